@@ -1,0 +1,1 @@
+"""The hook inside the trainer: measures, streams, and acts when told to."""

@@ -1,0 +1,1 @@
+"""The database schema, version by version."""

@@ -1,0 +1,1 @@
+"""The service: stores what trainers stream, judges it by rules, and commands them."""

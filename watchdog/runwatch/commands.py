@@ -1,0 +1,127 @@
+"""What can be asked of a running trainer, and what it answers.
+
+A command's arguments are absolute ('LR scale 0.5', never 'halve'), so that applying it twice
+would change nothing more; all the same it is applied at most once, by its id.
+"""
+
+import math
+from enum import StrEnum
+
+import msgspec
+
+from runwatch.errors import CommandError
+from runwatch.frames import Scalar
+from runwatch.vocabulary import CommandId
+
+
+class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    """What a rule or a person asks for."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class Checkpoint(Action, frozen=True, tag="checkpoint"):
+    """Write the whole training state to disk at the next boundary."""
+
+
+class LowerLr(Action, frozen=True, tag="lower_lr"):
+    """Train at this multiple of what the schedule says, until told otherwise."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.scale) and 0.0 < self.scale <= 1.0):
+            raise CommandError(f"scale: found {self.scale}, wanted more than 0 and at most 1")
+
+
+class Rollback(Action, frozen=True, tag="rollback"):
+    """Go back, in place, to the newest good snapshot or checkpoint before a step."""
+
+    before_step: int | None = None
+    """Only states taken before this step count as good; None: any good one. A rule leaves it
+    out, and the onset of its alert is filled in."""
+    to_step: int | None = None
+    """Exactly the state after this step, as chosen by a person."""
+
+    def __post_init__(self) -> None:
+        for place, step in (("before_step", self.before_step), ("to_step", self.to_step)):
+            if step is not None and step < 0:
+                raise CommandError(f"{place}: found {step}, wanted a step >= 0")
+
+
+class Stop(Action, frozen=True, tag="stop"):
+    """Leave the training loop at the next boundary, in order."""
+
+
+AnyAction = Checkpoint | LowerLr | Rollback | Stop
+
+ACTION_KINDS = tuple(
+    str(kind.__struct_config__.tag) for kind in (Checkpoint, LowerLr, Rollback, Stop)
+)
+
+
+class CommandState(StrEnum):
+    """proposed -> queued -> delivered -> accepted -> one of the ends."""
+
+    PROPOSED = "proposed"
+    """Waits for a person (policy `ask`), or is only told (policy `observe`)."""
+    QUEUED = "queued"
+    DELIVERED = "delivered"
+    ACCEPTED = "accepted"
+    APPLIED = "applied"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    """By a person, or by the trainer's allow-list."""
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_ended(self) -> bool:
+        return self in _ENDS
+
+
+_ENDS = (
+    CommandState.APPLIED,
+    CommandState.FAILED,
+    CommandState.REJECTED,
+    CommandState.EXPIRED,
+    CommandState.CANCELLED,
+)
+
+
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An action addressed to a run, on its way to the trainer."""
+
+    id: CommandId
+    action: AnyAction
+    attempt: int
+    """The attempt it is meant for: one that comes later must not obey it."""
+    expires_at: float
+    """Unix seconds by the service's clock; past it the command must not be applied."""
+    reason: str = ""
+    requested_by: str = ""
+
+
+class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rank's answer to a command."""
+
+    command_id: CommandId
+    attempt: int
+    rank: int
+    state: CommandState
+    """`accepted`, `applied`, `failed`, `rejected` or `expired`."""
+    step: int
+    """The boundary at which it was decided: the number of the step that comes next."""
+    detail: dict[str, Scalar] = {}
+    """`error`, `path`, `to_step`, `lr_scale`, ..."""
+
+
+def action_from_document(document: object) -> AnyAction:
+    """The action of `{"kind": ..., arguments}`. Raises CommandError."""
+    try:
+        action: AnyAction = msgspec.convert(document, AnyAction)
+    except msgspec.ValidationError as error:
+        raise CommandError(f"action: {error}") from error
+    return action

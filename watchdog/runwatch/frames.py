@@ -1,0 +1,136 @@
+"""Consecutive steps of one rank, sent together under one sequence number."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from runwatch.errors import FrameError
+from runwatch.layouts import MAX_NAME_BYTES, Layout
+
+MAX_STEPS: Final = 4096
+MAX_METRICS: Final = 512
+MAX_EVENTS: Final = 1024
+MAX_STEP: Final = 2**53
+"""Steps stay exact in a float64, and so in JSON and in a chart."""
+
+Scalar = float | int | str | bool | None
+
+
+class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that happened inside the trainer, at its place among the steps."""
+
+    step: int
+    kind: str
+    """`phase`, `checkpoint`, `checkpoint_good`, `rollback`, `lr_scale`, `gap`, `clock`, ..."""
+    at: float
+    """Unix time in seconds by the trainer's clock; for display, never for a deadline."""
+    detail: dict[str, Scalar | list[str]] = {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """A frame with its values unpacked.
+
+    Shapes: N steps, M metrics, C columns of the layout. A value may be NaN, infinite, or
+    'not recorded' (`nonfinite.is_absent`).
+    """
+
+    attempt: int
+    rank: int
+    seq: int
+    """Starts at 1 and grows by one with each frame of an attempt's rank."""
+    segment: int
+    """Starts at 0 and grows by one with each rollback of the attempt."""
+    first_step: int
+    times: NDArray[np.float64]
+    """(N,) Unix seconds at the end of each step, by the trainer's clock."""
+    metric_names: tuple[str, ...] = ()
+    metrics: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    """(N, M)"""
+    layout_hash: str = ""
+    """Hash of the `Layout` that names the columns of `stats`; empty where there are none."""
+    stats: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
+    """(N, C)"""
+    events: tuple[Event, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_range("attempt", self.attempt, 0, 2**31)
+        _check_range("rank", self.rank, 0, 2**24)
+        _check_range("seq", self.seq, 1, MAX_STEP)
+        _check_range("segment", self.segment, 0, 2**31)
+        _check_range("first_step", self.first_step, 0, MAX_STEP)
+        _check_range("number of steps", self.num_steps, 0, MAX_STEPS)
+        _check_range("number of events", len(self.events), 0, MAX_EVENTS)
+        if self.num_steps == 0 and not self.events:
+            raise FrameError("frame: found no step and no event, wanted at least one")
+        self._check_metrics()
+        self._check_stats()
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.times)
+
+    @property
+    def last_step(self) -> int:
+        """The last step held; `first_step` where the frame holds only events."""
+        return self.first_step + max(self.num_steps, 1) - 1
+
+    def stat(self, layout: Layout, name: str) -> NDArray[np.float32]:
+        """One stat over all layers, shape (N, layers)."""
+        start = layout.stats.index(name) * len(layout.layers)
+        return self.stats[:, start : start + len(layout.layers)]
+
+    def check_layout(self, layout: Layout) -> None:
+        """Raises FrameError unless the columns are those of this layout."""
+        if self.stats.shape[1] != layout.num_columns:
+            raise FrameError(
+                f"stats: found {self.stats.shape[1]} columns, wanted {layout.num_columns} "
+                f"({len(layout.layers)} layers x {len(layout.stats)} stats)"
+            )
+
+    def _check_metrics(self) -> None:
+        _check_range("number of metrics", len(self.metric_names), 0, MAX_METRICS)
+        if len(set(self.metric_names)) != len(self.metric_names):
+            raise FrameError("metrics: found a name twice, wanted every name once")
+        for name in self.metric_names:
+            if not 0 < len(name.encode()) <= MAX_NAME_BYTES:
+                raise FrameError(
+                    f"metrics: found a name of {len(name.encode())} bytes, "
+                    f"wanted 1 to {MAX_NAME_BYTES}"
+                )
+        _check_shape("metrics", self.metrics, self.num_steps, len(self.metric_names))
+        if not np.isfinite(self.times).all():
+            raise FrameError("times: found a value that is not finite, wanted Unix seconds")
+
+    def _check_stats(self) -> None:
+        _check_shape("stats", self.stats, self.num_steps, self.stats.shape[-1])
+        if bool(self.layout_hash) != bool(self.stats.size):
+            raise FrameError(
+                f"layout: found {self.layout_hash!r} with {self.stats.size} values, "
+                "wanted a hash where there are values and none where there are none"
+            )
+
+
+def _check_range(place: str, number: int, lowest: int, highest: int) -> None:
+    if not lowest <= number <= highest:
+        raise FrameError(f"{place}: found {number}, wanted {lowest} to {highest}")
+
+
+def _check_shape(
+    place: str, values: NDArray[np.float64] | NDArray[np.float32], rows: int, columns: int
+) -> None:
+    if values.size == 0 and rows * columns == 0:
+        return
+    if values.shape != (rows, columns):
+        wanted = f"{rows} x {columns}"
+        raise FrameError(f"{place}: found shape {values.shape}, wanted {wanted}")
+
+
+def check_event_time(event: Event) -> None:
+    """Raises FrameError where an event's time is no time."""
+    if not math.isfinite(event.at):
+        raise FrameError(f"event {event.kind!r}: found time {event.at}, wanted Unix seconds")

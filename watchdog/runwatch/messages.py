@@ -1,0 +1,104 @@
+"""The JSON that a trainer and the service exchange, one type a message.
+
+Both sides encode and decode with these, so that neither can drift from the other. Paths are
+under `/api/v1`; a trainer needs a key with the scope `ingest`.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from runwatch.commands import Command
+from runwatch.frames import Scalar
+from runwatch.vocabulary import Phase, RunId
+
+TEXT_LIMIT = 256
+
+
+class RunOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`POST /runs`: make the run known, or find it again under the same id."""
+
+    run_id: RunId
+    """Made by the trainer, so that it can be written down before the service answers."""
+    name: str
+    project: str = "default"
+    config: dict[str, object] = {}
+    """The user's hyper-parameters; stored and shown, never interpreted."""
+
+
+class AttemptOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`POST /runs/{run_id}/attempts`: one life of the run's processes begins."""
+
+    token: str
+    """A ULID made by the trainer: the same token gives the same attempt, however often asked."""
+    started_at: float
+    """Unix seconds by the trainer's clock."""
+    resume_step: int = 0
+    live: bool = True
+    """False for an attempt that is over and is sent afterwards: it does not fence others."""
+    world_size: int = 1
+    host: dict[str, Scalar] = {}
+
+
+class AttemptOpened(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Its reply."""
+
+    attempt: int
+    """Grows with each attempt of the run; a frame of an older, live one is refused."""
+
+
+class FrameReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Reply of `POST /runs/{run_id}/frames` once the frame is on disk."""
+
+    acked: int
+    """Sequence number of the frame that this answers."""
+    next: int
+    """The lowest sequence number that the service does not hold."""
+    duplicate: bool = False
+    commands: tuple[Command, ...] = ()
+
+
+class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`POST /runs/{run_id}/heartbeat`: alive, and doing what."""
+
+    attempt: int
+    rank: int
+    last_step: int | None
+    """None before the first step."""
+    step_age_s: float
+    """Seconds since the last step ended, by the trainer's monotonic clock."""
+    phase: Phase
+    lr_scale: float = 1.0
+    """What is in force, so that the service need not assume it."""
+    dropped_rows: int = 0
+    """Rows lost on the trainer's side since the attempt began."""
+    spooled_frames: int = 0
+    """Frames waiting to be sent."""
+
+
+class HeartbeatReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    server_time: float
+    commands: tuple[Command, ...] = ()
+
+
+class CommandsReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Reply of `GET /runs/{run_id}/commands/next?attempt=&rank=&wait_s=`."""
+
+    commands: tuple[Command, ...] = ()
+
+
+class AttemptClose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`POST /runs/{run_id}/attempts/{attempt}/close`: the life ends in order."""
+
+    status: Literal["finished", "failed", "stopped"]
+    last_step: int | None = None
+    reason: str = ""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """An error's body (RFC 9457, `application/problem+json`)."""
+
+    title: str
+    status: int
+    code: str
+    detail: str = ""

@@ -1,0 +1,1 @@
+"""Rules: parsed, checked, and judged over series."""
