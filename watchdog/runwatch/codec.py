@@ -145,7 +145,7 @@ def _split(body: bytes) -> tuple[FrameHeader, bytes]:
     end = _PREFIX.size + header_bytes
     try:
         header = _header_decoder.decode(memoryview(body)[_PREFIX.size : end])
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(f"header: {error}") from error
     return header, body[end:]
 
