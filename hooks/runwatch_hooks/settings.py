@@ -1,0 +1,77 @@
+"""What the hook takes from the environment: the one module that reads it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from runwatch.ulids import is_ulid
+
+from runwatch_hooks.errors import AttachError
+
+DEFAULT_SPOOL_DIR: Final = Path("runwatch-spool")
+
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE: Final = frozenset({"", "0", "false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The defaults of `attach`; an argument given there goes before them."""
+
+    disabled: bool = False
+    """RUNWATCH_DISABLED: attach nothing, touch nothing; the script runs as if we were not there."""
+    url: str | None = None
+    """RUNWATCH_URL, such as http://127.0.0.1:8321; without one the run is only spooled to disk."""
+    token: str | None = None
+    """RUNWATCH_TOKEN: an API key with the scope `ingest`."""
+    spool_dir: Path = DEFAULT_SPOOL_DIR
+    """RUNWATCH_SPOOL: where frames wait on disk until the service has acknowledged them."""
+    run_id: str | None = None
+    """RUNWATCH_RUN_ID: the ULID of a run to go on with, as a restarted job does."""
+    rank: int = 0
+    """RANK, as torchrun sets it."""
+    world_size: int = 1
+    """WORLD_SIZE, as torchrun sets it."""
+
+    def __post_init__(self) -> None:
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise AttachError(f"url: found {self.url!r}, wanted http://... or https://...")
+        if self.run_id is not None and not is_ulid(self.run_id):
+            raise AttachError(f"run_id: found {self.run_id!r}, wanted a ULID (26 letters)")
+        if not 0 <= self.rank < self.world_size:
+            raise AttachError(
+                f"rank: found {self.rank} of {self.world_size}, wanted 0 to {self.world_size - 1}"
+            )
+
+
+def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
+    """The environment's settings. Raises AttachError for one that cannot be used."""
+    return Environment(
+        disabled=_flag(variables, "RUNWATCH_DISABLED"),
+        url=variables.get("RUNWATCH_URL") or None,
+        token=variables.get("RUNWATCH_TOKEN") or None,
+        spool_dir=Path(variables.get("RUNWATCH_SPOOL") or DEFAULT_SPOOL_DIR),
+        run_id=variables.get("RUNWATCH_RUN_ID") or None,
+        rank=_count(variables, "RANK", default=0),
+        world_size=_count(variables, "WORLD_SIZE", default=1),
+    )
+
+
+def _flag(variables: Mapping[str, str], name: str) -> bool:
+    text = variables.get(name, "").strip().lower()
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise AttachError(f"{name}: found {text!r}, wanted 1 or 0")
+
+
+def _count(variables: Mapping[str, str], name: str, *, default: int) -> int:
+    text = variables.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal():
+        raise AttachError(f"{name}: found {text!r}, wanted a whole number")
+    return int(text)
