@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from runwatch.ulids import is_ulid
-
 from runwatch_hooks.errors import AttachError
 
 DEFAULT_SPOOL_DIR: Final = Path("runwatch-spool")
