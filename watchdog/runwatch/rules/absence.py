@@ -1,0 +1,49 @@
+"""No step for a time: a verdict about silence, which no row can bring."""
+
+from dataclasses import dataclass
+
+from runwatch.alerts import Alert, Change, Moment, advance
+from runwatch.rules.rule import Absence, Rule
+from runwatch.vocabulary import Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Liveness:
+    """What is known of a rank's progress at the time of asking."""
+
+    last_step: int | None
+    """None before the first step."""
+    silent_s: float
+    """Seconds since the last step ended (or since the attempt began), by one monotonic clock."""
+    phase: Phase
+    median_step_s: float | None = None
+    """Of the recent steps; None where there are too few."""
+
+
+def limit_s(absence: Absence, liveness: Liveness) -> float | None:
+    """How long a silence is normal, now; None: for ever."""
+    factor = absence.phase_factors.get(liveness.phase, 1.0)
+    if factor <= 0.0:
+        return None
+    adaptive_s = absence.times_median * (liveness.median_step_s or 0.0)
+    return max(absence.timeout_s, adaptive_s) * factor
+
+
+def judge_absence(rule: Rule, liveness: Liveness, alert: Alert | None, now: float) -> Change:
+    """The alert of an absence rule after a look at the clock; `now` in Unix seconds.
+
+    Pure: the caller keeps the alert (None at first, and again once it was resolved). The onset
+    is the end of the last step, and so an episode's identity does not depend on when one looked.
+    """
+    assert rule.absence is not None
+    limit = limit_s(rule.absence, liveness)
+    step = -1 if liveness.last_step is None else liveness.last_step
+    failing = limit is not None and not liveness.silent_s <= limit
+    return advance(
+        alert,
+        failing,
+        Moment(step, now),
+        hold=rule.for_,
+        keep=rule.keep_firing_for,
+        onset=Moment(step, now) if alert is None else alert.onset,
+    )

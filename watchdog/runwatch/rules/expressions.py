@@ -1,0 +1,172 @@
+"""The typed tree that a rule's text becomes: all that the evaluator will ever see of it.
+
+Two kinds of node, numbers and truths. Nodes compare by what they mean, not by where they stood
+in the text, so that equal parts of different rules share their windows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal as OneOf
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    number: float
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A metric, or a stat of each layer; which of them, the scope decides."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    operand: "Number"
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    operator: OneOf["+", "-", "*", "/"]
+    left: "Number"
+    right: "Number"
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    function: OneOf["abs", "log10"]
+    operand: "Number"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`where(condition, then, otherwise)`"""
+
+    condition: "Truth"
+    then: "Number"
+    otherwise: "Number"
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """A function of the `size` samples before the current one."""
+
+    function: str
+    operand: "Number | Truth"
+    size: int
+    parameter: float = 0.0
+    """The q of a quantile."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcrossLayers:
+    """One number of all layers; or, for `rank_of`, each layer's place among them."""
+
+    function: OneOf["max_layers", "median_layers", "rank_of"]
+    operand: "Number"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    operator: OneOf["<", "<=", ">", ">=", "==", "!="]
+    left: "Number"
+    right: "Number"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    function: OneOf["isnan", "isinf", "isfinite"]
+    operand: "Number"
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    operand: "Truth"
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    operator: OneOf["and", "or"]
+    operands: tuple["Truth", ...]
+
+
+Number = Constant | Series | Negative | Arithmetic | Elementwise | Choice | Windowed | AcrossLayers
+Truth = Comparison | Check | Not | Logic
+Expression = Number | Truth
+
+BASELINE_FUNCTIONS = frozenset(
+    ("median", "mean", "std", "min", "max", "quantile", "mad", "ewma", "zscore", "robust_z")
+)
+"""Functions that say what is normal. With `baseline: clean` their windows leave out the samples
+at which the rule was failing; the other functions tell what happened, and always see it all."""
+
+
+def children(node: Expression) -> tuple[Expression, ...]:
+    match node:
+        case Constant() | Series():
+            return ()
+        case Negative() | Elementwise() | AcrossLayers() | Check() | Not() | Windowed():
+            return (node.operand,)
+        case Arithmetic() | Comparison():
+            return (node.left, node.right)
+        case Choice():
+            return (node.condition, node.then, node.otherwise)
+        case Logic():
+            return node.operands
+
+
+def walk(node: Expression) -> Iterator[Expression]:
+    """The node and all below it, from left to right."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def series_read(node: Expression) -> frozenset[str]:
+    return frozenset(part.name for part in walk(node) if isinstance(part, Series))
+
+
+def windows_of(node: Expression) -> frozenset[tuple[Expression, int]]:
+    """The distinct windows that a tree needs: what is kept, and for how many samples."""
+    return frozenset((part.operand, part.size) for part in walk(node) if isinstance(part, Windowed))
+
+
+def has_baseline(node: Expression) -> bool:
+    return any(
+        isinstance(part, Windowed) and part.function in BASELINE_FUNCTIONS for part in walk(node)
+    )
+
+
+def subject_of(node: Truth) -> "tuple[Number, Comparison | None]":
+    """What a condition looks at: the left side of its first comparison, which is what an alert
+    shows as its value; a condition without a comparison looks at its first check's operand."""
+    for part in walk(node):
+        if isinstance(part, Comparison):
+            return part.left, part
+    check = next(part for part in walk(node) if isinstance(part, Check))
+    return check.operand, None
+
+
+def render(node: Expression) -> str:
+    """The tree as text, fully bracketed: equal trees and no others give equal texts."""
+    match node:
+        case Constant():
+            return repr(node.number)
+        case Series():
+            return node.name
+        case Negative():
+            return f"-({render(node.operand)})"
+        case Not():
+            return f"not ({render(node.operand)})"
+        case Arithmetic() | Comparison():
+            return f"({render(node.left)} {node.operator} {render(node.right)})"
+        case Logic():
+            return "(" + f" {node.operator} ".join(map(render, node.operands)) + ")"
+        case Choice():
+            return f"where({', '.join(map(render, children(node)))})"
+        case Windowed():
+            parameter = f", {node.parameter!r}" if node.function == "quantile" else ""
+            return f"{node.function}({render(node.operand)}{parameter}, {node.size})"
+        case Elementwise() | Check() | AcrossLayers():
+            return f"{node.function}({render(node.operand)})"

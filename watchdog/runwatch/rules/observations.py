@@ -1,0 +1,104 @@
+"""What a rule is judged on: one rank's rows, with what each of them recorded."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runwatch.frames import Frame
+from runwatch.layouts import Layout
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """One rank's observations, in order, of one attempt and one segment.
+
+    Shapes: N rows, M metrics, S stats, L layers. 'Not recorded' is `nonfinite.ABSENT_64` among
+    the metrics and `nonfinite.ABSENT_32` among the stats. Two rows may bear one step: a
+    validation loss often comes alone, after its step.
+    """
+
+    steps: NDArray[np.int64]
+    """(N,) never falling"""
+    times: NDArray[np.float64]
+    """(N,) Unix seconds"""
+    metric_names: tuple[str, ...]
+    metrics: NDArray[np.float64]
+    """(N, M)"""
+    layer_names: tuple[str, ...]
+    stat_names: tuple[str, ...]
+    stats: NDArray[np.float32]
+    """(N, S, L)"""
+    attempt: int = 1
+    segment: int = 0
+    rank: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.steps)
+
+    @cached_property
+    def metric_columns(self) -> Mapping[str, int]:
+        return columns_by_name(self.metric_names)
+
+    @cached_property
+    def stat_columns(self) -> Mapping[str, int]:
+        return columns_by_name(self.stat_names)
+
+    def between(self, start: int, stop: int) -> "Rows":
+        """The rows from `start` to before `stop`."""
+        return Rows(
+            steps=self.steps[start:stop],
+            times=self.times[start:stop],
+            metric_names=self.metric_names,
+            metrics=self.metrics[start:stop],
+            layer_names=self.layer_names,
+            stat_names=self.stat_names,
+            stats=self.stats[start:stop],
+            attempt=self.attempt,
+            segment=self.segment,
+            rank=self.rank,
+        )
+
+    @classmethod
+    def from_frame(cls, frame: Frame, layout: Layout | None) -> "Rows":
+        """The rows of a frame; `layout` names its columns, and is None where it has none.
+
+        Raises FrameError where the columns are not those of the layout.
+        """
+        num_steps = frame.num_steps
+        layer_names: tuple[str, ...] = ()
+        stat_names: tuple[str, ...] = ()
+        stats = np.empty((num_steps, 0, 0), np.float32)
+        if layout is not None and frame.stats.size:
+            frame.check_layout(layout)
+            layer_names, stat_names = layout.layer_names, layout.stats
+            stats = frame.stats.reshape(num_steps, len(stat_names), len(layer_names))
+        return cls(
+            steps=np.arange(frame.first_step, frame.first_step + num_steps, dtype=np.int64),
+            times=frame.times,
+            metric_names=frame.metric_names,
+            metrics=frame.metrics.reshape(num_steps, len(frame.metric_names)),
+            layer_names=layer_names,
+            stat_names=stat_names,
+            stats=stats,
+            attempt=frame.attempt,
+            segment=frame.segment,
+            rank=frame.rank,
+        )
+
+
+def columns_by_name(names: tuple[str, ...]) -> dict[str, int]:
+    """Column of each name, also under the form in which a rule can write it (`eval/loss` as
+    `eval_loss`, `lr.1` as `lr_1`). An exact name goes before one that was made to fit."""
+    columns = {rule_name(name): column for column, name in reversed(list(enumerate(names)))}
+    columns.update({name: column for column, name in enumerate(names)})
+    return columns
+
+
+def rule_name(name: str) -> str:
+    """A series' name as a rule writes it: what is no letter, digit or underscore becomes one."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)

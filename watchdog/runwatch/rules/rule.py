@@ -1,0 +1,82 @@
+"""A rule, as it is once its document has been read and found good."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+import msgspec
+
+from runwatch.alerts import AT_ONCE, Span
+from runwatch.commands import AnyAction
+from runwatch.rules.expressions import Truth
+from runwatch.rules.templates import Template
+from runwatch.vocabulary import Phase, Scope, Severity
+
+
+class Baseline(StrEnum):
+    """Which samples enter the windows of a rule."""
+
+    ALL = "all"
+    CLEAN = "clean"
+    """Those at which the rule itself was not failing: a spike must not hide the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """When the lack of steps is a failure."""
+
+    timeout_s: float
+    """The shortest silence that counts."""
+    times_median: float = 0.0
+    """Silence must also last this many median step times, so that slow steps do not alarm."""
+    phase_factors: Mapping[Phase, float] = field(default_factory=dict[Phase, float])
+    """The limit is multiplied by this in a phase that takes its time; 0: never in this phase."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One rule. Exactly one of `when` and `absence` is set, but for NON_FINITE, which has
+    neither: it is defined in code, so that no document can weaken it."""
+
+    name: str
+    scope: Scope = Scope.RUN
+    when: Truth | None = None
+    absence: Absence | None = None
+    text: str = ""
+    """The expression as it was written."""
+    min_history: int | None = None
+    """Finite samples that a window needs before it says anything; None: half of the window."""
+    for_: Span = AT_ONCE
+    keep_firing_for: Span = AT_ONCE
+    severity: Severity = Severity.WARNING
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    summary: Template = Template("")
+    description: Template = Template("")
+    runbook: str = ""
+    actions: tuple[AnyAction, ...] = ()
+    every: str | None = None
+    """Judged only at rows that recorded this metric."""
+    baseline: Baseline = Baseline.ALL
+    relearn_after: int = 0
+    """With a clean baseline: failing samples in a row after which they enter the windows, as a
+    new level that will last; 0: never."""
+    group: str = ""
+    document: Mapping[str, object] = field(default_factory=dict[str, object])
+    """The rule as a normalised document."""
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256, in hex, of the canonical JSON of the document."""
+        return hashlib.sha256(msgspec.json.encode(self.document, order="sorted")).hexdigest()
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """As they were written, placeholders and all."""
+        written = {
+            "summary": self.summary.text,
+            "description": self.description.text,
+            "runbook": self.runbook,
+        }
+        return {name: text for name, text in written.items() if text}

@@ -1,0 +1,57 @@
+"""What an evaluator says: that one alert changed its state, with all that a reader will ask."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from runwatch.alerts import AlertState, Reason
+from runwatch.commands import AnyAction
+from runwatch.vocabulary import Severity
+
+MAX_LAYERS_NAMED = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """One change of one alert's state."""
+
+    rule: str
+    severity: Severity
+    labels: Mapping[str, str]
+    state: AlertState
+    """The state entered."""
+    reason: Reason
+    attempt: int
+    segment: int
+    """Of the onset."""
+    step: int
+    """At which the state was entered."""
+    at: float
+    onset_step: int
+    onset_at: float
+    value: float
+    """What the rule looks at, at this step: of the worst layer where it looks at layers."""
+    first_layer: str | None = None
+    """Where it began; None where the rule looks at no layers."""
+    worst_layer: str | None = None
+    layers: tuple[str, ...] = ()
+    """The failing layers, worst first, at most MAX_LAYERS_NAMED."""
+    num_layers: int = 0
+    """How many are failing."""
+    summary: str
+    description: str = ""
+    runbook: str = ""
+    actions: tuple[AnyAction, ...] = ()
+    """What the rule asks for; to be considered when the state is `firing`."""
+    episode: str
+    """The same through one alert's life, and the same whenever the data are judged again."""
+
+
+def episode_id(
+    rule: str, labels: Mapping[str, str], *, attempt: int, segment: int, onset_step: int
+) -> str:
+    """32 hexadecimal digits that name one alert's life."""
+    identity = [rule, sorted(labels.items()), attempt, segment, onset_step]
+    return hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:32]
