@@ -37,6 +37,9 @@ class AttemptOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     live: bool = True
     """False for an attempt that is over and is sent afterwards: it does not fence others."""
     world_size: int = 1
+    allow: tuple[str, ...] = ()
+    """Kinds of action that the trainer will carry out (`runwatch.commands.ACTION_KINDS`), so
+    that the service proposes nothing that would be rejected. The trainer checks it again."""
     host: dict[str, Scalar] = {}
 
 
