@@ -1,0 +1,104 @@
+"""`/keys`: for those with the scope `admin`."""
+
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Depends, Response
+
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import ApiKey, KeyScope
+from runwatch_server.clock import rfc3339
+from runwatch_server.errors import ForbiddenError, UnprocessableError
+from runwatch_server.http import documented, json_body, json_response
+from runwatch_server.services import CurrentServices
+
+router: Final = APIRouter(prefix="/api/v1/keys", tags=["keys"])
+
+
+class KeyCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    scopes: Annotated[frozenset[KeyScope], msgspec.Meta(min_length=1)]
+    project: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    expires_at: datetime | None = None
+
+
+class KeyView(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    scopes: list[KeyScope]
+    project: str | None
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+class KeyCreated(KeyView, frozen=True):
+    key: str
+    """Shown this once."""
+
+
+class KeyList(msgspec.Struct, frozen=True):
+    keys: list[KeyView]
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[require(KeyScope.ADMIN)],
+    openapi_extra=documented(KeyCreate, KeyCreated, 201),
+)
+async def create_key(
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    wanted: Annotated[KeyCreate, Depends(json_body(KeyCreate))],
+) -> Response:
+    """A new key; its text is in this answer and nowhere else."""
+    if principal.project is not None and wanted.project != principal.project:
+        raise ForbiddenError(
+            "foreign_project", f"Your key is bound to the project {principal.project!r}."
+        )
+    if wanted.expires_at is not None and wanted.expires_at.tzinfo is None:
+        raise UnprocessableError("invalid_body", "expires_at: wanted a time with its zone")
+    new = await services.keys.create(
+        wanted.name,
+        scopes=wanted.scopes,
+        project=wanted.project,
+        expires_at=None if wanted.expires_at is None else wanted.expires_at.timestamp(),
+        created_by=principal.actor,
+    )
+    return json_response(KeyCreated(**_facts(new.key), key=new.text), 201)  # type: ignore[arg-type]
+
+
+@router.get("", dependencies=[require(KeyScope.ADMIN)], openapi_extra=documented(answer=KeyList))
+async def list_keys(services: CurrentServices, principal: CurrentPrincipal) -> Response:
+    """All keys that the asker may know of, without their secrets."""
+    found = await services.keys.list()
+    visible = [key for key in found if principal.project in (None, key.project)]
+    return json_response(KeyList([KeyView(**_facts(key)) for key in visible]))  # type: ignore[arg-type]
+
+
+@router.delete("/{key_id}", status_code=204, dependencies=[require(KeyScope.ADMIN)])
+async def revoke_key(
+    key_id: str, services: CurrentServices, principal: CurrentPrincipal
+) -> Response:
+    """Ends a key at once."""
+    await services.keys.revoke(key_id, within=principal.project)
+    return Response(status_code=204)
+
+
+def _facts(key: ApiKey) -> dict[str, object]:
+    times = {
+        name: None if (at := getattr(key, name)) is None else rfc3339(at)
+        for name in ("created_at", "expires_at", "revoked_at", "last_used_at")
+    }
+    return {
+        "id": key.id,
+        "name": key.name,
+        "scopes": sorted(key.scopes),
+        "project": key.project,
+        "created_by": key.created_by,
+        **times,
+    }

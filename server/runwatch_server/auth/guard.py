@@ -1,0 +1,76 @@
+"""The check on every route: denied unless it says what it needs.
+
+A route says so with `dependencies=[require(KeyScope.READ)]` or `[public()]`. The app-wide
+`deny_by_default` refuses to run any that says nothing, so that a forgotten line closes a route
+instead of opening it.
+"""
+
+from typing import Annotated, Final
+
+from fastapi import Depends, Request
+from fastapi.params import Depends as DependsParam
+from fastapi.routing import APIRoute
+
+from runwatch_server.auth.keys import KeyScope, Principal
+from runwatch_server.errors import ForbiddenError, UnauthenticatedError
+from runwatch_server.services import services_of
+
+_SCHEME: Final = "bearer "
+
+
+class Requirement:
+    """What a route needs of a request's key; None: nothing, it is public."""
+
+    def __init__(self, scope: KeyScope | None) -> None:
+        self.scope = scope
+
+    async def __call__(self, request: Request) -> None:
+        if self.scope is not None:
+            principal = await _authenticate(request)
+            principal.check_scope(self.scope)
+
+
+def require(scope: KeyScope) -> DependsParam:
+    """A dependency: the request's key has this scope."""
+    return DependsParam(Requirement(scope))
+
+
+def public() -> DependsParam:
+    """A dependency: the route is open to everyone, on purpose."""
+    return DependsParam(Requirement(None))
+
+
+def requirement_of(route: APIRoute) -> Requirement | None:
+    """What a route says that it needs; None where it says nothing."""
+    calls = (dependency.call for dependency in route.dependant.dependencies)
+    return next((call for call in calls if isinstance(call, Requirement)), None)
+
+
+def deny_by_default(request: Request) -> None:
+    """App-wide dependency. Raises ForbiddenError for a route that declares no requirement."""
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute) or requirement_of(route) is None:
+        raise ForbiddenError("undeclared_route", "This route does not say who may use it.")
+
+
+async def _authenticate(request: Request) -> Principal:
+    text = request.headers.get("Authorization", "")
+    if not text:
+        raise UnauthenticatedError(
+            "missing_key", "Send an API key: 'Authorization: Bearer runwatch_...'."
+        )
+    if not text.lower().startswith(_SCHEME):
+        raise UnauthenticatedError("malformed_key", "Authorization: wanted the scheme Bearer.")
+    principal = await services_of(request).keys.authenticate(text[len(_SCHEME) :].strip())
+    request.state.principal = principal
+    return principal
+
+
+def _principal(request: Request) -> Principal:
+    principal = request.state.principal
+    assert isinstance(principal, Principal), "only routes that require a scope have a principal"
+    return principal
+
+
+CurrentPrincipal = Annotated[Principal, Depends(_principal)]
+"""Who asks, on a route that requires a scope."""

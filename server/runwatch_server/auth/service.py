@@ -1,0 +1,149 @@
+"""Making, finding and revoking API keys."""
+
+import secrets
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Final
+
+from runwatch_server.auth import queries
+from runwatch_server.auth.keys import (
+    ApiKey,
+    KeyScope,
+    Principal,
+    format_key,
+    hash_secret,
+    new_key_id,
+    parse_key,
+)
+from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.errors import NotFoundError, UnauthenticatedError
+
+_CACHE_S: Final = 5.0
+"""A key revoked by another process is refused after so long; by this one, at once."""
+_MAX_CACHED: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key with its text, which is shown once and never kept."""
+
+    key: ApiKey
+    text: str
+
+
+class Keys:
+    """Checks each request's key; remembers keys for some seconds to spare the database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._cached: dict[str, tuple[float, ApiKey]] = {}
+        self._used: dict[str, float] = {}
+
+    async def authenticate(self, text: str) -> Principal:
+        """The principal of a key's text. Raises UnauthenticatedError that says what is wrong."""
+        key_id, secret = parse_key(text)
+        key = await self._find(key_id)
+        now = self._clock.wall()
+        key.check(secret, now)
+        self._used[key_id] = now
+        return Principal(key.id, key.name, key.scopes, key.project)
+
+    async def create(
+        self,
+        name: str,
+        *,
+        scopes: AbstractSet[KeyScope],
+        project: str | None,
+        expires_at: float | None,
+        created_by: str,
+    ) -> NewKey:
+        new = make_key(
+            name,
+            scopes=scopes,
+            project=project,
+            expires_at=expires_at,
+            created_by=created_by,
+            now=self._clock.wall(),
+        )
+        await self._database.write(lambda connection: queries.insert_key(connection, new.key))
+        return new
+
+    async def create_first(self) -> NewKey | None:
+        """The one-time admin key, where there is no key yet."""
+        async with self._database.read() as connection:
+            if await queries.has_keys(connection):
+                return None
+        return await self.create(
+            "first admin",
+            scopes={KeyScope.ADMIN},
+            project=None,
+            expires_at=None,
+            created_by="first start",
+        )
+
+    async def list(self) -> list[ApiKey]:
+        async with self._database.read() as connection:
+            found = await queries.list_keys(connection)
+        return [
+            replace(key, last_used_at=self._used.get(key.id, key.last_used_at)) for key in found
+        ]
+
+    async def revoke(self, key_id: str, *, within: str | None = None) -> None:
+        """Ends a key at once; again is no error.
+
+        `within` is the only project whose keys the asker may touch; None: any. Raises
+        NotFoundError.
+        """
+        async with self._database.read() as connection:
+            key = await queries.find_key(connection, key_id)
+        if key is None or within not in (None, key.project):
+            raise NotFoundError("key_not_found", f"There is no API key {key_id!r}.")
+        now = self._clock.wall()
+        await self._database.write(lambda connection: queries.revoke_key(connection, key_id, now))
+        self._cached.pop(key_id, None)
+
+    async def save_uses(self) -> None:
+        """Writes down when keys were last used; called now and then, not with each request."""
+        used, self._used = self._used, {}
+        if used:
+            await self._database.write(lambda connection: queries.touch_keys(connection, used))
+
+    async def _find(self, key_id: str) -> ApiKey:
+        now = self._clock.monotonic()
+        cached = self._cached.get(key_id)
+        if cached is not None and now - cached[0] < _CACHE_S:
+            return cached[1]
+        async with self._database.read() as connection:
+            key = await queries.find_key(connection, key_id)
+        if key is None:
+            raise UnauthenticatedError("unknown_key", "The API key is not known here.")
+        if len(self._cached) >= _MAX_CACHED:
+            self._cached.clear()
+        self._cached[key_id] = (now, key)
+        return key
+
+
+def make_key(
+    name: str,
+    *,
+    scopes: AbstractSet[KeyScope],
+    project: str | None,
+    expires_at: float | None,
+    created_by: str,
+    now: float,
+) -> NewKey:
+    """A new random key."""
+    key_id, secret = new_key_id(secrets.token_bytes(5)), secrets.token_urlsafe(32)
+    key = ApiKey(
+        id=key_id,
+        name=name,
+        secret_hash=hash_secret(secret),
+        scopes=frozenset(scopes),
+        project=project,
+        created_at=now,
+        created_by=created_by,
+        expires_at=expires_at,
+    )
+    return NewKey(key, format_key(key_id, secret))

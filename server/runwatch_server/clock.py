@@ -1,0 +1,27 @@
+"""The two clocks of the service, as one value that is passed in."""
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from runwatch.ulids import ulid
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Tests give functions of their own."""
+
+    wall: Callable[[], float] = time.time
+    """Unix seconds: for what is stored and shown, never for a deadline inside the process."""
+    monotonic: Callable[[], float] = time.monotonic
+    """Seconds that are never set back: for deadlines and ages."""
+
+    def new_ulid(self) -> str:
+        return ulid(int(self.wall() * 1000), secrets.token_bytes(10))
+
+
+def rfc3339(at: float) -> datetime:
+    """Unix seconds as the aware time that JSON shows in RFC 3339."""
+    return datetime.fromtimestamp(at, UTC)

@@ -1,0 +1,111 @@
+"""What the service refuses, and why it does not start.
+
+RunwatchError
+├── ServiceError                an answer to a request: carries its status and a stable code
+│   ├── BadRequestError         400
+│   ├── UnauthenticatedError    401
+│   ├── ForbiddenError          403
+│   ├── NotFoundError           404
+│   ├── ConflictError           409
+│   ├── TooLargeError           413
+│   ├── UnsupportedTypeError    415
+│   ├── UnprocessableError      422
+│   └── OverloadedError         503, with the seconds after which to come again
+├── SettingsError (ValueError)  a setting that cannot be used
+└── DataDirInUseError           another service has the data directory open
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from runwatch.errors import RunwatchError
+
+
+class ServiceError(RunwatchError):
+    """A refusal that is told to the client as a problem (RFC 9457)."""
+
+    status = 500
+    title = "Internal error"
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        """Stable name of the error, for programs."""
+        self.detail = detail
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {}
+
+
+class BadRequestError(ServiceError):
+    status = 400
+    title = "Bad request"
+
+
+class UnauthenticatedError(ServiceError):
+    status = 401
+    title = "Who are you?"
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {"WWW-Authenticate": 'Bearer realm="runwatch"'}
+
+
+class ForbiddenError(ServiceError):
+    status = 403
+    title = "Not allowed"
+
+
+class NotFoundError(ServiceError):
+    status = 404
+    title = "Not found"
+
+
+class ConflictError(ServiceError):
+    status = 409
+    title = "Conflict"
+
+
+class TooLargeError(ServiceError):
+    status = 413
+    title = "Too large"
+
+
+class UnsupportedTypeError(ServiceError):
+    status = 415
+    title = "Unsupported media type"
+
+
+class UnprocessableError(ServiceError):
+    status = 422
+    title = "Cannot be used"
+
+
+class OverloadedError(ServiceError):
+    """Nothing is wrong with the request: it may be sent again, a little later."""
+
+    status = 503
+    title = "Overloaded"
+
+    def __init__(self, code: str, detail: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(code, detail)
+        self.retry_after_s = retry_after_s
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {"Retry-After": str(self.retry_after_s)}
+
+
+class SettingsError(RunwatchError, ValueError):
+    """A setting that cannot be used: its name, what was found, what was wanted."""
+
+
+class DataDirInUseError(RunwatchError):
+    """A second service on one data directory would be a second writer."""
+
+    def __init__(self, data_dir: Path, owner: str) -> None:
+        super().__init__(
+            f"data directory {data_dir}: found it in use by process {owner or 'unknown'}, "
+            "wanted it free; stop that service first, or give this one a directory of its own"
+        )

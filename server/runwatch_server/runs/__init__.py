@@ -1,0 +1,1 @@
+"""Runs and their attempts: who trains what, and whether it is alive."""

@@ -1,0 +1,160 @@
+"""Who was heard of when, on the monotonic clock; kept in memory, never stored.
+
+The ages are those of arrival here: a trainer's wall clock decides nothing. After a restart of the
+service nothing is known but that it has just begun to listen, so `since` counts from then and no
+run looks lost for the service's own absence.
+"""
+
+import statistics
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from runwatch.vocabulary import Phase, RunId
+
+_STEP_TIMES: Final = 128
+"""Frames that the learned step time is the median of."""
+
+
+@dataclass(slots=True)
+class _Rank:
+    since: float
+    """When we began to listen for it."""
+    last_contact: float
+    last_step_at: float | None = None
+    last_step: int | None = None
+    phase: Phase = Phase.INIT
+    lr_scale: float = 1.0
+    dropped_rows: int = 0
+    spooled_frames: int = 0
+    step_times: deque[float] = field(default_factory=lambda: deque(maxlen=_STEP_TIMES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFacts:
+    """One rank of a run's current attempt, as of a moment."""
+
+    attempt: int
+    rank: int
+    contact_age_s: float
+    """Since its last word, or since we began to listen."""
+    step_age_s: float
+    """Since its last step, or since we began to listen."""
+    last_step: int | None
+    """None: no step was heard of since we began to listen."""
+    phase: Phase
+    step_time_s: float | None
+    """Median seconds a step, learned from its frames; None before the first two."""
+    lr_scale: float
+    dropped_rows: int
+    spooled_frames: int
+
+
+class Liveness:
+    """The facts that rules of absence and run states are judged by."""
+
+    def __init__(self) -> None:
+        self._runs: dict[RunId, tuple[int, dict[int, _Rank]]] = {}
+
+    def open_attempt(self, run_id: RunId, attempt: int, *, now: float) -> None:
+        """Begins to listen for rank 0 of an attempt; older attempts are forgotten."""
+        if self._attempt(run_id) < attempt:
+            self._runs[run_id] = (attempt, {0: _Rank(since=now, last_contact=now)})
+
+    def forget(self, run_id: RunId) -> None:
+        """The run has ended: nothing more is expected of it."""
+        self._runs.pop(run_id, None)
+
+    def note_frame(
+        self,
+        run_id: RunId,
+        attempt: int,
+        rank: int,
+        *,
+        last_step: int,
+        times: list[float],
+        now: float,
+    ) -> None:
+        """A live frame arrived; `times` are those of its steps, whose differences are learned."""
+        known = self._rank(run_id, attempt, rank, now)
+        if known is None:
+            return
+        known.last_contact = now
+        if times:
+            known.last_step_at = now
+            known.last_step = last_step
+            known.phase = Phase.TRAIN
+            if len(times) > 1 and times[-1] >= times[0]:
+                known.step_times.append((times[-1] - times[0]) / (len(times) - 1))
+
+    def note_heartbeat(
+        self,
+        run_id: RunId,
+        attempt: int,
+        rank: int,
+        *,
+        last_step: int | None,
+        step_age_s: float,
+        phase: Phase,
+        lr_scale: float,
+        dropped_rows: int,
+        spooled_frames: int,
+        now: float,
+    ) -> None:
+        known = self._rank(run_id, attempt, rank, now)
+        if known is None:
+            return
+        known.last_contact = now
+        known.phase = phase
+        known.lr_scale = lr_scale
+        known.dropped_rows = dropped_rows
+        known.spooled_frames = spooled_frames
+        if last_step is not None and step_age_s >= 0:
+            stepped_at = max(now - step_age_s, known.since)
+            known.last_step = last_step
+            known.last_step_at = max(stepped_at, known.last_step_at or stepped_at)
+
+    def postpone(self, pause_s: float) -> None:
+        """The service itself was paused for so long: nobody was silent in that time."""
+        for _, ranks in self._runs.values():
+            for known in ranks.values():
+                known.since += pause_s
+                known.last_contact += pause_s
+                if known.last_step_at is not None:
+                    known.last_step_at += pause_s
+
+    def facts(self, run_id: RunId, *, now: float) -> tuple[RankFacts, ...]:
+        """The ranks of the run's current attempt; empty where nothing is expected of it."""
+        attempt, ranks = self._runs.get(run_id, (0, {}))
+        return tuple(_facts(attempt, rank, known, now) for rank, known in sorted(ranks.items()))
+
+    def run_ids(self) -> tuple[RunId, ...]:
+        """The runs that are expected to speak."""
+        return tuple(self._runs)
+
+    def _attempt(self, run_id: RunId) -> int:
+        return self._runs.get(run_id, (0, {}))[0]
+
+    def _rank(self, run_id: RunId, attempt: int, rank: int, now: float) -> _Rank | None:
+        if attempt > self._attempt(run_id):
+            self.open_attempt(run_id, attempt, now=now)
+        current, ranks = self._runs[run_id]
+        if attempt < current:
+            return None
+        return ranks.setdefault(rank, _Rank(since=now, last_contact=now))
+
+
+def _facts(attempt: int, rank: int, known: _Rank, now: float) -> RankFacts:
+    stepped_at = known.since if known.last_step_at is None else known.last_step_at
+    return RankFacts(
+        attempt=attempt,
+        rank=rank,
+        contact_age_s=max(now - known.last_contact, 0.0),
+        step_age_s=max(now - stepped_at, 0.0),
+        last_step=known.last_step,
+        phase=known.phase,
+        step_time_s=statistics.median(known.step_times) if known.step_times else None,
+        lr_scale=known.lr_scale,
+        dropped_rows=known.dropped_rows,
+        spooled_frames=known.spooled_frames,
+    )

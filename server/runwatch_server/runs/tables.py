@@ -1,0 +1,41 @@
+"""Where runs and their attempts are kept."""
+
+import sqlalchemy as sa
+
+from runwatch_server.tables import metadata
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("id", sa.String(26), primary_key=True),
+    sa.Column("project", sa.String(256), nullable=False),
+    sa.Column("name", sa.String(256), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("policy", sa.String(16)),  # null: the service's default
+    sa.Column("config", sa.Text, nullable=False),  # JSON
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("ended_at", sa.Double),
+    sa.Column("current_attempt", sa.Integer, nullable=False),  # 0 before the first
+    sa.Column("last_step", sa.BigInteger),
+    sa.Index("ix_runs_project", "project", "id"),
+    sa.Index("ix_runs_state", "state", "id"),
+)
+
+attempts = sa.Table(
+    "attempts",
+    metadata,
+    sa.Column("run_id", sa.String(26), primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("token", sa.String(64), nullable=False),
+    sa.Column("live", sa.Boolean, nullable=False),
+    sa.Column("started_at", sa.Double, nullable=False),  # by the trainer's clock
+    sa.Column("opened_at", sa.Double, nullable=False),
+    sa.Column("resume_step", sa.BigInteger, nullable=False),
+    sa.Column("world_size", sa.Integer, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),  # JSON
+    sa.Column("closed_at", sa.Double),
+    sa.Column("status", sa.String(16)),
+    sa.Column("reason", sa.Text),
+    sa.Column("last_step", sa.BigInteger),
+    sa.UniqueConstraint("run_id", "token", name="uq_attempts_token"),
+)

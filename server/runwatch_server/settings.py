@@ -1,0 +1,121 @@
+"""What can be set about the service; `Settings.from_env` alone reads the environment."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final, TypeVar
+
+from runwatch.vocabulary import PolicyMode
+from runwatch_server.errors import SettingsError
+
+T = TypeVar("T")
+
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Each is read from `RUNWATCH_<NAME>`; a command line option goes before it."""
+
+    data_dir: Path = Path("runwatch-data")
+    """Where the database and its lock lie; a local disk, never NFS."""
+    host: str = "127.0.0.1"
+    """Address to listen on; one that others can reach needs TLS or a proxy that has it."""
+    port: int = 8321
+    """TCP port; 0 takes a free one and prints it."""
+    behind_proxy: bool = False
+    """A proxy with TLS stands in front: lets `host` be one that others can reach."""
+    tls_cert: Path | None = None
+    """PEM file of the certificate, to serve TLS without a proxy."""
+    tls_key: Path | None = None
+    """PEM file of its key."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Host names that requests may be addressed to, against DNS rebinding; loopback names and
+    `host` are allowed always."""
+    policy: PolicyMode = PolicyMode.OBSERVE
+    """How far rules may act on a run that says nothing of its own."""
+    queue_works: int = 4096
+    """Writes that may wait; beyond, requests get 503: a few seconds of work, some 100 MB."""
+    stall_s: float = 600.0
+    """Without a new step for so long, a run that still speaks is shown as stalled."""
+    lost_s: float = 60.0
+    """Without a word for so long, a run is shown as lost: six heartbeats of the trainer."""
+    rollup_every_s: float = 5.0
+    """How often finished stretches of 1024 steps are summed up."""
+    maintain_every_s: float = 3600.0
+    """How often what is too old is removed."""
+    raw_days: float = 30.0
+    """Frames of an ended run are kept for so long; their rollups and alerts stay."""
+    drain_s: float = 10.0
+    """How long requests under way may take when the service stops."""
+
+    def __post_init__(self) -> None:
+        _check("port", self.port, 0 <= self.port <= 65535, "0 to 65535")
+        _check("queue_works", self.queue_works, self.queue_works >= 1, "at least 1")
+        for name in ("stall_s", "lost_s", "rollup_every_s", "maintain_every_s", "raw_days"):
+            value: float = getattr(self, name)
+            _check(name, value, 0 < value < 10**9, "a positive number")
+        _check("drain_s", self.drain_s, 0 <= self.drain_s <= 600, "0 to 600 seconds")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise SettingsError("tls_cert, tls_key: found one of them, wanted both or none")
+        if not self.is_loopback and not self.behind_proxy and self.tls_cert is None:
+            raise SettingsError(
+                f"host: found {self.host!r}, which others can reach in clear text; wanted TLS "
+                "(tls_cert, tls_key), or behind_proxy where a proxy provides it, or 127.0.0.1"
+            )
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host in _LOOPBACK
+
+    @property
+    def trusted_hosts(self) -> tuple[str, ...]:
+        return (*_LOOPBACK, self.host, *self.allowed_hosts)
+
+    @classmethod
+    def from_env(cls, variables: Mapping[str, str] = os.environ) -> "Settings":
+        """The settings of the environment. Raises SettingsError for one that cannot be used."""
+        found = {
+            field.name: _parse(field.name, variables[f"RUNWATCH_{field.name.upper()}"])
+            for field in fields(cls)
+            if variables.get(f"RUNWATCH_{field.name.upper()}")
+        }
+        return cls(**found)  # type: ignore[arg-type]  # each parser gives its field's type
+
+
+def _parse(name: str, text: str) -> object:
+    parser = _PARSERS.get(name, float)
+    try:
+        return parser(text)
+    except ValueError as error:
+        raise SettingsError(f"RUNWATCH_{name.upper()}: found {text!r} ({error})") from error
+
+
+def _flag(text: str) -> bool:
+    flags = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if text.lower() not in flags:
+        raise ValueError("wanted 1 or 0")
+    return flags[text.lower()]
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    return tuple(host.strip() for host in text.split(",") if host.strip())
+
+
+_PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "data_dir": Path,
+    "host": str,
+    "port": int,
+    "behind_proxy": _flag,
+    "tls_cert": Path,
+    "tls_key": Path,
+    "allowed_hosts": _hosts,
+    "policy": PolicyMode,
+    "queue_works": int,
+}
+
+
+def _check(name: str, value: float, holds: bool, wanted: str) -> None:
+    if not holds:
+        raise SettingsError(f"{name}: found {value}, wanted {wanted}")

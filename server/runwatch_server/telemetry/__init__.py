@@ -1,0 +1,1 @@
+"""What trainers measured: taken in, kept, summed up and read back."""

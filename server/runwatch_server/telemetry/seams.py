@@ -1,0 +1,35 @@
+"""Where telemetry meets judging and acting: what it tells them, and what it asks of them."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from runwatch.commands import Command
+from runwatch.frames import Frame
+from runwatch.layouts import Layout
+from runwatch.vocabulary import RunId
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CommittedFrame:
+    """A frame that is on disk."""
+
+    run_id: RunId
+    attempt: int
+    rank: int
+    seq: int
+    frame: Frame
+    layout: Layout | None
+    late: bool = False
+    """Sent after the fact: it is judged, but never commands anything."""
+
+
+class Committed(Protocol):
+    """Hears of each frame once, after its commit, on the event loop; must not block or raise."""
+
+    def __call__(self, frame: CommittedFrame) -> None: ...
+
+
+class CommandSource(Protocol):
+    """Gives the commands that a rank has yet to hear of."""
+
+    async def pending(self, run_id: RunId, attempt: int, rank: int) -> tuple[Command, ...]: ...
