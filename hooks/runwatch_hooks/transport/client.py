@@ -1,0 +1,97 @@
+"""HTTP as far as the hook needs it: one small, bounded exchange at a time."""
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+import urllib3
+from urllib3.exceptions import HTTPError, ProtocolError
+
+from runwatch import __version__
+from runwatch_hooks.transport.errors import RetryLaterError
+
+log = logging.getLogger(__name__)
+
+MAX_REPLY_BYTES: Final = 4 * 2**20
+JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    body: bytes
+    retry_after: str | None
+
+
+class Client:
+    """Keeps connections alive, follows no redirect (it would carry the token away).
+
+    Safe to use from several threads.
+    """
+
+    def __init__(
+        self, url: str, token: str | None, *, connect_timeout_s: float, read_timeout_s: float
+    ) -> None:
+        self._base = url.rstrip("/") + "/api/v1"
+        self._connect_timeout_s = connect_timeout_s
+        self._read_timeout_s = read_timeout_s
+        headers = {"User-Agent": f"runwatch-hook/{__version__}", "Accept": JSON}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        self._pool = urllib3.PoolManager(
+            num_pools=1, maxsize=2, headers=headers, retries=False, timeout=None
+        )
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        wait_s: float = 0.0,
+    ) -> Reply:
+        """One exchange; `wait_s` is how long the service was asked to hold it.
+
+        Every request of ours may be repeated, so one that finds its idle connection closed
+        (uvicorn does that after 5 s) goes out again at once, on a fresh one. Raises
+        RetryLaterError where there is no answer.
+        """
+        try:
+            try:
+                return self._exchange(method, path, body, content_type, wait_s)
+            except ProtocolError:
+                return self._exchange(method, path, body, content_type, wait_s)
+        except HTTPError as error:
+            raise RetryLaterError(f"{method} {path}: {type(error).__name__}: {error}") from error
+
+    def close(self) -> None:
+        self._pool.clear()
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None, content_type: str, wait_s: float
+    ) -> Reply:
+        headers = dict(self._pool.headers)
+        if body is not None:
+            headers["Content-Type"] = content_type
+        response = self._pool.request(
+            method,
+            self._base + path,
+            body=body,
+            headers=headers,
+            redirect=False,
+            preload_content=False,
+            timeout=urllib3.Timeout(
+                connect=self._connect_timeout_s, read=self._read_timeout_s + wait_s
+            ),
+        )
+        return _read(response)
+
+
+def _read(response: urllib3.BaseHTTPResponse) -> Reply:
+    octets = response.read(MAX_REPLY_BYTES + 1)
+    if len(octets) > MAX_REPLY_BYTES:
+        response.close()
+        raise RetryLaterError(f"reply: found more than {MAX_REPLY_BYTES} bytes")
+    response.release_conn()
+    return Reply(response.status, octets, response.headers.get("Retry-After"))

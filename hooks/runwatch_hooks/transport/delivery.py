@@ -1,0 +1,142 @@
+"""Brings records to the service, one after the other; the live sender and sync share it."""
+
+import logging
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from runwatch.codec import encode_frame, join_frame, split_frame
+from runwatch.commands import Command
+from runwatch.messages import AttemptClose, AttemptOpen, Heartbeat, HeartbeatReply, RunOpen
+from runwatch_hooks.transport.errors import RefusedError, RetryLaterError, StaleAttemptError
+from runwatch_hooks.transport.framing import MAX_FRAME_BYTES
+from runwatch_hooks.transport.records import Record
+from runwatch_hooks.transport.service import Service
+from runwatch_hooks.transport.splits import SplitLedger
+
+log = logging.getLogger(__name__)
+
+Layouts = Mapping[str, dict[str, object]]
+"""Documents by their hash."""
+
+_TOO_LARGE: Final = 413
+_NOT_FOUND: Final = 404
+_SMALLEST_LIMIT: Final = 2**16
+
+
+class Delivery:
+    """One rank's records under one attempt. Methods raise TransportError.
+
+    RefusedError speaks of the record alone: whatever else is refused may be mended on the
+    service's side, so it is asked again later and nothing is thrown away.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        run: RunOpen,
+        attempt: AttemptOpen,
+        layouts: Layouts,
+        splits: SplitLedger,
+        *,
+        late: bool = False,
+    ) -> None:
+        self._service = service
+        self._run = run
+        self._attempt = attempt
+        self._layouts = layouts
+        self._registered: set[str] = set()
+        self._splits = splits
+        self._late = late
+        self.attempt: int | None = None
+        """The service's number of it; None until it answers."""
+        self.max_frame_bytes = MAX_FRAME_BYTES
+        """Unpacked; halved each time the service, or a proxy before it, finds one too large."""
+
+    def open(self) -> int:
+        """Makes run and attempt known, unless that was done."""
+        if self.attempt is None:
+            with self._asked_again():
+                self._service.open_run(self._run)
+                self.attempt = self._service.open_attempt(self._attempt)
+            log.info("run %s: attempt %d is open", self._run.run_id, self.attempt)
+        return self.attempt
+
+    def close(self, closing: AttemptClose) -> None:
+        with self._asked_again():
+            self._service.close_attempt(self.open(), closing)
+
+    def beat(self, beat: Heartbeat) -> HeartbeatReply:
+        with self._asked_again():
+            return self._service.heartbeat(beat)
+
+    def deliver(self, record: Record) -> tuple[Command, ...]:
+        """Returns once the record is stored, with the commands that came back."""
+        attempt = self.open()
+        commands: dict[str, Command] = {}
+        bodies = self._bodies(record, attempt)
+        index = 0
+        while index < len(bodies):
+            try:
+                commands.update((command.id, command) for command in self._send(bodies[index]))
+                index += 1
+            except RefusedError as error:
+                if error.status != _TOO_LARGE or not self._splits.cut(record, index):
+                    raise
+                self.max_frame_bytes = max(self.max_frame_bytes // 2, _SMALLEST_LIMIT)
+                bodies = self._bodies(record, attempt)
+        return tuple(commands.values())
+
+    def _bodies(self, record: Record, attempt: int) -> list[bytes]:
+        """A record as it travels: in one body, or in several where it was found too large."""
+        seq = self._splits.wire_seq(record.seq)
+        if not self._splits.is_cut(record.seq):
+            return [_addressed(record.payload, attempt, seq)]
+        pieces = self._splits.pieces(record)
+        return [_addressed(encode_frame(piece), attempt, seq + i) for i, piece in enumerate(pieces)]
+
+    def _send(self, body: bytes) -> tuple[Command, ...]:
+        layout_hash = split_frame(body)[0].layout_hash
+        self._register(layout_hash)
+        try:
+            return self._service.send_frame(body, late=self._late).commands
+        except RefusedError as error:
+            if error.code == "unknown_layout":
+                self._registered.discard(layout_hash)
+                raise RetryLaterError(str(error), retry_after_s=0.0) from error
+            if error.status == _NOT_FOUND:
+                raise self._forgotten(error) from error
+            raise
+
+    def _register(self, layout_hash: str) -> None:
+        if not layout_hash or layout_hash in self._registered:
+            return
+        document = self._layouts.get(layout_hash)
+        if document is not None:  # else the service may know it, or refuses the frame
+            with self._asked_again():
+                self._service.put_layout(layout_hash, document)
+        self._registered.add(layout_hash)
+
+    @contextmanager
+    def _asked_again(self) -> Generator[None]:
+        try:
+            yield
+        except StaleAttemptError:
+            raise
+        except RefusedError as error:
+            if error.status == _NOT_FOUND:
+                raise self._forgotten(error) from error
+            raise RetryLaterError(str(error)) from error
+
+    def _forgotten(self, error: RefusedError) -> RetryLaterError:
+        """The service has lost run or attempt (an older database was put back): open them anew."""
+        self.attempt = None
+        self._registered.clear()
+        return RetryLaterError(str(error))
+
+
+def _addressed(payload: bytes, attempt: int, seq: int) -> bytes:
+    header, block = split_frame(payload)
+    return join_frame(msgspec.structs.replace(header, attempt=attempt, seq=seq), block)

@@ -1,0 +1,127 @@
+"""The conversation with the service while the run lives: what is said when its turn comes."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from runwatch.commands import Command, Receipt
+from runwatch.messages import AttemptClose, Heartbeat
+from runwatch.vocabulary import Phase
+from runwatch_hooks.transport.clock import ServiceClock
+from runwatch_hooks.transport.command_box import CommandBox
+from runwatch_hooks.transport.delivery import Delivery
+from runwatch_hooks.transport.errors import RefusedError, StaleAttemptError
+from runwatch_hooks.transport.progress import Progress
+from runwatch_hooks.transport.receipts import ReceiptBox
+from runwatch_hooks.transport.recorder import Recorder
+from runwatch_hooks.transport.service import Service
+
+log = logging.getLogger(__name__)
+
+
+class Link:
+    """Methods raise TransportError; what was not said then is said the next time."""
+
+    def __init__(
+        self,
+        service: Service,
+        delivery: Delivery,
+        recorder: Recorder,
+        receipts: ReceiptBox,
+        box: CommandBox,
+        clock: ServiceClock,
+        *,
+        rank: int,
+        heartbeat_s: float,
+        progress: Callable[[], Progress],
+    ) -> None:
+        self._service = service
+        self._delivery = delivery
+        self._recorder = recorder
+        self._receipts = receipts
+        self._box = box
+        self._clock = clock
+        self._rank = rank
+        self._heartbeat_s = heartbeat_s
+        self._progress = progress
+        self._beat_at = 0.0
+        self._phase: Phase | None = None
+        """Last told; None before the first heartbeat."""
+
+    @property
+    def attempt(self) -> int | None:
+        return self._delivery.attempt
+
+    @property
+    def max_frame_bytes(self) -> int:
+        return self._delivery.max_frame_bytes
+
+    def talk(self, until: float) -> None:
+        """Says what is due; the backlog only until a time of the monotonic clock."""
+        attempt = self._delivery.open()
+        self._send_receipts()
+        self._beat(attempt)
+        while (record := self._recorder.head()) is not None:
+            try:
+                self.offer(self._delivery.deliver(record))
+                self._recorder.spool.acknowledge(record)
+            except StaleAttemptError:
+                raise
+            except RefusedError as error:
+                log.warning("frame %d is set aside: %s", record.seq, error)
+                self._recorder.set_aside(record)
+            if time.monotonic() >= until:
+                return
+
+    def offer(self, commands: tuple[Command, ...]) -> int:
+        """Takes in what a reply carried; returns how many commands are new."""
+        attempt = self._delivery.attempt
+        if not commands or attempt is None:
+            return 0
+        return self._box.offer(
+            commands,
+            attempt=attempt,
+            service_time=time.time() + self._clock.offset_s,
+            next_step=self._progress().next_step,
+        )
+
+    def close(self, closing: AttemptClose) -> None:
+        self._delivery.close(closing)
+
+    def _send_receipts(self) -> None:
+        for receipt in self._receipts.waiting():
+            send_receipt(self._service, receipt)
+            self._receipts.delivered(receipt)
+
+    def _beat(self, attempt: int) -> None:
+        """When its time has come, and at once when the phase changes: absence is judged by it."""
+        progress, now = self._progress(), time.monotonic()
+        if progress.phase == self._phase and now - self._beat_at < self._heartbeat_s:
+            return
+        sent_at = time.time()
+        reply = self._delivery.beat(
+            Heartbeat(
+                attempt=attempt,
+                rank=self._rank,
+                last_step=progress.last_step,
+                step_age_s=max(now - progress.since, 0.0),
+                phase=progress.phase,
+                lr_scale=progress.lr_scale,
+                dropped_rows=self._recorder.ledger.num_rows,
+                spooled_frames=self._recorder.spool.num_pending,
+            )
+        )
+        self._beat_at, self._phase = now, progress.phase
+        received_at = time.time()
+        self._clock.observe(
+            service_time=reply.server_time, sent_at=sent_at, received_at=received_at
+        )
+        self.offer(reply.commands)
+
+
+def send_receipt(service: Service, receipt: Receipt) -> None:
+    """Delivers an answer. One that the service will never take is told to the log, and done."""
+    try:
+        service.send_receipt(receipt)
+    except RefusedError as error:
+        log.warning("receipt of command %s: %s", receipt.command_id, error)

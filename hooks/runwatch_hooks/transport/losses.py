@@ -1,0 +1,68 @@
+"""What was lost on the way, so that a blind watcher can say so."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from runwatch.frames import Event
+
+
+class LossReason(StrEnum):
+    QUEUE_FULL = "queue_full"
+    """The sender did not keep up."""
+    SPOOL_FULL = "spool_full"
+    """The service was away for longer than the disk could hold."""
+    SPOOL_DAMAGED = "spool_damaged"
+    """A record on disk failed its checksum."""
+    INVALID = "invalid"
+    """Rows that make no frame: a name too long, columns that are not the layout's."""
+    REFUSED = "refused"
+    """The service would not have the frame; its bytes are kept beside the spool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    reason: LossReason
+    first_step: int
+    last_step: int
+    num_rows: int = 0
+    num_events: int = 0
+
+    def joined(self, later: "Loss") -> "Loss":
+        return replace(
+            self,
+            first_step=min(self.first_step, later.first_step),
+            last_step=max(self.last_step, later.last_step),
+            num_rows=self.num_rows + later.num_rows,
+            num_events=self.num_events + later.num_events,
+        )
+
+    def to_event(self, at: float) -> Event:
+        """As the next frame tells it."""
+        return Event(
+            step=self.first_step,
+            kind="gap",
+            at=at,
+            detail={
+                "reason": self.reason.value,
+                "last_step": self.last_step,
+                "lost_rows": self.num_rows,
+                "lost_events": self.num_events,
+            },
+        )
+
+
+class LossLedger:
+    """Losses that no frame has told of yet, one for each reason, and the count of all rows."""
+
+    def __init__(self) -> None:
+        self._untold: dict[LossReason, Loss] = {}
+        self.num_rows = 0
+
+    def add(self, loss: Loss) -> None:
+        self.num_rows += loss.num_rows
+        earlier = self._untold.get(loss.reason)
+        self._untold[loss.reason] = loss if earlier is None else earlier.joined(loss)
+
+    def take_events(self, at: float) -> list[Event]:
+        losses, self._untold = self._untold, {}
+        return [loss.to_event(at) for loss in losses.values()]

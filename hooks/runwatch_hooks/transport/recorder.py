@@ -1,0 +1,162 @@
+"""From the queue to the spool: frames are formed, numbered and kept before anything is sent."""
+
+import logging
+
+import msgspec
+
+from runwatch.codec import encode_frame, split_frame
+from runwatch.errors import InvalidInputError
+from runwatch.layouts import Layout
+from runwatch.messages import AttemptClose
+from runwatch_hooks.transport.framing import Draft, drafts_of, frame_of
+from runwatch_hooks.transport.losses import Loss, LossLedger, LossReason
+from runwatch_hooks.transport.receipts import ReceiptBox
+from runwatch_hooks.transport.records import Record
+from runwatch_hooks.transport.row_queue import RowQueue
+from runwatch_hooks.transport.segments import Segments
+from runwatch_hooks.transport.settings import TransportSettings
+from runwatch_hooks.transport.spool import Spool
+from runwatch_hooks.transport.spool_folder import Splits, SpoolFolder, SpoolMeta
+
+log = logging.getLogger(__name__)
+
+
+class Recorder:
+    """One rank's spool as it is written. Used by one thread; without a disk it keeps to memory."""
+
+    def __init__(
+        self,
+        settings: TransportSettings,
+        folder: SpoolFolder,
+        meta: SpoolMeta,
+        queue: RowQueue,
+        receipts: ReceiptBox,
+    ) -> None:
+        """Touches no disk yet, as the training thread builds it."""
+        self._segment_bytes = settings.segment_bytes
+        self._folder = folder
+        self._meta = meta
+        self._unwritten_meta = False
+        self._queue = queue
+        self._receipts = receipts
+        self._written_receipts = receipts.version
+        self._segment = 0
+        self._num_damaged_bytes = 0
+        self._on_disk = False
+        self.ledger = LossLedger()
+        self.spool = Spool(
+            disk_bytes=settings.spool_bytes,
+            memory_bytes=settings.queue_bytes,
+            min_free_bytes=settings.min_free_bytes,
+            on_lost=lambda record: self.lose(record, LossReason.SPOOL_FULL),
+        )
+
+    @property
+    def layouts(self) -> dict[str, dict[str, object]]:
+        """Documents of all layouts met so far, by their hash."""
+        return self._meta.layouts
+
+    def open(self) -> None:
+        """Makes the folder."""
+        try:
+            self._folder.create(self._meta)
+            self.spool.use(Segments(self._folder.path, self._segment_bytes))
+            self._on_disk = True
+        except OSError as error:
+            log.warning("spool: no folder, so in memory only: %s", error)
+
+    def record(self, *, now: float, max_frame_bytes: int, is_last: bool = False) -> None:
+        """Takes what is queued, and tells of losses in the frame that follows them."""
+        taken = self._queue.take()
+        for loss in taken.losses:
+            self.ledger.add(loss)
+        if taken.items or is_last:
+            items = [*self.ledger.take_events(now), *taken.items]
+            for draft in drafts_of(items, max_frame_bytes):
+                self._keep(draft)
+        if self._on_disk:
+            self._write_meta()
+            self._write_receipts()
+
+    def head(self) -> Record | None:
+        """The next record to send."""
+        record = self.spool.head()
+        num_damaged_bytes = self.spool.num_damaged_bytes
+        if num_damaged_bytes > self._num_damaged_bytes:
+            log.warning("spool: %d bytes are damaged", num_damaged_bytes - self._num_damaged_bytes)
+            step = 0 if record is None else split_frame(record.payload)[0].first_step
+            self.ledger.add(Loss(LossReason.SPOOL_DAMAGED, step, step))
+            self._num_damaged_bytes = num_damaged_bytes
+        return record
+
+    def set_aside(self, record: Record) -> None:
+        """Gives up a record that the service refused, and keeps its bytes."""
+        self.lose(record, LossReason.REFUSED)
+        self.spool.acknowledge(record)
+        try:
+            self._folder.keep_bad(f"frame-{record.seq}", record.payload)
+        except OSError as error:
+            log.warning("spool: a refused frame is not kept: %s", error)
+
+    def lose(self, record: Record, reason: LossReason) -> None:
+        header, _ = split_frame(record.payload)
+        last_step = header.first_step + max(header.num_steps, 1) - 1
+        num_events = len(header.events)
+        self.ledger.add(Loss(reason, header.first_step, last_step, header.num_steps, num_events))
+
+    def write_splits(self, splits: Splits) -> None:
+        try:
+            self._folder.write_splits(splits)
+        except OSError as error:
+            log.debug("spool: splits are not written: %s", error)
+
+    def close(self, closing: AttemptClose, *, is_delivered: bool) -> None:
+        """Leaves what a sync will need, which may be nothing."""
+        self.spool.close()
+        try:
+            if is_delivered and self._on_disk and not self._folder.bad_files():
+                self._folder.remove()
+            elif self._on_disk:
+                self._folder.write_meta(msgspec.structs.replace(self._meta, closing=closing))
+        except OSError as error:
+            log.warning("spool: not closed in order: %s", error)
+        self._folder.close()
+
+    def _keep(self, draft: Draft) -> None:
+        if draft.layout is not None:
+            self._note_layout(draft.layout)
+        if draft.rows:
+            self._segment = draft.rows[-1].segment
+        seq = self.spool.next_seq
+        try:
+            frame = frame_of(draft, rank=self._meta.rank, seq=seq, segment=self._segment)
+        except (InvalidInputError, ValueError, TypeError, OverflowError) as error:
+            log.warning("rows that make no frame are dropped: %s", error)
+            self.ledger.add(draft.to_loss(LossReason.INVALID))
+            return
+        self.spool.append(encode_frame(frame))
+
+    def _note_layout(self, layout: Layout) -> None:
+        if layout.hash not in self._meta.layouts:
+            self._meta.layouts[layout.hash] = layout.to_document()
+            self._unwritten_meta = True
+
+    def _write_meta(self) -> None:
+        """Tried again each time while the disk is full."""
+        if not self._unwritten_meta:
+            return
+        try:
+            self._folder.write_meta(self._meta)
+            self._unwritten_meta = False
+        except OSError as error:
+            log.debug("spool: meta.json is not written: %s", error)
+
+    def _write_receipts(self) -> None:
+        version = self._receipts.version
+        if version == self._written_receipts:
+            return
+        try:
+            self._folder.write_receipts(self._receipts.waiting())
+            self._written_receipts = version
+        except OSError as error:
+            log.debug("spool: receipts.json is not written: %s", error)

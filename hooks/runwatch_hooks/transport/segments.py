@@ -1,0 +1,207 @@
+"""A queue of records on disk: segment files, and a mark of what was acknowledged.
+
+    00000000000000000001.seg   named by the first sequence number in it; append only
+    00000000000000004711.seg
+    acked                      the highest sequence number acknowledged
+
+One thread writes and reads. Nothing is synced to the platter: a spool outlives its process,
+however it ends; after a loss of power the torn tail is skipped. A sync in every interval would
+stand in line with the trainer's own checkpoints.
+"""
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from runwatch_hooks.transport import files
+from runwatch_hooks.transport.records import (
+    HEAD_BYTES,
+    Record,
+    Scan,
+    encode_record,
+    record_bytes,
+    scan_record,
+)
+
+_ACKED: Final = struct.Struct("<QI")
+_ACKED_NAME: Final = "acked"
+
+
+class Segments:
+    """Records in order of their sequence numbers. Methods raise OSError as the disk does."""
+
+    def __init__(self, folder: Path, segment_bytes: int) -> None:
+        """Goes on with what a folder holds, which may be nothing."""
+        self.folder = folder
+        self._segment_bytes = segment_bytes
+        self._sizes = {path: path.stat().st_size for path in sorted(folder.glob("*.seg"))}
+        self._reader: _Reader | None = None
+        self._head: Record | None = None
+        self._writer: _Writer | None = None
+        self.acked_seq = _read_acked(folder / _ACKED_NAME)
+        self.num_damaged_bytes = 0
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(self._sizes.values())
+
+    @property
+    def num_files(self) -> int:
+        return len(self._sizes)
+
+    def append(self, record: Record) -> None:
+        writer = self._writer
+        if writer is None or writer.num_bytes >= self._segment_bytes:
+            writer = self._roll(record.seq)
+        try:
+            writer.append(encode_record(record))
+        except OSError:
+            self._writer = None  # whatever stands there now, nothing is written behind it
+            writer.close()
+            raise
+        finally:
+            self._sizes[writer.path] = writer.num_bytes
+
+    def head(self) -> Record | None:
+        """The oldest record that is not acknowledged."""
+        while self._head is None or self._head.seq <= self.acked_seq:
+            reader = self._open_reader()
+            if reader is None:
+                return None
+            scan = reader.read()
+            self._head = scan.record
+            self.num_damaged_bytes += scan.skipped_bytes
+            if scan.record is None:
+                if self._is_written(reader.path):
+                    return None
+                self._remove(reader.path)
+        return self._head
+
+    def acknowledge(self, seq: int) -> None:
+        """Everything up to a sequence number has arrived."""
+        self.acked_seq = max(self.acked_seq, seq)
+        _write_acked(self.folder / _ACKED_NAME, self.acked_seq)
+
+    def drop_oldest(self) -> list[Record]:
+        """Gives up the oldest file, and returns what was lost with it; never the newest file."""
+        if len(self._sizes) < 2:
+            return []
+        path = next(iter(self._sizes))
+        lost = [record for record in _records_in(path) if record.seq > self.acked_seq]
+        self._remove(path)
+        self._head = None
+        return lost
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._close_reader()
+
+    def _roll(self, first_seq: int) -> "_Writer":
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        path = self.folder / f"{first_seq:020d}.seg"
+        self._writer = _Writer(path)
+        self._sizes[path] = 0
+        return self._writer
+
+    def _open_reader(self) -> "_Reader | None":
+        if self._reader is None and self._sizes:
+            self._reader = _Reader(next(iter(self._sizes)))
+        return self._reader
+
+    def _is_written(self, path: Path) -> bool:
+        return self._writer is not None and self._writer.path == path
+
+    def _remove(self, path: Path) -> None:
+        if self._reader is not None and self._reader.path == path:
+            self._close_reader()
+        del self._sizes[path]
+        path.unlink(missing_ok=True)
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+class _Reader:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDONLY)
+        self._place = 0
+
+    def read(self) -> Scan:
+        """The next whole record, where there is one; places count from the last one's end."""
+        scan = scan_record(self._next_record(), 0)
+        if scan.record is None or scan.skipped_bytes:  # damage: look for the next mark
+            scan = scan_record(self._rest(), 0)
+        self._place += scan.end
+        return scan
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _next_record(self) -> bytes:
+        head = os.pread(self._descriptor, HEAD_BYTES, self._place)
+        return os.pread(self._descriptor, record_bytes(head), self._place)
+
+    def _rest(self) -> bytes:
+        size = os.fstat(self._descriptor).st_size
+        return os.pread(self._descriptor, size - self._place, self._place)
+
+
+class _Writer:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.num_bytes = 0
+        self._descriptor = files.create(path, os.O_APPEND)
+
+    def append(self, octets: bytes) -> None:
+        """All of it, or, where the disk is full, none."""
+        try:
+            files.write_all(self._descriptor, octets)
+        except OSError:
+            os.ftruncate(self._descriptor, self.num_bytes)
+            raise
+        self.num_bytes += len(octets)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _records_in(path: Path) -> Iterator[Record]:
+    octets = path.read_bytes()
+    place = 0
+    while (scan := scan_record(octets, place)).record is not None:
+        yield scan.record
+        place = scan.end
+
+
+def _read_acked(path: Path) -> int:
+    """0 where nothing was acknowledged, or the mark is damaged: sending again does no harm."""
+    try:
+        octets = path.read_bytes()
+    except FileNotFoundError:
+        return 0
+    if len(octets) != _ACKED.size:
+        return 0
+    seq, checksum = _ACKED.unpack(octets)
+    return int(seq) if zlib.crc32(octets[:8]) == checksum else 0
+
+
+def _write_acked(path: Path, seq: int) -> None:
+    octets = seq.to_bytes(8, "little")
+    try:
+        descriptor = os.open(path, os.O_WRONLY)
+    except FileNotFoundError:
+        descriptor = files.create(path)
+    try:
+        files.write_all(descriptor, octets + zlib.crc32(octets).to_bytes(4, "little"))
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,169 @@
+"""The thread that takes rows from the queue to the spool, and from the spool to the service."""
+
+import logging
+import random
+import threading
+import time
+from typing import Final
+
+from runwatch.messages import AttemptClose
+from runwatch_hooks.transport.backoff import Backoff
+from runwatch_hooks.transport.errors import (
+    ForbiddenError,
+    RetryLaterError,
+    StaleAttemptError,
+    TransportError,
+)
+from runwatch_hooks.transport.framing import MAX_FRAME_BYTES
+from runwatch_hooks.transport.inbox import Inbox
+from runwatch_hooks.transport.link import Link
+from runwatch_hooks.transport.priority import yield_to_training
+from runwatch_hooks.transport.recorder import Recorder
+from runwatch_hooks.transport.wakeup import Wakeup
+
+log = logging.getLogger(__name__)
+
+_OFFLINE_INTERVAL_S: Final = 1.0
+"""Nobody waits for the frames then, and larger ones are fewer to bring in afterwards."""
+_FORBIDDEN_PAUSE_S: Final = 60.0
+_FORBIDDEN_WARNING_S: Final = 600.0
+_PORTION_S: Final = 0.5
+"""A backlog is sent in portions of this length, so that the queue is emptied in between."""
+
+
+class Sender:
+    """Runs until it is told to end, whatever fails: all that touches disk or network is here."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        link: Link | None,
+        inbox: Inbox | None,
+        wakeup: Wakeup,
+        *,
+        send_interval_s: float,
+    ) -> None:
+        """Without a link everything stays in the spool."""
+        self._recorder = recorder
+        self._link = link
+        self._inbox = inbox
+        self._wakeup = wakeup
+        self._send_interval_s = send_interval_s
+        self._backoff = Backoff()
+        self._retry_at = 0.0
+        self._warn_at = 0.0
+        self._closing: AttemptClose | None = None
+        self._close_by = 0.0
+        self._thread = threading.Thread(target=self._run, name="runwatch-sender", daemon=True)
+
+    @property
+    def thread(self) -> threading.Thread:
+        return self._thread
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, closing: AttemptClose, timeout_s: float) -> None:
+        """Sends what it can within a time; the rest stays in the spool."""
+        self._close_by = time.monotonic() + timeout_s
+        self._closing = closing
+        self._wakeup.ring()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        yield_to_training()
+        self._recorder.open()
+        while self._closing is None:
+            try:
+                self._turn()
+            except Exception:
+                log.exception("sender: a fault of our own")
+                self._pause(self._backoff.failed(random.random()))
+            self._wakeup.wait(self._interval_s())
+        try:
+            self._finish(self._closing)
+        except Exception:
+            log.exception("sender: a fault of our own at the end")
+
+    def _turn(self) -> None:
+        self._record()
+        if self._link is None or time.monotonic() < self._retry_at:
+            return
+        self._talk(self._link, until=time.monotonic() + _PORTION_S)
+        if self._link.attempt is not None and self._inbox is not None:
+            self._inbox.start()
+
+    def _record(self, *, is_last: bool = False) -> None:
+        limit = MAX_FRAME_BYTES if self._link is None else self._link.max_frame_bytes
+        self._recorder.record(now=time.time(), max_frame_bytes=limit, is_last=is_last)
+
+    def _talk(self, link: Link, until: float) -> bool:
+        """Whether the service answered all that was asked of it."""
+        try:
+            link.talk(until)
+        except StaleAttemptError as error:
+            self._fall_silent(error)
+        except ForbiddenError as error:
+            self._pause(_FORBIDDEN_PAUSE_S)
+            self._warn_of_key(error)
+        except RetryLaterError as error:
+            self._pause(self._backoff.failed(random.random(), error.retry_after_s), error)
+        else:
+            if self._backoff.num_failures:
+                log.info("the service answers again")
+            self._backoff.succeeded()
+            return True
+        return False
+
+    def _interval_s(self) -> float:
+        if self._link is None or self._backoff.num_failures:
+            return max(self._send_interval_s, _OFFLINE_INTERVAL_S)
+        return 0.0 if self._recorder.spool.num_pending else self._send_interval_s
+
+    def _pause(self, pause_s: float, error: TransportError | None = None) -> None:
+        self._retry_at = time.monotonic() + pause_s
+        if error is not None and self._backoff.num_failures == 1:
+            log.warning("the service does not answer; the spool keeps what comes: %s", error)
+
+    def _warn_of_key(self, error: TransportError) -> None:
+        self._backoff.num_failures += 1
+        if time.monotonic() >= self._warn_at:
+            log.warning("the key is refused; the spool keeps what comes: %s", error)
+            self._warn_at = time.monotonic() + _FORBIDDEN_WARNING_S
+
+    def _fall_silent(self, error: TransportError) -> None:
+        """A newer life of the run speaks now; what this one still does is kept for a sync."""
+        log.warning("this attempt is over; the spool keeps what comes: %s", error)
+        self._link = None
+        if self._inbox is not None:
+            self._inbox.stop()
+
+    def _finish(self, closing: AttemptClose) -> None:
+        if self._inbox is not None:
+            self._inbox.stop()
+        self._record(is_last=True)
+        is_delivered = self._link is not None and self._deliver_rest(self._link, closing)
+        self._recorder.close(closing, is_delivered=is_delivered)
+
+    def _deliver_rest(self, link: Link, closing: AttemptClose) -> bool:
+        """Whether all of it arrived, and the end of the attempt as well.
+
+        A service that answered before is given until the end of the time, as it may be
+        restarting; one that never did gets one chance, and the process may go.
+        """
+        is_patient = link.attempt is not None
+        while True:
+            if self._talk(link, until=self._close_by):
+                return self._say_goodbye(link, closing) and self._recorder.head() is None
+            left_s = self._close_by - time.monotonic()
+            if not (is_patient and self._link is not None and left_s > 0):
+                return False
+            self._wakeup.wait(min(self._retry_at - time.monotonic(), left_s))
+
+    def _say_goodbye(self, link: Link, closing: AttemptClose) -> bool:
+        try:
+            link.close(closing)
+        except TransportError as error:
+            log.warning("the end of the attempt was not heard: %s", error)
+            return False
+        return True

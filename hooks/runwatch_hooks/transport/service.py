@@ -1,0 +1,118 @@
+"""The service as the hook calls it: typed messages out, typed answers or errors back."""
+
+from typing import Final, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from runwatch.codec import CONTENT_TYPE
+from runwatch.commands import Receipt
+from runwatch.messages import (
+    AttemptClose,
+    AttemptOpen,
+    AttemptOpened,
+    CommandsReply,
+    FrameReply,
+    Heartbeat,
+    HeartbeatReply,
+    Problem,
+    RunOpen,
+)
+from runwatch.vocabulary import RunId
+from runwatch_hooks.transport.client import JSON, Client, Reply
+from runwatch_hooks.transport.errors import (
+    ForbiddenError,
+    RefusedError,
+    RetryLaterError,
+    StaleAttemptError,
+    TransportError,
+)
+
+_RETRYABLE: Final = frozenset({408, 425, 429})
+_LONGEST_RETRY_AFTER_S: Final = 3600.0
+
+_Message = TypeVar("_Message")
+
+
+class Service:
+    """One run's calls. Every method raises TransportError as `errors` tells."""
+
+    def __init__(self, client: Client, run_id: RunId) -> None:
+        self._client = client
+        self._run = f"/runs/{quote(run_id, safe='')}"
+
+    def open_run(self, run: RunOpen) -> None:
+        self._send("POST", "/runs", run)
+
+    def open_attempt(self, attempt: AttemptOpen) -> int:
+        reply = self._send("POST", f"{self._run}/attempts", attempt)
+        return _parse(reply, AttemptOpened).attempt
+
+    def close_attempt(self, attempt: int, closing: AttemptClose) -> None:
+        self._send("POST", f"{self._run}/attempts/{attempt}/close", closing)
+
+    def put_layout(self, layout_hash: str, document: dict[str, object]) -> None:
+        self._send("PUT", f"{self._run}/layouts/{layout_hash}", document)
+
+    def send_frame(self, body: bytes, *, late: bool) -> FrameReply:
+        path = f"{self._run}/frames" + ("?late=true" if late else "")
+        reply = self._client.request("POST", path, body, content_type=CONTENT_TYPE)
+        return _parse(_checked(reply, path), FrameReply)
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        return _parse(self._send("POST", f"{self._run}/heartbeat", beat), HeartbeatReply)
+
+    def next_commands(self, attempt: int, rank: int, wait_s: float) -> CommandsReply:
+        query = urlencode({"attempt": attempt, "rank": rank, "wait_s": f"{wait_s:g}"})
+        path = f"{self._run}/commands/next?{query}"
+        reply = self._client.request("GET", path, wait_s=wait_s)
+        return _parse(_checked(reply, path), CommandsReply)
+
+    def send_receipt(self, receipt: Receipt) -> None:
+        command = quote(receipt.command_id, safe="")
+        self._send("POST", f"/commands/{command}/receipt", receipt)
+
+    def _send(self, method: str, path: str, message: object) -> Reply:
+        body = msgspec.json.encode(message)
+        return _checked(self._client.request(method, path, body, content_type=JSON), path)
+
+
+def _parse(reply: Reply, message: type[_Message]) -> _Message:
+    """A reply that is not the service's (a proxy's login page) is no answer: ask again."""
+    try:
+        return msgspec.json.decode(reply.body, type=message)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+        raise RetryLaterError(f"reply: found no {message.__name__} ({error})") from error
+
+
+def _checked(reply: Reply, path: str) -> Reply:
+    if 200 <= reply.status < 300:
+        return reply
+    raise _error(reply, path)
+
+
+def _error(reply: Reply, path: str) -> TransportError:
+    problem = _problem(reply)
+    message = f"{path}: {reply.status} {problem.code} {problem.detail}".rstrip()
+    if reply.status in (401, 403):
+        return ForbiddenError(message)
+    if reply.status in _RETRYABLE or not 400 <= reply.status < 500:
+        return RetryLaterError(message, retry_after_s(reply.retry_after))
+    kind = StaleAttemptError if problem.code == "stale_attempt" else RefusedError
+    return kind(message, status=reply.status, code=problem.code)
+
+
+def _problem(reply: Reply) -> Problem:
+    try:
+        return msgspec.json.decode(reply.body, type=Problem)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        return Problem(title="", status=reply.status, code="")
+
+
+def retry_after_s(header: str | None) -> float | None:
+    """Seconds to wait. A date, as some proxies send, is left to our own back-off."""
+    try:
+        seconds = float(header or "nan")
+    except ValueError:
+        return None
+    return min(seconds, _LONGEST_RETRY_AFTER_S) if seconds >= 0 else None

@@ -1,0 +1,60 @@
+"""How rows travel: where to, how often, and how much may be kept while they cannot."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from runwatch.errors import InvalidInputError
+
+_LARGEST_SEGMENT_BYTES: Final = 16 * 2**20
+_TOKEN: Final = re.compile(r"[!-~]+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransportSettings:
+    """Values of one `Transport`. Raises InvalidInputError where one cannot work."""
+
+    url: str | None = None
+    """Address of the service, as in `https://runwatch.example:8080`; None: spool only."""
+    token: str | None = field(default=None, repr=False)
+    """A key with the scope `ingest`. Never logged."""
+    spool_dir: Path
+    """Each attempt's rank makes a folder of its own below it."""
+    queue_bytes: int = 64 * 2**20
+    """Rows that the sender has not yet taken; also frames in memory while the disk is full."""
+    spool_bytes: int = 2**30
+    """Frames on disk that wait for the service: weeks of a small model, a night of a large one."""
+    min_free_bytes: int = 256 * 2**20
+    """The spool leaves at least this much of the disk to the trainer's own checkpoints."""
+    send_interval_s: float = 0.2
+    """Steps that end within it travel in one frame; an urgent row does not wait for it."""
+    heartbeat_s: float = 10.0
+    long_poll_s: float = 25.0
+    """How long the service may hold a poll: below the 60 s at which proxies give up."""
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise InvalidInputError(f"url: found {self.url!r}, wanted http:// or https://")
+        # Said without the token: the HTTP library would quote it in its own complaint.
+        if self.token is not None and not _TOKEN.fullmatch(self.token):
+            raise InvalidInputError("token: found a blank or control character, wanted none")
+        _check("queue_bytes", self.queue_bytes, 2**16)
+        _check("spool_bytes", self.spool_bytes, 2**16)
+        _check("send_interval_s", self.send_interval_s, 0.001)
+        _check("heartbeat_s", self.heartbeat_s, 0.001)
+        _check("long_poll_s", self.long_poll_s, 0.0)
+        _check("connect_timeout_s", self.connect_timeout_s, 0.001)
+        _check("read_timeout_s", self.read_timeout_s, 0.001)
+
+    @property
+    def segment_bytes(self) -> int:
+        """Size of a spool file. A full spool gives up its oldest file, so there are several."""
+        return min(_LARGEST_SEGMENT_BYTES, self.spool_bytes // 8)
+
+
+def _check(place: str, number: float, lowest: float) -> None:
+    if not number >= lowest:
+        raise InvalidInputError(f"{place}: found {number}, wanted at least {lowest}")

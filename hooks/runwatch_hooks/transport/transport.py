@@ -1,0 +1,186 @@
+"""The face of the transport: what the training thread calls, which never waits and never fails."""
+
+import atexit
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from runwatch.commands import Command, Receipt
+from runwatch.frames import Event
+from runwatch.messages import AttemptClose, AttemptOpen, RunOpen
+from runwatch.vocabulary import Phase, RunId
+from runwatch_hooks.rows import Row
+from runwatch_hooks.transport.client import Client
+from runwatch_hooks.transport.clock import ServiceClock
+from runwatch_hooks.transport.command_box import CommandBox
+from runwatch_hooks.transport.delivery import Delivery
+from runwatch_hooks.transport.inbox import Inbox
+from runwatch_hooks.transport.link import Link
+from runwatch_hooks.transport.progress import Progress
+from runwatch_hooks.transport.receipts import ReceiptBox
+from runwatch_hooks.transport.recorder import Recorder
+from runwatch_hooks.transport.row_queue import RowQueue
+from runwatch_hooks.transport.sender import Sender
+from runwatch_hooks.transport.service import Service
+from runwatch_hooks.transport.settings import TransportSettings
+from runwatch_hooks.transport.splits import SplitLedger
+from runwatch_hooks.transport.spool_folder import SpoolFolder, SpoolMeta
+from runwatch_hooks.transport.wakeup import Wakeup
+
+log = logging.getLogger(__name__)
+
+EndStatus = Literal["finished", "failed", "stopped"]
+
+_EXIT_TIMEOUT_S: Final = 10.0
+
+
+class Transport:
+    """One rank's way to the service and back, for one attempt.
+
+    From `start` on, every method may be called at every step: none but `close` waits for the
+    network, the disk or a thread that does, and none raises. In a child made by fork all of them
+    do nothing: the threads live in the parent alone.
+    """
+
+    def __init__(
+        self, settings: TransportSettings, run: RunOpen, attempt: AttemptOpen, rank: int
+    ) -> None:
+        """`attempt.token` names the attempt, and is the same for all its ranks."""
+        self.run_id: RunId = run.run_id
+        self.spool_path: Path = settings.spool_dir / run.run_id / f"{attempt.token}-{rank}"
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._progress = Progress(None, Phase.INIT, 1.0, since=time.monotonic())
+        self._wakeup = Wakeup()
+        self._queue = RowQueue(settings.queue_bytes)
+        self._receipts = ReceiptBox()
+        self._clock = ServiceClock()
+        self._commands = CommandBox(self._receipts, rank)
+        meta = SpoolMeta(run=_plain(run), attempt=attempt, rank=rank)
+        self._recorder = Recorder(
+            settings, SpoolFolder(self.spool_path), meta, self._queue, self._receipts
+        )
+        link, inbox = self._connect(settings, meta)
+        self._sender = Sender(
+            self._recorder, link, inbox, self._wakeup, send_interval_s=settings.send_interval_s
+        )
+
+    @property
+    def num_dropped_rows(self) -> int:
+        """Rows lost since the attempt began, for whatever reason."""
+        return self._recorder.ledger.num_rows + self._queue.num_untold_rows
+
+    @property
+    def service_clock_offset_s(self) -> float:
+        """How far the service's clock is ahead of this machine's; expiries are by that clock."""
+        return self._clock.offset_s
+
+    def start(self) -> None:
+        """Begins to send; what was put before is not lost."""
+        try:
+            self._sender.start()
+        except RuntimeError as error:  # no thread to be had
+            self._is_closed = True
+            log.warning("the run is not watched: %s", error)
+            return
+        atexit.register(self._close_at_exit)
+
+    def put_row(self, row: Row) -> None:
+        """An urgent row is sent at once."""
+        if self._is_inert():
+            return
+        self._queue.put(row)
+        if row.urgent or self._queue.is_half_full:
+            self._wakeup.ring()
+
+    def put_event(self, event: Event) -> None:
+        """Travels with the rows before and after it."""
+        if not self._is_inert():
+            self._queue.put(event)
+
+    def put_receipt(self, receipt: Receipt) -> None:
+        """Sent at once, and again until the service has it."""
+        if not self._is_inert():
+            self._receipts.put(receipt)
+            self._wakeup.ring()
+
+    def set_progress(self, step: int | None, phase: Phase, lr_scale: float) -> None:
+        """What the heartbeats tell: the last step that ended, what goes on, the LR's multiplier."""
+        progress = self._progress
+        since = progress.since if step == progress.last_step else time.monotonic()
+        self._progress = Progress(step, phase, lr_scale, since)
+
+    def take_commands(self) -> list[Command]:
+        """What arrived since the last call, each command once, none past its time."""
+        if self._is_inert():
+            return []
+        return self._commands.take(
+            service_time=time.time() + self._clock.offset_s, next_step=self._progress.next_step
+        )
+
+    def close(self, status: EndStatus, timeout_s: float = 10.0, *, reason: str = "") -> None:
+        """Sends what it can within a time. What is left stays in the spool, for a sync."""
+        if self._is_inert():
+            return
+        self._is_closed = True
+        atexit.unregister(self._close_at_exit)
+        closing = AttemptClose(status, last_step=self._progress.last_step, reason=reason)
+        self._sender.close(closing, timeout_s)
+
+    def _is_inert(self) -> bool:
+        # By the process id and not by a hook on fork: no hook can be taken back, and a lock
+        # that another thread held when the process forked is never released in the child.
+        return self._is_closed or os.getpid() != self._pid
+
+    def _close_at_exit(self) -> None:
+        """A program that forgot `finish`, or died of an exception that nobody caught."""
+        died = getattr(sys, "last_value", None) is not None
+        self.close("failed" if died else "finished", _EXIT_TIMEOUT_S)
+
+    def _connect(
+        self, settings: TransportSettings, meta: SpoolMeta
+    ) -> tuple[Link, Inbox] | tuple[None, None]:
+        if settings.url is None:
+            return None, None
+        client = Client(
+            settings.url,
+            settings.token,
+            connect_timeout_s=settings.connect_timeout_s,
+            read_timeout_s=settings.read_timeout_s,
+        )
+        service = Service(client, self.run_id)
+        splits = SplitLedger({}, self._recorder.write_splits)
+        link = Link(
+            service,
+            Delivery(service, meta.run, meta.attempt, self._recorder.layouts, splits),
+            self._recorder,
+            self._receipts,
+            self._commands,
+            self._clock,
+            rank=meta.rank,
+            heartbeat_s=settings.heartbeat_s,
+            progress=lambda: self._progress,
+        )
+        inbox = Inbox(
+            service,
+            rank=meta.rank,
+            long_poll_s=settings.long_poll_s,
+            attempt=lambda: link.attempt,
+            offer=link.offer,
+        )
+        return link, inbox
+
+
+def _plain(run: RunOpen) -> RunOpen:
+    """The run with a configuration that JSON can carry: a path or a dtype becomes its text."""
+    try:
+        config = msgspec.to_builtins(run.config, str_keys=True, enc_hook=repr)
+    except (TypeError, ValueError, RecursionError) as error:
+        log.warning("the run's configuration is left out: %s", error)
+        config = {}
+    return msgspec.structs.replace(run, config=config)
