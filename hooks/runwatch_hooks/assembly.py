@@ -1,0 +1,159 @@
+"""From what was read of a step to its row, once the last number has reached the host."""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from runwatch.layouts import Layout
+from runwatch.nonfinite import ABSENT_32, is_absent
+from runwatch_hooks.jumps import Jumps
+from runwatch_hooks.probe import Number, Reading
+from runwatch_hooks.readback import Readback, Ticket
+from runwatch_hooks.rows import Row
+from runwatch_hooks.statistics import GRAD_NORM, NONFINITE, PARAM_NORM, STATS
+
+_ROOM_FOR_NUMBERS = 64
+"""Single numbers of a step that may lie on a device: loss, scale, the user's own, ..."""
+
+_Slots = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """What lies on one device of an open row."""
+
+    ticket: Ticket
+    slots: _Slots
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _OpenRow:
+    step: int
+    segment: int
+    at: float
+    metrics: dict[str, float]
+    layout: Layout | None
+    stats: NDArray[np.float32]
+    """(S, T)"""
+    parts: tuple[_Part, ...]
+
+
+class Assembly:
+    """Open rows, oldest first. On a CPU none waits; on a device, a step or three."""
+
+    def __init__(self) -> None:
+        self._open: deque[_OpenRow] = deque()
+        self._readbacks: dict[torch.device, Readback] = {}
+        self._jumps = Jumps()
+        self._norms = np.empty(0, np.float32)
+        self._norms_layout: Layout | None = None
+        self.num_lost = 0
+        """Rows whose numbers on a device found no room on the way: sent without them."""
+
+    def add(
+        self, step: int, segment: int, at: float, numbers: Mapping[str, Number], reading: Reading
+    ) -> None:
+        """Open the row of a step."""
+        layout = reading.layout
+        stats = np.full((len(STATS), len(layout.layers) if layout else 0), ABSENT_32, np.float32)
+        distant: dict[torch.device, tuple[_Slots, Tensor | None]] = {}
+        for slots, tensor in reading.stats.items():
+            if tensor.device.type == "cpu":
+                stats[:, slots] = tensor.numpy()
+            else:
+                distant[tensor.device] = slots, tensor
+        parts = self._send(distant, {k: v for k, v in numbers.items() if isinstance(v, Tensor)})
+        metrics = {k: v for k, v in numbers.items() if not isinstance(v, Tensor)}
+        self._open.append(_OpenRow(step, segment, at, metrics, layout, stats, parts))
+
+    def finished(self) -> list[Row]:
+        """The rows whose numbers are all there, in order."""
+        rows: list[Row] = []
+        while self._open and all(part.ticket.is_there() for part in self._open[0].parts):
+            rows.append(self._finish(self._open.popleft()))
+        return rows
+
+    def wait(self) -> None:
+        """Until every number is there: for the end of a run only."""
+        for row in self._open:
+            for part in row.parts:
+                part.ticket.wait()
+
+    def _send(
+        self,
+        distant: dict[torch.device, tuple[_Slots, Tensor | None]],
+        numbers: Mapping[str, Tensor],
+    ) -> tuple[_Part, ...]:
+        for tensor in numbers.values():
+            distant.setdefault(tensor.device, ((), None))
+        parts: list[_Part] = []
+        for device, (slots, stats) in distant.items():
+            mine = {name: one for name, one in numbers.items() if one.device == device}
+            names = tuple(mine)[:_ROOM_FOR_NUMBERS]
+            pieces = [] if stats is None else [stats.reshape(-1)]
+            values = torch.cat([*pieces, *(mine[name].reshape(1) for name in names)])
+            ticket = self._readback(device, values.numel()).send(values)
+            if ticket is None:
+                self.num_lost += 1
+            else:
+                parts.append(_Part(ticket, slots, names))
+        return tuple(parts)
+
+    def _readback(self, device: torch.device, num_values: int) -> Readback:
+        found = self._readbacks.get(device)
+        if found is None or found.num_values < num_values:
+            found = self._readbacks[device] = Readback(num_values + _ROOM_FOR_NUMBERS, device)
+        return found
+
+    def _finish(self, row: _OpenRow) -> Row:
+        for part in row.parts:
+            values = part.ticket.values()
+            num_stats = len(STATS) * len(part.slots)
+            row.stats[:, part.slots] = values[:num_stats].reshape(len(STATS), -1)
+            numbers = values[num_stats : num_stats + len(part.names)].tolist()
+            row.metrics.update(zip(part.names, numbers, strict=True))
+        metrics = row.metrics
+        if "clip_coef" in metrics:
+            metrics["clipped"] = float(not metrics["clip_coef"] >= 1.0)
+        if row.layout is not None:
+            metrics |= self._over_layers(row.layout, row.stats)
+        return Row(
+            step=row.step,
+            segment=row.segment,
+            at=row.at,
+            metrics=metrics,
+            layout=row.layout,
+            stats=None if row.layout is None else row.stats.reshape(-1),
+            urgent=self._jumps.is_urgent(metrics),
+        )
+
+    def _over_layers(self, layout: Layout, stats: NDArray[np.float32]) -> dict[str, float]:
+        """What the layers' stats say about the run."""
+        num_nonfinite = _sum(stats[NONFINITE])
+        metrics = {"nonfinite": num_nonfinite, "param_norm": self._param_norm(layout, stats)}
+        if not is_absent(stats[GRAD_NORM]).all():
+            # A layer's norm is over its finite elements; the run's says that some are not.
+            norm = math.sqrt(_sum(np.square(stats[GRAD_NORM], dtype=np.float64)))
+            metrics["grad_norm"] = norm if num_nonfinite == 0.0 else math.nan
+        return metrics
+
+    def _param_norm(self, layout: Layout, stats: NDArray[np.float32]) -> float:
+        """Over the newest norm known of each layer, none older than 8 steps."""
+        if layout is not self._norms_layout:
+            self._norms_layout = layout
+            self._norms = np.zeros(len(layout.layers), np.float32)
+        known = ~is_absent(stats[PARAM_NORM])
+        self._norms[known] = stats[PARAM_NORM, known]
+        return math.sqrt(float(np.square(self._norms, dtype=np.float64).sum()))
+
+
+def _sum(values: NDArray[np.float32] | NDArray[np.float64]) -> float:
+    """Over what is recorded; a NaN among it is part of the sum."""
+    return float(values[~is_absent(values)].sum(dtype=np.float64))

@@ -1,0 +1,92 @@
+"""All layers of a run: which statistics hold which, on whatever devices they lie."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from runwatch.layouts import Layout
+from runwatch_hooks.device_statistics import DeviceStatistics
+from runwatch_hooks.layer_table import LayerTable
+from runwatch_hooks.statistics import STATS, CpuStatistics, LayerStatistics
+
+
+class Board:
+    """The layers' statistics of the step that is open. A slot is a layer's place in the layout."""
+
+    def __init__(self, modules: Mapping[str, nn.Module], optimizers: Sequence[Optimizer]) -> None:
+        self._table = LayerTable(modules, optimizers, STATS)
+        self._open()
+
+    @property
+    def layout(self) -> Layout:
+        return self._table.layout
+
+    def refresh(self) -> None:
+        """Begin anew, with another layout, where what is trained has changed."""
+        if not self._table.is_current():
+            self._table = self._table.rebuilt()
+            self._open()
+
+    def slots_of(self, optimizer: Optimizer) -> tuple[int, ...]:
+        """The places of an optimizer's tensors; empty where all are foreign to the run."""
+        return self._table.slots_of(optimizer)
+
+    def slots_of_tensors(self, tensors: Sequence[Tensor]) -> list[int]:
+        slots = self._table.slots
+        return [slots[id(tensor)] for tensor in tensors if id(tensor) in slots]
+
+    def slots_of_grads(self, grads: Sequence[Tensor]) -> list[int]:
+        """The places of tensors whose gradients these are; foreign ones are left out."""
+        owners = {id(one.grad): slot for slot, one in enumerate(self._table.tensors)}
+        return [owners[id(grad)] for grad in grads if id(grad) in owners]
+
+    def read_gradients(self, slots: Sequence[int], scale: Tensor | None) -> None:
+        """Read these tensors' gradients; one that has none stays 'not recorded', not 0."""
+        tensors = self._table.tensors
+        with torch.no_grad():
+            for device, ours in self._by_device(slots):
+                grads = [(slot, tensors[slot].grad) for slot in ours]
+                present = [(self._local[slot], grad) for slot, grad in grads if grad is not None]
+                if present:
+                    places, found = zip(*present, strict=True)
+                    self._parts[device].read_gradients(places, found, scale)
+
+    def before_step(self, slots: Sequence[int]) -> None:
+        with torch.no_grad():
+            for device, ours in self._by_device(slots):
+                self._parts[device].before_step([self._local[slot] for slot in ours])
+
+    def after_step(self) -> None:
+        with torch.no_grad():
+            for part in self._parts.values():
+                part.after_step()
+
+    def take(self) -> dict[tuple[int, ...], Tensor]:
+        """The step's (S, T) of each device, by the slots that its columns are."""
+        with torch.no_grad():
+            return {tuple(self._slots[device]): part.take() for device, part in self._parts.items()}
+
+    def _open(self) -> None:
+        self._slots: dict[torch.device, list[int]] = {}
+        self._local: list[int] = []
+        for slot, tensor in enumerate(self._table.tensors):
+            mates = self._slots.setdefault(tensor.device, [])
+            self._local.append(len(mates))
+            mates.append(slot)
+        self._parts = {device: self._statistics(device) for device in self._slots}
+
+    def _statistics(self, device: torch.device) -> LayerStatistics:
+        tensors = [self._table.tensors[slot] for slot in self._slots[device]]
+        if device.type == "cpu":
+            return CpuStatistics(tensors)
+        return DeviceStatistics(tensors, device)
+
+    def _by_device(self, slots: Sequence[int]) -> Sequence[tuple[torch.device, Sequence[int]]]:
+        if len(self._slots) == 1:
+            return [(device, slots) for device in self._slots]
+        ours: dict[torch.device, list[int]] = {}
+        for slot in slots:
+            ours.setdefault(self._table.tensors[slot].device, []).append(slot)
+        return list(ours.items())

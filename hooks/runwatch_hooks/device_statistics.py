@@ -1,0 +1,116 @@
+"""The measuring of tensors on an accelerator: kernels are queued, and nothing waits for them.
+
+Two readings of each gradient (its norm and its greatest magnitude). What needs a third is had
+more cheaply: `nonfinite` is 1 where the greatest magnitude is not finite, and norm and magnitude
+then show NaN or infinity themselves; `zero_frac` is of 1024 sampled elements.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from runwatch.nonfinite import ABSENT_32
+from runwatch_hooks.dense import dense_view
+from runwatch_hooks.sampled_updates import SampledUpdates, sample
+from runwatch_hooks.statistics import (
+    GRAD_ABSMAX,
+    GRAD_NORM,
+    NONFINITE,
+    PARAM_NORM,
+    STATS,
+    UPDATE_RATIO,
+    ZERO_FRAC,
+    NormTurns,
+)
+
+_MAX_CACHED: Final = 64
+"""Index tensors kept on the device; more sets of slots than that do not come back."""
+
+
+class DeviceStatistics:
+    """The statistics of tensors of one device, gathered there."""
+
+    def __init__(self, tensors: Sequence[Tensor], device: torch.device) -> None:
+        self._tensors = tensors
+        self._device = device
+        self._updates = SampledUpdates(tensors)
+        self._turns = NormTurns(tensors)
+        absent = torch.from_numpy(np.full((len(STATS), len(tensors)), ABSENT_32, np.float32))
+        self._absent = absent.to(device)
+        self._stats = self._absent.clone()
+        self._norms = torch.zeros(len(tensors), device=device)
+        self._squares = torch.full((len(tensors),), torch.nan, device=device)
+        self._indices: dict[tuple[int, ...], Tensor] = {}
+
+    def read_gradients(
+        self, slots: Sequence[int], grads: Sequence[Tensor], scale: Tensor | None
+    ) -> None:
+        flats = {
+            slot: flat
+            for slot, grad in zip(slots, grads, strict=True)
+            if (flat := _flat(grad)) is not None
+        }
+        if not flats:
+            return
+        places = self._index(tuple(flats))
+        grads_TN = list(flats.values())
+        norms = torch.stack(torch._foreach_norm(grads_TN, 2.0))
+        greatest = torch.stack(torch._foreach_norm(grads_TN, torch.inf))
+        samples = [sample(grad) for grad in grads_TN]
+        zeros = torch.stack([(one == 0).sum(dtype=torch.float32) / one.numel() for one in samples])
+        divisor = 1.0 if scale is None else scale.to(self._device, non_blocking=True)
+        self._stats[GRAD_NORM].index_copy_(0, places, norms / divisor)
+        self._stats[GRAD_ABSMAX].index_copy_(0, places, greatest / divisor)
+        self._stats[NONFINITE].index_copy_(0, places, (~greatest.isfinite()).float())
+        self._stats[ZERO_FRAC].index_copy_(0, places, zeros)
+
+    def before_step(self, slots: Sequence[int]) -> None:
+        self._updates.before(slots)
+
+    def after_step(self) -> None:
+        compared = self._updates.after()
+        if compared is not None:
+            slots, squares = compared
+            self._squares.index_copy_(0, self._index(tuple(slots)), squares.float())
+
+    def take(self) -> Tensor:
+        self._read_norms()
+        ratios = self._squares.sqrt() / self._norms
+        known = (self._norms != 0) & ~self._squares.isnan()
+        self._stats[UPDATE_RATIO] = torch.where(known, ratios, self._absent[UPDATE_RATIO])
+        stats = self._stats.clone()
+        self._stats.copy_(self._absent)
+        self._squares.fill_(torch.nan)
+        return stats
+
+    def _read_norms(self) -> None:
+        flats = {
+            slot: flat
+            for slot in self._turns.next()
+            if (flat := _flat(self._tensors[slot])) is not None
+        }
+        if not flats:
+            return
+        places = self._index(tuple(flats))
+        norms = torch.stack(torch._foreach_norm(list(flats.values()), 2.0))
+        self._norms.index_copy_(0, places, norms)
+        self._stats[PARAM_NORM].index_copy_(0, places, norms)
+
+    def _index(self, slots: tuple[int, ...]) -> Tensor:
+        found = self._indices.get(slots)
+        if found is None:
+            if len(self._indices) >= _MAX_CACHED:
+                self._indices.clear()
+            found = self._indices[slots] = torch.tensor(slots).to(self._device, non_blocking=True)
+        return found
+
+
+def _flat(tensor: Tensor) -> Tensor | None:
+    """The elements as float32. None for what cannot be read without waiting, or is empty."""
+    flat = dense_view(tensor)
+    if flat is None or not flat.numel():
+        return None
+    return flat.float()

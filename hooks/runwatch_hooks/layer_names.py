@@ -1,0 +1,89 @@
+"""What each trained tensor is called: the name its module gives it, cleaned of wrappers."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from runwatch.layouts import MAX_NAME_BYTES
+
+_WRAPPERS: Final = frozenset(
+    {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+)
+"""Path parts that DDP, torch.compile, FSDP and activation checkpointing put between."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedTensor:
+    """A trained tensor with its names; tied weights are one tensor with several."""
+
+    tensor: Tensor
+    name: str
+    aliases: tuple[str, ...]
+
+
+def name_tensors(
+    modules: Mapping[str, nn.Module], optimizers: Sequence[Optimizer]
+) -> tuple[NamedTensor, ...]:
+    """All tensors that are trained now: in the modules' order, then what only optimizers know.
+
+    A frozen tensor is left out: it has no gradient, and nothing about it changes.
+    """
+    names: dict[int, list[str]] = {}
+    tensors: dict[int, Tensor] = {}
+    for name, tensor in _all_named(modules, optimizers):
+        if tensor.requires_grad:
+            tensors[id(tensor)] = tensor
+            names.setdefault(id(tensor), []).append(name)
+    taken: set[str] = set()
+    return tuple(
+        NamedTensor(tensor, _unused(names[key][0], taken), tuple(names[key][1:]))
+        for key, tensor in tensors.items()
+    )
+
+
+def clean_name(name: str) -> str:
+    """A parameter's path without the parts that wrappers put in."""
+    parts = [part for part in name.split(".") if part not in _WRAPPERS]
+    return _shorten(".".join(parts) or name)
+
+
+def _all_named(
+    modules: Mapping[str, nn.Module], optimizers: Sequence[Optimizer]
+) -> Iterator[tuple[str, Tensor]]:
+    known: set[int] = set()
+    for prefix, module in modules.items():
+        for name, parameter in module.named_parameters(prefix, remove_duplicate=False):
+            known.add(id(parameter))
+            yield clean_name(name), parameter
+    for name, tensor in _optimizer_named(optimizers):
+        if id(tensor) not in known:
+            known.add(id(tensor))
+            yield name, tensor
+
+
+def _optimizer_named(optimizers: Iterable[Optimizer]) -> Iterator[tuple[str, Tensor]]:
+    for k, optimizer in enumerate(optimizers):
+        for g, group in enumerate(optimizer.param_groups):
+            for p, tensor in enumerate(group["params"]):
+                yield f"opt{k}.g{g}.p{p}", tensor
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    """The name, or a numbered one where cleaning has made two names the same."""
+    candidate, count = name, 1
+    while candidate in taken:
+        count += 1
+        candidate = f"{name}~{count}"
+    taken.add(candidate)
+    return candidate
+
+
+def _shorten(name: str) -> str:
+    """The end of a name that the wire would refuse for its length: the end tells more."""
+    octets = name.encode()
+    if len(octets) <= MAX_NAME_BYTES - 8:  # room for a number
+        return name
+    return octets[-(MAX_NAME_BYTES - 8) :].decode(errors="ignore")

@@ -1,0 +1,235 @@
+"""Sees each optimizer step of a run and reads its gradients where they are whole and untouched.
+
+That is the first of three places that a step passes: after the scaler has unscaled them, before
+a clip, before the optimizer itself. What is read there is not read again in the same step, but
+for a second clip (once a micro-batch, say), whose reading replaces that of the first.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from runwatch.layouts import Layout
+from runwatch_hooks.board import Board
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.patches import Arguments, Keywords, Patches
+
+Number = float | Tensor
+"""A tensor where the number lies on an accelerator, and asking for it would be a wait."""
+
+
+class Stage(IntEnum):
+    """Where gradients were read; a later one in this order does not replace an earlier one."""
+
+    UNSCALED_PRECLIP = 0
+    PRECLIP = 1
+    PRESTEP = 2
+    """As the optimizer used them: clipped already, where something we do not see clips."""
+    CLOSURE_POST = 3
+    """After a step that evaluates its own closure (LBFGS): those of the last evaluation."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """What the probe knows of one step."""
+
+    layout: Layout | None
+    """None where no gradient was read."""
+    stats: Mapping[tuple[int, ...], Tensor]
+    """(S, T) of each device, by the slots that its columns are."""
+    numbers: Mapping[str, Number]
+    """`lr`, `clip_coef`, `loss_scale`, `skipped`."""
+    stage: Stage | None
+
+
+class Probe:
+    """Observes the optimizer steps of one run. Raises nothing: a fault of ours ends it."""
+
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        optimizers: Sequence[Optimizer],
+        faults: Faults,
+    ) -> None:
+        self._optimizers = tuple(optimizers)
+        self._faults = faults
+        self._board = Board(modules, optimizers)
+        self._patches = Patches(self)
+        self._numbers: dict[str, Number] = {}
+        self._has_scaler = False
+        self._reset()
+
+    def install(self) -> None:
+        self._patches.install()
+
+    def remove(self) -> None:
+        self._patches.remove()
+
+    def take(self) -> Reading:
+        """What the step brought. The next step begins."""
+        numbers, stages = self._numbers, set(self._stages.values())
+        if self._has_scaler:
+            numbers.setdefault("skipped", 0.0)
+        reading = Reading(
+            layout=self._board.layout if stages else None,
+            stats=self._board.take() if stages else {},
+            numbers=numbers,
+            stage=max(stages) if stages else None,
+        )
+        self._reset()
+        return reading
+
+    def _reset(self) -> None:
+        self._numbers = {}
+        self._stages: dict[int, Stage] = {}
+        self._depths: dict[int, int] = {}
+        self._with_closure: set[int] = set()
+        self._is_fresh = True
+
+    # What torch tells, in the order of a step.
+
+    def after_unscale(self, args: Arguments, kwargs: Keywords) -> None:
+        with self._faults.guard("unscale_", self.remove):
+            optimizer = _argument(args, kwargs, 1, "optimizer")
+            if slots := self._slots_of(optimizer):
+                self._read(slots, Stage.UNSCALED_PRECLIP)
+
+    def before_total_norm(self, args: Arguments, kwargs: Keywords) -> None:
+        with self._faults.guard("total_norm", self.remove):
+            self._refresh()
+            grads = _as_sequence(_argument(args, kwargs, 0, "tensors"))
+            self._read(self._board.slots_of_grads(grads), Stage.PRECLIP)
+
+    def before_clip(self, args: Arguments, kwargs: Keywords) -> None:
+        with self._faults.guard("clip", self.remove):
+            self._refresh()
+            tensors = _as_sequence(_argument(args, kwargs, 0, "parameters"))
+            slots = self._board.slots_of_tensors(tensors)
+            if slots:
+                self._read([one for one in slots if one not in self._stages], Stage.PRECLIP)
+                max_norm = float(_argument(args, kwargs, 1, "max_norm"))
+                self._note_clip(max_norm, _argument(args, kwargs, 2, "total_norm"))
+
+    def before_scaler_step(self, args: Arguments, kwargs: Keywords) -> None:
+        with self._faults.guard("scaler.step", self.remove):
+            scaler = args[0]
+            optimizer = _argument(args, kwargs, 1, "optimizer")
+            if self._slots_of(optimizer) and scaler.is_enabled():
+                self._has_scaler = True
+                scale: Tensor | None = scaler._scale  # `get_scale` would wait for the device
+                if scale is not None:
+                    self._numbers["loss_scale"] = number(scale)
+
+    def before_optimizer_step(
+        self, optimizer: Optimizer, args: Arguments, kwargs: Keywords
+    ) -> None:
+        with self._faults.guard("step", self.remove):
+            slots = self._slots_of(optimizer)
+            if not slots or _is_rehearsal(optimizer):
+                return
+            depth = self._depths[id(optimizer)] = self._depths.get(id(optimizer), 0) + 1
+            if depth > 1:  # a subclass whose `step` calls that of its parent
+                return
+            self._note_lr(optimizer)
+            if _closure(args, kwargs) is not None:
+                self._with_closure.add(id(optimizer))
+            else:
+                unread = [slot for slot in slots if slot not in self._stages]
+                self._read(unread, Stage.PRESTEP, getattr(optimizer, "grad_scale", None))
+            found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
+            if found_inf is not None:  # a fused optimizer skips by itself, on the device
+                self._numbers["skipped"] = number(found_inf)
+            self._board.before_step(slots)
+
+    def after_optimizer_step(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
+        with self._faults.guard("step", self.remove):
+            depth = self._depths.get(id(optimizer), 0)
+            if depth == 0:
+                return
+            self._depths[id(optimizer)] = depth - 1
+            if depth > 1:
+                return
+            if id(optimizer) in self._with_closure:
+                self._read(self._slots_of(optimizer), Stage.CLOSURE_POST)
+            self._board.after_step()
+
+    def after_scaler_step(self, args: Arguments, kwargs: Keywords) -> None:
+        with self._faults.guard("scaler.step", self.remove):
+            optimizer = _argument(args, kwargs, 1, "optimizer")
+            if self._slots_of(optimizer) and id(optimizer) not in self._depths:
+                self._numbers["skipped"] = 1.0  # the scaler found infinities and left it out
+                self._note_lr(optimizer)
+
+    # What is made of it.
+
+    def _read(self, slots: Sequence[int], stage: Stage, scale: Tensor | None = None) -> None:
+        slots = [slot for slot in slots if self._stages.get(slot, stage) >= stage]
+        if slots:
+            self._board.read_gradients(slots, scale)
+            self._stages |= dict.fromkeys(slots, stage)
+
+    def _slots_of(self, optimizer: Optimizer) -> Sequence[int]:
+        self._refresh()
+        return self._board.slots_of(optimizer)
+
+    def _refresh(self) -> None:
+        if self._is_fresh:
+            self._is_fresh = False
+            self._board.refresh()
+
+    def _note_lr(self, optimizer: Optimizer) -> None:
+        index = 0
+        for one in self._optimizers:
+            for group in one.param_groups:
+                if one is optimizer:
+                    self._numbers["lr" if index == 0 else f"lr.{index}"] = number(group["lr"])
+                index += 1
+
+    def _note_clip(self, max_norm: float, total_norm: Tensor) -> None:
+        # As torch computes it. A NaN stays NaN: `clipped` takes that for a clip.
+        coefficient = torch.clamp(max_norm / (total_norm.detach() + 1e-6), max=1.0)
+        last = self._numbers.get("clip_coef")
+        now = number(coefficient)
+        if isinstance(last, float) and isinstance(now, float):
+            now = now if not now >= last else last  # of several clips the hardest
+        self._numbers["clip_coef"] = now
+
+
+def number(value: float | Tensor) -> Number:
+    """A float, or a copy on the device where asking for the float would be a wait."""
+    if not isinstance(value, Tensor):
+        return float(value)
+    plain = value.detach()
+    if plain.numel() != 1:
+        plain = plain.float().mean()
+    return float(plain) if plain.device.type == "cpu" else plain.float().reshape(()).clone()
+
+
+def _argument(args: Arguments, kwargs: Keywords, place: int, name: str) -> Any:
+    return args[place] if len(args) > place else kwargs[name]
+
+
+def _as_sequence(tensors: Tensor | Sequence[Tensor]) -> Sequence[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else tensors
+
+
+def _closure(args: Arguments, kwargs: Keywords) -> object | None:
+    """The closure of a step's arguments, of which the first is the optimizer itself."""
+    return kwargs.get("closure", args[1] if len(args) > 1 else None)
+
+
+def _is_rehearsal(optimizer: Optimizer) -> bool:
+    """A step that only brings the optimizer's state into being, with every LR and gradient 0.
+
+    torch.distributed.checkpoint takes such a step where it finds no state.
+    """
+    groups = optimizer.param_groups
+    if optimizer.state or any(isinstance(g["lr"], Tensor) or g["lr"] != 0.0 for g in groups):
+        return False
+    grads = [one.grad for group in groups for one in group["params"] if one.grad is not None]
+    return not any(grad.device.type == "cpu" and bool(grad.count_nonzero()) for grad in grads)

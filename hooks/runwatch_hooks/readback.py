@@ -1,0 +1,60 @@
+"""Numbers on their way from an accelerator to the host, while neither waits for the other."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+class Ticket:
+    """Numbers that have been sent for."""
+
+    def __init__(self, values: Tensor, done: torch.Event | None) -> None:
+        self._values = values
+        self._done = done
+        self.is_taken = False
+
+    def is_there(self) -> bool:
+        return self._done is None or bool(self._done.query())
+
+    def wait(self) -> None:
+        """Only at the end of a run, where the last numbers are wanted before all is closed."""
+        if self._done is not None:
+            self._done.synchronize()  # host sync: the run is over
+
+    def values(self) -> NDArray[np.float32]:
+        """(N,), owned. Only once `is_there`."""
+        self.is_taken = True
+        return self._values.numpy().copy()
+
+
+class Readback:
+    """A ring of pinned host memory into which rows of one device are copied.
+
+    Memory that is not pinned would make the copy a wait; so would a slot used again before its
+    row has arrived: then the row is refused.
+    """
+
+    def __init__(self, num_values: int, device: torch.device, depth: int = 16) -> None:
+        self._device = device
+        self.num_values = num_values
+        on_host = device.type == "cpu"
+        self._ring = torch.empty((depth, num_values), pin_memory=not on_host)
+        self._tickets: list[Ticket | None] = [None] * depth
+        self._next = 0
+
+    def send(self, values: Tensor) -> Ticket | None:
+        """Begin to copy (N,) float32 numbers; None where no slot is free."""
+        slot = self._next % len(self._tickets)
+        last = self._tickets[slot]
+        if last is not None and not last.is_taken:
+            return None
+        self._next += 1
+        row = self._ring[slot, : values.numel()]
+        row.copy_(values, non_blocking=True)
+        done = None
+        if self._device.type != "cpu":
+            done = torch.Event(self._device)
+            done.record()
+        ticket = self._tickets[slot] = Ticket(row, done)
+        return ticket

@@ -1,0 +1,113 @@
+"""How far a step moved each tensor, by a sample of its elements taken before and after.
+
+Updates are light-tailed (an optimizer moves most elements about as far), so 1024 elements give
+their root mean square to 1 % (median; 3.5 % at p95, notes of the design), for every optimizer,
+weight decay included, at 4 KiB a tensor instead of a copy of the model. The same sample of a
+*gradient* would miss what matters: an embedding's rows are mostly zero, a NaN is often alone.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from runwatch_hooks.dense import dense_view
+
+NUM_SAMPLED: Final = 1024
+_ALL_UP_TO: Final = 4096
+"""Elements: a tensor no larger is taken whole, which costs less than to choose."""
+
+
+def sample(tensor: Tensor) -> Tensor:
+    """A view of fixed elements, evenly spread in memory; empty where no view can be.
+
+    The stride has no factor in common with the length of a row, or the sample of a matrix
+    would come from a few of its columns.
+    """
+    flat = dense_view(tensor)
+    if flat is None:
+        return tensor.new_empty(0)
+    if flat.numel() <= _ALL_UP_TO:
+        return flat
+    stride = flat.numel() // NUM_SAMPLED
+    row = tensor.shape[-1] if tensor.dim() else 1
+    while math.gcd(stride, row) != 1:
+        stride -= 1
+    return flat[::stride][:NUM_SAMPLED]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """What does not change from step to step about one optimizer's tensors."""
+
+    slots: list[int]
+    lengths: Tensor
+    """(T,) int64: elements in each sample."""
+    sizes: Tensor
+    """(T,) float32: elements in each tensor."""
+
+
+class SampledUpdates:
+    """Compares fixed elements of tensors, all on one device, before and after a step."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = tensors
+        self._addresses = [-1] * len(tensors)
+        self._samples = [torch.empty(0)] * len(tensors)
+        self._plans: dict[tuple[int, ...], _Plan] = {}
+        self._open: tuple[_Plan, Tensor] | None = None
+
+    def before(self, slots: Sequence[int]) -> None:
+        """Remember the elements of these tensors."""
+        self._open = None
+        if not slots:
+            return
+        if self._refresh(slots):
+            self._plans = {}
+        plan = self._plans.get(tuple(slots))
+        if plan is None:
+            plan = self._plans[tuple(slots)] = self._plan(slots)
+        self._open = plan, self._gather(plan.slots)
+
+    def after(self) -> tuple[list[int], Tensor] | None:
+        """The remembered tensors' places and the squared length of each one's update, (T,).
+
+        None where there is nothing to compare: nothing was remembered, or a tensor was put
+        elsewhere in between. NaN for a tensor that gives no sample.
+        """
+        if self._open is None:
+            return None
+        (plan, before), self._open = self._open, None
+        if self._refresh(plan.slots):
+            return None
+        squares = (self._gather(plan.slots) - before).square_()
+        means = torch.segment_reduce(squares, "mean", lengths=plan.lengths, unsafe=True)
+        return plan.slots, means.mul_(plan.sizes)
+
+    def _refresh(self, slots: Sequence[int]) -> bool:
+        """Take new views where tensors have moved in memory; whether any had."""
+        moved = False
+        for slot in slots:
+            tensor = self._tensors[slot]
+            address = tensor.data_ptr()
+            if address != self._addresses[slot]:
+                self._samples[slot], self._addresses[slot] = sample(tensor), address
+                moved = True
+        return moved
+
+    def _plan(self, slots: Sequence[int]) -> _Plan:
+        device = self._tensors[slots[0]].device
+        lengths = [self._samples[slot].numel() for slot in slots]
+        sizes = [float(self._tensors[slot].numel()) for slot in slots]
+        return _Plan(
+            slots=list(slots),
+            lengths=torch.tensor(lengths, dtype=torch.int64).to(device),
+            sizes=torch.tensor(sizes, dtype=torch.float32).to(device),
+        )
+
+    def _gather(self, slots: Sequence[int]) -> Tensor:
+        together = torch.cat([self._samples[slot] for slot in slots])
+        return together if together.dtype.itemsize >= 4 else together.float()

@@ -1,0 +1,129 @@
+"""What is measured of every layer at every step, and the measuring of tensors on a CPU."""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from runwatch.nonfinite import ABSENT_32
+from runwatch_hooks.gradient_sums import (
+    MAX_ABS,
+    NUM_ELEMENTS,
+    NUM_NONFINITE,
+    NUM_ZEROS,
+    SUM_OF_SQUARES,
+    GradientReader,
+    sum_of_squares,
+)
+from runwatch_hooks.sampled_updates import SampledUpdates
+
+STATS: Final = (
+    "grad_norm",
+    "grad_absmax",
+    "nonfinite",
+    "zero_frac",
+    "param_norm",
+    "update_ratio",
+)
+GRAD_NORM, GRAD_ABSMAX, NONFINITE, ZERO_FRAC, PARAM_NORM, UPDATE_RATIO = range(len(STATS))
+
+NORM_TURNS: Final = 8
+"""Steps in which every parameter's norm is read once: it changes by less than the learning rate
+a step, so an eighth of the reading tells as much."""
+
+
+class LayerStatistics(Protocol):
+    """Statistics of tensors of one device over one step, by their places ('slots')."""
+
+    def read_gradients(
+        self, slots: Sequence[int], grads: Sequence[Tensor], scale: Tensor | None
+    ) -> None:
+        """Take in gradients, to be divided by `scale` where they still bear one."""
+        ...
+
+    def before_step(self, slots: Sequence[int]) -> None:
+        """An optimizer is about to change these tensors."""
+        ...
+
+    def after_step(self) -> None:
+        """It has changed them."""
+        ...
+
+    def take(self) -> Tensor:
+        """(S, T) float32 of the step, owned, ABSENT_32 where nothing was recorded.
+
+        Reads an eighth of the parameters' norms, at first all; the next step begins."""
+        ...
+
+
+class CpuStatistics:
+    """The statistics of tensors in the host's memory: exact, each gradient read once."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = tensors
+        self._reader = GradientReader()
+        self._updates = SampledUpdates(tensors)
+        self._turns = NormTurns(tensors)
+        self._norms = np.full(len(tensors), np.nan)
+        self._squares = np.full(len(tensors), np.nan)
+        self._stats = self._empty()
+
+    def read_gradients(
+        self, slots: Sequence[int], grads: Sequence[Tensor], scale: Tensor | None
+    ) -> None:
+        sums = self._reader.read(grads)
+        divisor = 1.0 if scale is None else float(scale)
+        with np.errstate(all="ignore"):  # beyond float32 is infinite
+            self._stats[GRAD_NORM, slots] = np.sqrt(sums[SUM_OF_SQUARES]) / divisor
+            self._stats[GRAD_ABSMAX, slots] = sums[MAX_ABS] / divisor
+            self._stats[ZERO_FRAC, slots] = sums[NUM_ZEROS] / np.maximum(sums[NUM_ELEMENTS], 1)
+        self._stats[NONFINITE, slots] = sums[NUM_NONFINITE]
+
+    def before_step(self, slots: Sequence[int]) -> None:
+        self._updates.before(slots)
+
+    def after_step(self) -> None:
+        compared = self._updates.after()
+        if compared is not None:
+            slots, squares = compared
+            self._squares[slots] = squares.numpy()
+
+    def take(self) -> Tensor:
+        stats, self._stats = self._stats, self._empty()
+        squares, self._squares = self._squares, np.full(len(self._tensors), np.nan)
+        with np.errstate(all="ignore"):
+            for slot in self._turns.next():
+                self._norms[slot] = np.sqrt(sum_of_squares(self._tensors[slot]))
+                stats[PARAM_NORM, slot] = self._norms[slot]
+            ratios = np.sqrt(squares) / self._norms
+            # Not of a tensor that no step moved, nor of zeros, which have no size to compare with.
+            known = np.flatnonzero((self._norms != 0.0) & ~np.isnan(squares))
+            stats[UPDATE_RATIO, known] = ratios[known]
+        return torch.from_numpy(stats)
+
+    def _empty(self) -> NDArray[np.float32]:
+        return np.full((len(STATS), len(self._tensors)), ABSENT_32, np.float32)
+
+
+class NormTurns:
+    """Whose norms are read at which step: at the first all, then an eighth in turn.
+
+    The eighths are dealt so that all have about as many elements.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._num_tensors = len(tensors)
+        self._hands: list[list[int]] = [[] for _ in range(NORM_TURNS)]
+        self._step = -1
+        sizes = [0] * NORM_TURNS
+        for slot in sorted(range(len(tensors)), key=lambda slot: -tensors[slot].numel()):
+            lightest = sizes.index(min(sizes))
+            self._hands[lightest].append(slot)
+            sizes[lightest] += tensors[slot].numel()
+
+    def next(self) -> Sequence[int]:
+        self._step += 1
+        return self._hands[self._step % NORM_TURNS] if self._step else range(self._num_tensors)
