@@ -1,0 +1,218 @@
+"""The training state on disk: whole or absent, checked before it is trusted, rotated with care.
+
+A checkpoint is two files: `step-000000499-000003.pt`, which `torch.load(weights_only=True)`
+reads, and the same name with `.json`, written last: its checksum and what is known of it. One
+without the other is what a process left that died, and counts as absent. The second number
+grows with every save, since a step can be reached twice: a rollback leads back before it.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Final, cast
+
+import msgspec
+import torch
+
+from runwatch_hooks.actions.errors import CheckpointError, DamagedCheckpointError, NotPlainError
+from runwatch_hooks.actions.files import (
+    TEMPORARY_PREFIX,
+    HashingWriter,
+    sha256_of,
+    write_atomically,
+)
+from runwatch_hooks.actions.plain import from_plain, to_plain
+from runwatch_hooks.actions.training_state import Captured
+from runwatch_hooks.actions.trees import Mapped
+
+log = logging.getLogger(__name__)
+
+FORMAT: Final = 1
+
+
+class CheckpointFacts(msgspec.Struct, frozen=True):
+    """What stands beside a checkpoint, in JSON."""
+
+    step: int
+    serial: int
+    sha256: str
+    num_bytes: int
+    is_finite: bool
+    is_good: bool = False
+    is_suspect: bool = False
+    """An unhealthy step followed too soon."""
+    is_undone: bool = False
+    """A rollback led to before it: its step is not part of the run's history any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    path: Path
+    facts: CheckpointFacts
+
+    @property
+    def step(self) -> int:
+        return self.facts.step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A checkpoint read back."""
+
+    checkpoint: Checkpoint
+    tree: Mapped
+    actor: Mapped
+    """What the actor had to say: the journal, the LR scale."""
+
+
+class CheckpointStore:
+    """A folder of checkpoints of one run. Keeps the `keep` newest and the newest good ones."""
+
+    def __init__(self, folder: Path, *, keep: int = 3, keep_good: int = 2) -> None:
+        for name, number in (("keep", keep), ("keep_good", keep_good)):
+            if number < 1:
+                raise ValueError(f"{name}: found {number}, wanted at least 1")
+        self._folder = folder
+        self._keep = keep
+        self._keep_good = keep_good
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    def save(self, step: int, captured: Captured, actor: Mapping[str, object]) -> Checkpoint:
+        """Writes the state after a step, durably, then rotates. Raises CheckpointError."""
+        captured.wait()
+        serial = self._next_serial()
+        path = self._folder / f"step-{max(step, 0):09d}-{serial:06d}.pt"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            content = {
+                "format": FORMAT,
+                "step": step,
+                "state": to_plain(captured.tree),
+                "actor": to_plain(dict(actor), "actor"),
+            }
+            written = write_atomically(
+                path, lambda file: torch.save(content, cast(IO[bytes], file))
+            )
+            facts = CheckpointFacts(
+                step, serial, written.hexdigest(), written.num_bytes, captured.is_finite
+            )
+            checkpoint = self._write_facts(Checkpoint(path, facts))
+        except (OSError, RuntimeError, NotPlainError) as error:
+            # torch.save turns an OSError of the file into a RuntimeError of its own.
+            raise CheckpointError(f"{path}: not written ({error})") from error
+        self._rotate()
+        return checkpoint
+
+    def list(self) -> list[Checkpoint]:
+        """All that are complete, by the order of their saving."""
+        held = [self._read_facts(path) for path in self._folder.glob("step-*.pt")]
+        return sorted(
+            (checkpoint for checkpoint in held if checkpoint is not None),
+            key=lambda checkpoint: checkpoint.facts.serial,
+        )
+
+    def mark(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        is_good: bool = False,
+        is_suspect: bool = False,
+        is_undone: bool = False,
+    ) -> Checkpoint:
+        """Writes down what was learnt of a checkpoint. Raises CheckpointError."""
+        facts = msgspec.structs.replace(
+            checkpoint.facts,
+            is_good=is_good and checkpoint.facts.is_finite,
+            is_suspect=is_suspect,
+            is_undone=is_undone,
+        )
+        try:
+            return self._write_facts(replace(checkpoint, facts=facts))
+        except OSError as error:
+            raise CheckpointError(f"{checkpoint.path}: not marked ({error})") from error
+
+    def verify(self, checkpoint: Checkpoint) -> None:
+        """Raises DamagedCheckpointError unless the file is, byte for byte, what was written."""
+        try:
+            found = sha256_of(checkpoint.path)
+        except OSError as error:
+            raise DamagedCheckpointError(f"{checkpoint.path}: {error}") from error
+        if found != checkpoint.facts.sha256:
+            raise DamagedCheckpointError(
+                f"{checkpoint.path}: found SHA-256 {found}, wanted {checkpoint.facts.sha256}"
+            )
+
+    def load(self, checkpoint: Checkpoint) -> Loaded:
+        """Raises DamagedCheckpointError, also for a checkpoint of another format."""
+        self.verify(checkpoint)
+        try:
+            content = torch.load(checkpoint.path, map_location="cpu", weights_only=True)
+            if content["format"] != FORMAT:
+                raise DamagedCheckpointError(
+                    f"{checkpoint.path}: found format {content['format']}, wanted {FORMAT}"
+                )
+            tree, actor = from_plain(content["state"]), from_plain(content["actor"])
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+            raise DamagedCheckpointError(f"{checkpoint.path}: {error}") from error
+        return Loaded(checkpoint, cast(Mapped, tree), cast(Mapped, actor))
+
+    def load_newest(self, accepts: Callable[[CheckpointFacts], bool]) -> Loaded | None:
+        """The newest accepted one that is undamaged; damaged ones are passed over with a word."""
+        for checkpoint in reversed(self.list()):
+            if accepts(checkpoint.facts):
+                try:
+                    return self.load(checkpoint)
+                except DamagedCheckpointError as error:
+                    log.warning("passing over a damaged checkpoint: %s", error)
+        return None
+
+    def _next_serial(self) -> int:
+        # By the names, so that one whose facts are lost is not written over.
+        names = [path.stem for path in self._folder.glob("step-*.pt")]
+        serials = [int(name.rpartition("-")[2]) for name in names if name[-6:].isdigit()]
+        return max(serials, default=0) + 1
+
+    def _rotate(self) -> None:
+        held = self.list()
+        good = [item for item in held if item.facts.is_good and not item.facts.is_undone]
+        kept = {item.path for item in (*held[-self._keep :], *good[-self._keep_good :])}
+        for checkpoint in held:
+            if checkpoint.path not in kept:
+                self._delete(checkpoint.path)
+        for path in self._folder.glob("step-*.pt"):
+            if not _facts_path(path).exists():
+                self._delete(path)
+        for path in self._folder.glob(f"{TEMPORARY_PREFIX}*"):
+            self._delete(path)
+
+    def _delete(self, path: Path) -> None:
+        # The facts first: what is half deleted then counts as absent.
+        with contextlib.suppress(OSError):
+            _facts_path(path).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+
+    def _write_facts(self, checkpoint: Checkpoint) -> Checkpoint:
+        def write(file: HashingWriter) -> None:
+            file.write(msgspec.json.encode(checkpoint.facts))
+
+        write_atomically(_facts_path(checkpoint.path), write)
+        return checkpoint
+
+    def _read_facts(self, path: Path) -> Checkpoint | None:
+        try:
+            facts = msgspec.json.decode(_facts_path(path).read_bytes(), type=CheckpointFacts)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+            log.warning("passing over a checkpoint without its facts: %s (%s)", path, error)
+            return None
+        return Checkpoint(path, facts)
+
+
+def _facts_path(path: Path) -> Path:
+    return path.with_suffix(".json")

@@ -1,0 +1,49 @@
+"""Which commands this run has answered already, so that none is applied twice.
+
+It travels in every checkpoint: a trainer that was restarted from one still knows what it had
+done by then. It is never rolled back, only added to: a command stays applied even where the
+step at which it was applied is undone.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from runwatch.commands import Receipt
+from runwatch.vocabulary import CommandId
+
+_MAX_RECEIPTS: Final = 1024
+"""A command expires long before so many others were sent."""
+
+
+class Journal:
+    """The newest receipts, by the id of the command that they answer."""
+
+    def __init__(self) -> None:
+        self._receipts: OrderedDict[CommandId, Receipt] = OrderedDict()
+
+    def __contains__(self, command_id: CommandId) -> bool:
+        return command_id in self._receipts
+
+    def __len__(self) -> int:
+        return len(self._receipts)
+
+    def find(self, command_id: CommandId) -> Receipt | None:
+        return self._receipts.get(command_id)
+
+    def add(self, receipt: Receipt) -> None:
+        self._receipts[receipt.command_id] = receipt
+        self._receipts.move_to_end(receipt.command_id)
+        while len(self._receipts) > _MAX_RECEIPTS:
+            self._receipts.popitem(last=False)
+
+    def to_document(self) -> list[dict[str, object]]:
+        return [msgspec.to_builtins(receipt) for receipt in self._receipts.values()]
+
+    def merge(self, document: object) -> None:
+        """Adds what an older journal knows and this one does not. Raises ValidationError."""
+        older: Iterable[Receipt] = msgspec.convert(document, list[Receipt])
+        for receipt in [*older, *self._receipts.values()]:
+            self.add(receipt)

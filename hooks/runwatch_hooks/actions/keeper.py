@@ -1,0 +1,142 @@
+"""Checkpoints of a run as it trains: written in the background, promoted as steps stay healthy."""
+
+import logging
+import queue
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from runwatch.commands import Command
+from runwatch_hooks.actions.background import Background
+from runwatch_hooks.actions.checkpoints import Checkpoint, CheckpointFacts, CheckpointStore, Loaded
+from runwatch_hooks.actions.errors import ActionError, CheckpointError
+from runwatch_hooks.actions.probation import Probation
+from runwatch_hooks.actions.training_state import Captured
+
+log = logging.getLogger(__name__)
+
+DRAIN_S = 120.0
+"""How long a rollback waits for a checkpoint that is being written; it may be the one wanted."""
+
+
+@dataclass(slots=True, eq=False)
+class Save:
+    """One checkpoint, from its capture to the end of its probation."""
+
+    probation: Probation
+    command: Command | None
+    checkpoint: Checkpoint | None = None
+    error: ActionError | None = None
+    is_undone: bool = False
+    """A rollback led to before its step."""
+
+
+class CheckpointKeeper:
+    """Stands between the training thread, which never waits for the disk, and the store."""
+
+    def __init__(self, store: CheckpointStore, *, good_after: int) -> None:
+        self._store = store
+        self._good_after = good_after
+        self._background = Background()
+        self._written: queue.SimpleQueue[Save] = queue.SimpleQueue()
+        self._on_probation: list[Save] = []
+        self._is_writing = False
+        self._captured: Captured | None = None  # the buffers, written again each time
+
+    @property
+    def is_writing(self) -> bool:
+        return self._is_writing
+
+    def begin(
+        self,
+        step: int,
+        capture: Callable[[Captured | None], Captured],
+        actor: Mapping[str, object],
+        command: Command | None = None,
+    ) -> None:
+        """Captures the state after a step now, and writes it in the background."""
+        if self._is_writing:
+            raise CheckpointError("checkpoint: the one before is still being written")
+        captured = self._captured = capture(self._captured)
+        save = Save(Probation(step, self._good_after), command)
+        self._on_probation.append(save)
+        self._is_writing = True
+        self._background.submit(lambda: self._write(save, captured, actor))
+
+    def note_step(self, step: int, *, healthy: bool) -> list[Checkpoint]:
+        """Judges what is on probation; what became good by it."""
+        for save in self._on_probation:
+            save.probation.note(step, healthy=healthy)
+        return self._promote()
+
+    def written(self) -> list[Save]:
+        """What has been written, or could not be, since the last call."""
+        saves: list[Save] = []
+        while not self._written.empty():
+            saves.append(self._written.get())
+            self._is_writing = False
+        return saves
+
+    def load_newest(self, accepts: Callable[[CheckpointFacts], bool]) -> Loaded | None:
+        """Waits for what is being written: a rollback stands still for its state anyway."""
+        self._background.drain(DRAIN_S)
+        return self._store.load_newest(lambda facts: facts.is_finite and accepts(facts))
+
+    def watch_over(self, checkpoint: Checkpoint) -> None:
+        """Puts one of an earlier life, from which the run goes on, on probation (again)."""
+        if not checkpoint.facts.is_good:
+            probation = Probation(checkpoint.step, self._good_after)
+            self._on_probation.append(Save(probation, None, checkpoint))
+
+    def rewind(self, to_step: int) -> None:
+        """Takes the steps after this one out of the run's history."""
+        for save in self._on_probation:
+            save.probation.rewind(to_step)
+            save.is_undone = save.probation.step > to_step
+        self._background.submit(lambda: self._mark_undone(to_step))
+
+    def drain(self, timeout_s: float) -> bool:
+        return self._background.drain(timeout_s)
+
+    def _promote(self) -> list[Checkpoint]:
+        promoted: list[Checkpoint] = []
+        for save in list(self._on_probation):
+            checkpoint, probation = save.checkpoint, save.probation
+            if save.error is not None or save.is_undone:
+                self._on_probation.remove(save)
+            elif checkpoint is not None and (probation.is_good or probation.is_suspect):
+                self._on_probation.remove(save)
+                if probation.is_suspect:
+                    self._submit_mark(checkpoint, is_suspect=True)
+                elif checkpoint.facts.is_finite:
+                    self._submit_mark(checkpoint, is_good=True)
+                    promoted.append(checkpoint)
+        return promoted
+
+    def _submit_mark(
+        self, checkpoint: Checkpoint, *, is_good: bool = False, is_suspect: bool = False
+    ) -> None:
+        def mark() -> None:
+            try:
+                self._store.mark(checkpoint, is_good=is_good, is_suspect=is_suspect)
+            except CheckpointError as error:
+                log.warning("%s", error)
+
+        self._background.submit(mark)
+
+    def _write(self, save: Save, captured: Captured, actor: Mapping[str, object]) -> None:
+        try:
+            save.checkpoint = self._store.save(save.probation.step, captured, actor)
+        except CheckpointError as error:
+            save.error = error
+        except Exception as error:  # the thread must live: nobody would write again
+            log.exception("a checkpoint failed")
+            save.error = CheckpointError(f"checkpoint: {error!r}")
+        self._written.put(save)
+
+    def _mark_undone(self, to_step: int) -> None:
+        for checkpoint in self._store.list():
+            if checkpoint.step > to_step and not checkpoint.facts.is_undone:
+                try:
+                    self._store.mark(checkpoint, is_undone=True)
+                except CheckpointError as error:
+                    log.warning("%s", error)

@@ -1,0 +1,175 @@
+"""A multiplier on the learning rate that every scheduler survives, and that survives them.
+
+To write `group["lr"] *= 0.5` once would last under recursive schedulers and be wiped out by the
+next step of closed-form ones (LambdaLR, OneCycle). Here the schedule's value stays in the group;
+the scaled one stands there only while the optimizer steps. What was there is put back as the
+same object, or the same bits in the same tensor: no division, so no drift.
+
+Checkpoints and `get_last_lr()` show the schedule's value. AdamW's decay is lr x weight_decay, so
+it shrinks as well.
+"""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Final, cast
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from runwatch_hooks.actions.errors import LrScaleError
+
+_AVERAGING_KEYS: Final = frozenset({"weight_sum", "d", "d_coef"})
+"""Groups of schedule-free, Prodigy and D-Adaptation: they use the rate inside their averages."""
+
+Group = dict[str, object]
+
+
+@dataclass(slots=True)
+class _Scaled:
+    """What stands in the groups of an optimizer while it steps, and what stood there before."""
+
+    caller: FrameType | None
+    """The frame of the step that is under way; a step that raised is no longer on the stack."""
+    depth: int = 1
+    numbers: list[tuple[Group, object, float]] = field(
+        default_factory=list[tuple[Group, object, float]]
+    )
+    tensors: list[tuple[Tensor, Tensor]] = field(default_factory=list[tuple[Tensor, Tensor]])
+
+
+class LrScale:
+    """Of the given optimizers, and of every later one that steps a parameter of the modules."""
+
+    def __init__(
+        self, optimizers: Sequence[Optimizer] = (), modules: Mapping[str, nn.Module] | None = None
+    ) -> None:
+        self._scale = 1.0
+        self._modules = tuple((modules or {}).values())
+        self._ours: WeakKeyDictionary[Optimizer, bool] = WeakKeyDictionary()
+        self._scaled: WeakKeyDictionary[Optimizer, _Scaled] = WeakKeyDictionary()
+        for optimizer in optimizers:
+            self._ours[optimizer] = True
+        self._handles = (
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        )
+
+    @property
+    def scale(self) -> float:
+        """What is in force."""
+        return self._scale
+
+    def set(self, scale: float) -> None:
+        """From the next step on. Raises LrScaleError where an optimizer does not allow it."""
+        if not (math.isfinite(scale) and scale > 0):
+            raise LrScaleError(f"scale: found {scale}, wanted a finite number above 0")
+        if scale != 1.0:
+            for optimizer, is_ours in self._ours.items():
+                if is_ours:
+                    _check_scalable(optimizer)
+        self.settle()
+        self._scale = scale
+
+    def settle(self) -> None:
+        """Puts the schedule's values back that a step which raised has left scaled."""
+        for optimizer in list(self._scaled.keys()):
+            self._put_back(optimizer)
+
+    def close(self) -> None:
+        """No optimizer is scaled any more."""
+        self.settle()
+        for handle in self._handles:
+            handle.remove()
+
+    def _before_step(
+        self, optimizer: Optimizer, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> None:
+        open_step = self._scaled.get(optimizer)
+        if open_step is not None:
+            if _is_on_the_stack(open_step.caller):  # a subclass that calls super().step()
+                open_step.depth += 1
+                return
+            self._put_back(optimizer)
+        if self._scale != 1.0 and self._is_ours(optimizer):
+            self._scaled[optimizer] = self._put_in(optimizer)
+
+    def _after_step(
+        self, optimizer: Optimizer, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> None:
+        open_step = self._scaled.get(optimizer)
+        if open_step is not None:
+            open_step.depth -= 1
+            if open_step.depth == 0:
+                self._put_back(optimizer)
+
+    def _put_in(self, optimizer: Optimizer) -> _Scaled:
+        scaled = _Scaled(caller=sys._getframe(2))  # pyright: ignore[reportPrivateUsage]
+        seen: set[int] = set()
+        with torch.no_grad():
+            for group in cast("list[Group]", optimizer.param_groups):
+                rate = group.get("lr")
+                if isinstance(rate, Tensor):
+                    if id(rate) not in seen:  # groups made from one default share its tensor
+                        seen.add(id(rate))
+                        before = rate.detach().clone()
+                        rate.mul_(self._scale)
+                        scaled.tensors.append((rate, before))
+                elif isinstance(rate, (int, float)):
+                    lowered = rate * self._scale
+                    group["lr"] = lowered
+                    scaled.numbers.append((group, rate, lowered))
+        return scaled
+
+    def _put_back(self, optimizer: Optimizer) -> None:
+        scaled = self._scaled.pop(optimizer)
+        with torch.no_grad():
+            for tensor, before in scaled.tensors:
+                tensor.copy_(before)
+        for group, rate, lowered in scaled.numbers:
+            # A schedule that was moved meanwhile has the last word.
+            if group.get("lr") is lowered:
+                group["lr"] = rate
+
+    def _is_ours(self, optimizer: Optimizer) -> bool:
+        known = self._ours.get(optimizer)
+        if known is None:
+            watched = {id(p) for module in self._modules for p in module.parameters()}
+            known = any(
+                id(parameter) in watched
+                for group in cast("list[dict[str, list[Tensor]]]", optimizer.param_groups)
+                for parameter in group["params"]
+            )
+            self._ours[optimizer] = known
+        return known
+
+
+def _check_scalable(optimizer: Optimizer) -> None:
+    name = type(optimizer).__name__
+    for index, group in enumerate(cast("list[Group]", optimizer.param_groups)):
+        rate = group.get("lr")
+        if not isinstance(rate, (int, float, Tensor)):
+            raise LrScaleError(f"{name}, group {index}: found lr {rate!r}, wanted a number")
+        averaging = sorted(_AVERAGING_KEYS & group.keys())
+        if averaging:
+            raise LrScaleError(
+                f"{name}, group {index}: uses its learning rate inside its averages "
+                f"({averaging[0]!r}), so that scaling it would change what they mean"
+            )
+
+
+def _is_on_the_stack(frame: FrameType | None) -> bool:
+    here: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while here is not None:
+        if here is frame:
+            return True
+        here = here.f_back
+    return False

@@ -1,0 +1,96 @@
+"""A module's part of the training state: parameters, every buffer, extra state, no gradients."""
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from runwatch_hooks.actions.errors import StateMismatchError
+from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
+
+
+def capture_module(module: nn.Module, copies: HostCopies, old: Mapped) -> Mapped:
+    """An owned copy. Buffers that `state_dict` leaves out (non-persistent) are in it too."""
+    parts: Mapped = {
+        "parameters": dict(module.named_parameters()),
+        "buffers": {name: home._buffers[key] for name, home, key in _buffers(module)},  # pyright: ignore[reportPrivateUsage]
+        "extra": {name: part.get_extra_state() for name, part in _extra(module)},
+    }
+    captured = {key: copies.copy(part, old.get(key)) for key, part in parts.items()}
+    captured["with_grad"] = [n for n, p in module.named_parameters() if p.grad is not None]
+    return captured
+
+
+def check_module(place: str, module: nn.Module, saved: Mapped) -> None:
+    """Raises StateMismatchError unless the parameters are those of the capture."""
+    found = {name: _form(p) for name, p in module.named_parameters()}
+    wanted = {name: _form(p) for name, p in cast("dict[str, Tensor]", saved["parameters"]).items()}
+    if found != wanted:
+        names = [name for name in found | wanted if found.get(name) != wanted.get(name)]
+        raise StateMismatchError(
+            f"{place}.{names[0]}: found {found.get(names[0], 'no such parameter')}, "
+            f"wanted {wanted.get(names[0], 'no such parameter')}"
+        )
+
+
+def restore_module(module: nn.Module, saved: Mapped, in_place: InPlace) -> None:
+    """Puts the capture back into the tensors that live."""
+    parameters = cast("dict[str, Tensor]", saved["parameters"])
+    for name, parameter in module.named_parameters():
+        in_place.put(parameter, parameters[name], parameter.device)
+    buffers = cast("dict[str, Tensor | None]", saved["buffers"])
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    for name, home, key in _buffers(module):
+        if name in buffers:
+            live = home._buffers[key]  # pyright: ignore[reportPrivateUsage]
+            home._buffers[key] = cast("Tensor | None", in_place.put(live, buffers[name], device))  # pyright: ignore[reportPrivateUsage]
+    extra = cast(Mapped, saved["extra"])
+    for name, part in _extra(module):
+        if name in extra:
+            part.set_extra_state(HostCopies().copy(extra[name]))
+    _clear_gradients(module, frozenset(cast("list[str]", saved["with_grad"])))
+
+
+def module_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """What must be finite, by name: parameters and buffers."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _clear_gradients(module: nn.Module, with_grad: frozenset[str]) -> None:
+    """No gradient where there was none, zeros elsewhere.
+
+    Zeroed in place, because buckets and CUDA graphs hold the gradients' addresses. A parameter
+    without a gradient is skipped by its optimizer, one with zeros is not (decay, momentum):
+    an expert that was idle at the capture must be idle again.
+    """
+    for name, parameter in module.named_parameters():
+        if name not in with_grad:
+            parameter.grad = None
+        elif parameter.grad is not None:
+            parameter.grad.detach().zero_()
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{tensor.dtype} {list(tensor.shape)}"
+
+
+def _buffers(module: nn.Module) -> list[tuple[str, nn.Module, str]]:
+    """(full name, its module, its key) of every buffer, those that are None included."""
+    return [
+        (f"{prefix}.{key}" if prefix else key, part, key)
+        for prefix, part in _parts(module)
+        for key in part._buffers  # pyright: ignore[reportPrivateUsage]
+    ]
+
+
+def _extra(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Modules with state of their own kind, such as the scales of FP8 layers."""
+    return [
+        (name, part)
+        for name, part in _parts(module)
+        if type(part).get_extra_state is not nn.Module.get_extra_state
+    ]
+
+
+def _parts(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    return cast("list[tuple[str, nn.Module]]", list(module.named_modules()))

@@ -1,0 +1,125 @@
+"""An optimizer's part of the training state: every state tensor and every hyper-parameter."""
+
+from collections.abc import Iterator
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from runwatch_hooks.actions.errors import StateMismatchError
+from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
+
+
+def capture_optimizer(optimizer: Optimizer, copies: HostCopies, old: Mapped) -> Mapped:
+    """An owned copy, with parameters named by their place in the groups."""
+    states = {
+        index: optimizer.state[parameter]
+        for index, parameter in enumerate(_parameters(optimizer))
+        if parameter in optimizer.state
+    }
+    parts: Mapped = {"groups": [_options(group) for group in _groups(optimizer)], "states": states}
+    captured = {key: copies.copy(part, old.get(key)) for key, part in parts.items()}
+    captured["sizes"] = _sizes(optimizer)
+    captured["on_host"] = _on_host(optimizer)
+    return captured
+
+
+def check_optimizer(place: str, optimizer: Optimizer, saved: Mapped) -> None:
+    """Raises StateMismatchError unless the groups are those of the capture."""
+    found, wanted = _sizes(optimizer), saved["sizes"]
+    if found != wanted:
+        raise StateMismatchError(f"{place}: found groups of {found} parameters, wanted {wanted}")
+
+
+def restore_optimizer(optimizer: Optimizer, saved: Mapped, in_place: InPlace) -> None:
+    """Puts the capture back into the tensors that live; states born later are removed."""
+    for group, options in zip(
+        _groups(optimizer), cast("list[Mapped]", saved["groups"]), strict=True
+    ):
+        for key in [key for key in _options(group) if key not in options]:
+            del group[key]
+        device = _device_of(group)
+        for key, option in options.items():
+            group[key] = in_place.put(group.get(key), option, device)
+    states = cast("dict[int, Mapped]", saved["states"])
+    on_host = cast("dict[int, list[str]]", saved["on_host"])
+    for index, parameter in enumerate(_parameters(optimizer)):
+        if index not in states:
+            optimizer.state.pop(parameter, None)
+        else:
+            live = cast(Mapped, optimizer.state.setdefault(parameter, {}))
+            _restore_state(live, states[index], parameter.device, on_host[index], in_place)
+
+
+def _restore_state(
+    live: Mapped, saved: Mapped, device: torch.device, on_host: list[str], in_place: InPlace
+) -> None:
+    for key in [key for key in live if key not in saved]:
+        del live[key]
+    for key, item in saved.items():
+        home = torch.device("cpu") if key in on_host else device
+        live[key] = in_place.put(live.get(key), item, home)
+
+
+def optimizer_tensors(optimizer: Optimizer) -> Iterator[Tensor]:
+    """What must be finite: the state tensors."""
+    for state in cast("dict[object, object]", optimizer.state).values():
+        yield from _tensors(state)
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in cast(Mapped, value).values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in cast("list[object]", value):
+            yield from _tensors(item)
+
+
+def _groups(optimizer: Optimizer) -> list[Mapped]:
+    return cast("list[Mapped]", optimizer.param_groups)
+
+
+def _options(group: Mapped) -> Mapped:
+    return {key: option for key, option in group.items() if key != "params"}
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [p for group in _groups(optimizer) for p in cast("list[Tensor]", group["params"])]
+
+
+def _sizes(optimizer: Optimizer) -> list[int]:
+    return [len(cast("list[Tensor]", group["params"])) for group in _groups(optimizer)]
+
+
+def _device_of(group: Mapped) -> torch.device:
+    parameters = cast("list[Tensor]", group["params"])
+    return parameters[0].device if parameters else torch.device("cpu")
+
+
+def _on_host(optimizer: Optimizer) -> dict[int, list[str]]:
+    """Which state tensors of each parameter live on the host, wherever the parameter lives.
+
+    Where all is on the CPU nothing shows it: there Adam's rule for `step` is taken, so that a
+    checkpoint of a CPU can be resumed on a GPU.
+    """
+    on_host: dict[int, list[str]] = {}
+    index = 0
+    for group in _groups(optimizer):
+        step_on_host = not (group.get("capturable") or group.get("fused"))
+        for parameter in cast("list[Tensor]", group["params"]):
+            if parameter in optimizer.state:
+                state = cast("dict[str, object]", optimizer.state[parameter])
+                keys = [key for key, item in state.items() if _is_on_host(item)]
+                if parameter.device.type == "cpu":
+                    keys = [key for key in keys if key == "step" and step_on_host]
+                on_host[index] = keys
+            index += 1
+    return on_host
+
+
+def _is_on_host(value: object) -> bool:
+    return isinstance(value, Tensor) and value.device.type == "cpu"

@@ -1,0 +1,114 @@
+"""The training state of some recent steps, kept in the host's memory for a rollback."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from runwatch_hooks.actions.probation import Probation
+from runwatch_hooks.actions.training_state import Captured, TrainingState
+
+MIN_SIZE = 3
+"""One that is good, one on probation, and one to be written."""
+
+
+@dataclass(slots=True, eq=False)
+class Snapshot:
+    """The state after a step, and what is known of it."""
+
+    probation: Probation
+    captured: Captured
+
+    @property
+    def step(self) -> int:
+        return self.probation.step
+
+    @property
+    def is_sound(self) -> bool:
+        """It has arrived on the host and is finite."""
+        return self.captured.is_ready() and self.captured.is_finite
+
+
+class SnapshotRing:
+    """At most `size` snapshots. Their buffers are made once each and written again.
+
+    The newest good one is never given up, and neither is the oldest on probation: if each new
+    snapshot took its place, none would ever live long enough to become good.
+    """
+
+    def __init__(self, state: TrainingState, *, size: int = MIN_SIZE, good_after: int = 10) -> None:
+        if size < MIN_SIZE:
+            raise ValueError(f"snapshots: found {size}, wanted at least {MIN_SIZE}")
+        if good_after < 1:
+            raise ValueError(f"good_after: found {good_after} steps, wanted at least 1")
+        self._state = state
+        self._size = size
+        self.good_after = good_after
+        self._held: list[Snapshot] = []  # by step
+        self._free: list[Captured] = []  # buffers to be written again
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def take(self, step: int) -> Snapshot:
+        """Keeps the state after a step, which is the state now."""
+        self._drop(lambda snapshot: snapshot.step >= step)
+        while len(self._held) >= self._size:
+            self._give_up(self._least_useful())
+        into = self._free.pop() if self._free else None
+        probation = Probation(step, self.good_after)
+        snapshot = Snapshot(probation, self._state.capture(into))
+        self._held.append(snapshot)
+        return snapshot
+
+    def note_step(self, step: int, *, healthy: bool) -> None:
+        """Judges what is on probation by a step that was trained."""
+        for snapshot in self._held:
+            snapshot.probation.note(step, healthy=healthy)
+
+    def newest_good(self, before_step: int | None = None) -> Snapshot | None:
+        """The newest sound snapshot that is good (`probation`) before a step."""
+        return self._newest(lambda probation: probation.is_good_before(before_step))
+
+    def newest_healthy(self, before_step: int) -> Snapshot | None:
+        """The newest sound snapshot with only healthy steps between it and this one."""
+        return self._newest(lambda probation: probation.was_healthy_until(before_step))
+
+    def at_step(self, step: int) -> Snapshot | None:
+        """The sound snapshot of exactly this step."""
+        return self._newest(lambda probation: probation.step == step)
+
+    def rewind(self, to_step: int) -> None:
+        """Forgets the snapshots of steps that a rollback undid."""
+        self._drop(lambda snapshot: snapshot.step > to_step)
+        for snapshot in self._held:
+            snapshot.probation.rewind(to_step)
+
+    def _newest(self, accepts: Callable[[Probation], bool]) -> Snapshot | None:
+        accepted = [held for held in self._held if accepts(held.probation) and held.is_sound]
+        return accepted[-1] if accepted else None
+
+    def _least_useful(self) -> Snapshot:
+        """First what will never be good; then an older good one; then the newest on probation."""
+        newest_good = self.newest_good()
+        for snapshot in self._held:
+            if snapshot.probation.is_suspect or not snapshot.captured.is_ready():
+                continue
+            if not snapshot.captured.is_finite:
+                return snapshot
+        for snapshot in self._held:
+            if snapshot.probation.is_suspect:
+                return snapshot
+        older_good = [
+            held for held in self._held if held.probation.is_good and held is not newest_good
+        ]
+        return older_good[0] if older_good else self._held[-1]
+
+    def _give_up(self, snapshot: Snapshot) -> None:
+        self._held.remove(snapshot)
+        self._free.append(snapshot.captured)
+
+    def _drop(self, holds: Callable[[Snapshot], bool]) -> None:
+        for snapshot in [held for held in self._held if holds(held)]:
+            self._give_up(snapshot)

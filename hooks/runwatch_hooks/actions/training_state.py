@@ -1,0 +1,165 @@
+"""Everything that must go back when a run goes back, captured as owned copies and put in place."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from runwatch_hooks.actions.errors import StateMismatchError
+from runwatch_hooks.actions.finite import FiniteFlag, names_of_nonfinite
+from runwatch_hooks.actions.modules import (
+    capture_module,
+    check_module,
+    module_tensors,
+    restore_module,
+)
+from runwatch_hooks.actions.optimizers import (
+    capture_optimizer,
+    check_optimizer,
+    optimizer_tensors,
+    restore_optimizer,
+)
+from runwatch_hooks.actions.rng import Generator, GeneratorState, HasState, ProcessRng
+from runwatch_hooks.actions.scalers import capture_scaler, restore_scaler
+from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
+
+
+@dataclass(slots=True, eq=False)
+class Captured:
+    """The state after a step, on the host. Read `tree` only once `is_ready`."""
+
+    tree: Mapped
+    flag: FiniteFlag
+
+    def is_ready(self) -> bool:
+        return self.flag.is_ready()
+
+    def wait(self) -> None:
+        """Until copies that a GPU still makes have arrived."""
+        self.flag.wait()
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every parameter, buffer and optimizer state is; asked once it is ready."""
+        return self.flag.value()
+
+
+class TrainingState:
+    """The objects of a training program that hold its state.
+
+    `extra` holds what else moves as the program trains: a StatefulDataLoader, a sampler, an EMA,
+    random generators of its own. Python's, NumPy's and torch's global generators are always in.
+
+    To be called at a step's boundary only: inside an optimizer's step the scheduler and the
+    scaler still follow, and would move what was put back.
+    """
+
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        optimizers: Sequence[Optimizer],
+        schedulers: Sequence[HasState] = (),
+        scalers: Sequence[HasState] = (),
+        extra: Mapping[str, HasState | Generator] | None = None,
+    ) -> None:
+        self.modules = dict(modules)
+        self.optimizers = tuple(optimizers)
+        self.scalers = tuple(scalers)
+        self._objects: dict[str, HasState] = {"rng": ProcessRng()}
+        self._objects |= {f"scheduler{index}": item for index, item in enumerate(schedulers)}
+        for name, item in (extra or {}).items():
+            self._objects[f"extra.{name}"] = (
+                item if isinstance(item, HasState) else GeneratorState(item)
+            )
+        # Masks are full of -inf by design: what is not finite before the first step is no fault.
+        buffers = {f"{n}.{b}": t for n, m in self.modules.items() for b, t in m.named_buffers()}
+        self._exempt = frozenset(names_of_nonfinite(buffers))
+
+    def capture(self, into: Captured | None = None) -> Captured:
+        """Owned copies, made in the buffers of an older capture where one is given."""
+        old = {} if into is None else into.tree
+        copies = HostCopies()
+        tree: Mapped = {
+            "modules": {
+                name: capture_module(module, copies, _part(old, "modules", name))
+                for name, module in self.modules.items()
+            },
+            "optimizers": {
+                index: capture_optimizer(item, copies, _part(old, "optimizers", index))
+                for index, item in enumerate(self.optimizers)
+            },
+            "scalers": {
+                index: capture_scaler(item, copies) for index, item in enumerate(self.scalers)
+            },
+            "objects": {
+                name: copies.copy(item.state_dict(), _part(old, "objects", name))
+                for name, item in self._objects.items()
+            },
+        }
+        return Captured(tree, self._finite_flag())
+
+    def restore(self, tree: Mapped) -> None:
+        """Puts a capture's tree back, in place; it can be put back any number of times.
+
+        Raises StateMismatchError, with nothing changed, where it does not fit the living objects
+        or one of them refuses its part.
+        """
+        self._check(tree)
+        self._load_objects(cast(Mapped, tree["objects"]))
+        in_place = InPlace()
+        with torch.no_grad():
+            for name, module in self.modules.items():
+                restore_module(module, _part(tree, "modules", name), in_place)
+            for index, optimizer in enumerate(self.optimizers):
+                restore_optimizer(optimizer, _part(tree, "optimizers", index), in_place)
+            for index, scaler in enumerate(self.scalers):
+                restore_scaler(scaler, _part(tree, "scalers", index), in_place)
+
+    def _check(self, tree: Mapped) -> None:
+        for kind, found in (
+            ("modules", self.modules),
+            ("optimizers", range(len(self.optimizers))),
+            ("scalers", range(len(self.scalers))),
+            ("objects", self._objects),
+        ):
+            wanted = cast(Mapped, tree[kind])
+            if set(found) != set(wanted):
+                raise StateMismatchError(f"{kind}: found {list(found)}, wanted {list(wanted)}")
+        for name, module in self.modules.items():
+            check_module(name, module, _part(tree, "modules", name))
+        for index, optimizer in enumerate(self.optimizers):
+            check_optimizer(f"optimizer {index}", optimizer, _part(tree, "optimizers", index))
+
+    def _load_objects(self, saved: Mapped) -> None:
+        """The only part that runs other people's code: where it fails, what it did is undone."""
+        before: list[tuple[HasState, dict[str, object]]] = []
+        for name, item in self._objects.items():
+            before.append((item, _copied(item.state_dict())))
+            try:
+                item.load_state_dict(_copied(saved[name]))
+            except Exception as error:
+                for earlier, state in before:
+                    earlier.load_state_dict(state)
+                raise StateMismatchError(f"{name}: refuses its state ({error})") from error
+
+    def _finite_flag(self) -> FiniteFlag:
+        tensors = [
+            tensor
+            for module_name, module in self.modules.items()
+            for name, tensor in module_tensors(module).items()
+            if f"{module_name}.{name}" not in self._exempt
+        ]
+        for optimizer in self.optimizers:
+            tensors.extend(optimizer_tensors(optimizer))
+        return FiniteFlag(tensors)
+
+
+def _part(tree: Mapped, kind: str, name: object) -> Mapped:
+    return cast(Mapped, cast(Mapped, tree.get(kind, {})).get(name, {}))
+
+
+def _copied(state: object) -> dict[str, object]:
+    return cast("dict[str, object]", HostCopies().copy(state))

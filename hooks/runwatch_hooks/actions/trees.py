@@ -1,0 +1,143 @@
+"""Nested values with tensors in them: owned copies on the host, and back again in place.
+
+`state_dict()` of a module or an optimizer aliases the living tensors, so a 'snapshot' made of it
+rolls back to nothing; and `load_state_dict` of a copy gives the optimizer other tensors, while
+the old addresses are baked into CUDA graphs, buckets and compiled steps. Hence these two.
+"""
+
+import copy
+from collections import Counter, OrderedDict
+from typing import Final, cast
+
+import torch
+from torch import Tensor
+
+Mapped = dict[object, object]
+
+_COPIED_MAPPINGS: Final = (dict, OrderedDict, Counter)
+
+
+class HostCopies:
+    """Copies of one capture. Tensors that are one in the original are one in the copy."""
+
+    def __init__(self) -> None:
+        self._copies: dict[int, Tensor] = {}
+        self._originals: list[Tensor] = []  # kept alive, so that no id is given out twice
+        self._reused: set[int] = set()
+
+    def copy(self, value: object, old: object = None) -> object:
+        """An owned copy of a nested value, in the buffers of an older copy where these fit.
+
+        Copies from a GPU go to pinned memory without waiting: they are done when the work that
+        is queued on the current stream is.
+        """
+        if isinstance(value, Tensor):
+            return self._copy_tensor(value, old)
+        if type(value) in _COPIED_MAPPINGS:
+            mapping = cast(Mapped, value)
+            old_mapping = cast(Mapped, old) if isinstance(old, dict) else {}
+            entries = {key: self.copy(item, old_mapping.get(key)) for key, item in mapping.items()}
+            return entries if type(value) is dict else type(mapping)(entries)
+        if type(value) in (list, tuple):
+            items = cast("list[object] | tuple[object, ...]", value)
+            old_items = cast("list[object]", old) if isinstance(old, (list, tuple)) else []
+            rest = [None] * (len(items) - len(old_items))
+            copies = [self.copy(*pair) for pair in zip(items, [*old_items, *rest], strict=False)]
+            return copies if isinstance(value, list) else tuple(copies)
+        return copy.deepcopy(value)
+
+    def _copy_tensor(self, tensor: Tensor, old: object) -> Tensor:
+        known = self._copies.get(id(tensor))
+        if known is not None:
+            return known
+        host = old if isinstance(old, Tensor) and self._fits(old, tensor) else _buffer_for(tensor)
+        self._reused.add(id(host))
+        host.copy_(tensor.detach(), non_blocking=True)
+        self._copies[id(tensor)] = host
+        self._originals.append(tensor)
+        return host
+
+    def _fits(self, old: Tensor, tensor: Tensor) -> bool:
+        return (
+            id(old) not in self._reused
+            and old.shape == tensor.shape
+            and old.dtype == tensor.dtype
+            and old.stride() == tensor.stride()
+            and old.is_pinned() == tensor.is_cuda
+        )
+
+
+class InPlace:
+    """Puts one saved tree back into the living one, and keeps the addresses of its tensors."""
+
+    def __init__(self) -> None:
+        self._placed: dict[int, Tensor] = {}
+        self._written: set[int] = set()
+
+    def put(self, live: object, saved: object, device: torch.device) -> object:
+        """What shall stand in the place of `live`: itself, rewritten, wherever that can be.
+
+        A tensor that has to be made anew is made on the device of the one whose place it takes,
+        or else on `device`. The saved tree stays untouched and is not aliased.
+        """
+        if isinstance(saved, Tensor):
+            return self._put_tensor(live, saved, device)
+        if isinstance(saved, dict):
+            return self._put_mapping(live, cast(Mapped, saved), device)
+        if type(saved) in (list, tuple):
+            return self._put_items(live, cast("list[object]", saved), device)
+        return copy.deepcopy(saved)
+
+    def _put_tensor(self, live: object, saved: Tensor, device: torch.device) -> Tensor:
+        known = self._placed.get(id(saved))
+        if known is not None:
+            return known
+        if isinstance(live, Tensor) and self._takes(live, saved):
+            live.detach().copy_(saved, non_blocking=True)
+            placed = live
+        else:
+            place = live.device if isinstance(live, Tensor) else device
+            placed = saved.to(place, copy=True)
+        self._placed[id(saved)] = placed
+        self._written.add(_address(placed))
+        return placed
+
+    def _put_mapping(self, live: object, saved: Mapped, device: torch.device) -> object:
+        if not isinstance(live, dict):
+            live = type(saved)()
+        mapping = cast(Mapped, live)
+        for key in [key for key in mapping if key not in saved]:
+            del mapping[key]  # born after the capture
+        for key, item in saved.items():
+            mapping[key] = self.put(mapping.get(key), item, device)
+        return mapping
+
+    def _put_items(self, live: object, saved: list[object], device: torch.device) -> object:
+        live_items = cast("list[object]", live) if isinstance(live, (list, tuple)) else []
+        rest = [None] * (len(saved) - len(live_items))
+        pairs = zip([*live_items, *rest], saved, strict=False)
+        placed = [self.put(live_item, item, device) for live_item, item in pairs]
+        if isinstance(saved, tuple):
+            return tuple(placed)
+        if isinstance(live, list):
+            cast("list[object]", live)[:] = placed
+            return cast(object, live)
+        return placed
+
+    def _takes(self, live: Tensor, saved: Tensor) -> bool:
+        return (
+            live.shape == saved.shape
+            and live.dtype == saved.dtype
+            and _address(live) not in self._written
+        )
+
+
+def _address(tensor: Tensor) -> int:
+    # Tensors without elements share the address 0, and writing them does nothing.
+    return tensor.data_ptr() if tensor.numel() else id(tensor)
+
+
+def _buffer_for(tensor: Tensor) -> Tensor:
+    return torch.empty_like(
+        tensor, device="cpu", requires_grad=False, pin_memory=tensor.is_cuda
+    ).detach()
