@@ -1,0 +1,99 @@
+# What a person does with this checkout. Everything lives in .venv, made by the first command.
+#
+#   make demo     a small GPT goes wrong at step 500, and Runwatch brings it back (under two minutes)
+#   make test     every test
+#   make quick    the tests that take no real processes
+#   make check    formatting, lint, types, import directions
+#   make bench    the programs behind the figures in the README
+#   make lock     remake constraints.txt
+#   make clean    remove .venv and caches
+#
+# PYTHON=/path/to/python3 chooses the interpreter. PIP_OPTIONS goes to pip as it is: on a machine
+# without an NVIDIA card, --extra-index-url with PyTorch's own CPU index saves gigabytes, and
+# --find-links=DIR takes wheels from a folder.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PIP_OPTIONS ?=
+DEMO_OPTIONS ?=
+TEST_OPTIONS ?=
+
+.PHONY: demo test quick check bench lock clean install
+
+demo: $(STAMP)
+	@$(BIN)/runwatch demo $(DEMO_OPTIONS)
+
+test: $(STAMP)
+	@echo "==> Running every test (about five minutes on two cores)"
+	@$(BIN)/python -m pytest $(TEST_OPTIONS)
+
+quick: $(STAMP)
+	@echo "==> Running the quick tests"
+	@$(BIN)/python -m pytest -m "not slow" $(TEST_OPTIONS)
+
+check: $(STAMP)
+	@echo "==> Formatting and lint (ruff)"
+	@$(BIN)/ruff format --check
+	@$(BIN)/ruff check
+	@echo "==> Import directions (import-linter)"
+	@$(BIN)/lint-imports --no-logo
+	@echo "==> Types (mypy, then pyright; both strict)"
+	@$(BIN)/mypy
+	@$(BIN)/pyright --warnings
+	@echo "==> All checks passed"
+
+bench: $(STAMP)
+	@$(BIN)/python benchmarks/hook_overhead.py
+	@$(BIN)/python benchmarks/ingest.py
+	@$(BIN)/python benchmarks/command_latency.py
+
+install: $(STAMP)
+
+# The first interpreter that is new enough and can make a virtual environment.
+$(STAMP): pyproject.toml constraints.txt watchdog/runwatch/__init__.py
+	@set -eu; \
+	if [ ! -x $(BIN)/python ]; then \
+	    python=; \
+	    for candidate in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	        if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	        then python=$$candidate; break; fi; \
+	    done; \
+	    if [ -z "$$python" ]; then \
+	        echo "Runwatch needs Python 3.11 or later, and found none." >&2; \
+	        echo "On Debian or Ubuntu: sudo apt-get install python3 python3-venv" >&2; \
+	        exit 1; \
+	    fi; \
+	    if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	        version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	        echo "$$python cannot make virtual environments: its venv module is missing." >&2; \
+	        echo "On Debian or Ubuntu: sudo apt-get install python$$version-venv" >&2; \
+	        exit 1; \
+	    fi; \
+	    echo "==> Making $(VENV) with $$("$$python" --version)"; \
+	    "$$python" -m venv --clear $(VENV); \
+	fi
+	@echo "==> Installing pinned versions into $(VENV): PyTorch, the service, the tools."
+	@echo "    The first time this takes some minutes, nearly all of them for PyTorch."
+	@$(PIP) install --quiet --progress-bar on $(PIP_OPTIONS) -c constraints.txt -e '.[server,dev]'
+	@touch $@
+	@echo "==> Installed"
+
+# Resolves afresh. What PyTorch pins by itself (its CUDA libraries, Triton) and the suffix of a
+# local build are left out, so that the registry's PyTorch and a local wheel both satisfy the file.
+lock:
+	@set -eu; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	echo "==> Resolving in a fresh environment"; \
+	python3 -m venv "$$folder/venv"; \
+	pip="$$folder/venv/bin/python -m pip --disable-pip-version-check"; \
+	$$pip install --quiet --progress-bar on $(PIP_OPTIONS) torch==2.13.0 -e '.[server,dev]'; \
+	{ sed -n '/^#/p' constraints.txt; \
+	  $$pip freeze --exclude-editable | sed 's/+.*//' | grep -Ev '^(nvidia-|cuda-|triton)'; \
+	} > "$$folder/constraints.txt"; \
+	cp "$$folder/constraints.txt" constraints.txt; \
+	echo "==> constraints.txt: $$(grep -vc '^#' constraints.txt) versions"
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
