@@ -10,7 +10,12 @@ import msgspec
 from runwatch.codec import encode_frame, join_frame, split_frame
 from runwatch.commands import Command
 from runwatch.messages import AttemptClose, AttemptOpen, Heartbeat, HeartbeatReply, RunOpen
-from runwatch_hooks.transport.errors import RefusedError, RetryLaterError, StaleAttemptError
+from runwatch_hooks.transport.errors import (
+    RefusedError,
+    RetryLaterError,
+    StaleAttemptError,
+    UnknownLayoutError,
+)
 from runwatch_hooks.transport.framing import MAX_FRAME_BYTES
 from runwatch_hooks.transport.records import Record
 from runwatch_hooks.transport.service import Service
@@ -101,11 +106,19 @@ class Delivery:
         layout_hash = split_frame(body)[0].layout_hash
         self._register(layout_hash)
         try:
+            return self._send_registered(body)
+        except UnknownLayoutError:
+            self._registered.discard(layout_hash)
+            self._register(layout_hash)
+        try:
+            return self._send_registered(body)
+        except UnknownLayoutError as error:
+            raise RetryLaterError(str(error)) from error
+
+    def _send_registered(self, body: bytes) -> tuple[Command, ...]:
+        try:
             return self._service.send_frame(body, late=self._late).commands
         except RefusedError as error:
-            if error.code == "unknown_layout":
-                self._registered.discard(layout_hash)
-                raise RetryLaterError(str(error), retry_after_s=0.0) from error
             if error.status == _NOT_FOUND:
                 raise self._forgotten(error) from error
             raise

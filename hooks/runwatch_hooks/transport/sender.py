@@ -110,7 +110,7 @@ class Sender:
             self._pause(self._backoff.failed(random.random(), error.retry_after_s), error)
         else:
             if self._backoff.num_failures:
-                log.info("the service answers again")
+                log.info("delivered again")
             self._backoff.succeeded()
             return True
         return False
@@ -123,7 +123,7 @@ class Sender:
     def _pause(self, pause_s: float, error: TransportError | None = None) -> None:
         self._retry_at = time.monotonic() + pause_s
         if error is not None and self._backoff.num_failures == 1:
-            log.warning("the service does not answer; the spool keeps what comes: %s", error)
+            log.warning("not delivered; the spool keeps what comes: %s", error)
 
     def _warn_of_key(self, error: TransportError) -> None:
         self._backoff.num_failures += 1

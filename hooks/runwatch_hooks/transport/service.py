@@ -26,10 +26,16 @@ from runwatch_hooks.transport.errors import (
     RetryLaterError,
     StaleAttemptError,
     TransportError,
+    UnknownLayoutError,
 )
 
 _RETRYABLE: Final = frozenset({408, 425, 429})
 _LONGEST_RETRY_AFTER_S: Final = 3600.0
+
+_KINDS: Final[dict[str, type[RefusedError]]] = {
+    "stale_attempt": StaleAttemptError,
+    "unknown_layout": UnknownLayoutError,
+}
 
 _Message = TypeVar("_Message")
 
@@ -98,7 +104,7 @@ def _error(reply: Reply, path: str) -> TransportError:
         return ForbiddenError(message)
     if reply.status in _RETRYABLE or not 400 <= reply.status < 500:
         return RetryLaterError(message, retry_after_s(reply.retry_after))
-    kind = StaleAttemptError if problem.code == "stale_attempt" else RefusedError
+    kind = _KINDS.get(problem.code, RefusedError)
     return kind(message, status=reply.status, code=problem.code)
 
 

@@ -12,6 +12,7 @@
 import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -112,7 +113,7 @@ class SpoolFolder:
             path.unlink()
         self.path.rmdir()
         self.close()
-        if not any(self.path.parent.iterdir()):
+        with suppress(OSError):  # other ranks' or attempts' spools lie there
             self.path.parent.rmdir()
 
     def _read(self, name: str, content: type[_Content], *, default: _Content) -> _Content:

@@ -1,0 +1,186 @@
+"""Brings spools to the service afterwards: `python -m runwatch_hooks.sync DIR...`.
+
+A run that trained without a service, or whose service was away when it ended, lies in folders
+below the spool directory. Each is sent, in order, and removed once all of it is stored; it may
+be run twice, broken off, or meet a service that dies in between: nothing is stored double.
+
+The service's address and key come from RUNWATCH_URL and RUNWATCH_TOKEN.
+
+Exit status:
+    0  everything is stored
+    1  something is left (no answer, a key refused, a trainer still running): run it again
+    2  wrong use: no address, no such folder, no spool in it
+    3  all is stored but what was damaged on disk or refused; what was refused is kept as *.bad
+"""
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Final, TextIO
+
+import msgspec
+
+from runwatch.errors import InvalidInputError
+from runwatch_hooks.settings import Environment, read_environment
+from runwatch_hooks.transport.bring_in import Patience, Tally, bring_in
+from runwatch_hooks.transport.client import Client
+from runwatch_hooks.transport.errors import TransportError
+from runwatch_hooks.transport.service import Service
+from runwatch_hooks.transport.settings import TransportSettings
+from runwatch_hooks.transport.spool_folder import SpoolFolder, find_spools
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_S: Final = 60.0
+_TOLD_EVERY_S: Final = 1.0
+
+
+class ExitCode(IntEnum):
+    DONE = 0
+    LEFT = 1
+    USAGE = 2
+    DAMAGED = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program; returns its exit status."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    try:
+        settings = _settings(read_environment(), options.url)
+    except InvalidInputError as error:
+        return _usage_error(str(error))
+    missing = [folder for folder in options.folders if not folder.is_dir()]
+    if missing:
+        return _usage_error(f"no such folder: {', '.join(map(str, missing))}")
+    found = (spool.resolve() for folder in options.folders for spool in find_spools(folder))
+    spools = list(dict.fromkeys(found))
+    if not spools:
+        return _usage_error("no spool found (a spool holds a meta.json)")
+    return _sync_all(spools, settings, options.patience)
+
+
+def _sync_all(spools: Sequence[Path], settings: TransportSettings, patience_s: float) -> ExitCode:
+    """Every spool is tried: one that cannot be brought in does not hold up the others."""
+    worst = ExitCode.DONE
+    for index, spool in enumerate(spools, start=1):
+        progress = Progress(f"[{index}/{len(spools)}] {spool}", sys.stderr)
+        worst = _worse(worst, _sync_one(spool, settings, Patience(patience_s), progress))
+    return worst
+
+
+def _sync_one(
+    spool: Path, settings: TransportSettings, patience: Patience, progress: "Progress"
+) -> ExitCode:
+    assert settings.url is not None
+    client = Client(
+        settings.url,
+        settings.token,
+        connect_timeout_s=settings.connect_timeout_s,
+        read_timeout_s=settings.read_timeout_s,
+    )
+    folder = SpoolFolder(spool)
+    try:
+        folder.lock()
+        tally = bring_in(
+            folder,
+            lambda run_id: Service(client, run_id),
+            patience=patience,
+            on_progress=progress.tell,
+        )
+    except BlockingIOError:
+        return progress.end(ExitCode.LEFT, "left: its trainer is still running")
+    except TransportError as error:
+        return progress.end(ExitCode.LEFT, f"left: {error}")
+    except OSError as error:
+        return progress.end(ExitCode.LEFT, f"left: {error}")
+    except (msgspec.DecodeError, InvalidInputError) as error:
+        return progress.end(ExitCode.DAMAGED, f"not readable: {error}")
+    finally:
+        folder.close()
+        client.close()
+    return progress.end(ExitCode.DONE if tally.is_whole else ExitCode.DAMAGED, _summary(tally))
+
+
+class Progress:
+    """One line a spool, rewritten on a terminal, and said once a second elsewhere."""
+
+    def __init__(self, title: str, stream: TextIO) -> None:
+        self._title = title
+        self._stream = stream
+        self._told_at = 0.0
+
+    def tell(self, tally: Tally) -> None:
+        now = time.monotonic()
+        if now - self._told_at < _TOLD_EVERY_S:
+            return
+        self._told_at = now
+        left = f"{tally.num_bytes_left / 2**20:.1f} MiB left"
+        self._write(f"{self._title}: {tally.num_steps} steps, {left}", is_last=False)
+
+    def end(self, code: ExitCode, text: str) -> ExitCode:
+        self._write(f"{self._title}: {text}", is_last=True)
+        return code
+
+    def _write(self, line: str, *, is_last: bool) -> None:
+        if self._stream.isatty():
+            self._stream.write(f"\r\x1b[K{line}" + ("\n" if is_last else ""))
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+def _summary(tally: Tally) -> str:
+    text = f"{tally.num_steps} steps in {tally.num_frames} frames stored"
+    if tally.num_refused:
+        text += f", {tally.num_refused} frames refused (kept as *.bad)"
+    if tally.num_damaged_bytes:
+        text += f", {tally.num_damaged_bytes} bytes were damaged"
+    return text
+
+
+def _worse(left: ExitCode, right: ExitCode) -> ExitCode:
+    """Something left asks for another run, so it goes before what no run can mend."""
+    if ExitCode.LEFT in (left, right):
+        return ExitCode.LEFT
+    return max(left, right)
+
+
+def _settings(environment: Environment, url: str | None) -> TransportSettings:
+    address = url or environment.url
+    if address is None:
+        raise InvalidInputError("url: found none, wanted --url or RUNWATCH_URL")
+    return TransportSettings(url=address, token=environment.token, spool_dir=environment.spool_dir)
+
+
+def _usage_error(message: str) -> ExitCode:
+    sys.stderr.write(f"runwatch sync: {message}\n")
+    return ExitCode.USAGE
+
+
+def _parser() -> argparse.ArgumentParser:
+    summary, _, details = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="python -m runwatch_hooks.sync",
+        description=summary,
+        epilog=details,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="where spools lie")
+    parser.add_argument("--url", help="address of the service (default: RUNWATCH_URL)")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=_PATIENCE_S,
+        metavar="SECONDS",
+        help="how long to go on asking a service that does not answer (default: %(default)g)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""Brings the spool of a life that is over to the service, as often as it takes."""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+
+from runwatch.codec import split_frame
+from runwatch.errors import InvalidInputError
+from runwatch.messages import AttemptClose
+from runwatch.vocabulary import RunId
+from runwatch_hooks.transport.backoff import Backoff
+from runwatch_hooks.transport.delivery import Delivery
+from runwatch_hooks.transport.errors import RefusedError, RetryLaterError, StaleAttemptError
+from runwatch_hooks.transport.link import send_receipt
+from runwatch_hooks.transport.records import Record
+from runwatch_hooks.transport.segments import Segments
+from runwatch_hooks.transport.service import Service
+from runwatch_hooks.transport.splits import SplitLedger
+from runwatch_hooks.transport.spool_folder import SpoolFolder
+
+log = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
+
+_NO_WORD: Final = "the process ended without a word"
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has been brought in of one spool so far."""
+
+    num_frames: int = 0
+    num_steps: int = 0
+    last_step: int | None = None
+    num_refused: int = 0
+    """Frames that the service would not have; they lie beside the records as .bad files."""
+    num_damaged_bytes: int = 0
+    num_bytes_left: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self.num_refused or self.num_damaged_bytes)
+
+
+@dataclass(slots=True)
+class Patience:
+    """Asks again, with pauses, until nothing has gone right for a time."""
+
+    limit_s: float
+    _backoff: Backoff = field(default_factory=Backoff)
+
+    def persist(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Raises the last RetryLaterError once patience is at its end."""
+        give_up_at = time.monotonic() + self.limit_s
+        while True:
+            try:
+                answer = ask()
+            except RetryLaterError as error:
+                pause_s = self._backoff.failed(random.random(), error.retry_after_s)
+                if time.monotonic() + pause_s > give_up_at:
+                    raise
+                time.sleep(pause_s)
+            else:
+                self._backoff.succeeded()
+                return answer
+
+
+def bring_in(
+    folder: SpoolFolder,
+    service_of: Callable[[RunId], Service],
+    *,
+    patience: Patience,
+    on_progress: Callable[[Tally], None],
+) -> Tally:
+    """Sends a locked folder's records in order, then its receipts, then how the attempt ended.
+
+    Each step is marked on disk before the next begins and the service takes repetitions for
+    what they are, so it can be broken off anywhere and begun again. A spool that came in whole
+    is removed. Raises TransportError where the service cannot or will not go on.
+    """
+    meta = folder.read_meta()
+    service = service_of(meta.run.run_id)
+    delivery = Delivery(
+        service,
+        meta.run,
+        msgspec.structs.replace(meta.attempt, live=False),
+        meta.layouts,
+        SplitLedger(folder.read_splits(), folder.write_splits),
+        late=True,
+    )
+    tally = Tally(num_refused=len(folder.bad_files()))
+    _send_records(folder, delivery, tally, patience, on_progress)
+    for receipt in folder.read_receipts():
+        patience.persist(partial(send_receipt, service, receipt))
+    folder.write_receipts([])
+    closing = meta.closing or AttemptClose("failed", tally.last_step, _NO_WORD)
+    patience.persist(lambda: delivery.close(closing))
+    if not tally.num_refused:
+        folder.remove()
+    return tally
+
+
+def _send_records(
+    folder: SpoolFolder,
+    delivery: Delivery,
+    tally: Tally,
+    patience: Patience,
+    on_progress: Callable[[Tally], None],
+) -> None:
+    segments = Segments(folder.path, segment_bytes=0)
+    try:
+        while (record := segments.head()) is not None:
+            if _is_delivered(record, delivery, patience):
+                _count(tally, record)
+            else:
+                folder.keep_bad(f"frame-{record.seq}", record.payload)
+                tally.num_refused += 1
+            segments.acknowledge(record.seq)
+            tally.num_bytes_left = segments.num_bytes
+            on_progress(tally)
+    finally:
+        tally.num_damaged_bytes = segments.num_damaged_bytes
+        segments.close()
+
+
+def _is_delivered(record: Record, delivery: Delivery, patience: Patience) -> bool:
+    try:
+        patience.persist(lambda: delivery.deliver(record))
+    except StaleAttemptError:  # a service that does not take late frames: keep them
+        raise
+    except (RefusedError, InvalidInputError) as error:
+        log.warning("frame %d is set aside: %s", record.seq, error)
+        return False
+    return True
+
+
+def _count(tally: Tally, record: Record) -> None:
+    header, _ = split_frame(record.payload)
+    tally.num_frames += 1
+    tally.num_steps += header.num_steps
+    if header.num_steps:
+        tally.last_step = header.first_step + header.num_steps - 1
