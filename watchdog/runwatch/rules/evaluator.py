@@ -1,28 +1,175 @@
-"""The streaming evaluator: rows in, changes of alerts out."""
+"""The streaming evaluator: rows in, changes of alerts out.
 
-from collections.abc import Sequence
+It has no clock and reads nothing but its rows, so the same rows give the same transitions, live,
+in a backtest and in a rule's test, and however they were cut into frames.
+"""
 
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from runwatch.alerts import Change, Moment
+from runwatch.rules.block import Block, Level
+from runwatch.rules.evaluation import Histories, Laid
+from runwatch.rules.judging import ConditionJudge, Found, Judge, NonFiniteJudge
+from runwatch.rules.nonfinite_rule import NON_FINITE
 from runwatch.rules.observations import Rows
+from runwatch.rules.reporting import transition
 from runwatch.rules.rule import Rule
+from runwatch.rules.saving import Memory, dump, load
+from runwatch.rules.standing import Standing
 from runwatch.rules.transitions import Transition
+
+_BLOCK_VALUES: Final = 2**16
+"""Values of one stat in a block: few enough for the cache, enough to spread numpy's cost a call."""
+_MAX_BLOCK_ROWS: Final = 1024
+_MIN_BLOCK_ROWS: Final = 16
+_STEP_TIMES_KEPT: Final = 64
 
 
 class Evaluator:
-    """Judges the rules over one rank's rows, in order."""
+    """Judges rules over one rank's rows, in order; NON_FINITE always, and before all others.
+
+    Absence rules are not judged here: silence brings no rows (see `judge_absence`).
+    """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self.rules = tuple(rules)
+        self.rules = (NON_FINITE, *(rule for rule in rules if rule.name != NON_FINITE.name))
+        self._attempt: int | None = None
+        self._segment = 0
+        self._rank = 0
+        self._layers: tuple[str, ...] = ()
+        self._stamps: list[tuple[int, float]] = []
+        self._histories: Histories = {}
+        self._judges: list[Judge] = [
+            NonFiniteJudge(rule, ()) if rule.name == NON_FINITE.name else ConditionJudge(rule, ())
+            for rule in self.rules
+            if rule.absence is None
+        ]
+
+    @property
+    def median_step_s(self) -> float | None:
+        """Of the recent steps, by the trainer's clock; None while there are fewer than eight."""
+        durations = [
+            (after[1] - before[1]) / (after[0] - before[0])
+            for before, after in pairwise(self._stamps)
+            if after[0] > before[0]
+        ]
+        return float(np.median(durations)) if len(durations) >= 8 else None
 
     def observe(self, rows: Rows) -> list[Transition]:
-        """The changes that these rows bring, in the order of their rows, then of the rules."""
-        raise NotImplementedError(rows.num_rows)
+        """The changes that these rows bring, in the order of the rows, and of the rules in each."""
+        if rows.num_rows == 0:
+            return []
+        transitions = self._arrive(rows)
+        num_layers = len(self._layers)
+        height = min(_MAX_BLOCK_ROWS, max(_MIN_BLOCK_ROWS, _BLOCK_VALUES // max(num_layers, 1)))
+        with np.errstate(all="ignore"):  # what is not finite is a verdict here, not an accident
+            for start in range(0, rows.num_rows, height):
+                transitions += self._judge(rows.between(start, start + height))
+        self._note_times(rows)
+        return transitions
 
     def state(self) -> bytes:
         """All that it remembers."""
-        raise NotImplementedError
+        return dump(
+            Memory(
+                attempt=self._attempt,
+                segment=self._segment,
+                rank=self._rank,
+                layers=self._layers,
+                stamps=tuple(self._stamps),
+                histories={key.text: history for key, history in self._histories.items()},
+                standings={judge.rule.hash: judge.standing.memory() for judge in self._judges},
+            )
+        )
 
     @classmethod
     def restore(cls, rules: Sequence[Rule], state: bytes) -> "Evaluator":
-        """An evaluator that goes on where the saved one stopped; rules that are new or were
-        changed since start cold."""
-        raise NotImplementedError((rules, state))
+        """An evaluator that goes on exactly where the saved one stopped.
+
+        A rule that is new, or was changed since, starts without history and without an alert.
+        Raises ValueError where `state` was not made by `state()`.
+        """
+        evaluator = cls(rules)
+        memory = load(state)
+        evaluator._attempt, evaluator._segment = memory.attempt, memory.segment
+        evaluator._rank, evaluator._stamps = memory.rank, list(memory.stamps)
+        evaluator._set_layers(memory.layers)
+        for judge in evaluator._judges:
+            if judge.rule.hash not in memory.standings:
+                continue
+            judge.standing.recall(memory.standings[judge.rule.hash])
+            for key in judge.keys():
+                if key.text in memory.histories:
+                    evaluator._histories[key] = memory.histories[key.text]
+        return evaluator
+
+    def _arrive(self, rows: Rows) -> list[Transition]:
+        """Make room for what the rows bring that is new: an attempt, a segment, other layers."""
+        now = Moment(int(rows.steps[0]), float(rows.times[0]))
+        transitions: list[Transition] = []
+        if self._attempt is not None and rows.attempt != self._attempt:
+            transitions = self._end_attempt(now)
+        elif rows.segment != self._segment and self._attempt is not None:
+            transitions = self._rewind(now)
+        self._attempt, self._segment, self._rank = rows.attempt, rows.segment, rows.rank
+        if rows.layer_names and rows.layer_names != self._layers:
+            self._set_layers(rows.layer_names)
+        return transitions
+
+    def _end_attempt(self, now: Moment) -> list[Transition]:
+        self._histories.clear()
+        self._stamps.clear()
+        return self._change_all(now, Standing.end)
+
+    def _rewind(self, now: Moment) -> list[Transition]:
+        for history in self._histories.values():
+            history.forget(now.step)
+        self._stamps.clear()
+        return self._change_all(now, lambda standing, at: standing.rewind(at.step, at))
+
+    def _change_all(
+        self, now: Moment, act: Callable[[Standing, Moment], Change]
+    ) -> list[Transition]:
+        transitions: list[Transition] = []
+        for judge in self._judges:
+            standing = judge.standing
+            before = standing.alert
+            change = act(standing, now)
+            if change.is_news:
+                assert standing.episode is not None
+                transitions.append(
+                    transition(judge.rule, change, before, standing.episode, now, self._rank)
+                )
+        return transitions
+
+    def _judge(self, rows: Rows) -> list[Transition]:
+        block = Block(rows, len(self._layers))
+        laid: Laid = {}
+        found: Found = []
+        for judge in self._judges:
+            found += judge.judge(block, self._histories, laid)
+        for key in laid:
+            self._histories[key].keep()
+        return [told for _, told in sorted(found, key=lambda pair: pair[0])]
+
+    def _set_layers(self, layers: tuple[str, ...]) -> None:
+        """Put the layers into this order; those that were known before keep what is theirs."""
+        place = {name: column for column, name in enumerate(self._layers)}
+        sources = [place.get(name) for name in layers]
+        for key, history in self._histories.items():
+            if key.level is Level.LAYER:
+                self._histories[key] = history.reordered(sources)
+        for judge in self._judges:
+            columns = judge.columns_of(layers)
+            known = {name: column for column, name in enumerate(judge.standing.columns)}
+            judge.standing = judge.standing.reordered(columns, [known.get(c) for c in columns])
+        self._layers = layers
+
+    def _note_times(self, rows: Rows) -> None:
+        latest = slice(-_STEP_TIMES_KEPT, None)
+        arrived = zip(rows.steps[latest].tolist(), rows.times[latest].tolist(), strict=True)
+        self._stamps = [*self._stamps, *arrived][latest]

@@ -1,21 +1,115 @@
-"""The one rule that nobody can remove: a loss, gradient or parameter that is not finite."""
+"""The one rule that nobody can remove: a loss, gradient or parameter that is not finite.
+
+A user's comparison with NaN is false, so no threshold would ever see one. This rule looks for it,
+in the run and in every layer, before all others. It is code and not a document, because it must
+name the run's own numbers and the layers in one alert, and because no document may weaken it.
+"""
 
 from typing import Final
 
+import numpy as np
+
 from runwatch.alerts import Span
 from runwatch.commands import Rollback
+from runwatch.nonfinite import is_absent
+from runwatch.rules.block import Block
 from runwatch.rules.rule import Rule
 from runwatch.rules.templates import Template
+from runwatch.rules.windows import Bools, Floats
 from runwatch.vocabulary import Scope, Severity
+
+RUN_COLUMN: Final = ""
+"""Stands before the layers, for the run's own metrics."""
+
+_LOSSES: Final = ("loss", "_loss", "/loss")
+_GRADIENT_METRICS: Final = ("grad_norm", "nonfinite")
+_LASTING_METRICS: Final = ("param_norm",)
+_GRADIENT_STATS: Final = ("grad_norm", "grad_absmax", "nonfinite")
+_LASTING_STATS: Final = ("param_norm",)
 
 NON_FINITE: Final = Rule(
     name="NonFinite",
     scope=Scope.LAYER,
-    text="not isfinite(loss) or nonfinite > 0",
+    text="a loss, gradient or parameter is NaN or infinite",
     keep_firing_for=Span(steps=20),
     severity=Severity.CRITICAL,
-    summary=Template("not finite since step {onset_step}: {first_layer}"),
+    summary=Template(
+        "NaN or infinity since step {onset_step}, in {num_layers} layers, first {first_layer}"
+    ),
+    description=Template(
+        "Likely causes, in order: overflow in half precision; a label or token index out of range; "
+        "log(0), a division by zero or an empty batch; a custom operation. Go back to the last "
+        "state from before step {onset_step} and skip the batch; keep that batch and look at it. "
+        "If it comes again at other data, run the named layer in float32. It worked if loss and "
+        "gradients stay finite past the step at which they broke."
+    ),
     runbook="docs/runbooks/non-finite.md",
     actions=(Rollback(),),
     document={"builtin": "NonFinite", "version": 1},
 )
+
+
+def is_loss(name: str) -> bool:
+    """Whether a metric is a loss by its name: `loss`, `val_loss`, `aux/loss`."""
+    return name == "loss" or name.endswith(_LOSSES[1:])
+
+
+def judge_non_finite(block: Block) -> tuple[Bools, Bools, Floats]:
+    """(T, 1 + L) which numbers broke, which are known, and what the alert shows for each.
+
+    A gradient that is not finite at a step which the loss scaler skipped is no failure: that is
+    how a scaler finds its scale. It shows in the series, and LossScaleCollapse watches it.
+    """
+    skipped_T = _skipped(block)
+    run_T, run_known_T, shown_T = _judge_run(block, skipped_T)
+    layers_TL, known_TL, counts_TL = _judge_layers(block, skipped_T)
+    return (
+        np.column_stack([run_T, layers_TL]),
+        np.column_stack([run_known_T, known_TL]),
+        np.column_stack([shown_T, counts_TL]),
+    )
+
+
+def _skipped(block: Block) -> Bools:
+    column = block.rows.metric_columns.get("skipped")
+    if column is None:
+        return np.zeros(block.num_rows, np.bool_)
+    return np.asarray(block.rows.metrics[:, column] > 0.0)
+
+
+def _judge_run(block: Block, skipped_T: Bools) -> tuple[Bools, Bools, Floats]:
+    broken_T = np.zeros(block.num_rows, np.bool_)
+    known_T = np.zeros(block.num_rows, np.bool_)
+    shown_T = np.full(block.num_rows, np.nan)
+    for column, name in enumerate(block.rows.metric_names):
+        of_gradients = name in _GRADIENT_METRICS
+        if not (is_loss(name) or of_gradients or name in _LASTING_METRICS):
+            continue
+        values_T = np.ascontiguousarray(block.rows.metrics[:, column])
+        recorded_T = ~is_absent(values_T)
+        is_fine_T = values_T <= 0.0 if name == "nonfinite" else np.isfinite(values_T)
+        breaks_T = recorded_T & ~is_fine_T & ~(skipped_T & of_gradients)
+        shown_T = np.where(breaks_T & ~broken_T, values_T, shown_T)
+        broken_T |= breaks_T
+        known_T |= recorded_T
+    return broken_T, known_T, shown_T
+
+
+def _judge_layers(block: Block, skipped_T: Bools) -> tuple[Bools, Bools, Floats]:
+    shape_TL = (block.num_rows, block.num_layers)
+    broken_TL = np.zeros(shape_TL, np.bool_)
+    known_TL = np.zeros(shape_TL, np.bool_)
+    shown_TL = np.full(shape_TL, np.nan)
+    for name in _GRADIENT_STATS + _LASTING_STATS:
+        column = block.rows.stat_columns.get(name)
+        if column is None:
+            continue
+        values_TL = np.ascontiguousarray(block.rows.stats[:, column, :])
+        recorded_TL = ~is_absent(values_TL)
+        is_fine_TL = values_TL <= 0.0 if name == "nonfinite" else np.isfinite(values_TL)
+        is_excused_T = skipped_T & (name in _GRADIENT_STATS)
+        breaks_TL = recorded_TL & ~is_fine_TL & ~is_excused_T[:, np.newaxis]
+        shown_TL = np.where(breaks_TL & ~broken_TL, values_TL, shown_TL)
+        broken_TL |= breaks_TL
+        known_TL |= recorded_TL
+    return broken_TL, known_TL, shown_TL

@@ -1,0 +1,112 @@
+"""A stretch of rows, and how to read a series from it at any set of points.
+
+Legend: T rows, L layers, K points, U distinct rows.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+
+from runwatch.nonfinite import is_absent
+from runwatch.rules.names import STATS, STEP
+from runwatch.rules.observations import Rows
+from runwatch.rules.windows import Bools, Floats, Indices
+
+
+class Level(Enum):
+    """What a value is of."""
+
+    RUN = "run"
+    LAYER = "layer"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Numbers:
+    """(K,) values, and whether each is known: recorded, and with enough history."""
+
+    values: Floats
+    known: Bools
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truths:
+    """(K,) verdicts of a condition, and whether each is known."""
+
+    values: Bools
+    known: Bools
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """Places in a block at which a node is asked for: rows, and columns of a level."""
+
+    level: Level
+    rows: Indices
+    columns: Indices
+
+    @property
+    def size(self) -> int:
+        return len(self.rows)
+
+    def where(self, chosen: Bools) -> "Points":
+        return Points(self.level, self.rows[chosen], self.columns[chosen])
+
+
+def grid(level: Level, start: int, stop: int, num_columns: int) -> Points:
+    """All columns of the rows from `start` to before `stop`, row by row."""
+    return points_of_rows(level, np.arange(start, stop), num_columns)
+
+
+def points_of_rows(level: Level, rows: Indices, num_columns: int) -> Points:
+    """All columns of these rows, row by row."""
+    return Points(level, np.repeat(rows, num_columns), np.tile(np.arange(num_columns), len(rows)))
+
+
+class Block:
+    """Rows whose layers stand in the evaluator's order."""
+
+    def __init__(self, rows: Rows, num_layers: int) -> None:
+        self.rows = rows
+        self.num_layers = num_layers
+
+    @property
+    def num_rows(self) -> int:
+        return self.rows.num_rows
+
+    def num_columns(self, level: Level) -> int:
+        return self.num_layers if level is Level.LAYER else 1
+
+    def read(self, name: str, points: Points) -> Numbers:
+        """A series at these points; among layers a stat's name never means a metric."""
+        if points.level is Level.LAYER and name in STATS:
+            column = self.rows.stat_columns.get(name)
+            if column is None:
+                return Numbers(np.full(points.size, np.nan), np.zeros(points.size, np.bool_))
+            stat_TL = self.rows.stats[:, column, :]
+            values_K = stat_TL[points.rows, points.columns]
+            return Numbers(values_K.astype(np.float64), ~is_absent(values_K))
+        values_T, known_T = self._metric(name)
+        return Numbers(values_T[points.rows], known_T[points.rows])
+
+    def records(self, name: str) -> Bools:
+        """(T,) whether a row recorded this series: its metric, or its stat in any layer."""
+        _, recorded_T = self._metric(name)
+        if name not in self.rows.stat_columns:
+            return recorded_T
+        absent_TL = self._absent_stats_TSL[:, self.rows.stat_columns[name], :]
+        return np.asarray(recorded_T | ~absent_TL.all(axis=1))
+
+    @cached_property
+    def _absent_stats_TSL(self) -> Bools:
+        return is_absent(np.ascontiguousarray(self.rows.stats))
+
+    def _metric(self, name: str) -> tuple[Floats, Bools]:
+        if name == STEP:
+            return self.rows.steps.astype(np.float64), np.ones(self.num_rows, np.bool_)
+        column = self.rows.metric_columns.get(name)
+        if column is None:
+            return np.full(self.num_rows, np.nan), np.zeros(self.num_rows, np.bool_)
+        values_T = np.ascontiguousarray(self.rows.metrics[:, column])
+        return values_T, ~is_absent(values_T)

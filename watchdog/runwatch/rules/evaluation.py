@@ -1,0 +1,306 @@
+"""A condition's verdicts at many points at once: the meaning of the rule language.
+
+- A comparison with NaN is false. (What is not finite is the built-in NonFinite rule's concern.)
+- What was not recorded is neither zero nor NaN: a verdict that hangs on it is unknown. `and` and
+  `or` are decided as soon as what is known decides them.
+- `and` and `or` read their right side only where the left one leaves it open, so a cheap condition
+  written first saves the cost of a median behind it, and changes no verdict.
+
+Legend: T rows, L columns, K points, U distinct rows among them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from runwatch.rules import expressions as tree
+from runwatch.rules.block import Block, Level, Numbers, Points, Truths, grid, points_of_rows
+from runwatch.rules.functions import FUNCTIONS
+from runwatch.rules.statistics import OF_CURRENT, OF_WINDOW, quantile
+from runwatch.rules.windows import NO_STEP, Bools, Floats, History, Indices, Samples
+
+_GATHERED_SAMPLES: Final = 2**19
+"""Samples gathered into windows at a time: 4 MiB, about what a core's cache holds."""
+
+_COMPARE: Final[Mapping[str, "np.ufunc"]] = {
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+}
+_COMPUTE: Final[Mapping[str, "np.ufunc"]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+}
+_CHECK: Final[Mapping[str, "np.ufunc"]] = {
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WindowKey:
+    """Which window: rules that need the same one share it."""
+
+    level: Level
+    operand: tree.Expression
+    size: int
+    min_history: int | None
+    """Of the rule, where the operand has windows itself, whose values depend on it."""
+    owner: str
+    """The rule whose failing samples stay out; empty where all samples enter."""
+    is_clean: bool
+
+    @property
+    def text(self) -> str:
+        """The same for equal keys and for no others; names the window in a saved state."""
+        operand = tree.render(self.operand)
+        parts = (self.level.value, self.size, self.min_history, self.owner, self.is_clean, operand)
+        return "|".join(map(str, parts))
+
+
+Histories = dict[WindowKey, History]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How one rule reads: what its windows hold, and from when on they speak."""
+
+    min_history: int | None
+    owner: str
+    """The rule's name where its baseline is clean, or else empty."""
+
+    def key(self, level: Level, node: tree.Windowed) -> WindowKey:
+        is_clean = bool(self.owner) and node.function in tree.BASELINE_FUNCTIONS
+        is_private = is_clean or (bool(self.owner) and tree.has_baseline(node.operand))
+        has_windows = bool(tree.windows_of(node.operand))
+        return WindowKey(
+            level=level,
+            operand=node.operand,
+            size=node.size,
+            min_history=self.min_history if has_windows else None,
+            owner=self.owner if is_private else "",
+            is_clean=is_clean,
+        )
+
+    def num_needed(self, node: tree.Windowed) -> int:
+        """Samples without which a window says nothing."""
+        if node.function == "count":
+            return 0
+        if node.function in ("prev", "last", "age"):
+            return node.size
+        asked = (node.size + 1) // 2 if self.min_history is None else self.min_history
+        return min(node.size, max(FUNCTIONS[node.function].smallest, asked))
+
+
+Laid = dict[WindowKey, Samples]
+"""Windows that hold their samples of the present rows, and which samples those are."""
+
+
+class Evaluation:
+    """Reads conditions over some rows of a block, for one rule."""
+
+    def __init__(
+        self, block: Block, reader: Reader, histories: Histories, laid: Laid, rows: range
+    ) -> None:
+        self._block = block
+        self._reader = reader
+        self._histories = histories
+        self._shared = laid
+        self._rows = rows
+        self.private: Laid = {}
+        """The windows of this rule alone, laid for `rows` only."""
+
+    def lay(self, level: Level, node: tree.Windowed) -> None:
+        """Put the present rows into a window, whether or not a verdict will come to read it."""
+        self._lay(self._reader.key(level, node))
+
+    def grid(self, level: Level) -> Points:
+        return grid(level, self._rows.start, self._rows.stop, self._block.num_columns(level))
+
+    def truths(self, node: tree.Truth, points: Points) -> Truths:
+        match node:
+            case tree.Comparison():
+                left, right = self.numbers(node.left, points), self.numbers(node.right, points)
+                ordered = ~(np.isnan(left.values) | np.isnan(right.values))
+                verdict = _COMPARE[node.operator](left.values, right.values) & ordered
+                return Truths(verdict, left.known & right.known)
+            case tree.Check():
+                operand = self.numbers(node.operand, points)
+                return Truths(_CHECK[node.function](operand.values), operand.known)
+            case tree.Not():
+                operand_truths = self.truths(node.operand, points)
+                return Truths(~operand_truths.values, operand_truths.known)
+            case tree.Logic():
+                return self._logic(node, points)
+
+    def numbers(self, node: tree.Number, points: Points) -> Numbers:
+        match node:
+            case tree.Constant():
+                return Numbers(np.full(points.size, node.number), np.ones(points.size, np.bool_))
+            case tree.Series():
+                return self._block.read(node.name, points)
+            case tree.Negative():
+                operand = self.numbers(node.operand, points)
+                return Numbers(-operand.values, operand.known)
+            case tree.Arithmetic():
+                left, right = self.numbers(node.left, points), self.numbers(node.right, points)
+                values = _COMPUTE[node.operator](left.values, right.values)
+                return Numbers(values, left.known & right.known)
+            case tree.Elementwise():
+                operand = self.numbers(node.operand, points)
+                function = np.abs if node.function == "abs" else np.log10
+                return Numbers(function(operand.values), operand.known)
+            case _:
+                return self._composed(node, points)
+
+    def _composed(
+        self, node: tree.Choice | tree.Windowed | tree.AcrossLayers, points: Points
+    ) -> Numbers:
+        match node:
+            case tree.Choice():
+                return self._choice(node, points)
+            case tree.Windowed():
+                return self._windowed(node, points)
+            case tree.AcrossLayers():
+                return self._across_layers(node, points)
+
+    def _logic(self, node: tree.Logic, points: Points) -> Truths:
+        decided_by = node.operator == "or"
+        decided = np.zeros(points.size, np.bool_)
+        known = np.ones(points.size, np.bool_)
+        for operand in node.operands:
+            is_open = ~decided
+            if not is_open.any():
+                break
+            part = self.truths(operand, points if is_open.all() else points.where(is_open))
+            decided[is_open] = part.known & (part.values == decided_by)
+            known[is_open] &= part.known
+        return Truths(decided if decided_by else ~decided, known | decided)
+
+    def _choice(self, node: tree.Choice, points: Points) -> Numbers:
+        condition = self.truths(node.condition, points)
+        then = self.numbers(node.then, points)
+        otherwise = self.numbers(node.otherwise, points)
+        return Numbers(
+            np.where(condition.values, then.values, otherwise.values),
+            condition.known & np.where(condition.values, then.known, otherwise.known),
+        )
+
+    def _across_layers(self, node: tree.AcrossLayers, points: Points) -> Numbers:
+        """NaN counts as not recorded here: one broken layer must not blind the others."""
+        rows_U, place_K = np.unique(points.rows, return_inverse=True)
+        num_layers = self._block.num_layers
+        if num_layers == 0 or not points.size:
+            return Numbers(np.full(points.size, np.nan), np.zeros(points.size, np.bool_))
+        operand = self.numbers(node.operand, points_of_rows(Level.LAYER, rows_U, num_layers))
+        usable_UL = (operand.known & ~np.isnan(operand.values)).reshape(-1, num_layers)
+        values_UL = operand.values.reshape(-1, num_layers)
+        if node.function == "rank_of":
+            descending_UL = np.where(usable_UL, -values_UL, np.inf)
+            order_UL = np.argsort(descending_UL, axis=1, kind="stable")
+            ranks_UL = np.argsort(order_UL, axis=1, kind="stable") + 1.0
+            return Numbers(ranks_UL[place_K, points.columns], usable_UL[place_K, points.columns])
+        reduce = _max_layers if node.function == "max_layers" else _median_layers
+        return Numbers(reduce(values_UL, usable_UL)[place_K], usable_UL.any(axis=1)[place_K])
+
+    def _windowed(self, node: tree.Windowed, points: Points) -> Numbers:
+        key = self._reader.key(points.level, node)
+        first_row = self._lay(key)
+        history = self._histories[key]
+        rows_K, columns_K = points.rows - first_row, points.columns
+        filled_K = history.filled_at(rows_K, columns_K)
+        known_K = filled_K >= self._reader.num_needed(node)
+        values_K = np.zeros(points.size) if node.function == "count" else np.full(
+            points.size, np.nan
+        )  # fmt: skip
+        if node.function == "age":
+            return self._age(node, points, history, rows_K)
+        current = None
+        if node.function in OF_CURRENT:
+            current = self.numbers(_number(node.operand), points)
+            known_K = known_K & current.known
+        for size in np.unique(filled_K[known_K & (filled_K > 0)]):
+            chosen = np.flatnonzero(known_K & (filled_K == size))
+            for some in np.array_split(chosen, 1 + len(chosen) * node.size // _GATHERED_SAMPLES):
+                windows = history.windows_at(rows_K[some], columns_K[some])
+                held = np.ascontiguousarray(windows[:, node.size - size :])
+                values_K[some] = _apply(
+                    node, held, None if current is None else current.values[some]
+                )
+        if node.function == "last":
+            return self._last(node, points, Numbers(values_K, known_K))
+        return Numbers(values_K, known_K)
+
+    def _last(self, node: tree.Windowed, points: Points, before: Numbers) -> Numbers:
+        """The current value where there is one, else the newest in the window."""
+        now = self.numbers(_number(node.operand), points)
+        return Numbers(np.where(now.known, now.values, before.values), now.known | before.known)
+
+    def _age(
+        self, node: tree.Windowed, points: Points, history: History, rows_K: Indices
+    ) -> Numbers:
+        """Steps since the operand was last recorded and finite; 0 where it is now."""
+        now = self.numbers(_number(node.operand), points)
+        is_fresh = now.known & np.isfinite(now.values)
+        seen_K = history.newest_steps_at(rows_K, points.columns)
+        ages_K = (self._block.rows.steps[points.rows] - seen_K).astype(np.float64)
+        return Numbers(np.where(is_fresh, 0.0, ages_K), is_fresh | (seen_K != NO_STEP))
+
+    def _lay(self, key: WindowKey) -> int:
+        """See to it that the window holds the present rows; returns the first of them."""
+        laid = self.private if key.owner else self._shared
+        rows = self._rows if key.owner else range(self._block.num_rows)
+        if key in laid:
+            return rows.start
+        num_columns = self._block.num_columns(key.level)
+        if key not in self._histories:
+            self._histories[key] = History(key.size, num_columns)
+        points = grid(key.level, rows.start, rows.stop, num_columns)
+        operand = self._operand(key.operand, points)
+        enters = operand.known & np.isfinite(operand.values)
+        samples = Samples(
+            operand.values.reshape(len(rows), num_columns),
+            enters.reshape(len(rows), num_columns),
+            self._block.rows.steps[rows.start : rows.stop],
+        )
+        self._histories[key].lay(samples)
+        laid[key] = samples
+        return rows.start
+
+    def _operand(self, node: tree.Expression, points: Points) -> Numbers:
+        if isinstance(node, tree.Number):
+            return self.numbers(node, points)
+        verdicts = self.truths(node, points)
+        return Numbers(verdicts.values.astype(np.float64), verdicts.known)
+
+
+def _apply(node: tree.Windowed, windows: Floats, current: Floats | None) -> Floats:
+    if current is not None:
+        return OF_CURRENT[node.function](current, windows)
+    if node.function == "quantile":
+        return quantile(windows, node.parameter)
+    return OF_WINDOW[node.function](windows)
+
+
+def _number(node: tree.Expression) -> tree.Number:
+    assert isinstance(node, tree.Number)
+    return node
+
+
+def _max_layers(values_UL: Floats, usable_UL: Bools) -> Floats:
+    return np.asarray(np.where(usable_UL, values_UL, -np.inf).max(axis=1))
+
+
+def _median_layers(values_UL: Floats, usable_UL: Bools) -> Floats:
+    return np.array(
+        [np.median(row[usable]) if usable.any() else np.nan
+         for row, usable in zip(values_UL, usable_UL, strict=True)]
+    )  # fmt: skip

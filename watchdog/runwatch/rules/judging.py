@@ -1,0 +1,236 @@
+"""One rule over a block of rows: its verdicts, and the changes that they make.
+
+A rule with a clean baseline decides by its own verdicts what enters its windows, row by row. It is
+judged as if nothing failed, over as many rows as that has held for lately; at the first failing row
+the rest is put back, and judged again without that row's failing samples. So a healthy run is
+judged a block at a time, and a failing one still gets the verdicts of one row after the other.
+
+Legend: T rows, R rows of a stretch, C columns (layers, or one for the run), F failing columns.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from runwatch.alerts import Change, Moment, Reason
+from runwatch.rules import expressions as tree
+from runwatch.rules.block import Block, Level, Points
+from runwatch.rules.evaluation import Evaluation, Histories, Laid, Reader, WindowKey
+from runwatch.rules.names import STEP, comes_from_gradients
+from runwatch.rules.nonfinite_rule import RUN_COLUMN, judge_non_finite
+from runwatch.rules.reporting import excess, name_layers, transition
+from runwatch.rules.rule import Baseline, Rule
+from runwatch.rules.standing import Episode, Standing
+from runwatch.rules.transitions import Transition
+from runwatch.rules.windows import Bools, Floats, Indices
+from runwatch.vocabulary import Scope
+
+_BEGINNINGS: Final = (Reason.BEGAN, Reason.HELD)
+
+Found = list[tuple[int, Transition]]
+"""Transitions, each with the row of the block that brought it."""
+
+Look = Callable[[int, Indices], tuple[Floats, Floats]]
+"""(F,) what the rule looks at in a row's columns, and how far each is beyond its limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Of consecutive rows."""
+
+    first_row: int
+    failing_RC: Bools
+    known_RC: Bools
+
+    def before(self, stop: int) -> "Verdicts":
+        return Verdicts(self.first_row, self.failing_RC[:stop], self.known_RC[:stop])
+
+
+def windows_with_level(node: tree.Expression, level: Level) -> list[tuple[Level, tree.Windowed]]:
+    """Every window of a tree, inner ones first, and whether it is the run's or the layers'."""
+    below = Level.LAYER if isinstance(node, tree.AcrossLayers) else level
+    found = [window for child in tree.children(node) for window in windows_with_level(child, below)]
+    return [*found, (level, node)] if isinstance(node, tree.Windowed) else found
+
+
+class ConditionJudge:
+    """A rule with a condition, and how it stands."""
+
+    def __init__(self, rule: Rule, columns: tuple[str, ...]) -> None:
+        assert rule.when is not None
+        self.rule = rule
+        self.standing = Standing(rule, self.columns_of(columns))
+        self._condition = rule.when
+        self._is_clean = rule.baseline is Baseline.CLEAN
+        self._level = Level.LAYER if rule.scope is Scope.LAYER else Level.RUN
+        self._reader = Reader(rule.min_history, rule.name if self._is_clean else "")
+        self._windows = windows_with_level(rule.when, self._level)
+        self._series = tree.series_read(rule.when) - {STEP}
+        self._subject, self._comparison = tree.subject_of(rule.when)
+        self._backward = comes_from_gradients(self._series)
+
+    def columns_of(self, layers: tuple[str, ...]) -> tuple[str, ...]:
+        return layers if self.rule.scope is Scope.LAYER else (RUN_COLUMN,)
+
+    def keys(self) -> set[WindowKey]:
+        """The windows that the rule needs."""
+        return {self._reader.key(level, node) for level, node in self._windows}
+
+    def judge(self, block: Block, histories: Histories, laid: Laid) -> Found:
+        found: Found = []
+        triggered_T = self._triggered(block)
+        start, width = 0, block.num_rows
+        while start < block.num_rows:
+            rows = range(start, min(block.num_rows, start + width))
+            reading = Evaluation(block, self._reader, histories, laid, rows)
+            verdicts = self._verdicts(reading, triggered_T, rows)
+            start += len(verdicts.failing_RC)
+            width = 1 if verdicts.failing_RC.any() else 2 * width
+            found.extend(
+                follow(self.standing, verdicts, self._look(reading), block, self._backward)
+            )
+            self._keep(reading, verdicts, histories)
+        return found
+
+    def _triggered(self, block: Block) -> Bools:
+        """(T,) the rows that recorded what a verdict needs: a rule is not judged twice because
+        a row came that tells it nothing."""
+        if self.rule.every is not None:
+            return block.records(self.rule.every)
+        return np.asarray(
+            np.any([block.records(name) for name in sorted(self._series)], axis=0)
+            if self._series
+            else np.ones(block.num_rows, np.bool_)
+        )
+
+    def _verdicts(self, reading: Evaluation, triggered_T: Bools, rows: range) -> Verdicts:
+        for level, node in self._windows:
+            reading.lay(level, node)
+        truths = reading.truths(self._condition, reading.grid(self._level))
+        shape_RC = (len(rows), len(self.standing.columns))
+        known_RC = truths.known.reshape(shape_RC) & triggered_T[rows.start : rows.stop, np.newaxis]
+        verdicts = Verdicts(rows.start, truths.values.reshape(shape_RC) & known_RC, known_RC)
+        failing_rows = np.flatnonzero(verdicts.failing_RC.any(axis=1))
+        if self._is_clean and failing_rows.size:
+            return verdicts.before(int(failing_rows[0]) + 1)
+        return verdicts
+
+    def _look(self, reading: Evaluation) -> Look:
+        def look(row: int, columns: Indices) -> tuple[Floats, Floats]:
+            points = Points(self._level, np.full(len(columns), row), columns)
+            shown = reading.numbers(self._subject, points)
+            values = np.where(shown.known, shown.values, np.nan)
+            if self._comparison is None:
+                return values, excess(None, values, values)
+            limit = reading.numbers(self._comparison.right, points).values
+            return values, excess(self._comparison, values, limit)
+
+        return look
+
+    def _keep(self, reading: Evaluation, verdicts: Verdicts, histories: Histories) -> None:
+        """Let the stretch into the rule's own windows, but for what was failing."""
+        if not self._is_clean:
+            return
+        self.standing.count_streaks(verdicts.failing_RC, verdicts.known_RC)
+        failing_C = verdicts.failing_RC[-1]
+        if self.rule.relearn_after:
+            failing_C = failing_C & (self.standing.streaks_L <= self.rule.relearn_after)
+        for key, samples in reading.private.items():
+            kept = samples.before(len(verdicts.failing_RC))
+            if key.is_clean and failing_C.any():
+                stays_out = failing_C if len(failing_C) == kept.enter_TL.shape[1] else True
+                kept.enter_TL[-1] &= ~np.asarray(stays_out)
+            histories[key].lay(kept)
+            histories[key].keep()
+
+
+class NonFiniteJudge:
+    """The rule that is defined in code, and how it stands."""
+
+    def __init__(self, rule: Rule, columns: tuple[str, ...]) -> None:
+        self.rule = rule
+        self.standing = Standing(rule, self.columns_of(columns))
+
+    def columns_of(self, layers: tuple[str, ...]) -> tuple[str, ...]:
+        return (RUN_COLUMN, *layers)
+
+    def keys(self) -> set[WindowKey]:
+        return set()
+
+    def judge(self, block: Block, histories: Histories, laid: Laid) -> Found:
+        failing_TC, known_TC, shown_TC = judge_non_finite(block)
+
+        def look(row: int, columns: Indices) -> tuple[Floats, Floats]:
+            values = shown_TC[row, columns]
+            return values, excess(None, values, values)
+
+        return follow(self.standing, Verdicts(0, failing_TC, known_TC), look, block, True)
+
+
+Judge = ConditionJudge | NonFiniteJudge
+
+
+def follow(
+    standing: Standing, verdicts: Verdicts, look: Look, block: Block, backward: bool
+) -> Found:
+    """Move the alert row by row; healthy rows of a quiet rule change nothing and are passed."""
+    num_rows = len(verdicts.failing_RC)
+    first = 0
+    if standing.is_quiet:
+        failing_rows = np.flatnonzero(verdicts.failing_RC.any(axis=1))
+        first = int(failing_rows[0]) if failing_rows.size else num_rows
+    found: Found = []
+    for offset in range(first, num_rows):
+        row = verdicts.first_row + offset
+        now = Moment(int(block.rows.steps[row]), float(block.rows.times[row]))
+        before = standing.alert
+        for change in standing.judge(verdicts.failing_RC[offset], verdicts.known_RC[offset], now):
+            if change.is_news:
+                _describe(standing, change, look, block, row, backward)
+                assert standing.episode is not None
+                rank = block.rows.rank
+                found.append(
+                    (row, transition(standing.rule, change, before, standing.episode, now, rank))
+                )
+            before = standing.alert
+    return found
+
+
+def _describe(
+    standing: Standing, change: Change, look: Look, block: Block, row: int, backward: bool
+) -> None:
+    """Name whom the change is about. Those who failed stay named when they have recovered."""
+    failing_F = np.flatnonzero(standing.failing_L)
+    if change.reason in (Reason.CLEARED, Reason.RECOVERED, Reason.CLEARED_EARLY):
+        _show_recovery(standing, look, row)
+        return
+    values_F, excess_F = look(row, failing_F)
+    excess_L = np.zeros(len(standing.columns))
+    excess_L[failing_F] = excess_F
+    alert = standing.alert
+    assert alert is not None
+    began_L = standing.failing_L & (standing.onset_steps_L == alert.onset.step)
+    culprits = name_layers(
+        standing.columns, standing.failing_L, began_L, excess_L, backward=backward
+    )
+    value = float(values_F[int(np.argmax(excess_F))])
+    if change.reason in _BEGINNINGS and not _goes_on(standing, alert.onset.step):
+        standing.begin_episode(
+            Episode(block.rows.attempt, block.rows.segment, alert.onset.step, culprits, value)
+        )
+    else:
+        standing.refresh_episode(culprits, value)
+
+
+def _goes_on(standing: Standing, onset_step: int) -> bool:
+    return standing.episode is not None and standing.episode.onset_step == onset_step
+
+
+def _show_recovery(standing: Standing, look: Look, row: int) -> None:
+    assert standing.episode is not None
+    worst = standing.episode.culprits.worst
+    column = standing.columns.index(worst) if worst in standing.columns else 0
+    values, _ = look(row, np.array([column]))
+    standing.refresh_episode(standing.episode.culprits, float(values[0]))

@@ -1,0 +1,49 @@
+"""A rule as a document again: what is stored, shown, and hashed to see whether it changed."""
+
+import msgspec
+
+from runwatch.alerts import Span
+from runwatch.commands import AnyAction
+from runwatch.rules.rule import Absence, Rule
+
+
+def document_of(rule: Rule) -> dict[str, object]:
+    """The document of a rule: every choice written out, nothing that was left out."""
+    document: dict[str, object | None] = {
+        "alert": rule.name,
+        "scope": rule.scope.value,
+        "when": rule.text or None,
+        "absence": None if rule.absence is None else _absence_document(rule.absence),
+        "min_history": rule.min_history,
+        "every": rule.every,
+        "baseline": rule.baseline.value,
+        "relearn_after": rule.relearn_after or None,
+        "for": _span_document(rule.for_),
+        "keep_firing_for": _span_document(rule.keep_firing_for),
+        "severity": rule.severity.value,
+        "labels": dict(rule.labels) or None,
+        "annotations": rule.annotations or None,
+        "actions": [_action_document(action) for action in rule.actions] or None,
+    }
+    return {name: part for name, part in document.items() if part is not None}
+
+
+def _absence_document(absence: Absence) -> dict[str, object]:
+    phases = {phase.value: factor for phase, factor in absence.phase_factors.items()}
+    document: dict[str, object] = {
+        "timeout_s": absence.timeout_s,
+        "times_median": absence.times_median,
+    }
+    return {**document, "phases": phases} if phases else document
+
+
+def _span_document(span: Span) -> dict[str, object] | None:
+    if span.steps:
+        return {"steps": span.steps}
+    return {"seconds": span.seconds} if span.seconds else None
+
+
+def _action_document(action: AnyAction) -> dict[str, object]:
+    arguments: dict[str, object] = msgspec.to_builtins(action)
+    kind = str(arguments.pop("kind"))
+    return {kind: {name: value for name, value in arguments.items() if value is not None}}

@@ -1,0 +1,110 @@
+"""From a change of state to a transition: whom an alert names, what it shows, what it says."""
+
+import numpy as np
+
+from runwatch.alerts import Alert, AlertState, Change, Moment
+from runwatch.rules.expressions import Comparison
+from runwatch.rules.rule import Rule
+from runwatch.rules.standing import Culprits, Episode
+from runwatch.rules.templates import Facts
+from runwatch.rules.transitions import MAX_LAYERS_NAMED, Transition, episode_id
+from runwatch.rules.windows import Bools, Floats
+from runwatch.vocabulary import Scope
+
+
+def labels_of(rule: Rule, rank: int) -> dict[str, str]:
+    """A rule's labels; with the rank where the rule is about ranks, or where another rank than
+    the first speaks."""
+    labels = dict(rule.labels)
+    if rule.scope is Scope.RANK or rank != 0:
+        labels["rank"] = str(rank)
+    return labels
+
+
+def excess(comparison: Comparison | None, shown: Floats, limit: Floats) -> Floats:
+    """How far beyond its limit each value is; the larger, the worse. NaN is worst."""
+    if comparison is None:
+        ratio = np.abs(shown)
+    elif comparison.operator in ("<", "<="):
+        ratio = np.abs(limit) / np.abs(shown)
+    else:
+        ratio = np.abs(shown) / np.abs(limit)
+    return np.asarray(np.where(np.isnan(ratio), np.inf, ratio))
+
+
+def name_layers(
+    names: tuple[str, ...], failing_L: Bools, began_L: Bools, excess_L: Floats, *, backward: bool
+) -> Culprits:
+    """The failing layers, worst first, and the one where it began.
+
+    Of those that broke at the onset, a `backward` rule blames the layer nearest to the loss:
+    gradients run from there to the first layer, and take the fault along. Otherwise the layer
+    nearest to the input is to blame. A column without a name stands for the run.
+    """
+    columns = [int(column) for column in np.flatnonzero(failing_L) if names[int(column)]]
+    worst_first = sorted(columns, key=lambda column: -float(excess_L[column]))
+    began = [int(column) for column in np.flatnonzero(began_L) if names[int(column)]] or columns
+    if not columns:
+        return Culprits()
+    return Culprits(
+        first=names[max(began) if backward else min(began)],
+        worst=names[worst_first[0]],
+        layers=tuple(names[column] for column in worst_first[:MAX_LAYERS_NAMED]),
+        num_layers=len(columns),
+    )
+
+
+def transition(
+    rule: Rule, change: Change, before: Alert | None, episode: Episode, now: Moment, rank: int
+) -> Transition:
+    """What to tell of a change; `before` is the alert that it ended, if it ended one."""
+    alert = change.alert or before
+    assert alert is not None
+    labels = labels_of(rule, rank)
+    facts = _facts(rule, alert, episode, now, rank)
+    return Transition(
+        rule=rule.name,
+        severity=rule.severity,
+        labels=labels,
+        state=AlertState.INACTIVE if change.alert is None else change.alert.state,
+        reason=change.reason,
+        attempt=episode.attempt,
+        segment=episode.segment,
+        step=now.step,
+        at=now.at,
+        onset_step=alert.onset.step,
+        onset_at=alert.onset.at,
+        value=episode.value,
+        first_layer=episode.culprits.first,
+        worst_layer=episode.culprits.worst,
+        layers=episode.culprits.layers,
+        num_layers=episode.culprits.num_layers,
+        summary=rule.summary.render(facts) or rule.name,
+        description=rule.description.render(facts),
+        runbook=rule.runbook,
+        actions=rule.actions,
+        episode=episode_id(
+            rule.name,
+            labels,
+            attempt=episode.attempt,
+            segment=episode.segment,
+            onset_step=alert.onset.step,
+        ),
+    )
+
+
+def _facts(rule: Rule, alert: Alert, episode: Episode, now: Moment, rank: int) -> Facts:
+    return {
+        "value": episode.value,
+        "step": now.step,
+        "onset_step": alert.onset.step,
+        "num_layers": episode.culprits.num_layers,
+        "attempt": episode.attempt,
+        "segment": episode.segment,
+        "rank": rank,
+        "rule": rule.name,
+        "severity": rule.severity.value,
+        "first_layer": episode.culprits.first or "the run",
+        "worst_layer": episode.culprits.worst or "the run",
+        "layers": ", ".join(episode.culprits.layers),
+    }

@@ -1,0 +1,101 @@
+"""An evaluator's memory as bytes, and back, to the last bit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from runwatch.rules.standing import StandingMemory
+from runwatch.rules.windows import History
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What an evaluator remembers between rows."""
+
+    attempt: int | None
+    segment: int
+    rank: int
+    layers: tuple[str, ...]
+    stamps: tuple[tuple[int, float], ...]
+    """Step and time of the latest rows."""
+    histories: Mapping[str, History]
+    """By the text of their keys."""
+    standings: Mapping[str, StandingMemory]
+    """By the hash of their rules."""
+
+
+class _SavedHistory(msgspec.Struct, frozen=True):
+    num_columns: int
+    size: int
+    values: bytes
+    """(L, N) float64, little endian"""
+    steps: bytes
+    """(L, N) int64, little endian"""
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    version: int
+    attempt: int | None
+    segment: int
+    rank: int
+    layers: tuple[str, ...]
+    stamps: tuple[tuple[int, float], ...]
+    histories: dict[str, _SavedHistory]
+    standings: dict[str, StandingMemory]
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(_Saved)
+
+
+def dump(memory: Memory) -> bytes:
+    return _encoder.encode(
+        _Saved(
+            version=_VERSION,
+            attempt=memory.attempt,
+            segment=memory.segment,
+            rank=memory.rank,
+            layers=memory.layers,
+            stamps=memory.stamps,
+            histories={key: _dump_history(kept) for key, kept in memory.histories.items()},
+            standings=dict(memory.standings),
+        )
+    )
+
+
+def load(state: bytes) -> Memory:
+    """The memory that `dump` wrote. Raises ValueError for anything else."""
+    saved = _decoder.decode(state)
+    if saved.version != _VERSION:
+        raise ValueError(f"evaluator state: found version {saved.version}, wanted {_VERSION}")
+    return Memory(
+        attempt=saved.attempt,
+        segment=saved.segment,
+        rank=saved.rank,
+        layers=saved.layers,
+        stamps=saved.stamps,
+        histories={key: _load_history(kept) for key, kept in saved.histories.items()},
+        standings=saved.standings,
+    )
+
+
+def _dump_history(history: History) -> _SavedHistory:
+    values_LN, steps_LN = history.kept()
+    return _SavedHistory(
+        num_columns=values_LN.shape[0],
+        size=values_LN.shape[1],
+        values=values_LN.astype("<f8").tobytes(),
+        steps=steps_LN.astype("<i8").tobytes(),
+    )
+
+
+def _load_history(saved: _SavedHistory) -> History:
+    shape = (saved.num_columns, saved.size)
+    values_LN = np.frombuffer(saved.values, "<f8").reshape(shape)
+    steps_LN = np.frombuffer(saved.steps, "<i8").reshape(shape)
+    return History.of(values_LN.astype(np.float64), steps_LN.astype(np.int64))

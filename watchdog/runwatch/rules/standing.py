@@ -1,0 +1,169 @@
+"""How one rule stands: which layers fail and since when, and the alert that they make together.
+
+A rule over layers gives one alert, however many of them fail; `for` is counted for each layer.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runwatch.alerts import Alert, AlertState, Change, Moment, advance, end, rewind
+from runwatch.rules.rule import Rule
+from runwatch.rules.windows import Bools, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Culprits:
+    """Who is failing, as an alert names them."""
+
+    first: str | None = None
+    worst: str | None = None
+    layers: tuple[str, ...] = ()
+    num_layers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What is remembered of an alert beside its state."""
+
+    attempt: int
+    segment: int
+    """Of the onset."""
+    onset_step: int
+    culprits: Culprits
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class StandingMemory:
+    """All of a rule's state, as values."""
+
+    alert: Alert | None
+    episode: Episode | None
+    failing: tuple[bool, ...]
+    onset_steps: tuple[int, ...]
+    onset_times: tuple[float, ...]
+    streaks: tuple[int, ...]
+
+
+class Standing:
+    """The state of one rule between rows. L columns: layers, or one for the run."""
+
+    def __init__(self, rule: Rule, columns: tuple[str, ...]) -> None:
+        self.rule = rule
+        self.columns = columns
+        self.alert: Alert | None = None
+        self.episode: Episode | None = None
+        num_columns = len(columns)
+        self.failing_L: Bools = np.zeros(num_columns, np.bool_)
+        self.onset_steps_L: Ints = np.zeros(num_columns, np.int64)
+        self.onset_times_L: NDArray[np.float64] = np.zeros(num_columns)
+        self.streaks_L: Ints = np.zeros(num_columns, np.int64)
+        """Failing verdicts in a row, for `relearn_after`."""
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.alert is None and not self.failing_L.any()
+
+    def judge(self, verdicts_L: Bools, known_L: Bools, now: Moment) -> Iterator[Change]:
+        """The changes that one row brings: none, one, or an end and a new beginning."""
+        if not known_L.any():
+            return
+        failing_L = np.where(known_L, verdicts_L, self.failing_L)
+        began_L = failing_L & ~self.failing_L
+        self.onset_steps_L[began_L] = now.step
+        self.onset_times_L[began_L] = now.at
+        self.failing_L = failing_L
+        onset = self._onset()
+        if self._is_another_beginning(onset):
+            yield self._become(advance(self.alert, False, now))
+        change = advance(
+            self.alert,
+            onset is not None,
+            now,
+            hold=self.rule.for_,
+            keep=self.rule.keep_firing_for,
+            onset=onset,
+        )
+        yield self._become(change)
+
+    def count_streaks(self, verdicts_TL: Bools, known_TL: Bools) -> None:
+        """Note rows of which only the last may hold failing verdicts."""
+        cleared_L = (known_TL & ~verdicts_TL).any(axis=0)
+        fails_L = known_TL[-1] & verdicts_TL[-1]
+        self.streaks_L = np.where(cleared_L, 0, self.streaks_L) + fails_L
+
+    def rewind(self, first_step: int, now: Moment) -> Change:
+        """After a rollback: the steps in which layers were failing were undone."""
+        self.failing_L = np.zeros_like(self.failing_L)
+        self.streaks_L = np.zeros_like(self.streaks_L)
+        return self._become(rewind(self.alert, first_step, now))
+
+    def end(self, now: Moment) -> Change:
+        """After the end of the attempt."""
+        self.failing_L = np.zeros_like(self.failing_L)
+        self.streaks_L = np.zeros_like(self.streaks_L)
+        return self._become(end(self.alert, now))
+
+    def reordered(self, columns: tuple[str, ...], sources: list[int | None]) -> "Standing":
+        """The same for other columns: each takes an old one's state, or a fresh one."""
+        standing = Standing(self.rule, columns)
+        standing.alert, standing.episode = self.alert, self.episode
+        for column, source in enumerate(sources):
+            if source is not None:
+                standing.failing_L[column] = self.failing_L[source]
+                standing.onset_steps_L[column] = self.onset_steps_L[source]
+                standing.onset_times_L[column] = self.onset_times_L[source]
+                standing.streaks_L[column] = self.streaks_L[source]
+        return standing
+
+    def begin_episode(self, episode: Episode) -> None:
+        self.episode = episode
+
+    def refresh_episode(self, culprits: Culprits, value: float) -> None:
+        """Say who fails now, and how badly; who was first stays."""
+        assert self.episode is not None
+        culprits = replace(culprits, first=self.episode.culprits.first)
+        self.episode = replace(self.episode, culprits=culprits, value=value)
+
+    def memory(self) -> StandingMemory:
+        return StandingMemory(
+            alert=self.alert,
+            episode=self.episode,
+            failing=tuple(self.failing_L.tolist()),
+            onset_steps=tuple(self.onset_steps_L.tolist()),
+            onset_times=tuple(self.onset_times_L.tolist()),
+            streaks=tuple(self.streaks_L.tolist()),
+        )
+
+    def recall(self, memory: StandingMemory) -> None:
+        """Take back what `memory` gave, over the same columns."""
+        self.alert, self.episode = memory.alert, memory.episode
+        self.failing_L = np.array(memory.failing, np.bool_)
+        self.onset_steps_L = np.array(memory.onset_steps, np.int64)
+        self.onset_times_L = np.array(memory.onset_times, np.float64)
+        self.streaks_L = np.array(memory.streaks, np.int64)
+
+    def _onset(self) -> Moment | None:
+        """The earliest onset among the columns that fail; None where none does."""
+        if not self.failing_L.any():
+            return None
+        steps_F = self.onset_steps_L[self.failing_L]
+        earliest = int(np.argmin(steps_F))
+        return Moment(int(steps_F[earliest]), float(self.onset_times_L[self.failing_L][earliest]))
+
+    def _is_another_beginning(self, onset: Moment | None) -> bool:
+        """Whether the layers that made the alert pend have cleared, and others fail since later."""
+        return (
+            self.alert is not None
+            and self.alert.state is AlertState.PENDING
+            and onset is not None
+            and onset.step != self.alert.onset.step
+        )
+
+    def _become(self, change: Change) -> Change:
+        alert = change.alert
+        self.alert = None if alert is not None and alert.state is AlertState.RESOLVED else alert
+        return change

@@ -1,0 +1,149 @@
+"""The last samples of a series, for every layer at once.
+
+Legend: T rows, L columns (layers; one for a series of the run), K points, N samples in a window.
+
+A window is counted in samples, and which rows give one differs between layers: what was not
+recorded or is not finite never enters. So each column has its own end in the buffer, and a row's
+window is found by how many samples of its column came before it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Indices = NDArray[np.intp]
+
+NO_STEP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What a block of rows brings to a window."""
+
+    values_TL: Floats
+    enter_TL: Bools
+    steps_T: Ints
+
+    def before(self, stop: int) -> "Samples":
+        return Samples(self.values_TL[:stop], self.enter_TL[:stop], self.steps_T[:stop])
+
+
+class History:
+    """Samples of one series, newest last.
+
+    A block of rows is first laid behind what is kept, so that each of its rows can be asked for
+    its window; then it is kept, whole or in part.
+    """
+
+    def __init__(self, size: int, num_columns: int) -> None:
+        self.size = size
+        self._values_LC = np.full((num_columns, size), np.nan)
+        self._steps_LC = np.full((num_columns, size), NO_STEP, np.int64)
+        self._ends_L = np.full(num_columns, size, np.intp)
+        self._filled_L = np.zeros(num_columns, np.intp)
+        self._before_TL = np.zeros((0, num_columns), np.intp)
+        self._laid_L = np.zeros(num_columns, np.intp)
+
+    @property
+    def num_columns(self) -> int:
+        return len(self._ends_L)
+
+    def lay(self, samples: Samples) -> None:
+        """Put a block behind what is kept, in place of one laid before."""
+        num_rows, num_columns = samples.enter_TL.shape
+        self._make_room(num_rows)
+        arrived_TL = np.cumsum(samples.enter_TL, axis=0, dtype=np.intp)
+        self._before_TL = arrived_TL - samples.enter_TL
+        self._laid_L = arrived_TL[-1] if num_rows else np.zeros(num_columns, np.intp)
+        rows_E, columns_E = np.nonzero(samples.enter_TL)
+        places_E = self._ends_L[columns_E] + self._before_TL[rows_E, columns_E]
+        self._values_LC[columns_E, places_E] = samples.values_TL[rows_E, columns_E]
+        self._steps_LC[columns_E, places_E] = samples.steps_T[rows_E]
+
+    def keep(self) -> None:
+        """The block that was laid belongs to the history from now on."""
+        self._ends_L = self._ends_L + self._laid_L
+        self._filled_L = np.minimum(self._filled_L + self._laid_L, self.size)
+        self._laid_L = np.zeros_like(self._laid_L)
+        self._before_TL = self._before_TL[:0]
+
+    def filled_at(self, rows_K: Indices, columns_K: Indices) -> Indices:
+        """How many samples the windows hold that end before these rows of the laid block."""
+        before_K = self._before_TL[rows_K, columns_K]
+        return np.minimum(self._filled_L[columns_K] + before_K, self.size)
+
+    def windows_at(self, rows_K: Indices, columns_K: Indices) -> Floats:
+        """(K, N) the samples before these rows, newest last, NaN where there are too few."""
+        return self._gather(self._values_LC, rows_K, columns_K)
+
+    def newest_steps_at(self, rows_K: Indices, columns_K: Indices) -> Ints:
+        """(K,) the step of the newest sample before these rows, NO_STEP where there is none."""
+        places_K = self._ends_L[columns_K] + self._before_TL[rows_K, columns_K] - 1
+        return np.asarray(self._steps_LC[columns_K, places_K])
+
+    def forget(self, first_step: int) -> None:
+        """Drop the samples of this step and later ones: a rollback has undone them."""
+        values_LN, steps_LN = self.kept()
+        dropped_L = (steps_LN >= first_step).sum(axis=1)
+        sources_LN = np.arange(self.size) - dropped_L[:, np.newaxis]
+        is_gap_LN = sources_LN < 0
+        sources_LN = np.maximum(sources_LN, 0)
+        values_LN = np.take_along_axis(values_LN, sources_LN, axis=1)
+        steps_LN = np.take_along_axis(steps_LN, sources_LN, axis=1)
+        values_LN[is_gap_LN] = np.nan
+        steps_LN[is_gap_LN] = NO_STEP
+        self._take(values_LN, steps_LN)
+
+    def kept(self) -> tuple[Floats, Ints]:
+        """(L, N) values and steps, newest last: all that there is to save."""
+        places_LN = self._ends_L[:, np.newaxis] + np.arange(-self.size, 0)
+        return (
+            np.take_along_axis(self._values_LC, places_LN, axis=1),
+            np.take_along_axis(self._steps_LC, places_LN, axis=1),
+        )
+
+    @classmethod
+    def of(cls, values_LN: Floats, steps_LN: Ints) -> "History":
+        """The history that `kept` described."""
+        history = cls(values_LN.shape[1], values_LN.shape[0])
+        history._take(values_LN, steps_LN)
+        return history
+
+    def reordered(self, sources: list[int | None]) -> "History":
+        """The same history for other columns: each takes an old one's samples, or none."""
+        fresh = History(self.size, len(sources))
+        values_LN, steps_LN = fresh.kept()
+        old_values_LN, old_steps_LN = self.kept()
+        for column, source in enumerate(sources):
+            if source is not None:
+                values_LN[column] = old_values_LN[source]
+                steps_LN[column] = old_steps_LN[source]
+        return History.of(values_LN, steps_LN)
+
+    def _take(self, values_LN: Floats, steps_LN: Ints) -> None:
+        self._values_LC, self._steps_LC = values_LN, steps_LN
+        self._ends_L = np.full(len(values_LN), self.size, np.intp)
+        self._filled_L = (steps_LN != NO_STEP).sum(axis=1)
+        self._laid_L = np.zeros_like(self._ends_L)
+        self._before_TL = self._before_TL[:0]
+
+    def _make_room(self, num_rows: int) -> None:
+        """Where a column would run over the buffer's end, move all that is kept to its start."""
+        capacity = self._values_LC.shape[1]
+        if self.num_columns == 0 or self._ends_L.max() + num_rows <= capacity:
+            return
+        values_LN, steps_LN = self.kept()
+        room = max(capacity, 2 * self.size, self.size + 2 * num_rows) - self.size
+        padding = ((0, 0), (0, room))
+        self._values_LC = np.pad(values_LN, padding, constant_values=np.nan)
+        self._steps_LC = np.pad(steps_LN, padding, constant_values=NO_STEP)
+        self._ends_L = np.full(self.num_columns, self.size, np.intp)
+
+    def _gather(self, buffer_LC: Floats, rows_K: Indices, columns_K: Indices) -> Floats:
+        starts_K = self._ends_L[columns_K] + self._before_TL[rows_K, columns_K] - self.size
+        return np.asarray(sliding_window_view(buffer_LC, self.size, axis=1)[columns_K, starts_K])
