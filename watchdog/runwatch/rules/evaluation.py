@@ -209,7 +209,9 @@ class Evaluation:
             ranks_UL = np.argsort(order_UL, axis=1, kind="stable") + 1.0
             return Numbers(ranks_UL[place_K, points.columns], usable_UL[place_K, points.columns])
         reduce = _max_layers if node.function == "max_layers" else _median_layers
-        return Numbers(reduce(values_UL, usable_UL)[place_K], usable_UL.any(axis=1)[place_K])
+        return Numbers(
+            reduce(values_UL, usable_UL)[place_K], np.asarray(usable_UL.any(axis=1))[place_K]
+        )
 
     def _windowed(self, node: tree.Windowed, points: Points) -> Numbers:
         key = self._reader.key(points.level, node)

@@ -102,7 +102,7 @@ class Evaluator:
             if judge.rule.hash not in memory.standings:
                 continue
             judge.standing.recall(memory.standings[judge.rule.hash])
-            for key in judge.keys():
+            for key in judge.window_keys():
                 if key.text in memory.histories:
                     evaluator._histories[key] = memory.histories[key.text]
         return evaluator

@@ -150,23 +150,18 @@ def subject_of(node: Truth) -> "tuple[Number, Comparison | None]":
 
 def render(node: Expression) -> str:
     """The tree as text, fully bracketed: equal trees and no others give equal texts."""
+    parts = [render(child) for child in children(node)]
     match node:
-        case Constant():
-            return repr(node.number)
-        case Series():
-            return node.name
-        case Negative():
-            return f"-({render(node.operand)})"
-        case Not():
-            return f"not ({render(node.operand)})"
-        case Arithmetic() | Comparison():
-            return f"({render(node.left)} {node.operator} {render(node.right)})"
-        case Logic():
-            return "(" + f" {node.operator} ".join(map(render, node.operands)) + ")"
-        case Choice():
-            return f"where({', '.join(map(render, children(node)))})"
+        case Constant() | Series():
+            return repr(node.number) if isinstance(node, Constant) else node.name
+        case Negative() | Not():
+            return f"{'-' if isinstance(node, Negative) else 'not '}({parts[0]})"
+        case Arithmetic() | Comparison() | Logic():
+            return "(" + f" {node.operator} ".join(parts) + ")"
         case Windowed():
             parameter = f", {node.parameter!r}" if node.function == "quantile" else ""
-            return f"{node.function}({render(node.operand)}{parameter}, {node.size})"
+            return f"{node.function}({parts[0]}{parameter}, {node.size})"
+        case Choice():
+            return f"where({', '.join(parts)})"
         case Elementwise() | Check() | AcrossLayers():
-            return f"{node.function}({render(node.operand)})"
+            return f"{node.function}({parts[0]})"

@@ -74,7 +74,7 @@ class ConditionJudge:
     def columns_of(self, layers: tuple[str, ...]) -> tuple[str, ...]:
         return layers if self.rule.scope is Scope.LAYER else (RUN_COLUMN,)
 
-    def keys(self) -> set[WindowKey]:
+    def window_keys(self) -> set[WindowKey]:
         """The windows that the rule needs."""
         return {self._reader.key(level, node) for level, node in self._windows}
 
@@ -156,7 +156,7 @@ class NonFiniteJudge:
     def columns_of(self, layers: tuple[str, ...]) -> tuple[str, ...]:
         return (RUN_COLUMN, *layers)
 
-    def keys(self) -> set[WindowKey]:
+    def window_keys(self) -> set[WindowKey]:
         return set()
 
     def judge(self, block: Block, histories: Histories, laid: Laid) -> Found:

@@ -32,7 +32,6 @@ _ARITHMETIC: Final[Mapping[type[ast.operator], str]] = {
 _COMPARISONS: Final[Mapping[type[ast.cmpop], str]] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
-_TRUTHS: Final = (ast.Compare, ast.BoolOp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +91,19 @@ class _Reader:
     def _parse(self, text: str) -> ast.expr | None:
         if len(text) > MAX_TEXT_CHARS:
             wanted = f"wanted at most {MAX_TEXT_CHARS}"
-            return self._note(MAX_TEXT_CHARS + 1, f"found {len(text)} characters, {wanted}")
+            return self._refuse(MAX_TEXT_CHARS + 1, f"found {len(text)} characters, {wanted}")
         if foreign := _FOREIGN.search(text):
             found = f"found {foreign.group()!r}"
             wanted = "wanted names, numbers, calls, and or not, comparisons and + - * /"
-            return self._note(foreign.start() + 1, f"{found}, {wanted}")
+            return self._refuse(foreign.start() + 1, f"{found}, {wanted}")
         flat = re.sub(r"\s", " ", text)
         indent = len(flat) - len(flat.lstrip())
         try:
             root = ast.parse(flat.lstrip(), mode="eval").body
         except SyntaxError as error:
-            return self._note(indent + (error.offset or 1), f"{error.msg}, wanted an expression")
+            return self._refuse(indent + (error.offset or 1), f"{error.msg}, wanted an expression")
         except (ValueError, MemoryError, RecursionError) as error:
-            return self._note(1, f"cannot be parsed ({type(error).__name__})")
+            return self._refuse(1, f"cannot be parsed ({type(error).__name__})")
         _shift(root, indent)
         return root if self._is_small(root) else None
 
@@ -127,6 +126,11 @@ class _Reader:
     def _note(self, column: int, message: str) -> None:
         self.faults.append(Fault(self._place, message, column))
 
+    def _refuse(self, column: int, message: str) -> ast.expr | None:
+        """Note a fault that leaves nothing to read."""
+        self._note(column, message)
+        return None
+
     def _fail(self, node: ast.AST, message: str) -> _Unreadable:
         self._note(_column(node), message)
         return _Unreadable()
@@ -135,8 +139,8 @@ class _Reader:
         match node:
             case ast.BoolOp():
                 operands = self._each([self._truth] * len(node.values), node.values)
-                operator = "and" if isinstance(node.op, ast.And) else "or"
-                return tree.Logic(operator, cast(tuple[tree.Truth, ...], operands))
+                parts = cast(tuple[tree.Truth, ...], operands)
+                return tree.Logic("and" if isinstance(node.op, ast.And) else "or", parts)
             case ast.UnaryOp(op=ast.Not()):
                 return tree.Not(self._truth(node.operand))
             case ast.Compare():
@@ -343,21 +347,15 @@ def _shift(root: ast.expr, columns: int) -> None:
 def _words(node: ast.expr) -> str:
     """A part of the text as an error message names it; never long."""
     match node:
-        case ast.Constant(value=bool() | None):
-            return repr(node.value)
-        case ast.Constant(value=int()):
-            return str(node.value) if abs(node.value) < 10**20 else "a huge number"
         case ast.Constant():
-            return repr(node.value)[:40]
-        case ast.Name():
-            return node.id[:80]
-        case ast.Call(func=ast.Name()):
-            return f"{node.func.id[:80]}(...)"
+            is_huge = type(node.value) is int and abs(node.value) >= 10**20
+            return "a huge number" if is_huge else repr(node.value)[:40]
+        case ast.Name() | ast.Call(func=ast.Name()):
+            name = node.id if isinstance(node, ast.Name) else ast.unparse(node.func) + "(...)"
+            return name[:80]
         case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
             return "a condition"
-        case ast.Attribute():
-            return "an attribute"
         case ast.UnaryOp() | ast.BinOp():
             return "a calculation"
         case _:
-            return type(node).__name__.lower()
+            return f"this {type(node).__name__.lower()}"

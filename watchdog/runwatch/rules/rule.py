@@ -11,7 +11,7 @@ import msgspec
 from runwatch.alerts import AT_ONCE, Span
 from runwatch.commands import AnyAction
 from runwatch.rules.expressions import Truth
-from runwatch.rules.templates import Template
+from runwatch.rules.templates import EMPTY, Template
 from runwatch.vocabulary import Phase, Scope, Severity
 
 
@@ -52,8 +52,8 @@ class Rule:
     keep_firing_for: Span = AT_ONCE
     severity: Severity = Severity.WARNING
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    summary: Template = Template("")
-    description: Template = Template("")
+    summary: Template = EMPTY
+    description: Template = EMPTY
     runbook: str = ""
     actions: tuple[AnyAction, ...] = ()
     every: str | None = None

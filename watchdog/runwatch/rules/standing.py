@@ -125,7 +125,7 @@ class Standing:
     def refresh_episode(self, culprits: Culprits, value: float) -> None:
         """Say who fails now, and how badly; who was first stays."""
         assert self.episode is not None
-        culprits = replace(culprits, first=self.episode.culprits.first)
+        culprits = replace(culprits, first=self.episode.culprits.first or culprits.first)
         self.episode = replace(self.episode, culprits=culprits, value=value)
 
     def memory(self) -> StandingMemory:

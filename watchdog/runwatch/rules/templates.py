@@ -59,6 +59,9 @@ class Template:
             return f"{self.text} <not filled in: {error}>"
 
 
+EMPTY: Final = Template("")
+
+
 def faults_of(text: str, place: str) -> list[Fault]:
     """All that is wrong with a template."""
     if len(text) > MAX_TEMPLATE_CHARS:

@@ -75,7 +75,7 @@ class History:
     def filled_at(self, rows_K: Indices, columns_K: Indices) -> Indices:
         """How many samples the windows hold that end before these rows of the laid block."""
         before_K = self._before_TL[rows_K, columns_K]
-        return np.minimum(self._filled_L[columns_K] + before_K, self.size)
+        return np.asarray(np.minimum(self._filled_L[columns_K] + before_K, self.size))
 
     def windows_at(self, rows_K: Indices, columns_K: Indices) -> Floats:
         """(K, N) the samples before these rows, newest last, NaN where there are too few."""
