@@ -206,7 +206,7 @@ class Evaluation:
         if node.function == "rank_of":
             descending_UL = np.where(usable_UL, -values_UL, np.inf)
             order_UL = np.argsort(descending_UL, axis=1, kind="stable")
-            ranks_UL = np.argsort(order_UL, axis=1, kind="stable") + 1.0
+            ranks_UL = 1 + np.argsort(order_UL, axis=1, kind="stable").astype(np.float64)
             return Numbers(ranks_UL[place_K, points.columns], usable_UL[place_K, points.columns])
         reduce = _max_layers if node.function == "max_layers" else _median_layers
         return Numbers(

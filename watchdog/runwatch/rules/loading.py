@@ -62,8 +62,8 @@ def load_rules(document: object, *, metrics: Collection[str] = ()) -> tuple[Rule
         fields.note("version", f"found {fields.take('version')!r}, wanted {VERSION}"[:200])
     announced = frozenset(metrics) | _announced(fields)
     rules: list[Rule] = []
-    for index, group in enumerate(fields.items("groups", most=MAX_RULES)):
-        rules += _load_group(Fields(group, f"groups[{index}]", faults), announced, faults)
+    for group in fields.each("groups", most=MAX_RULES):
+        rules += _load_group(group, announced, faults)
     if not fields.holds("groups"):
         fields.note("groups", "found nothing, wanted a list of groups")
     fields.finish()
@@ -84,10 +84,9 @@ def _announced(fields: Fields) -> frozenset[str]:
 def _load_group(fields: Fields, announced: frozenset[str], faults: list[Fault]) -> list[Rule]:
     name = fields.text("name", required=True, most=64)
     rules: list[Rule] = []
-    for index, document in enumerate(fields.items("rules", most=MAX_RULES)):
-        place = f"{fields.place}.rules[{index}]"
+    for one in fields.each("rules", most=MAX_RULES):
         num_faults = len(faults)
-        rule = _RuleLoader(Fields(document, place, faults), announced, faults).load(name)
+        rule = _RuleLoader(one, announced, faults).load(name)
         if len(faults) == num_faults:
             rules.append(rule)
     fields.finish()
@@ -247,9 +246,7 @@ class _RuleLoader:
 
     def _actions(self) -> tuple[AnyAction, ...]:
         found: list[AnyAction] = []
-        for index, document in enumerate(self._fields.items("actions", most=_MAX_ACTIONS)):
-            place = self._fields.place_of(f"actions[{index}]")
-            fields = Fields(document, place, self._faults)
+        for fields in self._fields.each("actions", most=_MAX_ACTIONS):
             kinds = fields.names()
             if len(kinds) != 1:
                 fields.note("", "wanted one action, such as {lower_lr: {scale: 0.5}}")
@@ -259,7 +256,7 @@ class _RuleLoader:
             try:
                 found.append(action_from_document({**given, "kind": kinds[0]}))
             except CommandError as error:
-                self._faults.append(Fault(place, str(error)))
+                fields.note("", str(error))
         return tuple(found)
 
     def _every(self) -> str | None:

@@ -33,6 +33,8 @@ _COMPARISONS: Final[Mapping[type[ast.cmpop], str]] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
 
+_NO_NAMES: Final[frozenset[str]] = frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
@@ -202,7 +204,7 @@ class _Reader:
         if node.id in STATS:
             message = f"found {node.id}, which each layer has, in a {self._scope} rule"
             raise self._fail(node, f"{message}; wanted `scope: layer` or max_layers({node.id})")
-        known = METRICS | self._announced | (STATS if self._per_layer else frozenset())
+        known = METRICS | self._announced | (STATS if self._per_layer else _NO_NAMES)
         hint = nearest(node.id, known)
         wanted = f"wanted a known one{hint}, or its name under `metrics:`"
         raise self._fail(node, f"found the unknown series {node.id}, {wanted}")

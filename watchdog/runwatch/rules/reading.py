@@ -84,10 +84,18 @@ class Fields:
         found = self.take(name)
         if found is None:
             return []
-        if not isinstance(found, list) or len(cast(list[object], found)) > most:
+        items = cast(list[object], found) if isinstance(found, list) else None
+        if items is None or len(items) > most:
             self.note(name, f"found {_words(found)}, wanted a list of at most {most}")
             return []
-        return cast(list[object], found)
+        return items
+
+    def each(self, name: str, *, most: int) -> list["Fields"]:
+        """The mappings of the list under a name."""
+        return [
+            Fields(item, f"{self.place_of(name)}[{index}]", self._faults)
+            for index, item in enumerate(self.items(name, most=most))
+        ]
 
     def fields(self, name: str) -> "Fields | None":
         """The mapping under a name; None where there is none."""

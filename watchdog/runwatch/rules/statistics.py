@@ -51,14 +51,16 @@ def highest(windows_KF: Matrix) -> Matrix:
 def ewma(windows_KF: Matrix) -> Matrix:
     """Weighted mean; each sample weighs 1 - 2/(F + 1) times the one after it."""
     size = windows_KF.shape[1]
-    weights_F = (1.0 - 2.0 / (size + 1)) ** np.arange(size - 1, -1, -1)
+    weights_F: Matrix = np.power(
+        1.0 - 2.0 / (size + 1), np.arange(size - 1, -1, -1, dtype=np.float64)
+    )
     return np.asarray((windows_KF * (weights_F / weights_F.sum())).sum(axis=1))
 
 
 def slope(windows_KF: Matrix) -> Matrix:
     """Of the straight line of least squares, a sample."""
     size = windows_KF.shape[1]
-    places_F = np.arange(size) - 0.5 * (size - 1)
+    places_F: Matrix = np.arange(size, dtype=np.float64) - 0.5 * (size - 1)
     return np.asarray((windows_KF * places_F).sum(axis=1) / (places_F**2).sum())
 
 
