@@ -5,7 +5,7 @@ a clip, before the optimizer itself. What is read there is not read again in the
 for a second clip (once a micro-batch, say), whose reading replaces that of the first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -55,9 +55,12 @@ class Probe:
         modules: Mapping[str, nn.Module],
         optimizers: Sequence[Optimizer],
         faults: Faults,
+        lr_scale: Callable[[], float] = lambda: 1.0,
     ) -> None:
+        """`lr_scale` is the multiplier that stands in the groups while an optimizer steps."""
         self._optimizers = tuple(optimizers)
         self._faults = faults
+        self._lr_scale = lr_scale
         self._board = Board(modules, optimizers)
         self._patches = Patches(self)
         self._numbers: dict[str, Number] = {}
@@ -163,7 +166,7 @@ class Probe:
             optimizer = _argument(args, kwargs, 1, "optimizer")
             if self._slots_of(optimizer) and id(optimizer) not in self._depths:
                 self._numbers["skipped"] = 1.0  # the scaler found infinities and left it out
-                self._note_lr(optimizer)
+                self._note_lr(optimizer, self._lr_scale())
 
     # What is made of it.
 
@@ -182,12 +185,14 @@ class Probe:
             self._is_fresh = False
             self._board.refresh()
 
-    def _note_lr(self, optimizer: Optimizer) -> None:
+    def _note_lr(self, optimizer: Optimizer, scale: float = 1.0) -> None:
         index = 0
         for one in self._optimizers:
             for group in one.param_groups:
                 if one is optimizer:
-                    self._numbers["lr" if index == 0 else f"lr.{index}"] = number(group["lr"])
+                    self._numbers["lr" if index == 0 else f"lr.{index}"] = (
+                        number(group["lr"]) * scale
+                    )
                 index += 1
 
     def _note_clip(self, max_norm: float, total_norm: Tensor) -> None:

@@ -1,0 +1,59 @@
+"""A watch that does nothing: for RUNWATCH_DISABLED, and for ranks that are not watched yet."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from runwatch.vocabulary import RunId
+from runwatch_hooks.watch import Loggable, Status, StepReport, Watch
+
+
+class InertWatch(Watch):
+    """Counts steps, so that a loop over `steps` trains what it would have trained."""
+
+    def __init__(self, run_id: RunId) -> None:
+        self.run_id = run_id
+        self._next_step = 0
+        self._boundaries = 0
+
+    @property
+    def next_step(self) -> int:
+        return self._next_step
+
+    @property
+    def is_stopping(self) -> bool:
+        return False
+
+    @property
+    def _num_boundaries(self) -> int:
+        return self._boundaries
+
+    def step(
+        self,
+        loss: Loggable | None = None,
+        *,
+        tokens: int | None = None,
+        **metrics: Loggable,
+    ) -> StepReport:
+        self._next_step += 1
+        self._boundaries += 1
+        return StepReport(step=self._next_step - 1)
+
+    def log(self, **metrics: Loggable) -> None:
+        pass
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        yield
+
+    def resume(self) -> int | None:
+        return None
+
+    def state_dict(self) -> dict[str, object]:
+        return {"next_step": self._next_step}
+
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
+        next_step = state_dict.get("next_step")
+        self._next_step = next_step if isinstance(next_step, int) else 0
+
+    def finish(self, status: Status = "finished", *, reason: str = "") -> None:
+        pass

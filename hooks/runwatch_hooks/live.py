@@ -1,0 +1,350 @@
+"""The watch that watches: rows out, commands in, at each boundary between two steps."""
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
+
+from runwatch.commands import Command, Receipt
+from runwatch.errors import InvalidInputError
+from runwatch.frames import Event
+from runwatch.layouts import MAX_NAME_BYTES
+from runwatch.vocabulary import Phase, RunId
+from runwatch_hooks.actions import Actor, Notes
+from runwatch_hooks.assembly import Assembly
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.probe import Number, Probe, Reading, number
+from runwatch_hooks.rows import Row
+from runwatch_hooks.step_timer import StepTimer
+from runwatch_hooks.watch import Loggable, Status, StepReport, Watch
+
+log = logging.getLogger(__name__)
+
+_MAX_USER_METRICS: Final = 256
+_CLOSE_TIMEOUT_S: Final = 10.0
+
+
+class Line(Protocol):
+    """The way to the service and back. Nothing here waits or raises."""
+
+    @property
+    def service_clock_offset_s(self) -> float: ...
+    def put_row(self, row: Row) -> None: ...
+    def put_event(self, event: Event) -> None: ...
+    def put_receipt(self, receipt: Receipt) -> None: ...
+    def set_progress(self, step: int | None, phase: Phase, lr_scale: float) -> None: ...
+    def take_commands(self) -> list[Command]: ...
+    def close(self, status: Status, timeout_s: float = 10.0, *, reason: str = "") -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hands:
+    """What acts on the run."""
+
+    actor: Actor
+    checkpoint: Callable[[int], None]
+    """Save the state after this step."""
+    checkpoint_every: int | None
+    """Steps between checkpoints that nobody has to ask for."""
+
+
+class LiveWatch(Watch):
+    """One process's watch, from `attach` to `finish`."""
+
+    def __init__(
+        self,
+        run_id: RunId,
+        *,
+        probe: Probe,
+        faults: Faults,
+        hands: Hands,
+        open_line: Callable[[int], Line],
+    ) -> None:
+        """`open_line` is given the number of the first step to be trained."""
+        self.run_id = run_id
+        self._probe = probe
+        self._faults = faults
+        self._hands = hands
+        self._open_line = open_line
+        self._line: Line | None = None
+        self._pid = os.getpid()
+        self._assembly = Assembly()
+        self._timer = StepTimer()
+        self._waiting: list[Command] = []
+        self._phases: list[Phase] = [Phase.INIT]
+        self._next_step = 0
+        self._segment = 0
+        self._boundaries = 0
+        self._stage: str | None = None
+        self._healthy = True
+        self._is_stopping = False
+        self._is_begun = False
+        self._is_finished = False
+
+    @property
+    def next_step(self) -> int:
+        return self._next_step
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping
+
+    @property
+    def num_faults(self) -> int:
+        """Faults of our own that were kept from the training."""
+        return self._faults.count
+
+    @property
+    def _num_boundaries(self) -> int:
+        return self._boundaries
+
+    def begin(self) -> None:
+        """Open the line, and keep the state that the run sets out from. Done once."""
+        if self._is_begun or self._is_inert:
+            return
+        self._is_begun = True
+        with self._faults.guard("begin"):
+            self._line = self._open_line(self._next_step)
+            self._tell_progress()
+            self._hands.actor.begin(self._next_step)
+
+    def step(
+        self,
+        loss: Loggable | None = None,
+        *,
+        tokens: int | None = None,
+        **metrics: Loggable,
+    ) -> StepReport:
+        step = self._next_step
+        self._next_step += 1
+        self._boundaries += 1
+        if self._is_inert:
+            return StepReport(step=step)
+        self.begin()
+        with self._faults.guard("row", self._probe.remove):
+            self._record(step, loss, tokens, metrics)
+        rolled_back_to: int | None = None
+        with self._faults.guard("boundary"):
+            rolled_back_to = self._act(step)
+        with self._faults.guard("progress"):
+            self._phases[0] = Phase.TRAIN
+            self._tell_progress()
+            self._tell_faults()
+            self._timer.begin(time.monotonic())
+        return StepReport(
+            step=step,
+            rolled_back_to=rolled_back_to,
+            lr_scale=self._hands.actor.lr_scale,
+            stop=self._is_stopping,
+        )
+
+    def log(self, **metrics: Loggable) -> None:
+        if self._is_inert:
+            return
+        self.begin()
+        with self._faults.guard("log"):
+            numbers = self._numbers(metrics)
+            if numbers:
+                reading = Reading(layout=None, stats={}, numbers={}, stage=None)
+                self._assembly.add(
+                    self._last_step or 0, self._segment, time.time(), numbers, reading
+                )
+                self._send_rows()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        self._enter_phase(name)
+        try:
+            yield
+        finally:
+            self._leave_phase()
+
+    def resume(self) -> int | None:
+        next_step = self._hands.actor.resume()
+        if next_step is not None:
+            self._next_step = next_step
+            log.info("resumed: step %d comes next", next_step)
+        self.begin()
+        return next_step
+
+    def state_dict(self) -> dict[str, object]:
+        return {
+            "run_id": self.run_id,
+            "next_step": self._next_step,
+            "actor": self._hands.actor.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
+        next_step, actor = state_dict.get("next_step"), state_dict.get("actor")
+        if not isinstance(next_step, int) or not isinstance(actor, dict):
+            raise InvalidInputError(
+                f"state_dict: found the keys {sorted(state_dict)}, wanted what a watch returned"
+            )
+        self._next_step = next_step
+        self._hands.actor.load_state_dict(cast("dict[str, object]", actor))
+
+    def finish(self, status: Status = "finished", *, reason: str = "") -> None:
+        if self._is_inert:
+            return
+        self.begin()
+        self._is_finished = True
+        self._probe.remove()
+        with self._faults.guard("last rows"):
+            self._assembly.wait()
+            self._send_rows()
+        with self._faults.guard("last checkpoint"):
+            self._tell(
+                self._hands.actor.close(
+                    next_step=self._next_step, now=time.time(), timeout_s=_CLOSE_TIMEOUT_S
+                )
+            )
+        with self._faults.guard("finish"):
+            self._tell_faults()
+            if status == "finished" and self._is_stopping:
+                status = "stopped"
+            if self._line is not None:
+                self._line.close(status, _CLOSE_TIMEOUT_S, reason=reason)
+
+    @property
+    def _is_inert(self) -> bool:
+        """After the end, and in a child made by fork: a loader's worker, say."""
+        return self._is_finished or os.getpid() != self._pid
+
+    @property
+    def _last_step(self) -> int | None:
+        return self._next_step - 1 if self._next_step else None
+
+    # The row.
+
+    def _record(
+        self,
+        step: int,
+        loss: Loggable | None,
+        tokens: int | None,
+        metrics: Mapping[str, Loggable],
+    ) -> None:
+        now = time.time()
+        numbers = self._numbers(metrics)
+        if loss is not None:
+            numbers["loss"] = number(loss)
+        step_time_s = self._timer.lap(time.monotonic())
+        if step_time_s is not None:
+            numbers["step_time"] = step_time_s
+            if tokens is not None and step_time_s > 0:
+                numbers["tokens_per_s"] = tokens / step_time_s
+        numbers["lr_scale"] = self._hands.actor.lr_scale
+        reading = self._probe.take()
+        numbers.update(reading.numbers)
+        self._tell_stage(reading, step, now)
+        self._assembly.add(step, self._segment, now, numbers, reading)
+        self._send_rows()
+
+    def _numbers(self, metrics: Mapping[str, Loggable]) -> dict[str, Number]:
+        """The user's numbers; what is none is left out, and counted as a fault."""
+        numbers: dict[str, Number] = {}
+        for name, value in list(metrics.items())[:_MAX_USER_METRICS]:
+            with self._faults.guard(f"metric {name}"):
+                if len(name.encode()) <= MAX_NAME_BYTES:
+                    numbers[name] = number(value)
+        return numbers
+
+    def _send_rows(self) -> None:
+        for row in self._assembly.finished():
+            if row.layout is not None or "loss" in row.metrics:
+                self._healthy = self._healthy and _is_healthy(row.metrics)
+            if self._line is not None:
+                self._line.put_row(row)
+
+    # The boundary.
+
+    def _act(self, step: int) -> int | None:
+        """Do what is due after a step; the step to train next, where the run went back."""
+        healthy, self._healthy = self._healthy, True
+        actor = self._hands.actor
+        self._tell(actor.note_step(step, healthy=healthy, now=time.time()))
+        every = self._hands.checkpoint_every
+        if every is not None and (step + 1) % every == 0:
+            self._hands.checkpoint(step)
+        if self._line is None:
+            return None
+        self._waiting.extend(self._line.take_commands())
+        while self._waiting:
+            rolled_back_to = self._apply(self._waiting.pop(0), self._line)
+            if rolled_back_to is not None:
+                return rolled_back_to
+        return None
+
+    def _apply(self, command: Command, line: Line) -> int | None:
+        outcome = self._hands.actor.apply(
+            command,
+            attempt=command.attempt,  # the transport has refused those of other attempts
+            next_step=self._next_step,
+            now=time.time() + line.service_clock_offset_s,
+        )
+        line.put_receipt(outcome.receipt)
+        for event in outcome.events:
+            line.put_event(event)
+        self._is_stopping = self._is_stopping or outcome.stop
+        if outcome.rolled_back_to is not None:
+            self._next_step = outcome.rolled_back_to
+            self._segment += 1
+        return outcome.rolled_back_to
+
+    # What the service is told.
+
+    def _tell(self, notes: Notes) -> None:
+        if self._line is not None:
+            for receipt in notes.receipts:
+                self._line.put_receipt(receipt)
+            for event in notes.events:
+                self._line.put_event(event)
+
+    def _tell_progress(self) -> None:
+        if self._line is not None:
+            lr_scale = self._hands.actor.lr_scale
+            self._line.set_progress(self._last_step, self._phases[-1], lr_scale)
+
+    def _tell_event(self, kind: str, now: float, detail: Mapping[str, str]) -> None:
+        if self._line is not None:
+            self._line.put_event(Event(self._last_step or 0, kind, now, dict(detail)))
+
+    def _tell_stage(self, reading: Reading, step: int, now: float) -> None:
+        """Where gradients were read, at first and whenever it is another place than before."""
+        if reading.stage is not None and reading.stage.name.lower() != self._stage:
+            self._stage = reading.stage.name.lower()
+            self._tell_event("grad_stage", now, {"stage": self._stage})
+
+    def _tell_faults(self) -> None:
+        for fault in self._faults.untold():
+            self._tell_event("hook_fault", time.time(), {"error": fault})
+
+    def _enter_phase(self, name: str) -> None:
+        if self._is_inert:
+            return
+        self.begin()
+        with self._faults.guard("phase"):
+            known = name in list(Phase)
+            self._phases.append(Phase(name) if known else Phase.IDLE)
+            self._timer.pause(time.monotonic())
+            self._tell_progress()
+            self._tell_event("phase", time.time(), {"phase": name, "edge": "begin"})
+
+    def _leave_phase(self) -> None:
+        if self._is_inert or len(self._phases) < 2:
+            return
+        with self._faults.guard("phase"):
+            phase = self._phases.pop()
+            self._timer.go_on(time.monotonic())
+            self._tell_progress()
+            self._tell_event("phase", time.time(), {"phase": phase, "edge": "end"})
+
+
+def _is_healthy(metrics: Mapping[str, float]) -> bool:
+    """Whether a step speaks for the state it left: all finite, or skipped by AMP, as it may."""
+    if not math.isfinite(metrics.get("loss", 0.0)):
+        return False
+    return metrics.get("nonfinite", 0.0) == 0.0 or metrics.get("skipped", 0.0) == 1.0
