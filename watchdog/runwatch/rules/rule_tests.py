@@ -165,8 +165,11 @@ def _load_series(fields: Fields, layers: tuple[str, ...]) -> tuple[Metrics, Stat
 
 def _samples(fields: Fields, name: str) -> list[float]:
     found = fields.take(name)
+    if not isinstance(found, str):
+        fields.note(name, "wanted a text in quotes: YAML takes 0x300 for a hexadecimal number")
+        return []
     try:
-        return expand("" if found is None else str(found))
+        return expand(found)
     except ValueError as error:
         fields.note(name, str(error))
         return []
