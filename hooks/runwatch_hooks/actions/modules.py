@@ -1,5 +1,6 @@
 """A module's part of the training state: parameters, every buffer, extra state, no gradients."""
 
+from collections.abc import Iterator
 from typing import cast
 
 import torch
@@ -93,4 +94,4 @@ def _extra(module: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _parts(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    return cast("list[tuple[str, nn.Module]]", list(module.named_modules()))
+    return list(cast("Iterator[tuple[str, nn.Module]]", module.named_modules()))

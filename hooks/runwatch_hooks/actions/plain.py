@@ -59,7 +59,7 @@ def _plain_array(
     array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]", place: str
 ) -> dict[str, Tensor]:
     try:
-        tensor = cast(Tensor, torch.from_numpy(np.array(array)))  # pyright: ignore[reportUnknownMemberType]
+        tensor = torch.from_numpy(np.array(array))  # pyright: ignore[reportUnknownMemberType]
         # a copy that owns its memory, also of a scalar
     except TypeError as error:
         raise NotPlainError(f"{place}: found an array of {array.dtype}, wanted numbers") from error

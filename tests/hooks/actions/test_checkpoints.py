@@ -1,0 +1,210 @@
+"""A checkpoint on disk is whole or absent, and the newest good one is never lost."""
+
+import errno
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from runwatch_hooks.actions import CheckpointStore, TrainingState
+from runwatch_hooks.actions.checkpoints import Checkpoint
+from runwatch_hooks.actions.errors import CheckpointError, DamagedCheckpointError
+from runwatch_hooks.actions.files import HashingWriter, write_atomically
+from runwatch_hooks.actions.plain import from_plain, to_plain
+
+
+def save(store: CheckpointStore, step: int, module: nn.Module | None = None) -> Checkpoint:
+    state = TrainingState({"model": module or nn.Linear(2, 2)}, [])
+    return store.save(step, state.capture(), {"lr_scale": 0.5, "journal": []})
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.BatchNorm1d(3))
+    optimizer = torch.optim.AdamW(module.parameters())
+    arrays, numbers = np.random.default_rng(1), random.Random(2)
+    state = TrainingState(
+        {"model": module}, [optimizer], (), (), {"arrays": arrays, "numbers": numbers}
+    )
+    store = CheckpointStore(tmp_path)
+    saved = store.save(7, state.capture(), {"lr_scale": 0.5})
+    x = torch.ones(4, 3) * (arrays.random() + numbers.random())
+    first = module(x).tolist()
+
+    loaded = store.load(saved)
+    state.restore(loaded.tree)
+
+    x = torch.ones(4, 3) * (arrays.random() + numbers.random())
+    assert module(x).tolist() == first
+    assert (loaded.checkpoint.step, loaded.actor) == (7, {"lr_scale": 0.5})
+
+
+def test_a_value_of_a_users_class_is_refused_by_its_place(tmp_path: Path) -> None:
+    class Sampler:
+        def state_dict(self) -> dict[str, object]:
+            return {"places": [Path("x")]}
+
+        def load_state_dict(self, state_dict: dict[str, object], /) -> None: ...
+
+    state = TrainingState({}, [], (), (), {"sampler": Sampler()})
+
+    with pytest.raises(
+        CheckpointError, match=r"state\.objects\.extra\.sampler\.places\[0\]: found"
+    ):
+        CheckpointStore(tmp_path).save(1, state.capture(), {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_and_numbers_of_numpy_keep_their_type() -> None:
+    value = {"a": np.arange(3, dtype=np.int16), "b": (np.float32(0.1), 2**100, b"x", None)}
+
+    back = cast("dict[str, tuple[object, ...]]", from_plain(to_plain(value)))
+
+    assert str(back) == str(value)
+    assert type(back["b"][0]) is np.float32
+
+
+def test_rotation_keeps_the_newest_and_never_deletes_the_newest_good_one(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep=2, keep_good=1)
+    store.mark(save(store, 1), is_good=True)
+    store.mark(save(store, 2), is_good=True)
+
+    for step in range(3, 9):
+        save(store, step)
+
+    assert [held.step for held in store.list()] == [2, 7, 8]
+
+
+def test_a_checkpoint_with_nan_is_kept_but_never_good(tmp_path: Path) -> None:
+    module = nn.Linear(2, 2)
+    nn.init.constant_(module.weight, float("nan"))
+    store = CheckpointStore(tmp_path)
+
+    marked = store.mark(save(store, 1, module), is_good=True)
+
+    assert (marked.facts.is_finite, marked.facts.is_good) == (False, False)
+    assert [held.facts.is_good for held in store.list()] == [False]
+
+
+def test_a_damaged_newest_one_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = CheckpointStore(tmp_path)
+    save(store, 1)
+    newest = save(store, 2)
+    octets = bytearray(newest.path.read_bytes())
+    octets[len(octets) // 2] ^= 1
+    newest.path.write_bytes(octets)
+
+    loaded = store.load_newest(lambda facts: True)
+
+    assert loaded is not None
+    assert loaded.checkpoint.step == 1
+    assert "passing over a damaged checkpoint" in caplog.text
+    with pytest.raises(DamagedCheckpointError, match="found SHA-256"):
+        store.verify(newest)
+
+
+def test_one_without_its_facts_counts_as_absent_and_is_swept(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    orphan = save(store, 1)
+    orphan.path.with_suffix(".json").unlink()
+    assert store.list() == []
+
+    newer = save(store, 2)
+
+    assert not orphan.path.exists()
+    assert newer.facts.serial == 2
+
+
+def test_a_step_that_is_reached_twice_has_two_checkpoints(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+
+    save(store, 5)
+    save(store, 5)
+
+    assert [(held.step, held.facts.serial) for held in store.list()] == [(5, 1), (5, 2)]
+
+
+def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def write(file: HashingWriter) -> None:
+        file.write(b"new")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, write)
+    assert [(item.name, item.read_text()) for item in tmp_path.iterdir()] == [("file", "old")]
+
+
+FILLS_UP = """
+import resource, signal, sys
+from pathlib import Path
+from torch import nn
+from runwatch_hooks.actions import CheckpointStore, TrainingState
+from runwatch_hooks.actions.errors import CheckpointError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+state = TrainingState({"model": nn.Linear(200, 200)}, [])
+try:
+    CheckpointStore(Path(sys.argv[1])).save(2, state.capture(), {})
+except CheckpointError:
+    sys.exit(17)
+"""
+
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from torch import nn
+from runwatch_hooks.actions import CheckpointStore, TrainingState
+state = TrainingState({"model": nn.Linear(200, 200)}, [])
+num_renames = int(sys.argv[2])
+def hook(event, arguments):
+    global num_renames
+    if event == "os.rename":
+        if num_renames == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        num_renames -= 1
+sys.addaudithook(hook)
+CheckpointStore(Path(sys.argv[1])).save(2, state.capture(), {})
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_is_an_error_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    save(CheckpointStore(tmp_path), 1)
+
+    ended = subprocess.run([sys.executable, "-c", FILLS_UP, str(tmp_path)], check=False)
+
+    assert ended.returncode == 17
+    assert sorted(item.suffix for item in tmp_path.iterdir()) == [".json", ".pt"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_renames", [0, 1])
+def test_a_kill_between_writing_and_naming_leaves_the_old_one(
+    tmp_path: Path, num_renames: int
+) -> None:
+    store = CheckpointStore(tmp_path)
+    save(store, 1)
+
+    ended = subprocess.run(
+        [sys.executable, "-c", DIES, str(tmp_path), str(num_renames)], check=False
+    )
+
+    assert ended.returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) > 2
+    loaded = store.load_newest(lambda facts: True)
+    assert loaded is not None
+    assert loaded.checkpoint.step == 1
+    save(store, 3)
+    assert [held.step for held in store.list()] == [1, 3]
+    assert len(list(tmp_path.iterdir())) == 4

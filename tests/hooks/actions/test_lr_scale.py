@@ -1,0 +1,208 @@
+"""What an optimizer steps with is the schedule's rate times the scale, at every step."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer, lr_scheduler
+from torch.optim.lr_scheduler import LRScheduler
+
+from runwatch_hooks.actions import LrScale
+from runwatch_hooks.actions.errors import LrScaleError
+
+SCHEDULERS: dict[str, Callable[[Optimizer], LRScheduler]] = {
+    "cosine": lambda o: lr_scheduler.CosineAnnealingLR(o, 20),
+    "lambda": lambda o: lr_scheduler.LambdaLR(o, lambda step: 1 / (1 + step)),
+    "exponential": lambda o: lr_scheduler.ExponentialLR(o, 0.9),
+    "one_cycle": lambda o: lr_scheduler.OneCycleLR(o, max_lr=0.5, total_steps=20),
+    "sequential": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.LinearLR(o), lr_scheduler.CosineAnnealingLR(o, 20)], [5]
+    ),
+    "plateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=2, factor=0.3),
+}
+
+
+class Recorder(SGD):
+    """Writes down the rate that it really steps with."""
+
+    def __init__(self, rate: float | Tensor) -> None:
+        super().__init__([nn.Parameter(torch.ones(2))], lr=rate)
+        self.applied: list[float] = []
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        self.applied.append(float(self.param_groups[0]["lr"]))
+
+
+class Refusing(Recorder):
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        super().step()
+        raise RuntimeError("out of memory")
+
+
+@pytest.fixture
+def lr_scale() -> Iterator[LrScale]:
+    lr_scale = LrScale()
+    yield lr_scale
+    lr_scale.close()
+
+
+def rates(name: str, rate: float | Tensor, scales: list[float]) -> tuple[list[float], list[float]]:
+    """Per step: the rate applied, and the one that stood in the group before and after it."""
+    optimizer = Recorder(rate)
+    lr_scale = LrScale([optimizer])
+    scheduler = SCHEDULERS[name](optimizer)
+    scheduled: list[float] = []
+    for scale in scales:
+        lr_scale.set(scale)
+        before = float(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        assert float(optimizer.param_groups[0]["lr"]) == before
+        scheduled.append(before)
+        if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau):
+            scheduler.step(1.0)
+        else:
+            scheduler.step()
+    lr_scale.close()
+    return optimizer.applied, scheduled
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_the_schedule_does_not_notice_the_scale(name: str) -> None:
+    _, plain = rates(name, 0.5, [1.0] * 16)
+
+    applied, scheduled = rates(name, 0.5, [1.0] * 4 + [0.5] * 8 + [0.25] * 4)
+
+    assert scheduled == plain
+    assert applied[:4] == plain[:4]
+    assert applied[4:12] == [rate * 0.5 for rate in plain[4:12]]
+    assert applied[12:] == [rate * 0.25 for rate in plain[12:]]
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEDULERS if name != "plateau"])
+def test_a_rate_that_is_a_tensor_is_scaled_in_place(name: str) -> None:
+    _, plain = rates(name, torch.tensor(0.5), [1.0] * 16)
+
+    applied, scheduled = rates(name, torch.tensor(0.5), [0.5] * 16)
+
+    assert scheduled == plain
+    assert applied == [rate * 0.5 for rate in plain]
+
+
+def test_a_third_is_put_back_without_drift() -> None:
+    rate = torch.tensor(0.1)
+    optimizer = Recorder(rate)
+    lr_scale = LrScale([optimizer])
+    lr_scale.set(1 / 3)
+
+    for _ in range(50):
+        optimizer.step()
+
+    lr_scale.close()
+    assert optimizer.param_groups[0]["lr"] is rate
+    assert rate.item() == torch.tensor(0.1).item()
+
+
+def test_groups_that_share_one_tensor_are_scaled_once(lr_scale: LrScale) -> None:
+    groups = [{"params": [nn.Parameter(torch.ones(1))]}, {"params": [nn.Parameter(torch.ones(1))]}]
+    optimizer = torch.optim.AdamW(groups, lr=torch.tensor(0.5), weight_decay=0.0)
+    lr_scale = LrScale([optimizer])
+    lr_scale.set(0.5)
+    for group in optimizer.param_groups:
+        group["params"][0].grad = torch.ones(1)
+
+    optimizer.step()
+
+    lr_scale.close()
+    assert groups[0]["params"][0].item() == pytest.approx(0.75)  # Adam's first step is one rate
+    assert optimizer.param_groups[1]["lr"].item() == 0.5
+
+
+def test_after_a_step_that_raised_the_rate_is_exact_again() -> None:
+    optimizer = Refusing(0.1)
+    lr_scale = LrScale([optimizer])
+    lr_scale.set(0.5)
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            optimizer.step()
+
+    lr_scale.settle()
+
+    lr_scale.close()
+    assert optimizer.applied == [0.05, 0.05, 0.05]
+    assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_the_rate_stays_scaled_to_the_end_of_a_step_that_calls_its_parents() -> None:
+    class Child(Recorder):
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            super().step()
+            self.applied.append(float(self.param_groups[0]["lr"]))
+
+    optimizer = Child(0.1)
+    lr_scale = LrScale([optimizer])
+    lr_scale.set(0.5)
+
+    optimizer.step()
+
+    lr_scale.close()
+    assert optimizer.applied == [0.05, 0.05]
+    assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_every_closure_of_an_lbfgs_step_sees_the_scaled_rate() -> None:
+    weight = nn.Parameter(torch.tensor([4.0]))
+    optimizer = torch.optim.LBFGS([weight], lr=0.5, max_iter=4)
+    lr_scale = LrScale([optimizer])
+    lr_scale.set(0.5)
+    seen: list[float] = []
+
+    def closure() -> Tensor:
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.zero_grad()
+        loss = weight.square().sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+
+    lr_scale.close()
+    assert len(seen) > 1
+    assert set(seen) == {0.25}
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_an_optimizer_made_later_over_the_same_module_is_scaled() -> None:
+    module = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(module.weight)
+    lr_scale = LrScale([], {"model": module})
+    lr_scale.set(0.5)
+    optimizer = SGD(module.parameters(), lr=1.0)
+    module.weight.grad = torch.ones(1, 1)
+
+    optimizer.step()
+
+    lr_scale.close()
+    assert module.weight.item() == 0.5
+
+
+def test_an_optimizer_of_somebody_else_is_left_alone(lr_scale: LrScale) -> None:
+    lr_scale.set(0.5)
+    optimizer = Recorder(0.1)
+
+    optimizer.step()
+
+    assert optimizer.applied == [0.1]
+
+
+@pytest.mark.parametrize("option", [{"weight_sum": 0.0}, {"d": 1e-6}, {"lr": None}])
+def test_an_optimizer_that_averages_by_its_rate_is_refused(option: dict[str, object]) -> None:
+    optimizer = Recorder(0.1)
+    optimizer.param_groups[0].update(option)
+    lr_scale = LrScale([optimizer])
+
+    with pytest.raises(LrScaleError, match="Recorder, group 0"):
+        lr_scale.set(0.5)
+
+    lr_scale.close()
+    assert lr_scale.scale == 1.0

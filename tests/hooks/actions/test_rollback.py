@@ -1,0 +1,355 @@
+"""A rollback is exact: what follows it is, bit for bit, what followed the first time."""
+
+import random
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import lr_scheduler
+from torch.optim.lr_scheduler import LRScheduler
+
+from runwatch_hooks.actions import TrainingState
+from runwatch_hooks.actions.errors import StateMismatchError
+
+MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+MakeScheduler = Callable[[torch.optim.Optimizer], LRScheduler]
+
+OPTIMIZERS: dict[str, MakeOptimizer] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.05),
+    "sgd_momentum": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+    "adamw_foreach": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True),
+    "adamw_fused": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
+    "adamw_tensor_lr": lambda p: torch.optim.AdamW(p, lr=torch.tensor(0.01)),
+    "adam_amsgrad": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
+    "nadam": lambda p: torch.optim.NAdam(p, lr=0.01),
+    "rmsprop_centered": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9, centered=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
+    "asgd": lambda p: torch.optim.ASGD(p, lr=0.01),
+    "adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01),
+    "lbfgs": lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=3, history_size=3),
+    "lbfgs_wolfe": lambda p: torch.optim.LBFGS(p, max_iter=3, line_search_fn="strong_wolfe"),
+}
+
+SCHEDULERS: dict[str, MakeScheduler] = {
+    "cosine": lambda o: lr_scheduler.CosineAnnealingLR(o, 30),
+    "lambda": lambda o: lr_scheduler.LambdaLR(o, lambda step: 1 / (1 + step)),
+    "one_cycle": lambda o: lr_scheduler.OneCycleLR(o, max_lr=0.1, total_steps=60),
+    "multi_step": lambda o: lr_scheduler.MultiStepLR(o, [5, 12, 16]),
+    "sequential": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.LinearLR(o), lr_scheduler.CosineAnnealingLR(o, 30)], [11]
+    ),
+    "plateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=1),
+}
+
+
+class Training:
+    """A small program with dropout, batch norm, tied weights, and noise from every generator."""
+
+    def __init__(
+        self,
+        make_optimizer: MakeOptimizer = OPTIMIZERS["adamw_foreach"],
+        make_scheduler: MakeScheduler = SCHEDULERS["lambda"],
+        *,
+        scaled: bool = False,
+    ) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(
+            nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Dropout(0.3), nn.Tanh(), nn.Linear(12, 6)
+        )
+        self.optimizer = make_optimizer(list(self.model.parameters()))
+        self.scheduler = make_scheduler(self.optimizer)
+        self.scaler = torch.amp.GradScaler("cpu", enabled=scaled, growth_interval=4)
+        self.sampler = torch.Generator().manual_seed(7)
+        self.state = TrainingState(
+            {"model": self.model},
+            [self.optimizer],
+            [self.scheduler],
+            [self.scaler],
+            {"sampler": self.sampler},
+        )
+
+    def train(self, num_steps: int, spike_at: int | None = None) -> list[float]:
+        return [self.step(is_spike=index == spike_at) for index in range(num_steps)]
+
+    def step(self, *, is_spike: bool = False) -> float:
+        x = torch.randn(8, 6, generator=self.sampler)
+        x = x * float(np.random.uniform(0.5, 1.5)) * random.uniform(0.5, 1.5)
+
+        def closure() -> Tensor:
+            self.optimizer.zero_grad()
+            loss: Tensor = (self.model(x) - x).square().mean()
+            scaled: Tensor = self.scaler.scale(loss * (float("inf") if is_spike else 1.0))
+            scaled.backward()  # type: ignore[no-untyped-call]
+            return loss.detach()
+
+        if isinstance(self.optimizer, torch.optim.LBFGS):
+            loss = self.optimizer.step(closure)  # type: ignore[no-untyped-call]
+        else:
+            loss = closure()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        if isinstance(self.scheduler, lr_scheduler.ReduceLROnPlateau):
+            self.scheduler.step(float(loss))
+        else:
+            self.scheduler.step()
+        return float(loss)
+
+    def weights(self) -> list[list[float]]:
+        return [tensor.flatten().tolist() for tensor in self.model.state_dict().values()]
+
+    def addresses(self) -> list[int]:
+        return [tensor.data_ptr() for tensor in self._tensors()]
+
+    def _tensors(self) -> Iterator[Tensor]:
+        yield from self.model.parameters()
+        yield from self.model.buffers()
+        for group in self.optimizer.param_groups:
+            yield from [value for value in group.values() if isinstance(value, Tensor)]
+        for state in self.optimizer.state.values():
+            yield from [value for value in state.values() if isinstance(value, Tensor)]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_training_again_from_a_capture_gives_the_same_losses_and_weights(name: str) -> None:
+    training = Training(OPTIMIZERS[name])
+    training.train(10)
+    captured = training.state.capture()
+    losses, weights = training.train(10), training.weights()
+
+    training.state.restore(captured.tree)
+
+    assert training.train(10) == losses
+    assert training.weights() == weights
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_the_schedule_goes_back_too(name: str) -> None:
+    training = Training(make_scheduler=SCHEDULERS[name])
+    training.train(10)
+    captured = training.state.capture()
+    losses, rate = training.train(10), training.optimizer.param_groups[0]["lr"]
+
+    training.state.restore(captured.tree)
+
+    assert training.train(10) == losses
+    assert training.optimizer.param_groups[0]["lr"] == rate
+
+
+def test_the_loss_scale_and_its_growth_tracker_go_back() -> None:
+    training = Training(scaled=True)
+    training.train(6)
+    before = training.scaler.state_dict()
+    captured = training.state.capture()
+    training.train(8, spike_at=2)
+    assert training.scaler.state_dict() != before
+
+    training.state.restore(captured.tree)
+
+    assert training.scaler.state_dict() == before
+
+
+def test_a_scaler_that_was_not_used_yet_is_unused_again() -> None:
+    training = Training(scaled=True)
+    captured = training.state.capture()
+    losses = training.train(6)
+
+    training.state.restore(captured.tree)
+
+    assert training.train(6) == losses
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if not name.startswith("lbfgs")])
+def test_no_tensor_moves(name: str) -> None:
+    training = Training(OPTIMIZERS[name])
+    training.train(5)
+    captured = training.state.capture()
+    training.train(5)
+    addresses = training.addresses()
+
+    training.state.restore(captured.tree)
+
+    assert training.addresses() == addresses
+
+
+@pytest.mark.parametrize("name", ["sgd_momentum", "adamw_fused", "lbfgs"])
+def test_optimizer_state_born_after_the_capture_is_gone(name: str) -> None:
+    training = Training(OPTIMIZERS[name])
+    captured = training.state.capture()
+    losses = training.train(5)
+
+    training.state.restore(captured.tree)
+
+    assert not any(training.optimizer.state.values())
+    assert training.train(5) == losses
+
+
+@pytest.mark.parametrize("name", ["sgd_momentum", "adamw_fused", "nadam"])
+def test_optimizer_state_lost_after_the_capture_comes_back(name: str) -> None:
+    training = Training(OPTIMIZERS[name])
+    training.train(5)
+    captured = training.state.capture()
+    losses = training.train(5)
+    training.optimizer.state.clear()
+
+    training.state.restore(captured.tree)
+
+    assert training.train(5) == losses
+
+
+def test_one_capture_can_be_put_back_twice() -> None:
+    training = Training()
+    training.train(5)
+    captured = training.state.capture()
+    losses = training.train(5)
+
+    for _ in range(2):
+        training.state.restore(captured.tree)
+        assert training.train(5) == losses
+
+
+def test_a_capture_into_old_buffers_makes_no_new_ones() -> None:
+    training = Training()
+    training.train(5)
+    first = training.state.capture()
+    address = first.tree["modules"]["model"]["parameters"]["0.weight"].data_ptr()  # type: ignore[index]
+    training.train(5)
+
+    second = training.state.capture(first)
+    losses = training.train(5)
+
+    assert second.tree["modules"]["model"]["parameters"]["0.weight"].data_ptr() == address  # type: ignore[index]
+    training.state.restore(second.tree)
+    assert training.train(5) == losses
+
+
+def test_hyper_parameters_go_back() -> None:
+    training = Training()
+    captured = training.state.capture()
+    training.optimizer.param_groups[0].update(betas=(0.1, 0.2), weight_decay=9.0, note="new")
+
+    training.state.restore(captured.tree)
+
+    group = training.optimizer.param_groups[0]
+    assert (group["betas"], group["weight_decay"], "note" in group) == ((0.9, 0.999), 0.01, False)
+
+
+def test_gradients_are_cleared_and_those_that_were_none_are_none() -> None:
+    training = Training()
+    training.train(1)
+    training.model[0].weight.grad = None
+    captured = training.state.capture()
+    training.train(1)
+
+    training.state.restore(captured.tree)
+
+    assert training.model[0].weight.grad is None
+    bias = training.model[0].bias.grad
+    assert isinstance(bias, Tensor)
+    assert not bias.any()
+
+
+def test_two_modules_with_an_optimizer_each_go_back_together() -> None:
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    optimizers = [torch.optim.Adam(module.parameters()) for module in (first, second)]
+    state = TrainingState({"generator": first, "critic": second}, optimizers)
+    captured = state.capture()
+    wanted = [p.tolist() for module in (first, second) for p in module.parameters()]
+    for module, optimizer in zip((first, second), optimizers, strict=True):
+        module(torch.ones(2)).sum().backward()
+        optimizer.step()
+
+    state.restore(captured.tree)
+
+    assert [p.tolist() for module in (first, second) for p in module.parameters()] == wanted
+
+
+def test_buffers_outside_the_state_dict_and_lazy_ones_go_back() -> None:
+    module = nn.Module()
+    module.register_buffer("seen", torch.zeros(2), persistent=False)
+    module.register_buffer("cache", None)
+    state = TrainingState({"model": module}, [])
+    captured = state.capture()
+    module.seen.add_(5)  # type: ignore[operator]
+    module.cache = torch.ones(3)
+
+    state.restore(captured.tree)
+
+    assert module.seen.tolist() == [0.0, 0.0]  # type: ignore[operator]
+    assert module.cache is None
+
+
+def test_tensors_that_are_one_stay_one() -> None:
+    rate = torch.tensor(0.1)
+    groups = [{"params": [nn.Parameter(torch.ones(2))]}, {"params": [nn.Parameter(torch.ones(2))]}]
+    optimizer = torch.optim.AdamW(groups, lr=rate)
+    state = TrainingState({}, [optimizer])
+    captured = state.capture()
+    rate.fill_(0.7)
+
+    state.restore(captured.tree)
+
+    assert optimizer.param_groups[0]["lr"] is optimizer.param_groups[1]["lr"]
+    assert rate.item() == pytest.approx(0.1)
+
+
+def test_a_state_of_other_parameters_is_refused_and_changes_nothing() -> None:
+    other = TrainingState({"model": nn.Linear(3, 3)}, [])
+    module = nn.Linear(2, 2)
+    wanted = module.weight.tolist()
+
+    with pytest.raises(StateMismatchError, match=r"model\.weight: found torch.float32 \[2, 2\]"):
+        TrainingState({"model": module}, []).restore(other.capture().tree)
+    assert module.weight.tolist() == wanted
+
+
+class Stubborn:
+    """Accepts its state only as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.refuses = False
+
+    def state_dict(self) -> dict[str, object]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state_dict: dict[str, object], /) -> None:
+        if self.refuses and state_dict["count"] == 0:
+            raise RuntimeError("not me")
+        self.count = int(str(state_dict["count"]))
+
+
+def test_an_object_that_refuses_its_state_leaves_everything_as_it_was() -> None:
+    module, willing, stubborn = nn.Linear(2, 2), Stubborn(), Stubborn()
+    state = TrainingState({"model": module}, [], (), (), {"a": willing, "b": stubborn})
+    captured = state.capture()
+    willing.count = stubborn.count = 3
+    stubborn.refuses = True
+    nn.init.ones_(module.weight)
+
+    with pytest.raises(StateMismatchError, match=r"extra\.b: refuses its state"):
+        state.restore(captured.tree)
+
+    assert (willing.count, stubborn.count, module.weight.tolist()) == (3, 3, [[1.0] * 2] * 2)
+
+
+def test_a_mask_of_minus_infinity_does_not_make_a_state_unsound() -> None:
+    module = nn.Linear(2, 2)
+    module.register_buffer("mask", torch.full((2, 2), float("-inf")).triu(1))
+    state = TrainingState({"model": module}, [])
+    assert state.capture().is_finite
+
+    with torch.no_grad():
+        module.bias[0] = float("nan")
+
+    assert not state.capture().is_finite
+
+
+def test_infinite_optimizer_state_makes_a_state_unsound() -> None:
+    training = Training()
+    training.train(1)
+    first = training.optimizer.param_groups[0]["params"][0]
+    training.optimizer.state[first]["exp_avg_sq"][0, 0] = float("inf")
+
+    assert not training.state.capture().is_finite
