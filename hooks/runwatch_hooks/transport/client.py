@@ -20,6 +20,7 @@ JSON: Final = "application/json"
 class Reply:
     status: int
     body: bytes
+    content_type: str
     retry_after: str | None
 
 
@@ -94,4 +95,9 @@ def _read(response: urllib3.BaseHTTPResponse) -> Reply:
         response.close()
         raise RetryLaterError(f"reply: found more than {MAX_REPLY_BYTES} bytes")
     response.release_conn()
-    return Reply(response.status, octets, response.headers.get("Retry-After"))
+    return Reply(
+        status=response.status,
+        body=octets,
+        content_type=response.headers.get("Content-Type", ""),
+        retry_after=response.headers.get("Retry-After"),
+    )

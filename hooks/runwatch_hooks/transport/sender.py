@@ -116,8 +116,11 @@ class Sender:
         return False
 
     def _interval_s(self) -> float:
-        if self._link is None or self._backoff.num_failures:
+        if self._link is None:
             return max(self._send_interval_s, _OFFLINE_INTERVAL_S)
+        if self._backoff.num_failures:
+            left_s = self._retry_at - time.monotonic()
+            return max(self._send_interval_s, min(left_s, _OFFLINE_INTERVAL_S))
         return 0.0 if self._recorder.spool.num_pending else self._send_interval_s
 
     def _pause(self, pause_s: float, error: TransportError | None = None) -> None:
@@ -151,12 +154,12 @@ class Sender:
         A service that answered before is given until the end of the time, as it may be
         restarting; one that never did gets one chance, and the process may go.
         """
-        is_patient = link.attempt is not None
         while True:
             if self._talk(link, until=self._close_by):
                 return self._say_goodbye(link, closing) and self._recorder.head() is None
             left_s = self._close_by - time.monotonic()
-            if not (is_patient and self._link is not None and left_s > 0):
+            answered_before = self._link is not None and link.attempt is not None
+            if not answered_before or left_s <= 0:
                 return False
             self._wakeup.wait(min(self._retry_at - time.monotonic(), left_s))
 

@@ -84,7 +84,6 @@ class Service:
 
 
 def _parse(reply: Reply, message: type[_Message]) -> _Message:
-    """A reply that is not the service's (a proxy's login page) is no answer: ask again."""
     try:
         return msgspec.json.decode(reply.body, type=message)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
@@ -92,9 +91,11 @@ def _parse(reply: Reply, message: type[_Message]) -> _Message:
 
 
 def _checked(reply: Reply, path: str) -> Reply:
-    if 200 <= reply.status < 300:
-        return reply
-    raise _error(reply, path)
+    if not 200 <= reply.status < 300:
+        raise _error(reply, path)
+    if reply.body and not reply.content_type.startswith(JSON):  # a proxy's login page
+        raise RetryLaterError(f"{path}: found a reply of type {reply.content_type!r}, wanted JSON")
+    return reply
 
 
 def _error(reply: Reply, path: str) -> TransportError:

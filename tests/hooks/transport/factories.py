@@ -1,0 +1,69 @@
+"""Rows, transports and waiting, with defaults: a test states only what it is about."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from tests.hooks.transport.stub_service import TOKEN
+
+from runwatch.frames import Event
+from runwatch.layouts import Layer, Layout
+from runwatch.messages import AttemptOpen, RunOpen
+from runwatch.ulids import ulid
+from runwatch.vocabulary import RunId
+from runwatch_hooks.rows import Row
+from runwatch_hooks.transport import Transport, TransportSettings
+
+RUN: Final = RunOpen(run_id=RunId(ulid(1_700_000_000_000, b"0123456789")), name="tiny")
+ATTEMPT: Final = AttemptOpen(token=ulid(1_700_000_000_001, b"0123456789"), started_at=1.7e9)
+LAYOUT: Final = Layout((Layer("wte.weight"), Layer("head.weight")), ("grad_norm",))
+
+
+def row(step: int = 0, **changes: Any) -> Row:
+    """A step with a loss and a layout's worth of stats."""
+    fields: dict[str, Any] = {
+        "step": step,
+        "segment": 0,
+        "at": 1.7e9 + step,
+        "metrics": {"loss": 1.0 + step},
+        "layout": LAYOUT,
+        "stats": np.full(LAYOUT.num_columns, step, np.float32),
+    }
+    return Row(**(fields | changes))
+
+
+def event(step: int = 0, kind: str = "phase") -> Event:
+    return Event(step=step, kind=kind, at=1.7e9 + step)
+
+
+def settings(spool_dir: Path, url: str | None = None, **changes: Any) -> TransportSettings:
+    """Quick enough for a test, and good for a disk that is nearly full."""
+    fields: dict[str, Any] = {
+        "send_interval_s": 0.01,
+        "heartbeat_s": 0.2,
+        "long_poll_s": 2.0,
+        "min_free_bytes": 0,
+        "token": TOKEN,
+    }
+    return TransportSettings(spool_dir=spool_dir, url=url, **(fields | changes))
+
+
+def started(spool_dir: Path, url: str | None = None, *, rank: int = 0, **changes: Any) -> Transport:
+    transport = Transport(settings(spool_dir, url, **changes), RUN, ATTEMPT, rank)
+    transport.start()
+    return transport
+
+
+def train(transport: Transport, num_steps: int, first_step: int = 0) -> None:
+    for step in range(first_step, first_step + num_steps):
+        transport.put_row(row(step))
+
+
+def wait_until(holds: Callable[[], object], timeout_s: float = 10.0) -> None:
+    """By looking, with a deadline."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)

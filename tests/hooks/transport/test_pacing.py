@@ -1,0 +1,45 @@
+"""How long to wait, and what the service's clock says."""
+
+from runwatch_hooks.transport.backoff import Backoff
+from runwatch_hooks.transport.clock import ServiceClock
+from runwatch_hooks.transport.service import retry_after_s
+
+
+def test_pauses_double_up_to_a_minute() -> None:
+    backoff = Backoff()
+
+    pauses = [backoff.failed(jitter=0.0) for _ in range(9)]
+
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+
+
+def test_jitter_shortens_a_pause_by_up_to_a_half() -> None:
+    assert Backoff().failed(jitter=1.0) == 0.25
+
+
+def test_a_success_begins_anew() -> None:
+    backoff = Backoff()
+    backoff.failed(jitter=0.0)
+    backoff.succeeded()
+
+    assert backoff.failed(jitter=0.0) == 0.5
+
+
+def test_the_services_own_wish_is_never_cut_short() -> None:
+    assert Backoff().failed(jitter=0.0, retry_after_s=7.0) == 7.0
+    assert Backoff().failed(jitter=1.0, retry_after_s=7.0) == 10.5
+
+
+def test_retry_after_is_read_in_seconds() -> None:
+    assert retry_after_s("7") == 7.0
+    assert retry_after_s("1e9") == 3600.0
+    assert [retry_after_s(text) for text in (None, "soon", "-1", "nan")] == [None] * 4
+
+
+def test_the_quickest_reply_tells_the_clock_best() -> None:
+    clock = ServiceClock()
+    clock.observe(service_time=109.0, sent_at=0.0, received_at=10.0)
+    clock.observe(service_time=120.5, sent_at=20.0, received_at=21.0)
+    clock.observe(service_time=139.0, sent_at=30.0, received_at=40.0)
+
+    assert clock.offset_s == 100.0

@@ -1,0 +1,203 @@
+"""Spools brought in afterwards: whole, twice, broken off, damaged, refused."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.hooks.transport.factories import event, row, started, train, wait_until
+from tests.hooks.transport.stub_service import TOKEN, Fault, StubService
+
+from runwatch.commands import CommandState, Receipt
+from runwatch.vocabulary import CommandId, Phase
+from runwatch_hooks.sync import main
+from runwatch_hooks.transport.spool_folder import SpoolFolder
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNWATCH_TOKEN", TOKEN)
+    monkeypatch.delenv("RUNWATCH_URL", raising=False)
+
+
+def spooled(spool_dir: Path, num_steps: int = 30) -> Path:
+    """The spool of a run that found no service, in frames of ten steps."""
+    transport = started(spool_dir, spool_bytes=2**16)
+    for first_step in range(0, num_steps, 10):
+        train(transport, 10, first_step)
+        transport.put_event(event(first_step))
+        transport.put_row(row(first_step + 9, layout=None, stats=None, metrics={"val_loss": 1.0}))
+    transport.set_progress(num_steps - 1, Phase.TRAIN, 1.0)
+    transport.put_receipt(Receipt(CommandId("c"), 1, 0, CommandState.APPLIED, step=9))
+    transport.close("finished")
+    return transport.spool_path
+
+
+def sync(folder: Path, service: StubService, patience: str = "5") -> int:
+    return main([str(folder), "--url", service.url, "--patience", patience])
+
+
+def training_steps(service: StubService) -> list[int]:
+    ordered = [service.frames[key] for key in sorted(service.frames)]
+    return [
+        frame.first_step + i
+        for frame in ordered
+        if frame.layout_hash
+        for i in range(frame.num_steps)
+    ]
+
+
+def test_a_spool_is_brought_in_whole_and_removed(tmp_path: Path, service: StubService) -> None:
+    spooled(tmp_path)
+
+    assert sync(tmp_path, service) == 0
+    assert training_steps(service) == list(range(30))
+    assert service.num_late == len(service.frames)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_attempt_is_opened_as_one_that_is_over_and_closed(
+    tmp_path: Path, service: StubService
+) -> None:
+    spooled(tmp_path)
+    sync(tmp_path, service)
+
+    assert [opened.live for opened in service.attempts.values()] == [False]
+    assert [(end.status, end.last_step) for end in service.closings] == [("finished", 29)]
+    assert [receipt.step for receipt in service.receipts] == [9]
+
+
+def test_a_lost_reply_is_asked_for_again(tmp_path: Path, service: StubService) -> None:
+    spooled(tmp_path)
+    service.frame_faults.extend([Fault.DROP_REPLY] * 3 + [Fault.BUSY, Fault.NONSENSE])
+
+    assert sync(tmp_path, service) == 0
+    assert training_steps(service) == list(range(30))
+
+
+def test_a_sync_that_was_broken_off_goes_on_where_it_was(
+    tmp_path: Path, service: StubService
+) -> None:
+    spooled(tmp_path)
+    service.frame_faults.extend([Fault.DROP_REPLY] * 4)
+    assert sync(tmp_path, service, patience="0") == 1
+    stored = list(service.frames)
+
+    assert sync(tmp_path, service) == 0
+    assert list(service.frames)[: len(stored)] == stored
+    assert training_steps(service) == list(range(30))
+
+
+def test_a_trainer_that_was_killed_leaves_a_spool_that_comes_in(
+    tmp_path: Path, service: StubService
+) -> None:
+    program = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from tests.hooks.transport.factories import started, train\n"
+        "transport = started(Path(sys.argv[1]))\n"
+        "train(transport, 50)\n"
+        "while not any(p.stat().st_size for p in transport.spool_path.glob('*.seg')):\n"
+        "    time.sleep(0.01)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+
+    assert killed.returncode == -9
+    assert sync(tmp_path, service) == 0
+    assert service.steps == list(range(50))
+    assert [end.status for end in service.closings] == ["failed"]
+
+
+def test_a_damaged_record_is_counted_and_the_rest_comes_in(
+    tmp_path: Path, service: StubService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = next(spooled(tmp_path).glob("*.seg"))
+    octets = bytearray(path.read_bytes())
+    octets[100] ^= 0xFF
+    path.write_bytes(octets)
+
+    assert sync(tmp_path, service) == 3
+    assert training_steps(service) == list(range(10, 30))
+    assert "bytes were damaged" in capsys.readouterr().err
+
+
+def test_a_refused_frame_is_kept_and_told(
+    tmp_path: Path, service: StubService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool = spooled(tmp_path)
+    service.frame_faults.append(Fault.BAD_FRAME)
+
+    assert sync(tmp_path, service) == 3
+    assert [path.name for path in spool.glob("*.bad")] == ["frame-1.bad"]
+    assert "1 frames refused" in capsys.readouterr().err
+    assert sync(tmp_path, service) == 3
+
+
+def test_a_refused_key_leaves_the_spool(tmp_path: Path, service: StubService) -> None:
+    spool = spooled(tmp_path)
+    service.fault = Fault.FORBIDDEN
+
+    assert sync(tmp_path, service) == 1
+    assert list(spool.glob("*.seg"))
+
+
+def test_a_living_trainers_spool_is_left_alone(
+    tmp_path: Path, service: StubService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = SpoolFolder(spooled(tmp_path))
+    folder.lock()
+    environment = os.environ | {"RUNWATCH_URL": service.url}
+    program = [sys.executable, "-m", "runwatch_hooks.sync", str(tmp_path)]
+    ended = subprocess.run(program, env=environment, check=False, capture_output=True, text=True)
+    folder.close()
+
+    assert ended.returncode == 1
+    assert "its trainer is still running" in ended.stderr
+
+
+def test_wrong_use_is_told(
+    tmp_path: Path, service: StubService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert sync(tmp_path / "nowhere", service) == 2
+    assert sync(tmp_path, service) == 2
+
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[1] for line in told] == [
+        "url",
+        "no such folder",
+        "no spool found (a spool holds a meta.json)",
+    ]
+
+
+def test_what_is_left_by_a_live_run_comes_in_under_the_same_attempt(
+    tmp_path: Path, service: StubService
+) -> None:
+    transport = started(tmp_path, service.url)
+    train(transport, 10)
+    wait_until(lambda: len(service.steps) == 10)
+    service.fault = Fault.HANG_UP
+    train(transport, 10, first_step=10)
+    transport.close("finished", timeout_s=0.3)
+    wait_until(lambda: SpoolFolder(transport.spool_path).read_meta().closing is not None)
+    service.fault = None
+
+    assert sync(tmp_path, service) == 0
+    assert service.steps == list(range(20))
+    assert {attempt for attempt, _, _ in service.frames} == {1}
+
+
+def test_pieces_of_a_frame_keep_their_numbers_over_a_sync(
+    tmp_path: Path, service: StubService
+) -> None:
+    spooled(tmp_path)
+    service.max_frame_steps = 4
+    service.frame_faults.extend([None, None, Fault.DROP_REPLY, Fault.DROP_REPLY])
+    assert sync(tmp_path, service, patience="0") == 1
+    assert service.steps == [0, 1]
+
+    assert sync(tmp_path, service) == 0
+    assert training_steps(service) == list(range(30))
+    assert [seq for _, _, seq in sorted(service.frames)] == list(range(1, len(service.frames) + 1))

@@ -1,0 +1,333 @@
+"""Rows in, frames out, commands back: with the service well, ill, away and back."""
+
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.hooks.transport.factories import (
+    ATTEMPT,
+    LAYOUT,
+    RUN,
+    event,
+    row,
+    settings,
+    started,
+    train,
+    wait_until,
+)
+from tests.hooks.transport.stub_service import Fault, StubService
+
+from runwatch.commands import Command, CommandState, LowerLr, Receipt
+from runwatch.nonfinite import ABSENT_32
+from runwatch.vocabulary import CommandId, Phase
+from runwatch_hooks.transport import Transport
+from runwatch_hooks.transport.priority import LOWEST_NICENESS
+
+
+def command(number: int = 1, *, attempt: int = 1, expires_in_s: float = 3600.0) -> Command:
+    return Command(
+        id=CommandId(f"command-{number}"),
+        action=LowerLr(0.5),
+        attempt=attempt,
+        expires_at=time.time() + expires_in_s,
+    )
+
+
+def test_every_step_arrives_once_and_in_order(tmp_path: Path, service: StubService) -> None:
+    transport = started(tmp_path, service.url)
+    train(transport, 300)
+    transport.close("finished")
+
+    assert service.steps == list(range(300))
+
+
+def test_values_arrive_as_they_were_put(tmp_path: Path, service: StubService) -> None:
+    stats = np.array([np.nan, ABSENT_32], np.float32)
+    transport = started(tmp_path, service.url)
+    transport.put_row(row(7, metrics={"loss": float("inf")}, stats=stats))
+    transport.close("finished")
+
+    frame = service.frames[1, 0, 1]
+    assert (frame.first_step, frame.metric_names, frame.metrics.tolist()) == (
+        7,
+        ("loss",),
+        [[np.inf]],
+    )
+    assert frame.stats.tobytes() == stats.tobytes()
+
+
+def test_the_run_the_attempt_and_the_layout_are_made_known_first(
+    tmp_path: Path, service: StubService
+) -> None:
+    transport = started(tmp_path, service.url)
+    train(transport, 1)
+    transport.close("finished")
+
+    assert service.runs == {RUN.run_id: RUN}
+    assert service.attempts == {ATTEMPT.token: ATTEMPT}
+    assert service.layouts == {LAYOUT.hash: LAYOUT}
+
+
+def test_a_spool_that_arrived_whole_is_removed(tmp_path: Path, service: StubService) -> None:
+    transport = started(tmp_path, service.url)
+    train(transport, 10)
+    transport.close("finished")
+
+    assert list(tmp_path.iterdir()) == []
+    assert [closing.status for closing in service.closings] == ["finished"]
+
+
+def test_a_lost_reply_stores_nothing_twice(tmp_path: Path, service: StubService) -> None:
+    service.frame_faults.extend([Fault.DROP_REPLY] * 5)
+    transport = started(tmp_path, service.url)
+    train(transport, 50)
+    transport.close("finished")
+
+    assert service.num_duplicates == 5
+    assert service.steps == list(range(50))
+
+
+@pytest.mark.parametrize("fault", [Fault.HANG_UP, Fault.BUSY, Fault.NONSENSE, Fault.FORGET_LAYOUTS])
+def test_a_service_that_stumbles_loses_nothing(
+    tmp_path: Path, service: StubService, fault: Fault
+) -> None:
+    service.frame_faults.extend([fault] * 2)
+    transport = started(tmp_path, service.url)
+    train(transport, 20)
+    wait_until(lambda: len(service.steps) == 20)
+    transport.close("finished")
+
+    assert service.steps == list(range(20))
+
+
+def test_a_service_that_comes_late_gets_all(tmp_path: Path, service: StubService) -> None:
+    service.fault = Fault.HANG_UP
+    transport = started(tmp_path, service.url)
+    train(transport, 20)
+    wait_until(lambda: any(tmp_path.rglob("*.seg")))
+    service.fault = None
+    wait_until(lambda: len(service.steps) == 20)
+    transport.close("finished")
+
+    assert service.steps == list(range(20))
+
+
+def test_a_refused_frame_is_kept_aside_and_the_next_ones_arrive(
+    tmp_path: Path, service: StubService
+) -> None:
+    service.frame_faults.append(Fault.BAD_FRAME)
+    transport = started(tmp_path, service.url)
+    transport.put_row(row(0, urgent=True))
+    wait_until(lambda: transport.num_dropped_rows == 1)
+    transport.put_row(row(1, urgent=True))
+    transport.close("finished")
+
+    assert service.steps == [1]
+    assert [event.kind for event in service.frames[1, 0, 2].events] == ["gap"]
+    assert [path.name for path in transport.spool_path.glob("*.bad")] == ["frame-1.bad"]
+
+
+def test_a_frame_that_is_too_large_travels_in_pieces(tmp_path: Path, service: StubService) -> None:
+    service.max_frame_steps = 3
+    transport = Transport(settings(tmp_path, service.url), RUN, ATTEMPT, rank=0)
+    train(transport, 10)
+    transport.put_event(event(9))
+    transport.start()
+    wait_until(lambda: len(service.steps) == 10)
+    train(transport, 1, first_step=10)
+    transport.close("finished")
+
+    assert service.steps == list(range(11))
+    assert [key[2] for key in sorted(service.frames)] == list(range(1, len(service.frames) + 1))
+
+
+def test_a_stale_attempt_falls_silent_and_keeps_its_spool(
+    tmp_path: Path, service: StubService
+) -> None:
+    service.frame_faults.append(Fault.STALE)
+    transport = started(tmp_path, service.url)
+    transport.put_row(row(0, urgent=True))
+    wait_until(lambda: not service.frame_faults)
+    train(transport, 5, first_step=1)
+    transport.close("finished")
+
+    assert service.steps == []
+    assert service.closings == []
+    assert list(transport.spool_path.glob("*.seg"))
+
+
+def test_a_refused_key_is_never_told_to_the_log(
+    tmp_path: Path, service: StubService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    service.fault = Fault.FORBIDDEN
+    transport = started(tmp_path, service.url, token="rw_very-secret")
+    train(transport, 1)
+    wait_until(lambda: "the key is refused" in caplog.text)
+    transport.close("finished", timeout_s=1.0)
+
+    assert "very-secret" not in caplog.text + repr(settings(tmp_path, token="rw_very-secret"))
+
+
+def test_a_heartbeat_tells_what_the_trainer_does(tmp_path: Path, service: StubService) -> None:
+    transport = started(tmp_path, service.url)
+    transport.set_progress(41, Phase.CHECKPOINT, 0.5)
+    wait_until(lambda: any(beat.phase is Phase.CHECKPOINT for beat in service.beats))
+    transport.close("finished")
+
+    beat = next(beat for beat in service.beats if beat.phase is Phase.CHECKPOINT)
+    assert (beat.last_step, beat.lr_scale, beat.dropped_rows) == (41, 0.5, 0)
+
+
+def test_a_command_is_handed_on_once_however_often_it_comes(
+    tmp_path: Path, service: StubService
+) -> None:
+    transport = started(tmp_path, service.url)
+    wait_until(lambda: service.beats)
+    sent = command()
+    service.send(sent)
+    taken: list[Command] = []
+
+    def take() -> int:
+        taken.extend(transport.take_commands())
+        return len(taken)
+
+    wait_until(take)
+    num_beats = len(service.beats)
+    wait_until(lambda: take() and len(service.beats) > num_beats + 2)
+    transport.close("finished")
+
+    assert taken == [sent]
+
+
+def test_an_expired_command_is_answered_by_the_clock_of_the_service(
+    tmp_path: Path, service: StubService
+) -> None:
+    service.clock_offset_s = 1000.0
+    transport = started(tmp_path, service.url)
+    transport.set_progress(4, Phase.TRAIN, 1.0)
+    wait_until(lambda: transport.service_clock_offset_s > 900)
+    service.send(command(expires_in_s=500.0))
+    wait_until(lambda: service.receipts)
+    transport.close("finished")
+
+    assert transport.take_commands() == []
+    assert [(receipt.state, receipt.step) for receipt in service.receipts] == [
+        (CommandState.EXPIRED, 5)
+    ]
+
+
+def test_a_command_for_another_attempt_is_rejected(tmp_path: Path, service: StubService) -> None:
+    transport = started(tmp_path, service.url)
+    service.send(command(attempt=7))
+    wait_until(lambda: service.receipts)
+    transport.close("finished")
+
+    assert [receipt.state for receipt in service.receipts] == [CommandState.REJECTED]
+
+
+def test_a_receipt_is_sent_until_the_service_has_it(tmp_path: Path, service: StubService) -> None:
+    receipt = Receipt(CommandId("command-1"), 1, 0, CommandState.APPLIED, step=9)
+    service.receipt_faults.extend([Fault.BUSY, Fault.NONSENSE, Fault.HANG_UP, Fault.HANG_UP])
+    transport = started(tmp_path, service.url)
+    transport.put_receipt(receipt)
+    wait_until(lambda: receipt in service.receipts)
+    transport.close("finished")
+
+    assert service.receipts == [receipt]
+
+
+def test_memory_is_bounded_while_the_service_and_the_disk_are_away(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    transport = started(tmp_path / "file", "http://127.0.0.1:9", queue_bytes=2**16)
+    train(transport, 2000)
+
+    assert transport.num_dropped_rows > 0
+    transport.close("finished", timeout_s=2.0)
+
+
+def test_losses_are_told_in_the_next_frame(tmp_path: Path, service: StubService) -> None:
+    transport = Transport(settings(tmp_path, service.url, queue_bytes=2**16), RUN, ATTEMPT, 0)
+    train(transport, 1000)
+    transport.start()
+    transport.close("finished")
+
+    gap = service.frames[1, 0, 1].events[0]
+    lost = 1000 - len(service.steps)
+    assert (gap.kind, gap.step, gap.detail["lost_rows"], gap.detail["last_step"]) == (
+        "gap",
+        0,
+        lost,
+        lost - 1,
+    )
+
+
+def test_without_a_url_everything_waits_in_the_spool(tmp_path: Path) -> None:
+    transport = started(tmp_path)
+    train(transport, 10)
+    transport.close("finished")
+
+    assert {path.name for path in transport.spool_path.iterdir()} == {
+        "00000000000000000001.seg",
+        "lock",
+        "meta.json",
+    }
+
+
+def test_spool_files_are_private(tmp_path: Path) -> None:
+    transport = started(tmp_path)
+    train(transport, 10)
+    transport.close("finished")
+
+    modes = {path.stat().st_mode & 0o777 for path in transport.spool_path.iterdir()}
+    assert (modes, transport.spool_path.stat().st_mode & 0o777) == ({0o600}, 0o700)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="niceness of a thread: Linux")
+def test_both_threads_yield_to_training(tmp_path: Path, service: StubService) -> None:
+    others = set(threading.enumerate())
+    transport = started(tmp_path, service.url)
+
+    def ours() -> dict[str, int]:
+        return {
+            thread.name: os.getpriority(os.PRIO_PROCESS, thread.native_id or 0)
+            for thread in set(threading.enumerate()) - others
+            if thread.name.startswith("runwatch-")
+        }
+
+    wait_until(
+        lambda: ours() == {"runwatch-sender": LOWEST_NICENESS, "runwatch-inbox": LOWEST_NICENESS}
+    )
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == 0
+    transport.close("finished")
+
+
+def test_a_child_by_fork_is_inert(tmp_path: Path, service: StubService) -> None:
+    transport = started(tmp_path, service.url)
+    train(transport, 1)
+    child = os.fork()
+    if child == 0:
+        train(transport, 5, first_step=100)
+        transport.close("failed")
+        os._exit(len(transport.take_commands()))
+    _, status = os.waitpid(child, 0)
+    transport.close("finished")
+
+    assert status == 0
+    assert service.steps == [0]
+    assert [closing.status for closing in service.closings] == ["finished"]
+
+
+def test_close_is_bounded_while_the_service_hangs(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, answers nothing
+        transport = started(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        train(transport, 10)
+        began = time.monotonic()
+        transport.close("finished", timeout_s=0.5)
+        took_s = time.monotonic() - began
+
+    assert took_s < 2.0
