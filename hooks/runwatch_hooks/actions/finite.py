@@ -45,14 +45,20 @@ def _is_finite(tensor: Tensor) -> bool:
 
 
 def _all_finite(tensors: list[Tensor]) -> Tensor:
-    # The largest absolute value is NaN or infinite exactly where an element is: unlike a sum of
-    # squares it cannot overflow.
-    largest = torch._foreach_norm(tensors, float("inf"))  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
-    return torch.stack([norm.float() for norm in largest]).isfinite().all()
+    # The extremes are NaN or infinite exactly where an element is: unlike a sum of squares they
+    # cannot overflow. For 240 MB on one core of a CPU: aminmax 31 ms, foreach norm 256 ms,
+    # isfinite().all() 232 ms. On a GPU the foreach norm is one launch for all tensors.
+    if tensors[0].device.type == "cpu":
+        extremes = [extreme for tensor in tensors for extreme in torch.aminmax(tensor)]
+    else:
+        extremes = list(torch._foreach_norm(tensors, float("inf")))  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+    return torch.stack([extreme.double() for extreme in extremes]).isfinite().all()
 
 
 def _real(tensor: Tensor) -> Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    if tensor.is_complex():
+        return torch.view_as_real(tensor)
+    return tensor.float() if tensor.itemsize == 1 else tensor  # FP8 has few kernels of its own
 
 
 def _to_host(flag: Tensor) -> Tensor:

@@ -1,5 +1,9 @@
 """Commands to one process: obeyed once, in time, and only where the trainer allows it."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves parts of its own interface without types)
+
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,5 +1,9 @@
 """What an optimizer steps with is the schedule's rate times the scale, at every step."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves parts of its own interface without types)
+
 from collections.abc import Callable, Iterator
 
 import pytest
