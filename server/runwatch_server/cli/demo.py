@@ -1,0 +1,111 @@
+"""`runwatch demo`: a run goes wrong at step 500, and Runwatch brings it back."""
+
+import importlib.util
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+
+from runwatch_server.demo.client import Client
+from runwatch_server.demo.director import Director
+from runwatch_server.demo.errors import DemoError
+from runwatch_server.demo.outcome import Outcome
+from runwatch_server.demo.service_process import ServiceProcess
+from runwatch_server.demo.trainers import Lesson
+from runwatch_server.demo.view import View
+
+
+def demo(
+    keep: Annotated[bool, typer.Option(help="Leave the service running, and its data.")] = False,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Keep everything in this folder, which is new.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="End in one line for machines.")] = False,
+    steps: Annotated[int, typer.Option(min=100, help="Steps of each training.")] = 600,
+    fault_step: Annotated[int, typer.Option(min=1, help="The step that goes wrong.")] = 500,
+    seed: Annotated[int, typer.Option(help="Of the model and the order of the text.")] = 0,
+) -> None:
+    """Train a small GPT three times: clean, broken, and broken under Runwatch's eyes.
+
+    Starts a service of its own on SQLite and a free port of this machine, and trains on the
+    source text of Python's standard library. Ends with code 1 where the run was not saved.
+    """
+    console = Console(stderr=as_json)
+    _check(console, folder, steps=steps, fault_step=fault_step)
+    try:
+        with _folder(folder, keep=keep) as place:
+            lesson = Lesson(steps=steps, seed=seed, fault_step=fault_step)
+            outcome = _run(console, place, lesson, keep=keep)
+    except DemoError as error:
+        console.print(f"[bold red]The demo could not go on:[/] {error}", highlight=False)
+        raise typer.Exit(1) from error
+    if as_json:
+        typer.echo(msgspec.json.encode(outcome.to_document()).decode())
+    if outcome.shortcomings():
+        raise typer.Exit(1)
+
+
+def _run(console: Console, place: Path, lesson: Lesson, *, keep: bool) -> Outcome:
+    service = ServiceProcess(place)
+    is_left_running = False
+    try:
+        service.start()
+        console.print(f"A service is up at {service.url}, its data in {place}", highlight=False)
+        with Client(service.url, service.admin_key) as client:
+            with View(console, lesson.steps) as view:
+                outcome = Director(place, lesson, service, client, view).run()
+            view.show_outcome(outcome)
+        is_left_running = keep
+    finally:
+        if not is_left_running:
+            service.stop()
+    if keep:
+        _say_where(console, service, place)
+    return outcome
+
+
+def _say_where(console: Console, service: ServiceProcess, place: Path) -> None:
+    console.print(
+        f"\nThe service still runs: {service.url} (its interface: {service.url}/docs)\n"
+        f"  admin key   {service.admin_key}\n"
+        f"  data, logs  {place}\n"
+        f"  end it      kill {service.pid}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@contextmanager
+def _folder(given: Path | None, *, keep: bool) -> Generator[Path]:
+    """The folder given, or a temporary one, which stays only with --keep."""
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+        yield given.resolve()
+    elif keep:
+        yield Path(tempfile.mkdtemp(prefix="runwatch-demo-"))
+    else:
+        with tempfile.TemporaryDirectory(prefix="runwatch-demo-") as name:
+            yield Path(name)
+
+
+def _check(console: Console, folder: Path | None, *, steps: int, fault_step: int) -> None:
+    faults = {
+        "The demo trains with PyTorch, which is not installed: pip install 'runwatch[torch]'": (
+            importlib.util.find_spec("torch") is None
+        ),
+        f"--dir: found {folder} in use, wanted a new or empty folder": (
+            folder is not None and folder.exists() and any(folder.iterdir())
+        ),
+        f"--fault-step: found {fault_step}, wanted one before the last of {steps} steps": (
+            not fault_step < steps
+        ),
+    }
+    for words, is_wrong in faults.items():
+        if is_wrong:
+            console.print(f"[bold red]{words}[/]", highlight=False)
+            raise typer.Exit(2)

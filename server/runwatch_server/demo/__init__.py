@@ -1,0 +1,1 @@
+"""`runwatch demo`: one fault, three trainings, and a real service between them."""

@@ -1,0 +1,136 @@
+"""The demo from its first process to its last fact."""
+
+import queue
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from runwatch.vocabulary import PolicyMode, RunId
+from runwatch_server.clock import Clock
+from runwatch_server.demo.client import Client
+from runwatch_server.demo.outcome import Mode, Outcome
+from runwatch_server.demo.service_process import ServiceProcess
+from runwatch_server.demo.story import Happening, Story
+from runwatch_server.demo.trainers import Lesson, Told, Trainer
+from runwatch_server.demo.view import View
+
+PROJECT: Final = "demo"
+
+_LOOK_EVERY_S: Final = 0.25
+"""How often the service is asked what it has seen and done."""
+
+
+class Director:
+    """Starts the trainings against a service that runs, and watches both."""
+
+    def __init__(
+        self, folder: Path, lesson: Lesson, service: ServiceProcess, client: Client, view: View
+    ) -> None:
+        self._folder = folder
+        self._lesson = lesson
+        self._service = service
+        self._client = client
+        self._view = view
+        self._heard: queue.Queue[Told] = queue.Queue()
+        self._trainers = {mode: Trainer(mode, lesson, folder, self._heard) for mode in Mode}
+        clock = Clock()
+        self._run_ids = {mode: RunId(clock.new_ulid()) for mode in (Mode.CLEAN, Mode.PROTECTED)}
+        self._stories = {mode: Story() for mode in self._run_ids}
+        self._rolled_back: tuple[int, int] | None = None
+
+    def run(self) -> Outcome:
+        """All three trainings. Raises DemoError where one cannot be."""
+        try:
+            self._view.say("Clean, and with the fault while nobody watches:")
+            self._train(Mode.CLEAN, Mode.UNPROTECTED)
+            self._view.say("With the fault, and Runwatch watching (policy: auto):")
+            self._train(Mode.PROTECTED)
+        finally:
+            for trainer in self._trainers.values():
+                trainer.stop()
+        return self._outcome()
+
+    def _train(self, *modes: Mode) -> None:
+        token = self._client.create_key("demo trainer", "ingest", project=PROJECT)
+        for mode in modes:
+            self._view.begin(mode)
+            self._trainers[mode].start(self._variables(mode, token))
+        running = set(modes)
+        looked_at = 0.0
+        while running:
+            self._hear(running)
+            if time.monotonic() - looked_at > _LOOK_EVERY_S:
+                self._look(modes)
+                looked_at = time.monotonic()
+        for mode in modes:
+            self._trainers[mode].finish()
+        self._look(modes)
+
+    def _variables(self, mode: Mode, token: str) -> dict[str, str]:
+        """What a trainer finds in its environment: nothing of ours where nobody watches."""
+        if mode not in self._run_ids:
+            return {}
+        policy = PolicyMode.AUTO if mode is Mode.PROTECTED else PolicyMode.OBSERVE
+        run_id = self._run_ids[mode]
+        self._client.open_run(run_id, f"demo-{mode}", project=PROJECT, policy=policy)
+        return {
+            "RUNWATCH_URL": self._service.url,
+            "RUNWATCH_TOKEN": token,
+            "RUNWATCH_RUN_ID": run_id,
+            "RUNWATCH_SPOOL": str(self._folder / "spool"),
+            "RUNWATCH_DISABLED": "0",
+        }
+
+    def _hear(self, running: set[Mode]) -> None:
+        """One line of a trainer, if one comes soon."""
+        try:
+            told = self._heard.get(timeout=_LOOK_EVERY_S)
+        except queue.Empty:
+            return
+        if told.line is None:
+            running.discard(told.mode)
+            return
+        line = told.line
+        if line.step is None:
+            return
+        if line.rolled_back_to is not None:
+            self._rolled_back = (line.step, line.rolled_back_to)
+            self._look((told.mode,))
+            words = f"went back after step {line.step}, and trains step {line.rolled_back_to} next"
+            self._view.happening(Happening("trainer", words))
+        self._view.progress(told.mode, line.step, line.loss_value)
+
+    def _look(self, modes: Sequence[Mode]) -> None:
+        """Tell what is new at the service."""
+        for mode in modes:
+            if mode not in self._run_ids:
+                continue
+            run_id, story = self._run_ids[mode], self._stories[mode]
+            happenings = story.of_alerts(self._client.alerts(run_id))
+            happenings += story.of_commands(self._client.commands(run_id))
+            for happening in happenings:
+                self._view.happening(happening)
+
+    def _outcome(self) -> Outcome:
+        run_id = self._run_ids[Mode.PROTECTED]
+        back = self._rolled_back
+        return Outcome(
+            fault_step=self._lesson.fault_step,
+            detected_step=self._detected_step(run_id),
+            rolled_back_at=None if back is None else back[0],
+            rolled_back_to=None if back is None else back[1],
+            losses={mode: trainer.losses for mode, trainer in self._trainers.items()},
+            stored_losses=self._client.losses(run_id, self._lesson.steps),
+            false_alerts=len(self._client.alerts(self._run_ids[Mode.CLEAN])),
+            url=self._service.url,
+        )
+
+    def _detected_step(self, run_id: RunId) -> int | None:
+        """Where the first alert fired that began no earlier than the fault."""
+        steps = [
+            alert.firing_step
+            for alert in self._client.alerts(run_id)
+            if alert.firing_step is not None and alert.firing_step >= self._lesson.fault_step
+        ]
+        return min(steps, default=None)

@@ -1,0 +1,73 @@
+"""A real service for the demo: `runwatch serve` in a process of its own, on a free port."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from runwatch_server.demo.errors import ServiceFailedError
+
+_ADDRESS: Final = re.compile(r"https?://127\.0\.0\.1:\d+")
+_KEY: Final = re.compile(r"runwatch_[a-z2-7]{8}_[A-Za-z0-9_-]{43}[0-9a-f]{6}")
+_START_S: Final = 60.0
+_STOP_S: Final = 30.0
+_LOOK_EVERY_S: Final = 0.05
+
+
+class ServiceProcess:
+    """Started on a data directory that is new, so that it says its one-time admin key."""
+
+    def __init__(self, folder: Path) -> None:
+        self._data_dir = folder / "service"
+        self._log_path = folder / "logs" / "service.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+        self.admin_key = ""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "started before it is asked for"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Until it says where it is. Raises ServiceFailedError."""
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        arguments = ["serve", "--port", "0", "--data-dir", str(self._data_dir)]
+        with self._log_path.open("wb") as log_file:
+            # A session of its own: with --keep it outlives this process and its Ctrl-C.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "runwatch_server.cli", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_S
+        while not self._has_said_where():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise ServiceFailedError(f"the service did not start:\n{self._log()[-2000:]}")
+            time.sleep(_LOOK_EVERY_S)
+
+    def stop(self) -> None:
+        """In order: what it has acknowledged is on disk anyway."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _has_said_where(self) -> bool:
+        said = self._log()
+        address, key = _ADDRESS.search(said), _KEY.search(said)
+        if address is None or key is None:
+            return False
+        self.url, self.admin_key = address.group(), key.group()
+        return True
+
+    def _log(self) -> str:
+        return self._log_path.read_text(encoding="utf-8", errors="replace")

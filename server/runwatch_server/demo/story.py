@@ -1,0 +1,77 @@
+"""What happens to a run, as sentences: each change told once; pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from runwatch_server.demo.client import Alert, Command
+
+_COMMAND_STATES = {
+    "proposed": "is proposed",
+    "queued": "is on its way",
+    "delivered": "has reached the trainer",
+    "accepted": "was accepted by the trainer",
+    "applied": "was carried out",
+    "failed": "failed",
+    "rejected": "was rejected by the trainer",
+    "expired": "expired",
+    "cancelled": "was cancelled",
+}
+_ALERT_STATES = {
+    "pending": "is pending",
+    "firing": "fires",
+    "recovering": "is recovering",
+    "resolved": "is resolved",
+    "inactive": "went away",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One sentence and how to colour it."""
+
+    kind: str
+    """`alert`, `command` or `trainer`."""
+    text: str
+
+
+@dataclass(slots=True)
+class Story:
+    """Remembers which state of each alert and command was told last."""
+
+    _told: dict[str, str] = field(default_factory=dict[str, str])
+
+    def of_alerts(self, alerts: Iterable[Alert]) -> list[Happening]:
+        return [
+            Happening("alert", _alert_sentence(alert))
+            for alert in alerts
+            if self._is_news(alert.id, alert.state)
+        ]
+
+    def of_commands(self, commands: Iterable[Command]) -> list[Happening]:
+        return [
+            Happening("command", _command_sentence(command))
+            for command in commands
+            if self._is_news(command.id, command.state)
+        ]
+
+    def _is_news(self, key: str, state: str) -> bool:
+        if self._told.get(key) == state:
+            return False
+        self._told[key] = state
+        return True
+
+
+def _alert_sentence(alert: Alert) -> str:
+    state = _ALERT_STATES.get(alert.state, alert.state)
+    sentence = f"{alert.rule} ({alert.severity}) {state}, since step {alert.onset_step}"
+    return f"{sentence}: {alert.summary}" if alert.state == "firing" and alert.summary else sentence
+
+
+def _command_sentence(command: Command) -> str:
+    kind = str(command.action.get("kind", "command")).replace("_", " ")
+    before = command.action.get("before_step")
+    what = f"{kind} to before step {before}" if before is not None else kind
+    sentence = f"{what} {_COMMAND_STATES.get(command.state, command.state)}"
+    return (
+        sentence if command.ended_step is None else f"{sentence} before step {command.ended_step}"
+    )
