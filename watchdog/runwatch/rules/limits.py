@@ -11,6 +11,7 @@ MAX_WINDOWS_PER_RULE: Final = 6
 MAX_RULES: Final = 200
 MAX_STATE_BYTES: Final = 64 * 2**20
 """Of the windows of a whole document, with NOMINAL_LAYERS layers."""
-NOMINAL_LAYERS: Final = 1000
-BYTES_PER_SAMPLE: Final = 16
-"""A value and the step it belongs to, which a rollback needs in order to forget it."""
+NOMINAL_LAYERS: Final = 500
+BYTES_PER_SAMPLE: Final = 32
+"""A value and the step it belongs to, which a rollback needs in order to forget it; and as much
+again for one that moves up when others are forgotten."""

@@ -31,11 +31,11 @@ class Memory:
 
 class _SavedHistory(msgspec.Struct, frozen=True):
     num_columns: int
-    size: int
+    depth: int
     values: bytes
-    """(L, N) float64, little endian"""
+    """(L, D) float64, little endian"""
     steps: bytes
-    """(L, N) int64, little endian"""
+    """(L, D) int64, little endian"""
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ def dump(memory: Memory) -> bytes:
             rank=memory.rank,
             layers=memory.layers,
             stamps=memory.stamps,
-            histories={key: _dump_history(kept) for key, kept in memory.histories.items()},
+            histories={key: _dump_history(kept) for key, kept in sorted(memory.histories.items())},
             standings=dict(memory.standings),
         )
     )
@@ -85,17 +85,17 @@ def load(state: bytes) -> Memory:
 
 
 def _dump_history(history: History) -> _SavedHistory:
-    values_LN, steps_LN = history.kept()
+    values_LD, steps_LD = history.kept()
     return _SavedHistory(
-        num_columns=values_LN.shape[0],
-        size=values_LN.shape[1],
-        values=values_LN.astype("<f8").tobytes(),
-        steps=steps_LN.astype("<i8").tobytes(),
+        num_columns=values_LD.shape[0],
+        depth=values_LD.shape[1],
+        values=values_LD.astype("<f8").tobytes(),
+        steps=steps_LD.astype("<i8").tobytes(),
     )
 
 
 def _load_history(saved: _SavedHistory) -> History:
-    shape = (saved.num_columns, saved.size)
-    values_LN = np.frombuffer(saved.values, "<f8").reshape(shape)
-    steps_LN = np.frombuffer(saved.steps, "<i8").reshape(shape)
-    return History.of(values_LN.astype(np.float64), steps_LN.astype(np.int64))
+    shape = (saved.num_columns, saved.depth)
+    values_LD = np.frombuffer(saved.values, "<f8").reshape(shape)
+    steps_LD = np.frombuffer(saved.steps, "<i8").reshape(shape)
+    return History.of(values_LD.astype(np.float64), steps_LD.astype(np.int64))

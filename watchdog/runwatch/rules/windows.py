@@ -1,6 +1,7 @@
 """The last samples of a series, for every layer at once.
 
-Legend: T rows, L columns (layers; one for a series of the run), K points, N samples in a window.
+Legend: T rows, L columns (layers; one for a series of the run), K points, N samples in a window,
+D samples kept.
 
 A window is counted in samples, and which rows give one differs between layers: what was not
 recorded or is not finite never enters. So each column has its own end in the buffer, and a row's
@@ -34,7 +35,8 @@ class Samples:
 
 
 class History:
-    """Samples of one series, newest last.
+    """Samples of one series, newest last: twice a window's size, so that a rollback, which takes
+    some back, still finds full windows before them.
 
     A block of rows is first laid behind what is kept, so that each of its rows can be asked for
     its window; then it is kept, whole or in part.
@@ -42,9 +44,10 @@ class History:
 
     def __init__(self, size: int, num_columns: int) -> None:
         self.size = size
-        self._values_LC = np.full((num_columns, size), np.nan)
-        self._steps_LC = np.full((num_columns, size), NO_STEP, np.int64)
-        self._ends_L = np.full(num_columns, size, np.intp)
+        self.depth = 2 * size
+        self._values_LC = np.full((num_columns, self.depth), np.nan)
+        self._steps_LC = np.full((num_columns, self.depth), NO_STEP, np.int64)
+        self._ends_L = np.full(num_columns, self.depth, np.intp)
         self._filled_L = np.zeros(num_columns, np.intp)
         self._before_TL = np.zeros((0, num_columns), np.intp)
         self._laid_L = np.zeros(num_columns, np.intp)
@@ -68,7 +71,7 @@ class History:
     def keep(self) -> None:
         """The block that was laid belongs to the history from now on."""
         self._ends_L = self._ends_L + self._laid_L
-        self._filled_L = np.minimum(self._filled_L + self._laid_L, self.size)
+        self._filled_L = np.minimum(self._filled_L + self._laid_L, self.depth)
         self._laid_L = np.zeros_like(self._laid_L)
         self._before_TL = self._before_TL[:0]
 
@@ -88,47 +91,47 @@ class History:
 
     def forget(self, first_step: int) -> None:
         """Drop the samples of this step and later ones: a rollback has undone them."""
-        values_LN, steps_LN = self.kept()
-        dropped_L = (steps_LN >= first_step).sum(axis=1)
-        sources_LN = np.arange(self.size) - dropped_L[:, np.newaxis]
-        is_gap_LN = sources_LN < 0
-        sources_LN = np.maximum(sources_LN, 0)
-        values_LN = np.take_along_axis(values_LN, sources_LN, axis=1)
-        steps_LN = np.take_along_axis(steps_LN, sources_LN, axis=1)
-        values_LN[is_gap_LN] = np.nan
-        steps_LN[is_gap_LN] = NO_STEP
-        self._take(values_LN, steps_LN)
+        values_LD, steps_LD = self.kept()
+        dropped_L = (steps_LD >= first_step).sum(axis=1)
+        sources_LD = np.arange(self.depth) - dropped_L[:, np.newaxis]
+        is_gap_LD = sources_LD < 0
+        sources_LD = np.maximum(sources_LD, 0)
+        values_LD = np.take_along_axis(values_LD, sources_LD, axis=1)
+        steps_LD = np.take_along_axis(steps_LD, sources_LD, axis=1)
+        values_LD[is_gap_LD] = np.nan
+        steps_LD[is_gap_LD] = NO_STEP
+        self._take(values_LD, steps_LD)
 
     def kept(self) -> tuple[Floats, Ints]:
-        """(L, N) values and steps, newest last: all that there is to save."""
-        places_LN = self._ends_L[:, np.newaxis] + np.arange(-self.size, 0)
+        """(L, D) values and steps, newest last: all that there is to save."""
+        places_LD = self._ends_L[:, np.newaxis] + np.arange(-self.depth, 0)
         return (
-            np.take_along_axis(self._values_LC, places_LN, axis=1),
-            np.take_along_axis(self._steps_LC, places_LN, axis=1),
+            np.take_along_axis(self._values_LC, places_LD, axis=1),
+            np.take_along_axis(self._steps_LC, places_LD, axis=1),
         )
 
     @classmethod
-    def of(cls, values_LN: Floats, steps_LN: Ints) -> "History":
+    def of(cls, values_LD: Floats, steps_LD: Ints) -> "History":
         """The history that `kept` described."""
-        history = cls(values_LN.shape[1], values_LN.shape[0])
-        history._take(values_LN, steps_LN)
+        history = cls(values_LD.shape[1] // 2, values_LD.shape[0])
+        history._take(values_LD, steps_LD)
         return history
 
     def reordered(self, sources: list[int | None]) -> "History":
         """The same history for other columns: each takes an old one's samples, or none."""
         fresh = History(self.size, len(sources))
-        values_LN, steps_LN = fresh.kept()
-        old_values_LN, old_steps_LN = self.kept()
+        values_LD, steps_LD = fresh.kept()
+        old_values_LD, old_steps_LD = self.kept()
         for column, source in enumerate(sources):
             if source is not None:
-                values_LN[column] = old_values_LN[source]
-                steps_LN[column] = old_steps_LN[source]
-        return History.of(values_LN, steps_LN)
+                values_LD[column] = old_values_LD[source]
+                steps_LD[column] = old_steps_LD[source]
+        return History.of(values_LD, steps_LD)
 
-    def _take(self, values_LN: Floats, steps_LN: Ints) -> None:
-        self._values_LC, self._steps_LC = values_LN, steps_LN
-        self._ends_L = np.full(len(values_LN), self.size, np.intp)
-        self._filled_L = (steps_LN != NO_STEP).sum(axis=1)
+    def _take(self, values_LD: Floats, steps_LD: Ints) -> None:
+        self._values_LC, self._steps_LC = values_LD, steps_LD
+        self._ends_L = np.full(len(values_LD), self.depth, np.intp)
+        self._filled_L = (steps_LD != NO_STEP).sum(axis=1)
         self._laid_L = np.zeros_like(self._ends_L)
         self._before_TL = self._before_TL[:0]
 
@@ -137,12 +140,12 @@ class History:
         capacity = self._values_LC.shape[1]
         if self.num_columns == 0 or self._ends_L.max() + num_rows <= capacity:
             return
-        values_LN, steps_LN = self.kept()
-        room = max(capacity, 2 * self.size, self.size + 2 * num_rows) - self.size
+        values_LD, steps_LD = self.kept()
+        room = max(capacity, 2 * self.depth, self.depth + 2 * num_rows) - self.depth
         padding = ((0, 0), (0, room))
-        self._values_LC = np.pad(values_LN, padding, constant_values=np.nan)
-        self._steps_LC = np.pad(steps_LN, padding, constant_values=NO_STEP)
-        self._ends_L = np.full(self.num_columns, self.size, np.intp)
+        self._values_LC = np.pad(values_LD, padding, constant_values=np.nan)
+        self._steps_LC = np.pad(steps_LD, padding, constant_values=NO_STEP)
+        self._ends_L = np.full(self.num_columns, self.depth, np.intp)
 
     def _gather(self, buffer_LC: Floats, rows_K: Indices, columns_K: Indices) -> Floats:
         starts_K = self._ends_L[columns_K] + self._before_TL[rows_K, columns_K] - self.size
