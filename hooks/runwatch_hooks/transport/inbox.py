@@ -46,10 +46,6 @@ class Inbox:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="runwatch-inbox", daemon=True)
 
-    @property
-    def thread(self) -> threading.Thread:
-        return self._thread
-
     def start(self) -> None:
         """Begins to poll, unless it does already."""
         if self._thread.ident is None:
@@ -74,7 +70,7 @@ class Inbox:
             except RefusedError as error:
                 log.debug("inbox: %s", error)
                 pause_s = self._backoff.failed(random.random())
-            except Exception:
+            except Exception:  # a thread that dies would leave the run out of reach
                 log.exception("inbox: a fault of our own")
                 pause_s = self._backoff.failed(random.random())
             self._stopped.wait(pause_s)

@@ -42,6 +42,7 @@ class Recorder:
         self._written_receipts = receipts.version
         self._segment = 0
         self._num_damaged_bytes = 0
+        self._is_open = False
         self._on_disk = False
         self.ledger = LossLedger()
         self.spool = Spool(
@@ -57,7 +58,10 @@ class Recorder:
         return self._meta.layouts
 
     def open(self) -> None:
-        """Makes the folder."""
+        """Makes the folder, once."""
+        if self._is_open:
+            return
+        self._is_open = True
         try:
             self._folder.create(self._meta)
             self.spool.use(Segments(self._folder.path, self._segment_bytes))
@@ -92,11 +96,11 @@ class Recorder:
     def set_aside(self, record: Record) -> None:
         """Gives up a record that the service refused, and keeps its bytes."""
         self.lose(record, LossReason.REFUSED)
-        self.spool.acknowledge(record)
         try:
             self._folder.keep_bad(f"frame-{record.seq}", record.payload)
         except OSError as error:
             log.warning("spool: a refused frame is not kept: %s", error)
+        self.spool.acknowledge(record)
 
     def lose(self, record: Record, reason: LossReason) -> None:
         header, _ = split_frame(record.payload)
@@ -110,16 +114,21 @@ class Recorder:
         except OSError as error:
             log.debug("spool: splits are not written: %s", error)
 
-    def close(self, closing: AttemptClose, *, is_delivered: bool) -> None:
+    def note_end(self, closing: AttemptClose) -> None:
+        """How the attempt ended, for a sync that has to tell it."""
+        self._meta = msgspec.structs.replace(self._meta, closing=closing)
+        self._unwritten_meta = True
+        if self._on_disk:
+            self._write_meta()
+
+    def close(self, *, is_delivered: bool) -> None:
         """Leaves what a sync will need, which may be nothing."""
         self.spool.close()
         try:
             if is_delivered and self._on_disk and not self._folder.bad_files():
                 self._folder.remove()
-            elif self._on_disk:
-                self._folder.write_meta(msgspec.structs.replace(self._meta, closing=closing))
         except OSError as error:
-            log.warning("spool: not closed in order: %s", error)
+            log.warning("spool: not removed: %s", error)
         self._folder.close()
 
     def _keep(self, draft: Draft) -> None:

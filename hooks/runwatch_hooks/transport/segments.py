@@ -59,11 +59,9 @@ class Segments:
         try:
             writer.append(encode_record(record))
         except OSError:
-            self._writer = None  # whatever stands there now, nothing is written behind it
-            writer.close()
+            self._abandon(writer)
             raise
-        finally:
-            self._sizes[writer.path] = writer.num_bytes
+        self._sizes[writer.path] = writer.num_bytes
 
     def head(self) -> Record | None:
         """The oldest record that is not acknowledged."""
@@ -109,6 +107,13 @@ class Segments:
         self._writer = _Writer(path)
         self._sizes[path] = 0
         return self._writer
+
+    def _abandon(self, writer: "_Writer") -> None:
+        """Whatever stands in its file now, nothing is written behind it."""
+        self._writer = None
+        writer.close()
+        if writer.num_bytes == 0:  # a full disk would collect an empty file a frame
+            self._remove(writer.path)
 
     def _open_reader(self) -> "_Reader | None":
         if self._reader is None and self._sizes:

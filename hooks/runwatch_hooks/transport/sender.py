@@ -56,10 +56,6 @@ class Sender:
         self._close_by = 0.0
         self._thread = threading.Thread(target=self._run, name="runwatch-sender", daemon=True)
 
-    @property
-    def thread(self) -> threading.Thread:
-        return self._thread
-
     def start(self) -> None:
         self._thread.start()
 
@@ -69,23 +65,25 @@ class Sender:
         self._closing = closing
         self._wakeup.ring()
         self._thread.join(timeout_s)
+        if self._thread.is_alive():  # held by a service that does not answer
+            self._recorder.note_end(closing)
 
     def _run(self) -> None:
         yield_to_training()
-        self._recorder.open()
         while self._closing is None:
             try:
                 self._turn()
-            except Exception:
+            except Exception:  # the last line between a fault of our own and a run unwatched
                 log.exception("sender: a fault of our own")
                 self._pause(self._backoff.failed(random.random()))
             self._wakeup.wait(self._interval_s())
         try:
             self._finish(self._closing)
-        except Exception:
+        except Exception:  # a thread's end must not be printed over the trainer's last lines
             log.exception("sender: a fault of our own at the end")
 
     def _turn(self) -> None:
+        self._recorder.open()
         self._record()
         if self._link is None or time.monotonic() < self._retry_at:
             return
@@ -121,7 +119,7 @@ class Sender:
         if self._backoff.num_failures:
             left_s = self._retry_at - time.monotonic()
             return max(self._send_interval_s, min(left_s, _OFFLINE_INTERVAL_S))
-        return 0.0 if self._recorder.spool.num_pending else self._send_interval_s
+        return 0.0 if self._recorder.head() is not None else self._send_interval_s
 
     def _pause(self, pause_s: float, error: TransportError | None = None) -> None:
         self._retry_at = time.monotonic() + pause_s
@@ -144,9 +142,11 @@ class Sender:
     def _finish(self, closing: AttemptClose) -> None:
         if self._inbox is not None:
             self._inbox.stop()
+        self._recorder.open()
         self._record(is_last=True)
+        self._recorder.note_end(closing)
         is_delivered = self._link is not None and self._deliver_rest(self._link, closing)
-        self._recorder.close(closing, is_delivered=is_delivered)
+        self._recorder.close(is_delivered=is_delivered)
 
     def _deliver_rest(self, link: Link, closing: AttemptClose) -> bool:
         """Whether all of it arrived, and the end of the attempt as well.
@@ -157,11 +157,10 @@ class Sender:
         while True:
             if self._talk(link, until=self._close_by):
                 return self._say_goodbye(link, closing) and self._recorder.head() is None
-            left_s = self._close_by - time.monotonic()
             answered_before = self._link is not None and link.attempt is not None
-            if not answered_before or left_s <= 0:
+            if not answered_before or self._retry_at >= self._close_by:
                 return False
-            self._wakeup.wait(min(self._retry_at - time.monotonic(), left_s))
+            self._wakeup.wait(self._retry_at - time.monotonic())
 
     def _say_goodbye(self, link: Link, closing: AttemptClose) -> bool:
         try:

@@ -32,6 +32,7 @@ class Spool:
         self._memory_bytes = memory_bytes
         self._min_free_bytes = min_free_bytes
         self._on_lost = on_lost
+        self._num_abandoned_bytes = 0
         self._settled_seq = 0
         self.next_seq = 1
         self.memory_only = True
@@ -49,7 +50,8 @@ class Spool:
 
     @property
     def num_damaged_bytes(self) -> int:
-        return 0 if self._segments is None else self._segments.num_damaged_bytes
+        segments = self._segments
+        return self._num_abandoned_bytes + (segments.num_damaged_bytes if segments else 0)
 
     def append(self, payload: bytes) -> None:
         """Keeps a payload under `next_seq`."""
@@ -124,5 +126,13 @@ class Spool:
         try:
             return self._segments.head()
         except OSError as error:
-            log.warning("spool: cannot be read: %s", error)
+            log.warning("spool: cannot be read, so in memory only from now on: %s", error)
+            self._abandon(self._segments)
             return None
+
+    def _abandon(self, segments: Segments) -> None:
+        """A folder that was removed under us, say: its open file would swallow all that comes."""
+        self._num_abandoned_bytes += segments.num_damaged_bytes + segments.num_bytes
+        self._segments = None
+        self.memory_only = True
+        segments.close()

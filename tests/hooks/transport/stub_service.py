@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -215,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(service: StubService, port: int = 0) -> Iterator[StubService]:
+def serving(service: StubService, port: int = 0) -> Generator[StubService]:
     """The service on a loopback port, for as long as the block lasts."""
 
     class Handler(_Handler):

@@ -1,7 +1,10 @@
 """Rows in, frames out, commands back: with the service well, ill, away and back."""
 
 import os
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -26,6 +29,7 @@ from runwatch.nonfinite import ABSENT_32
 from runwatch.vocabulary import CommandId, Phase
 from runwatch_hooks.transport import Transport
 from runwatch_hooks.transport.priority import LOWEST_NICENESS
+from runwatch_hooks.transport.spool_folder import SpoolFolder
 
 
 def command(number: int = 1, *, attempt: int = 1, expires_in_s: float = 3600.0) -> Command:
@@ -331,3 +335,50 @@ def test_close_is_bounded_while_the_service_hangs(tmp_path: Path) -> None:
         took_s = time.monotonic() - began
 
     assert took_s < 2.0
+
+
+@pytest.mark.parametrize(
+    ("last_line", "status"), [("", "finished"), ("raise ValueError('diverged')", "failed")]
+)
+def test_a_program_that_forgets_to_close_is_closed_at_its_exit(
+    tmp_path: Path, service: StubService, last_line: str, status: str
+) -> None:
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tests.hooks.transport.factories import started, train\n"
+        "transport = started(Path(sys.argv[1]), sys.argv[2])\n"
+        f"train(transport, 20)\n{last_line}\n"
+    )
+    command_line = [sys.executable, "-c", program, str(tmp_path), service.url]
+    subprocess.run(command_line, check=False, stderr=subprocess.DEVNULL)
+
+    assert service.steps == list(range(20))
+    assert [closing.status for closing in service.closings] == [status]
+
+
+def test_a_spool_removed_under_a_run_costs_no_later_step(
+    tmp_path: Path, service: StubService
+) -> None:
+    service.fault = Fault.HANG_UP
+    transport = started(tmp_path, service.url)
+    train(transport, 10)
+    wait_until(lambda: any(tmp_path.rglob("*.seg")))
+    shutil.rmtree(transport.spool_path)
+    service.fault = None
+    wait_until(lambda: service.beats)
+    train(transport, 10, first_step=10)
+    transport.close("finished")
+
+    assert service.steps[-10:] == list(range(10, 20))
+
+
+def test_how_a_run_ended_is_written_down_even_if_the_service_hangs(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        transport = started(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        wait_until(lambda: (transport.spool_path / "meta.json").exists())
+        transport.close("stopped", timeout_s=0.1)
+        closing = SpoolFolder(transport.spool_path).read_meta().closing
+
+    assert closing is not None
+    assert closing.status == "stopped"
