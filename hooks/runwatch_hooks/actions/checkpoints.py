@@ -125,6 +125,8 @@ class CheckpointStore:
         is_undone: bool = False,
     ) -> Checkpoint:
         """Writes down what was learnt of a checkpoint. Raises CheckpointError."""
+        if not checkpoint.path.exists():
+            raise CheckpointError(f"{checkpoint.path}: not marked (rotated away)")
         facts = msgspec.structs.replace(
             checkpoint.facts,
             is_good=is_good and checkpoint.facts.is_finite,

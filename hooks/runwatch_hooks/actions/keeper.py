@@ -37,7 +37,8 @@ class CheckpointKeeper:
         self._store = store
         self._good_after = good_after
         self._background = Background()
-        self._written: queue.SimpleQueue[Save] = queue.SimpleQueue()
+        self._written: queue.SimpleQueue[tuple[Save, Checkpoint | ActionError]]
+        self._written = queue.SimpleQueue()
         self._on_probation: list[Save] = []
         self._is_writing = False
         self._captured: Captured | None = None  # the buffers, written again each time
@@ -72,13 +73,20 @@ class CheckpointKeeper:
         """What has been written, or could not be, since the last call."""
         saves: list[Save] = []
         while not self._written.empty():
-            saves.append(self._written.get())
+            save, result = self._written.get()
+            if isinstance(result, Checkpoint):
+                save.checkpoint = result
+            else:
+                save.error = result
             self._is_writing = False
+            saves.append(save)
         return saves
 
     def load_newest(self, accepts: Callable[[CheckpointFacts], bool]) -> Loaded | None:
         """Waits for what is being written: a rollback stands still for its state anyway."""
-        self._background.drain(DRAIN_S)
+        if not self._background.drain(DRAIN_S):
+            log.warning("the disk hangs: no checkpoint can be read")
+            return None
         return self._store.load_newest(lambda facts: facts.is_finite and accepts(facts))
 
     def watch_over(self, checkpoint: Checkpoint) -> None:
@@ -124,14 +132,15 @@ class CheckpointKeeper:
         self._background.submit(mark)
 
     def _write(self, save: Save, captured: Captured, actor: Mapping[str, object]) -> None:
+        result: Checkpoint | ActionError
         try:
-            save.checkpoint = self._store.save(save.probation.step, captured, actor)
+            result = self._store.save(save.probation.step, captured, actor)
         except CheckpointError as error:
-            save.error = error
+            result = error
         except Exception as error:  # the thread must live: nobody would write again
             log.exception("a checkpoint failed")
-            save.error = CheckpointError(f"checkpoint: {error!r}")
-        self._written.put(save)
+            result = CheckpointError(f"checkpoint: {error!r}")
+        self._written.put((save, result))
 
     def _mark_undone(self, to_step: int) -> None:
         for checkpoint in self._store.list():

@@ -43,7 +43,10 @@ class _Scaled:
     numbers: list[tuple[Group, object, float]] = field(
         default_factory=list[tuple[Group, object, float]]
     )
-    tensors: list[tuple[Tensor, Tensor]] = field(default_factory=list[tuple[Tensor, Tensor]])
+    tensors: list[tuple[Tensor, Tensor, int]] = field(
+        default_factory=list[tuple[Tensor, Tensor, int]]
+    )
+    """The rate, its value before, and torch's count of writes to it once it was scaled."""
 
 
 class LrScale:
@@ -122,7 +125,7 @@ class LrScale:
                         seen.add(id(rate))
                         before = rate.detach().clone()
                         rate.mul_(self._scale)
-                        scaled.tensors.append((rate, before))
+                        scaled.tensors.append((rate, before, rate._version))  # pyright: ignore[reportPrivateUsage]
                 elif isinstance(rate, (int, float)):
                     lowered = rate * self._scale
                     group["lr"] = lowered
@@ -131,11 +134,12 @@ class LrScale:
 
     def _put_back(self, optimizer: Optimizer) -> None:
         scaled = self._scaled.pop(optimizer)
+        # After a step that raised, a schedule may have moved meanwhile: it has the last word.
         with torch.no_grad():
-            for tensor, before in scaled.tensors:
-                tensor.copy_(before)
+            for tensor, before, version in scaled.tensors:
+                if tensor._version == version:  # pyright: ignore[reportPrivateUsage]
+                    tensor.copy_(before)
         for group, rate, lowered in scaled.numbers:
-            # A schedule that was moved meanwhile has the last word.
             if group.get("lr") is lowered:
                 group["lr"] = rate
 

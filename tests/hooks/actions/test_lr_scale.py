@@ -137,6 +137,23 @@ def test_after_a_step_that_raised_the_rate_is_exact_again() -> None:
     assert optimizer.param_groups[0]["lr"] == 0.1
 
 
+@pytest.mark.parametrize("rate", [0.1, torch.tensor(0.1)])
+def test_a_schedule_that_moved_after_a_step_that_raised_has_the_last_word(
+    rate: float | Tensor,
+) -> None:
+    optimizer = Refusing(rate)
+    scheduler = lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    lr_scale = LrScale([optimizer])
+    lr_scale.set(0.5)
+    with pytest.raises(RuntimeError):
+        optimizer.step()
+    scheduler.step()
+
+    lr_scale.close()
+
+    assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(0.05)
+
+
 def test_the_rate_stays_scaled_to_the_end_of_a_step_that_calls_its_parents() -> None:
     class Child(Recorder):
         def step(self, closure: object = None) -> None:  # type: ignore[override]
