@@ -4,7 +4,7 @@ TransportError (RunwatchError)
 ├── RetryLaterError      nobody there, overloaded, or no answer that we understand
 ├── ForbiddenError       401, 403: the key is not good for this run
 └── RefusedError         any other 4xx: asking again would not help
-    ├── StaleAttemptError    a newer life of the run has begun
+    ├── StaleAttemptError    a newer life of the run has begun, or the run was ended
     └── UnknownLayoutError   the frame's columns were not registered, or that was forgotten
 """
 

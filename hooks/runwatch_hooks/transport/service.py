@@ -34,6 +34,7 @@ _LONGEST_RETRY_AFTER_S: Final = 3600.0
 
 _KINDS: Final[dict[str, type[RefusedError]]] = {
     "stale_attempt": StaleAttemptError,
+    "run_ended": StaleAttemptError,
     "unknown_layout": UnknownLayoutError,
 }
 

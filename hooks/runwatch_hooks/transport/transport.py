@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
+import numpy as np
 
 from runwatch.commands import Command, Receipt
 from runwatch.frames import Event
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 EndStatus = Literal["finished", "failed", "stopped"]
 
 _EXIT_TIMEOUT_S: Final = 10.0
+_MAX_CONFIG_BYTES: Final = 256 * 1024
 
 
 class Transport:
@@ -177,10 +179,21 @@ class Transport:
 
 
 def _plain(run: RunOpen) -> RunOpen:
-    """The run with a configuration that JSON can carry: a path or a dtype becomes its text."""
+    """The run with a configuration that JSON can carry: a path or a dtype becomes its text.
+
+    One that cannot be carried is left out: the service would refuse the run for its sake.
+    """
     try:
-        config = msgspec.to_builtins(run.config, str_keys=True, enc_hook=repr)
+        config = msgspec.to_builtins(run.config, str_keys=True, enc_hook=_plain_value)
+        num_bytes = len(msgspec.json.encode(config))
     except (TypeError, ValueError, RecursionError) as error:
         log.warning("the run's configuration is left out: %s", error)
-        config = {}
+        return msgspec.structs.replace(run, config={})
+    if num_bytes > _MAX_CONFIG_BYTES:
+        log.warning("the run's configuration is left out: it takes %d bytes", num_bytes)
+        return msgspec.structs.replace(run, config={})
     return msgspec.structs.replace(run, config=config)
+
+
+def _plain_value(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else str(value)

@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from tests.hooks.transport.factories import (
@@ -382,3 +383,27 @@ def test_how_a_run_ended_is_written_down_even_if_the_service_hangs(tmp_path: Pat
 
     assert closing is not None
     assert closing.status == "stopped"
+
+
+def test_a_configuration_of_any_kind_is_told_as_json_can(
+    tmp_path: Path, service: StubService
+) -> None:
+    config: dict[str, object] = {"out": Path("ckpt"), "lr": np.float32(0.5), "betas": (0.9, 0.95)}
+    run = msgspec.structs.replace(RUN, config=config)
+    transport = Transport(settings(tmp_path, service.url), run, ATTEMPT, rank=0)
+    transport.start()
+    transport.close("finished")
+
+    told = service.runs[RUN.run_id].config
+    assert told == {"out": "ckpt", "lr": 0.5, "betas": [0.9, 0.95]}
+
+
+def test_a_configuration_that_no_service_would_take_is_left_out(
+    tmp_path: Path, service: StubService
+) -> None:
+    run = msgspec.structs.replace(RUN, config={"text": "x" * 2**20})
+    transport = Transport(settings(tmp_path, service.url), run, ATTEMPT, rank=0)
+    transport.start()
+    transport.close("finished")
+
+    assert service.runs[RUN.run_id].config == {}
