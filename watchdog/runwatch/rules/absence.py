@@ -1,9 +1,13 @@
 """No step for a time: a verdict about silence, which no row can bring."""
 
+import math
 from dataclasses import dataclass
 
 from runwatch.alerts import Alert, Change, Moment, advance
+from runwatch.rules.reporting import transition
 from runwatch.rules.rule import Absence, Rule
+from runwatch.rules.standing import Culprits, Episode
+from runwatch.rules.transitions import Transition
 from runwatch.vocabulary import Phase
 
 
@@ -32,18 +36,40 @@ def limit_s(absence: Absence, liveness: Liveness) -> float | None:
 def judge_absence(rule: Rule, liveness: Liveness, alert: Alert | None, now: float) -> Change:
     """The alert of an absence rule after a look at the clock; `now` in Unix seconds.
 
-    Pure: the caller keeps the alert (None at first, and again once it was resolved). The onset
-    is the end of the last step, and so an episode's identity does not depend on when one looked.
+    Pure: the caller keeps the alert (None at first, and again once it was resolved). The onset is
+    the moment at which the silence outlasted its limit, so that an episode's identity does not
+    depend on when somebody looked.
     """
     assert rule.absence is not None
     limit = limit_s(rule.absence, liveness)
-    step = -1 if liveness.last_step is None else liveness.last_step
+    step = liveness.last_step or 0
     failing = limit is not None and not liveness.silent_s <= limit
+    onset = Moment(step, now)
+    if limit is not None and math.isfinite(liveness.silent_s):
+        onset = Moment(step, now - liveness.silent_s + limit)
     return advance(
         alert,
         failing,
         Moment(step, now),
         hold=rule.for_,
         keep=rule.keep_firing_for,
-        onset=Moment(step, now) if alert is None else alert.onset,
+        onset=onset,
     )
+
+
+def tell_absence(
+    rule: Rule,
+    liveness: Liveness,
+    change: Change,
+    before: Alert | None,
+    now: float,
+    *,
+    attempt: int,
+    segment: int,
+    rank: int,
+) -> Transition:
+    """What to tell of a change that is news; `before` is the alert that was judged."""
+    alert = change.alert or before
+    assert alert is not None
+    episode = Episode(attempt, segment, alert.onset.step, Culprits(), liveness.silent_s)
+    return transition(rule, change, before, episode, Moment(liveness.last_step or 0, now), rank)

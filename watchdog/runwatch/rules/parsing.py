@@ -1,13 +1,11 @@
-"""A rule's text into its typed tree: Python's expression syntax, and of it a white list.
+"""A rule's text into its typed tree: of Python's expressions, what is on a white list.
 
-The text is parsed with `ast` and never evaluated. What is on the list becomes a node of ours, and
-all the rest a fault with its column. Size is limited before and after parsing, so that no text can
-take long or nest deep.
+What is on the list becomes a node of ours, and all the rest a fault with its column. Nothing is
+ever evaluated.
 """
 
 import ast
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
@@ -15,17 +13,11 @@ from typing import Final, cast
 from runwatch.errors import Fault
 from runwatch.rules import expressions as tree
 from runwatch.rules.functions import FUNCTIONS, Function, Kind, Parameter
-from runwatch.rules.limits import (
-    MAX_DEPTH,
-    MAX_NODES,
-    MAX_TEXT_CHARS,
-    MAX_WINDOW,
-    MAX_WINDOWS_PER_RULE,
-)
+from runwatch.rules.limits import MAX_WINDOW, MAX_WINDOWS_PER_RULE
 from runwatch.rules.names import METRICS, STATS, is_metric, nearest
+from runwatch.rules.syntax import TextError, column_of, parse_text, words_for
 from runwatch.vocabulary import Scope
 
-_FOREIGN: Final = re.compile(r"[^A-Za-z0-9_ \t\r\n.,+\-*/<>=!()]")
 _ARITHMETIC: Final[Mapping[type[ast.operator], str]] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/",
 }  # fmt: skip
@@ -76,8 +68,10 @@ class _Reader:
         self._windows: set[tuple[tree.Expression, int]] = set()
 
     def read(self, text: str) -> tree.Truth | None:
-        root = self._parse(text)
-        if root is None:
+        try:
+            root = parse_text(text)
+        except TextError as error:
+            self._note(error.column, str(error))
             return None
         try:
             condition = self._truth(root)
@@ -90,51 +84,11 @@ class _Reader:
             self._note(1, f"found nothing that differs between layers in a layer rule, {wanted}")
         return condition
 
-    def _parse(self, text: str) -> ast.expr | None:
-        if len(text) > MAX_TEXT_CHARS:
-            wanted = f"wanted at most {MAX_TEXT_CHARS}"
-            return self._refuse(MAX_TEXT_CHARS + 1, f"found {len(text)} characters, {wanted}")
-        if foreign := _FOREIGN.search(text):
-            found = f"found {foreign.group()!r}"
-            wanted = "wanted names, numbers, calls, and or not, comparisons and + - * /"
-            return self._refuse(foreign.start() + 1, f"{found}, {wanted}")
-        flat = re.sub(r"\s", " ", text)
-        indent = len(flat) - len(flat.lstrip())
-        try:
-            root = ast.parse(flat.lstrip(), mode="eval").body
-        except SyntaxError as error:
-            return self._refuse(indent + (error.offset or 1), f"{error.msg}, wanted an expression")
-        except (ValueError, MemoryError, RecursionError) as error:
-            return self._refuse(1, f"cannot be parsed ({type(error).__name__})")
-        _shift(root, indent)
-        return root if self._is_small(root) else None
-
-    def _is_small(self, root: ast.expr) -> bool:
-        """Walks without recursion: the tree may still be deeper than Python's stack."""
-        num_nodes = 0
-        waiting: list[tuple[ast.AST, int]] = [(root, 1)]
-        while waiting:
-            node, depth = waiting.pop()
-            num_nodes += 1
-            if depth > MAX_DEPTH or num_nodes > MAX_NODES:
-                what = "depth" if depth > MAX_DEPTH else "number of parts"
-                limit = MAX_DEPTH if depth > MAX_DEPTH else MAX_NODES
-                self._note(_column(node), f"found a {what} over the limit, wanted at most {limit}")
-                return False
-            children = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-            waiting.extend((child, depth + 1) for child in reversed(children))
-        return True
-
     def _note(self, column: int, message: str) -> None:
         self.faults.append(Fault(self._place, message, column))
 
-    def _refuse(self, column: int, message: str) -> ast.expr | None:
-        """Note a fault that leaves nothing to read."""
-        self._note(column, message)
-        return None
-
     def _fail(self, node: ast.AST, message: str) -> _Unreadable:
-        self._note(_column(node), message)
+        self._note(column_of(node), message)
         return _Unreadable()
 
     def _truth(self, node: ast.expr) -> tree.Truth:
@@ -152,7 +106,7 @@ class _Reader:
             case ast.Call() if _kind(node) is None:
                 raise self._unknown_function(node)
             case _:
-                raise self._fail(node, f"found {_words(node)}, wanted a condition")
+                raise self._fail(node, f"found {words_for(node)}, wanted a condition")
 
     def _comparison(self, node: ast.Compare) -> tree.Comparison:
         if len(node.ops) > 1:
@@ -183,7 +137,7 @@ class _Reader:
             case ast.Call() if _kind(node) is not Kind.CHECK:
                 return cast(tree.Number, self._call(node))
             case _:
-                raise self._fail(node, f"found {_words(node)}, wanted a number")
+                raise self._fail(node, f"found {words_for(node)}, wanted a number")
 
     def _constant(self, node: ast.Constant) -> float:
         if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
@@ -193,7 +147,7 @@ class _Reader:
                 number = math.inf
             if math.isfinite(number):
                 return number
-        raise self._fail(node, f"found {_words(node)}, wanted a finite number")
+        raise self._fail(node, f"found {words_for(node)}, wanted a finite number")
 
     def _series(self, node: ast.Name) -> tree.Series:
         if self._per_layer and node.id in STATS:
@@ -220,7 +174,7 @@ class _Reader:
 
     def _unknown_function(self, node: ast.Call) -> _Unreadable:
         if not isinstance(node.func, ast.Name):
-            return self._fail(node, f"found a call of {_words(node.func)}, wanted a function")
+            return self._fail(node, f"found a call of {words_for(node.func)}, wanted a function")
         hint = nearest(node.func.id, FUNCTIONS)
         wanted = (
             f"wanted one of {', '.join(FUNCTIONS)}" if not hint else f"wanted a known one{hint}"
@@ -262,14 +216,14 @@ class _Reader:
     def _share(self, node: ast.expr) -> tree.Constant:
         number = self._constant(node) if isinstance(node, ast.Constant) else math.nan
         if not 0.0 <= number <= 1.0:
-            raise self._fail(node, f"found {_words(node)}, wanted {Parameter.SHARE.value}")
+            raise self._fail(node, f"found {words_for(node)}, wanted {Parameter.SHARE.value}")
         return tree.Constant(number)
 
     def _size(self, node: ast.expr, smallest: int) -> tree.Constant:
         number = node.value if isinstance(node, ast.Constant) else None
         if type(number) is not int or not smallest <= number <= MAX_WINDOW:
             wanted = f"wanted a whole constant, {smallest} to {MAX_WINDOW}"
-            raise self._fail(node, f"found the window {_words(node)}, {wanted}")
+            raise self._fail(node, f"found the window {words_for(node)}, {wanted}")
         return tree.Constant(number)
 
     def _across_layers(self, node: ast.Call, name: str) -> tree.AcrossLayers:
@@ -333,31 +287,3 @@ class _Reader:
 def _kind(node: ast.Call) -> Kind | None:
     function = FUNCTIONS.get(node.func.id) if isinstance(node.func, ast.Name) else None
     return None if function is None else function.kind
-
-
-def _column(node: ast.AST) -> int:
-    return int(getattr(node, "col_offset", 0)) + 1
-
-
-def _shift(root: ast.expr, columns: int) -> None:
-    if columns:
-        for node in ast.walk(root):
-            if isinstance(node, (ast.expr, ast.keyword)):
-                node.col_offset += columns
-
-
-def _words(node: ast.expr) -> str:
-    """A part of the text as an error message names it; never long."""
-    match node:
-        case ast.Constant():
-            is_huge = type(node.value) is int and abs(node.value) >= 10**20
-            return "a huge number" if is_huge else repr(node.value)[:40]
-        case ast.Name() | ast.Call(func=ast.Name()):
-            name = node.id if isinstance(node, ast.Name) else ast.unparse(node.func) + "(...)"
-            return name[:80]
-        case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
-            return "a condition"
-        case ast.UnaryOp() | ast.BinOp():
-            return "a calculation"
-        case _:
-            return f"this {type(node).__name__.lower()}"

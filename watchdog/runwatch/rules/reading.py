@@ -84,9 +84,10 @@ class Fields:
         found = self.take(name)
         if found is None:
             return []
-        items = cast(list[object], found) if isinstance(found, list) else None
-        if items is None or len(items) > most:
-            self.note(name, f"found {_words(found)}, wanted a list of at most {most}")
+        items = cast(list[object], found) if isinstance(found, list) else []
+        if not isinstance(found, list) or len(items) > most:
+            shown = _words(cast(object, found))
+            self.note(name, f"found {shown}, wanted a list of at most {most}")
             return []
         return items
 

@@ -1,0 +1,104 @@
+"""Silence: when it is a failure, and when it is work that takes its time."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runwatch.alerts import AlertState, Moment
+from runwatch.rules import Liveness, Rule, judge_absence, load_rules, tell_absence
+from runwatch.rules.absence import limit_s
+from runwatch.vocabulary import Phase
+
+RULE: dict[str, object] = {
+    "alert": "NoStep",
+    "absence": {"timeout_s": 60, "times_median": 10, "phases": {"eval": 5, "idle": 0}},
+    "for": {"seconds": 5},
+    "keep_firing_for": {"seconds": 20},
+    "annotations": {"summary": "silent for {value:.0f} s"},
+}
+
+
+def rule() -> Rule:
+    return load_rules({"version": 1, "groups": [{"name": "g", "rules": [RULE]}]})[0]
+
+
+def silent(
+    silent_s: float, phase: Phase = Phase.TRAIN, *, step: int | None = 7, step_s: float = 1.0
+) -> Liveness:
+    return Liveness(last_step=step, silent_s=silent_s, phase=phase, median_step_s=step_s)
+
+
+@pytest.mark.parametrize(
+    ("liveness", "limit"),
+    [
+        (silent(0), 60.0),
+        (silent(0, step_s=30.0), 300.0),
+        (silent(0, Phase.EVAL), 300.0),
+        (silent(0, Phase.CHECKPOINT), 60.0),
+        (silent(0, Phase.IDLE), None),
+    ],
+)
+def test_how_long_a_silence_may_be_depends_on_steps_and_phase(
+    liveness: Liveness, limit: float | None
+) -> None:
+    absence = rule().absence
+    assert absence is not None
+
+    assert limit_s(absence, liveness) == limit
+
+
+def test_silence_holds_then_fires_and_a_step_ends_it() -> None:
+    calm = judge_absence(rule(), silent(60.0), None, 1000.0)
+    pending = judge_absence(rule(), silent(61.0), None, 1001.0)
+    firing = judge_absence(rule(), silent(65.0), pending.alert, 1005.0)
+    recovering = judge_absence(rule(), silent(1.0, step=8), firing.alert, 1007.0)
+    resolved = judge_absence(rule(), silent(1.0, step=27), recovering.alert, 1027.0)
+
+    states = [
+        change.alert.state for change in (pending, firing, recovering, resolved) if change.alert
+    ]
+    assert calm.alert is None
+    assert states == [
+        AlertState.PENDING,
+        AlertState.FIRING,
+        AlertState.RECOVERING,
+        AlertState.RESOLVED,
+    ]
+
+
+def test_the_onset_does_not_depend_on_when_one_looked() -> None:
+    early = judge_absence(rule(), silent(61.0), None, 1001.0)
+    late = judge_absence(rule(), silent(99.0), None, 1039.0)
+
+    assert early.alert is not None
+    assert late.alert is not None
+    assert early.alert.onset == late.alert.onset == Moment(7, 1000.0)
+
+
+def test_silence_is_told_like_any_other_alert() -> None:
+    change = judge_absence(rule(), silent(99.0), None, 1039.0)
+
+    told = tell_absence(rule(), silent(99.0), change, None, 1039.0, attempt=2, segment=1, rank=0)
+
+    assert (told.rule, told.state, told.step, told.value) == ("NoStep", AlertState.FIRING, 7, 99.0)
+    assert told.summary == "silent for 99 s"
+
+
+def test_a_run_that_never_made_a_step_can_be_silent_too() -> None:
+    change = judge_absence(rule(), silent(100.0, Phase.INIT, step=None), None, 1000.0)
+
+    assert change.alert is not None
+    assert change.alert.onset.step == 0
+
+
+def test_a_silence_that_is_no_number_is_on_the_side_of_the_alarm() -> None:
+    assert judge_absence(rule(), silent(float("nan")), None, 1000.0).alert is not None
+
+
+def test_the_pack_lets_a_checkpoint_take_its_time_and_an_idle_run_be() -> None:
+    pack = Path(__file__).parents[3] / "server" / "runwatch_server" / "rules" / "builtin.yaml"
+    absences = [r.absence for r in load_rules(yaml.safe_load(pack.read_text())) if r.absence]
+
+    assert [limit_s(one, silent(0, Phase.CHECKPOINT)) for one in absences] == [1800.0]
+    assert [limit_s(one, silent(0, Phase.IDLE)) for one in absences] == [None]
