@@ -1,11 +1,12 @@
 """The service put together: `make_app` is the one place where the parts meet."""
 
+import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import alembic.command
 import alembic.config
@@ -16,14 +17,30 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import runwatch
+from runwatch.commands import Command
+from runwatch.vocabulary import RunId
+from runwatch_server import metrics
 from runwatch_server.auth import api as auth_api
 from runwatch_server.auth.guard import deny_by_default
 from runwatch_server.auth.service import Keys, NewKey
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
+from runwatch_server.health import Health
+from runwatch_server.maintenance import Maintenance
 from runwatch_server.problems import add_problem_handlers
+from runwatch_server.runs import api as runs_api
+from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.service import Runs
+from runwatch_server.runs.watcher import RunWatcher
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
+from runwatch_server.telemetry import api as telemetry_api
+from runwatch_server.telemetry import series_api
+from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.ingest import Ingest
+from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.reading import Reader
+from runwatch_server.telemetry.roller import Roller
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +61,12 @@ def make_app(
     `on_first_key` is called at the first start with the one-time admin key.
     """
     clock = clock or Clock()
+    health = Health()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            services = await _start(stack, settings, clock)
+            services = await _start(stack, settings, clock, health)
             first = await services.keys.create_first()
             if first is not None and on_first_key is not None:
                 on_first_key(first)
@@ -64,23 +82,106 @@ def make_app(
         dependencies=[Depends(deny_by_default)],
         max_body_size=DEFAULT_BODY_BYTES,
     )
-    add_problem_handlers(app)
+    add_problem_handlers(app, on_problem=health.observe_problem)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.trusted_hosts))
     app.add_middleware(RequestIdMiddleware)
-    app.include_router(auth_api.router)
+    for router in _ROUTERS:
+        app.include_router(router)
     return app
 
 
-async def _start(stack: AsyncExitStack, settings: Settings, clock: Clock) -> Services:
+_ROUTERS: Final = (
+    auth_api.router,
+    metrics.router,
+    runs_api.router,
+    telemetry_api.router,
+    series_api.router,
+)
+
+
+class _NoCommands:
+    async def pending(self, run_id: RunId, attempt: int, rank: int) -> tuple[Command, ...]:
+        return ()
+
+
+async def _start(
+    stack: AsyncExitStack, settings: Settings, clock: Clock, health: Health
+) -> Services:
     """Opens and starts everything; the stack closes it in the opposite order."""
     database = await stack.enter_async_context(
-        Database(settings.data_dir, queue_works=settings.queue_works)
+        Database(settings.data_dir, queue_works=settings.queue_works, observer=health)
     )
+    health.watch_queue(lambda: database.num_waiting)
     await database.migrate(upgrade_schema)
     database.start()
-    keys = Keys(database, clock)
-    stack.push_async_callback(keys.save_uses)
-    return Services(settings=settings, clock=clock, database=database, keys=keys)
+    services = _build(settings, clock, health, database)
+    await services.runs.listen()
+    stack.push_async_callback(services.keys.save_uses)
+    watcher = RunWatcher(
+        database,
+        clock,
+        services.liveness,
+        stall_s=settings.stall_s,
+        lost_s=settings.lost_s,
+        on_state=health.observe_state,
+    )
+    maintenance = Maintenance(
+        settings,
+        clock,
+        database,
+        roller=Roller(database, services.layouts),
+        save_uses=services.keys.save_uses,
+    )
+    await run_in_background(stack, watcher.run(), "run watcher")
+    await run_in_background(stack, maintenance.run(), "maintenance")
+    return services
+
+
+def _build(settings: Settings, clock: Clock, health: Health, database: Database) -> Services:
+    liveness = Liveness()
+    layouts = Layouts(database, clock)
+    events = EventLog(clock)
+    return Services(
+        settings=settings,
+        clock=clock,
+        database=database,
+        health=health,
+        keys=Keys(database, clock),
+        liveness=liveness,
+        runs=Runs(database, clock, liveness),
+        events=events,
+        layouts=layouts,
+        ingest=Ingest(
+            database,
+            clock,
+            layouts=layouts,
+            events=events,
+            liveness=liveness,
+            committed=lambda frame: None,
+            observer=health,
+        ),
+        reader=Reader(database, layouts),
+        command_source=_NoCommands(),
+    )
+
+
+async def run_in_background(
+    stack: AsyncExitStack, work: Coroutine[Any, Any, None], name: str
+) -> None:
+    """Runs a loop until the stack closes; one that fails says so in the log."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_log_failure)
+
+    async def stop() -> None:
+        task.cancel()
+        await asyncio.wait([task])
+
+    stack.push_async_callback(stop)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s has died", task.get_name(), exc_info=error)
 
 
 def upgrade_schema(connection: sa.Connection) -> None:

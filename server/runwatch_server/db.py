@@ -158,6 +158,11 @@ class Database:
         async with self._readers.connect() as connection:
             yield connection
 
+    async def ping(self) -> None:
+        """Raises where the database does not answer."""
+        async with self.read() as connection:
+            await connection.execute(sa.select(1))
+
     async def write(self, work: Work[T]) -> T:
         """Runs a work on the writing connection; returns its result once that is on disk.
 

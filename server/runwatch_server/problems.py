@@ -1,7 +1,7 @@
 """Every error as one body: a problem of RFC 9457 with a stable `code`."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -12,11 +12,12 @@ from starlette.exceptions import HTTPException
 
 from runwatch.errors import Fault, FrameError, FrameTooLargeError, InvalidInputError, RuleError
 from runwatch.messages import Problem
-from runwatch_server.errors import OverloadedError, ServiceError
+from runwatch_server.errors import ServiceError
 
 log = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/problem+json"
+_CODES: Final = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
 
 
 class RuleProblem(Problem, frozen=True):
@@ -25,39 +26,39 @@ class RuleProblem(Problem, frozen=True):
     faults: tuple[Fault, ...] = ()
 
 
-def add_problem_handlers(app: FastAPI) -> None:
-    """Makes the app answer every error as a problem."""
-    app.add_exception_handler(ServiceError, _service_error)
-    app.add_exception_handler(InvalidInputError, _invalid_input)
-    app.add_exception_handler(RequestValidationError, _invalid_request)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _unexpected)
+def add_problem_handlers(app: FastAPI, *, on_problem: Callable[[str], None]) -> None:
+    """Makes the app answer every error as a problem; `on_problem` hears each one's code."""
+
+    def handler(
+        describe: Callable[[Request, Exception], tuple[Problem, Mapping[str, str]]],
+    ) -> Callable[[Request, Exception], Awaitable[Response]]:
+        async def handle(request: Request, error: Exception) -> Response:
+            problem, headers = describe(request, error)
+            on_problem(problem.code)
+            return Response(
+                msgspec.json.encode(problem), problem.status, headers, media_type=MEDIA_TYPE
+            )
+
+        return handle
+
+    app.add_exception_handler(ServiceError, handler(_service_error))
+    app.add_exception_handler(InvalidInputError, handler(_invalid_input))
+    app.add_exception_handler(RequestValidationError, handler(_invalid_request))
+    app.add_exception_handler(HTTPException, handler(_http_error))
+    app.add_exception_handler(Exception, handler(_unexpected))
 
 
-def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(problem), problem.status, headers, media_type=MEDIA_TYPE)
-
-
-def _service_error(request: Request, error: Exception) -> Response:
+def _service_error(_: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
     assert isinstance(error, ServiceError)
-    if isinstance(error, OverloadedError) and error.__cause__ is None:
-        log.warning("%s %s: %s", request.method, request.url.path, error)
-    problem = Problem(title=error.title, status=error.status, code=error.code, detail=error.detail)
-    return problem_response(problem, error.headers)
+    return Problem(error.title, error.status, error.code, error.detail), error.headers
 
 
-def _invalid_input(_: Request, error: Exception) -> Response:
+def _invalid_input(_: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
     assert isinstance(error, InvalidInputError)
-    status = _status_of(error)
-    facts = {
-        "title": "Invalid input",
-        "status": status,
-        "code": error.code,
-        "detail": str(error),
-    }
+    title, status = "Invalid input", _status_of(error)
     if isinstance(error, RuleError):
-        return problem_response(RuleProblem(**facts, faults=error.faults))  # type: ignore[arg-type]
-    return problem_response(Problem(**facts))  # type: ignore[arg-type]
+        return RuleProblem(title, status, error.code, str(error), error.faults), {}
+    return Problem(title, status, error.code, str(error)), {}
 
 
 def _status_of(error: InvalidInputError) -> int:
@@ -66,27 +67,24 @@ def _status_of(error: InvalidInputError) -> int:
     return 400 if isinstance(error, FrameError) else 422
 
 
-def _invalid_request(_: Request, error: Exception) -> Response:
+def _invalid_request(_: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
     assert isinstance(error, RequestValidationError)
     places = [
         f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
         for fault in error.errors()
     ]
-    return problem_response(Problem("Invalid request", 422, "invalid_request", "; ".join(places)))
+    return Problem("Invalid request", 422, "invalid_request", "; ".join(places)), {}
 
 
-def _http_error(_: Request, error: Exception) -> Response:
+def _http_error(_: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
     assert isinstance(error, HTTPException)
-    phrase = HTTPStatus(error.status_code).phrase
-    code = {404: "route_not_found", 413: "body_too_large"}.get(
-        error.status_code, phrase.lower().replace(" ", "_")
-    )
-    problem = Problem(phrase, error.status_code, code, str(error.detail))
-    return problem_response(problem, error.headers)
+    status = error.status_code
+    phrase = HTTPStatus(status).phrase
+    code = _CODES.get(status, phrase.lower().replace(" ", "_"))
+    return Problem(phrase, status, code, str(error.detail)), error.headers or {}
 
 
-def _unexpected(request: Request, error: Exception) -> Response:
+def _unexpected(request: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem_response(
-        Problem("Internal error", 500, "internal_error", "The service failed; its log says how.")
-    )
+    detail = "The service failed; its log says how."
+    return Problem("Internal error", 500, "internal_error", detail), {}

@@ -8,7 +8,15 @@ from fastapi import Depends, Request
 from runwatch_server.auth.service import Keys
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
+from runwatch_server.health import Health
+from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.service import Runs
 from runwatch_server.settings import Settings
+from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.ingest import Ingest
+from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.reading import Reader
+from runwatch_server.telemetry.seams import CommandSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +26,15 @@ class Services:
     settings: Settings
     clock: Clock
     database: Database
+    health: Health
     keys: Keys
+    liveness: Liveness
+    runs: Runs
+    events: EventLog
+    layouts: Layouts
+    ingest: Ingest
+    reader: Reader
+    command_source: CommandSource
 
 
 def services_of(request: Request) -> Services:

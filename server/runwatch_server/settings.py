@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from runwatch.vocabulary import PolicyMode
@@ -74,14 +75,21 @@ class Settings:
         return (*_LOOPBACK, self.host, *self.allowed_hosts)
 
     @classmethod
-    def from_env(cls, variables: Mapping[str, str] = os.environ) -> "Settings":
-        """The settings of the environment. Raises SettingsError for one that cannot be used."""
+    def from_env(
+        cls,
+        variables: Mapping[str, str] = os.environ,
+        given: Mapping[str, object] = MappingProxyType({}),
+    ) -> "Settings":
+        """The environment's settings, with those given here put over them.
+
+        Raises SettingsError for one that cannot be used.
+        """
         found = {
             field.name: _parse(field.name, variables[f"RUNWATCH_{field.name.upper()}"])
             for field in fields(cls)
             if variables.get(f"RUNWATCH_{field.name.upper()}")
         }
-        return cls(**found)  # type: ignore[arg-type]  # each parser gives its field's type
+        return cls(**{**found, **given})  # type: ignore[arg-type]  # each parser gives its field's type
 
 
 def _parse(name: str, text: str) -> object:

@@ -4,7 +4,7 @@ Both sides encode and decode with these, so that neither can drift from the othe
 under `/api/v1`; a trainer needs a key with the scope `ingest`.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,7 +22,7 @@ class RunOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Made by the trainer, so that it can be written down before the service answers."""
     name: str
     project: str = "default"
-    config: dict[str, object] = {}
+    config: dict[str, Any] = {}
     """The user's hyper-parameters; stored and shown, never interpreted."""
 
 

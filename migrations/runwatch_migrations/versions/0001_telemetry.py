@@ -48,6 +48,7 @@ def upgrade() -> None:
         sa.Column("opened_at", sa.Double, nullable=False),
         sa.Column("resume_step", sa.BigInteger, nullable=False),
         sa.Column("world_size", sa.Integer, nullable=False),
+        sa.Column("allow", sa.Text, nullable=False),
         sa.Column("host", sa.Text, nullable=False),
         sa.Column("closed_at", sa.Double),
         sa.Column("status", sa.String(16)),

@@ -75,7 +75,7 @@ async def create_key(
 @router.get("", dependencies=[require(KeyScope.ADMIN)], openapi_extra=documented(answer=KeyList))
 async def list_keys(services: CurrentServices, principal: CurrentPrincipal) -> Response:
     """All keys that the asker may know of, without their secrets."""
-    found = await services.keys.list()
+    found = await services.keys.list_keys()
     visible = [key for key in found if principal.project in (None, key.project)]
     return json_response(KeyList([KeyView(**_facts(key)) for key in visible]))  # type: ignore[arg-type]
 

@@ -83,7 +83,7 @@ class Keys:
             created_by="first start",
         )
 
-    async def list(self) -> list[ApiKey]:
+    async def list_keys(self) -> list[ApiKey]:
         async with self._database.read() as connection:
             found = await queries.list_keys(connection)
         return [

@@ -1,0 +1,22 @@
+"""The command line: `runwatch`."""
+
+import importlib
+import sys
+
+
+def main() -> None:
+    """The program. Says kindly what is missing where only the trainer's side is installed."""
+    try:
+        program = importlib.import_module("runwatch_server.cli.app")
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.split(".")[0].startswith("runwatch"):
+            raise
+        sys.exit(
+            f"runwatch: the service's part is not installed ({error.name} is missing).\n"
+            "Install it with:  pip install 'runwatch[server]'\n"
+            "A trainer needs no command: see `from runwatch_hooks import attach`."
+        )
+    program.app()
+
+
+__all__ = ["main"]

@@ -1,0 +1,21 @@
+"""All commands put together."""
+
+import typer
+
+from runwatch_server.cli import database, demo, keys, runs, serve, sync
+
+app = typer.Typer(
+    name="runwatch",
+    help="A watchdog for deep-learning training runs.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command("serve")(serve.serve)
+app.command("demo")(demo.demo)
+app.command("demo")(demo.demo)
+app.command("runs")(runs.runs)
+app.command("sync", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+    sync.sync
+)
+app.add_typer(keys.app, name="keys")
+app.add_typer(database.app, name="db")

@@ -1,0 +1,34 @@
+"""`runwatch runs`: what is training, and how it goes."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from runwatch.vocabulary import RunState
+from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
+
+
+def runs(
+    project: Annotated[str | None, typer.Option(help="Only of this project.")] = None,
+    state: Annotated[RunState | None, typer.Option(help="Only in this state.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
+    url: Url = DEFAULT_URL,
+    token: Token = "",
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Show the newest runs."""
+    asked = {"project": project, "state": state, "limit": limit}
+    wanted = {name: value for name, value in asked.items() if value is not None}
+    with open_client(url, token) as client:
+        found = client.request("GET", "/runs", params=wanted).json()
+    if as_json:
+        Console().print(json.dumps(found), highlight=False, soft_wrap=True, markup=False)
+        return
+    columns = ("id", "name", "project", "state", "policy", "last_step", "created_at")
+    table = Table(*columns)
+    for run in found["runs"]:
+        table.add_row(*("-" if run[c] is None else str(run[c]) for c in columns))
+    Console().print(table)

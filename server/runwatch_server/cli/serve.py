@@ -1,0 +1,145 @@
+"""`runwatch serve`: the service, until it is told to stop."""
+
+import logging
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+import uvicorn
+from rich.console import Console
+from rich.logging import RichHandler
+
+from runwatch.errors import RunwatchError
+from runwatch_server.app import make_app
+from runwatch_server.auth.service import NewKey
+from runwatch_server.settings import Settings
+
+_BACKLOG: Final = 2048
+_KEEP_ALIVE_S: Final = 75
+"""Longer than a trainer's heartbeat interval, so that its connection stays open."""
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="TCP port; 0 takes a free one.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the database lies.")] = None,
+    behind_proxy: Annotated[
+        bool | None, typer.Option("--behind-proxy", help="A proxy with TLS stands in front.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate, to serve TLS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM key of the certificate.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only.")] = False,
+) -> None:
+    """Run the service. Options go before the environment (RUNWATCH_HOST, ...)."""
+    console = Console(stderr=True)
+    given: dict[str, object] = {
+        "host": host,
+        "port": port,
+        "data_dir": data_dir,
+        "behind_proxy": behind_proxy,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+    }
+    _configure_logging(console, quiet=quiet)
+    try:
+        settings = Settings.from_env(given={k: v for k, v in given.items() if v is not None})
+        listener = _listen(settings)
+        settings = replace(settings, port=listener.getsockname()[1])
+        with closing(listener):
+            _run(settings, listener, console)
+    except (RunwatchError, OSError) as error:
+        console.print(f"[red]runwatch serve:[/] {error}", highlight=False)
+        raise typer.Exit(2) from error
+
+
+def _run(settings: Settings, listener: socket.socket, console: Console) -> None:
+    first_keys: list[NewKey] = []
+    server = _Server(
+        uvicorn.Config(
+            make_app(settings, on_first_key=first_keys.append),
+            log_config=None,
+            access_log=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=round(settings.drain_s),
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+            proxy_headers=settings.behind_proxy,
+            server_header=False,
+        ),
+        on_started=lambda: _say_where(settings, first_keys, console),
+    )
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn drains, then raises the signal anew: by then all is in order, so exit with 0.
+        signal.signal(stop, lambda *_: None)
+    server.run(sockets=[listener])
+    if not server.started:
+        raise typer.Exit(2)
+
+
+def _say_where(settings: Settings, first_keys: Sequence[NewKey], console: Console) -> None:
+    url = service_url(settings)
+    lines = [f"Runwatch listens on {url}  (data in {settings.data_dir})"]
+    for new in first_keys:
+        lines += [
+            "",
+            "First start: this is the admin key. It is shown this once, so keep it.",
+            "",
+            f"  export RUNWATCH_URL={url}",
+            f"  export RUNWATCH_TOKEN={new.text}",
+            "",
+            "Then make a key for the trainers, and one for reading:",
+            "",
+            "  runwatch keys create trainer --scope ingest",
+            "  runwatch keys create reader --scope read",
+            "",
+        ]
+    console.print("\n".join(lines), highlight=False, soft_wrap=True)
+
+
+class _Server(uvicorn.Server):
+    """Says when it answers: only then may others be told the address."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_started()
+
+
+def service_url(settings: Settings) -> str:
+    scheme = "http" if settings.tls_cert is None else "https"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{scheme}://{host}:{settings.port}"
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    # asyncio turns Nagle off only where the protocol is named: else each answer waits 40 ms for
+    # the acknowledgement of its own header.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _configure_logging(console: Console, *, quiet: bool) -> None:
+    logging.basicConfig(
+        level=logging.WARNING if quiet else logging.INFO,
+        format="%(name)s: %(message)s",
+        handlers=[RichHandler(console=console, show_path=False)],
+    )
+    for noisy in ("alembic", "apscheduler", "uvicorn", "httpx"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -1,0 +1,87 @@
+"""What is done now and then: rollups, retention, saved uses and dead keys.
+
+APScheduler with its jobs in memory, registered anew at each start. Its default of skipping a job
+that comes a second late (`misfire_grace_time`) would skip most of them after a pause: none is
+skipped, and those missed are run once. It sleeps by the wall clock, so nothing with a deadline
+is here; `wake` is called by a loop on the monotonic clock, or a clock set back would stop it all.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from apscheduler.jobstores.memory import MemoryJobStore  # type: ignore[import-untyped]
+from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[import-untyped]
+
+from runwatch_server.auth import queries as auth_queries
+from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.runs.purge import purge_orphans
+from runwatch_server.settings import Settings
+from runwatch_server.telemetry.retention import remove_old_frames
+from runwatch_server.telemetry.roller import Roller
+
+log = logging.getLogger(__name__)
+
+_DAY_S: Final = 86_400.0
+_DEAD_KEYS_DAYS: Final = 90
+"""A key that is no more is listed for so long, for those who ask what became of it."""
+_WAKE_S: Final = 30.0
+
+
+class Maintenance:
+    """Owns the scheduler; `run` until cancelled."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        database: Database,
+        *,
+        roller: Roller,
+        save_uses: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._database = database
+        self._roller = roller
+        self._save_uses = save_uses
+
+    async def run(self) -> None:
+        scheduler = AsyncIOScheduler(
+            jobstores={"default": MemoryJobStore()},
+            job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
+            timezone="UTC",
+        )
+        every = self._settings.rollup_every_s
+        scheduler.add_job(self._roller.roll, "interval", seconds=every, id="rollup")
+        scheduler.add_job(self._save_uses, "interval", seconds=60, id="key uses")
+        every = self._settings.maintain_every_s
+        scheduler.add_job(self.clean, "interval", seconds=every, id="clean")
+        scheduler.start()
+        try:
+            while True:
+                await asyncio.sleep(_WAKE_S)
+                scheduler.wakeup()
+        finally:
+            scheduler.shutdown(wait=False)
+
+    async def clean(self) -> None:
+        """Removes what is too old, and what a removal left behind that was cut short."""
+        now = self._clock.wall()
+        num_runs = await purge_orphans(self._database)
+        num_frames = await remove_old_frames(
+            self._database, before=now - self._settings.raw_days * _DAY_S
+        )
+        num_keys = await self._database.write(
+            lambda connection: auth_queries.delete_dead_keys(
+                connection, now - _DEAD_KEYS_DAYS * _DAY_S
+            )
+        )
+        log.info(
+            "removed %d frames, %d dead keys, and what was left of %d runs",
+            num_frames,
+            num_keys,
+            num_runs,
+        )

@@ -1,0 +1,43 @@
+"""`/metrics`, `/healthz` and `/readyz`: for Prometheus, and for whatever keeps the process up."""
+
+import sqlite3
+from typing import Final
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+import runwatch
+from runwatch_server.auth.guard import public, require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.errors import OverloadedError
+from runwatch_server.http import json_response
+from runwatch_server.services import CurrentServices
+
+router: Final = APIRouter(tags=["health"])
+
+
+@router.get("/metrics", dependencies=[require(KeyScope.READ)])
+async def get_metrics(services: CurrentServices) -> Response:
+    """For Prometheus; give its scrape job a key with the scope `read`."""
+    return Response(generate_latest(services.health.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/healthz", dependencies=[public()])
+async def get_health() -> Response:
+    """The process lives."""
+    return json_response({"status": "ok", "version": runwatch.__version__})
+
+
+@router.get("/readyz", dependencies=[public()])
+async def get_readiness(services: CurrentServices) -> Response:
+    """The database answers and the writer keeps up: requests may come."""
+    if services.database.is_overloaded:
+        raise OverloadedError("writer_queue_full", "The writer does not keep up.")
+    await services.database.ping()
+    return json_response(
+        {
+            "status": "ready",
+            "writes_waiting": services.database.num_waiting,
+            "sqlite": sqlite3.sqlite_version,
+        }
+    )

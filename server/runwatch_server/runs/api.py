@@ -1,0 +1,222 @@
+"""`/runs`, their attempts and heartbeats."""
+
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Depends, Query, Response
+
+from runwatch.frames import Scalar
+from runwatch.messages import (
+    AttemptClose,
+    AttemptOpen,
+    AttemptOpened,
+    Heartbeat,
+    HeartbeatReply,
+    RunOpen,
+)
+from runwatch.vocabulary import PolicyMode, RunId, RunState
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.clock import rfc3339
+from runwatch_server.http import documented, json_body, json_response
+from runwatch_server.runs.access import VisibleRun, VisibleRunId
+from runwatch_server.runs.queries import Attempt, Run
+from runwatch_server.services import CurrentServices
+
+router: Final = APIRouter(prefix="/api/v1/runs", tags=["runs"])
+
+
+class RunView(msgspec.Struct, frozen=True):
+    id: RunId
+    name: str
+    project: str
+    state: RunState
+    policy: PolicyMode
+    """In force: the run's own, or else the service's."""
+    created_at: datetime
+    ended_at: datetime | None
+    current_attempt: int
+    last_step: int | None
+    config: dict[str, Any]
+
+
+class RunList(msgspec.Struct, frozen=True):
+    runs: list[RunView]
+    next_token: str | None
+    """Give it back as `next_token` for the runs that follow; null: these were the last."""
+
+
+class RunChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str | None = None
+    policy: PolicyMode | None = None
+
+
+class AttemptView(msgspec.Struct, frozen=True):
+    attempt: int
+    live: bool
+    started_at: datetime
+    opened_at: datetime
+    resume_step: int
+    world_size: int
+    allow: tuple[str, ...]
+    host: dict[str, Scalar]
+    closed_at: datetime | None
+    status: str | None
+    reason: str | None
+    last_step: int | None
+
+
+class AttemptList(msgspec.Struct, frozen=True):
+    attempts: list[AttemptView]
+
+
+@router.post(
+    "",
+    dependencies=[require(KeyScope.INGEST)],
+    openapi_extra=documented(RunOpen, RunView),
+)
+async def open_run(
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    wanted: Annotated[RunOpen, Depends(json_body(RunOpen))],
+) -> Response:
+    """Makes a run known: 201, or 200 where it already is."""
+    run, is_new = await services.runs.open(wanted, principal)
+    return json_response(_view(run, services), 201 if is_new else 200)
+
+
+@router.get("", dependencies=[require(KeyScope.READ)], openapi_extra=documented(answer=RunList))
+async def list_runs(
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    project: str | None = None,
+    state: RunState | None = None,
+    next_token: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """Runs, newest first."""
+    found = await services.runs.list_runs(
+        principal, project=project, state=state, before=next_token, limit=limit + 1
+    )
+    shown = found[:limit]
+    token = shown[-1].id if len(found) > limit else None
+    return json_response(RunList([_view(run, services) for run in shown], token))
+
+
+@router.get(
+    "/{run_id}", dependencies=[require(KeyScope.READ)], openapi_extra=documented(answer=RunView)
+)
+async def get_run(services: CurrentServices, run: VisibleRun) -> Response:
+    return json_response(_view(run, services))
+
+
+@router.patch(
+    "/{run_id}",
+    dependencies=[require(KeyScope.CONTROL)],
+    openapi_extra=documented(RunChange, RunView),
+)
+async def change_run(
+    services: CurrentServices,
+    run_id: VisibleRunId,
+    change: Annotated[RunChange, Depends(json_body(RunChange))],
+) -> Response:
+    """Gives a run another name or policy."""
+    run = await services.runs.change(run_id, name=change.name, policy=change.policy)
+    return json_response(_view(run, services))
+
+
+@router.delete("/{run_id}", status_code=204, dependencies=[require(KeyScope.ADMIN)])
+async def delete_run(services: CurrentServices, run_id: VisibleRunId) -> Response:
+    """Removes a run that is over, with all its telemetry and alerts."""
+    await services.runs.delete(run_id)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{run_id}/attempts",
+    dependencies=[require(KeyScope.INGEST)],
+    openapi_extra=documented(AttemptOpen, AttemptOpened),
+)
+async def open_attempt(
+    services: CurrentServices,
+    run_id: VisibleRunId,
+    wanted: Annotated[AttemptOpen, Depends(json_body(AttemptOpen))],
+) -> Response:
+    """One life of the run's processes begins; the same token gives the same attempt."""
+    attempt = await services.runs.open_attempt(run_id, wanted)
+    return json_response(AttemptOpened(attempt.attempt))
+
+
+@router.get(
+    "/{run_id}/attempts",
+    dependencies=[require(KeyScope.READ)],
+    openapi_extra=documented(answer=AttemptList),
+)
+async def list_attempts(services: CurrentServices, run_id: VisibleRunId) -> Response:
+    found = await services.runs.list_attempts(run_id)
+    return json_response(AttemptList([_attempt_view(attempt) for attempt in found]))
+
+
+@router.post(
+    "/{run_id}/attempts/{attempt}/close",
+    dependencies=[require(KeyScope.INGEST)],
+    openapi_extra=documented(AttemptClose, RunView),
+)
+async def close_attempt(
+    services: CurrentServices,
+    run_id: VisibleRunId,
+    attempt: int,
+    close: Annotated[AttemptClose, Depends(json_body(AttemptClose))],
+) -> Response:
+    """An attempt ends in order."""
+    run = await services.runs.close_attempt(run_id, attempt, close)
+    return json_response(_view(run, services))
+
+
+@router.post(
+    "/{run_id}/heartbeat",
+    dependencies=[require(KeyScope.INGEST)],
+    openapi_extra=documented(Heartbeat, HeartbeatReply),
+)
+async def heartbeat(
+    services: CurrentServices,
+    run_id: VisibleRunId,
+    beat: Annotated[Heartbeat, Depends(json_body(Heartbeat))],
+) -> Response:
+    """Alive, and doing what; the reply carries commands."""
+    await services.runs.note_heartbeat(run_id, beat)
+    commands = await services.command_source.pending(run_id, beat.attempt, beat.rank)
+    return json_response(HeartbeatReply(services.clock.wall(), commands))
+
+
+def _view(run: Run, services: CurrentServices) -> RunView:
+    return RunView(
+        id=run.id,
+        name=run.name,
+        project=run.project,
+        state=run.state,
+        policy=run.policy or services.settings.policy,
+        created_at=rfc3339(run.created_at),
+        ended_at=None if run.ended_at is None else rfc3339(run.ended_at),
+        current_attempt=run.current_attempt,
+        last_step=run.last_step,
+        config=dict(run.config),
+    )
+
+
+def _attempt_view(attempt: Attempt) -> AttemptView:
+    return AttemptView(
+        attempt=attempt.attempt,
+        live=attempt.live,
+        started_at=rfc3339(attempt.started_at),
+        opened_at=rfc3339(attempt.opened_at),
+        resume_step=attempt.resume_step,
+        world_size=attempt.world_size,
+        allow=attempt.allow,
+        host=dict(attempt.host),
+        closed_at=None if attempt.closed_at is None else rfc3339(attempt.closed_at),
+        status=attempt.status,
+        reason=attempt.reason,
+        last_step=attempt.last_step,
+    )

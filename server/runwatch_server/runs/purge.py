@@ -1,0 +1,53 @@
+"""Removing all that hangs on a run, in chunks, so that no other write waits for it."""
+
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import RunId
+from runwatch_server.db import Database
+from runwatch_server.runs.tables import runs
+from runwatch_server.tables import metadata
+
+_CHUNK_ROWS: Final = 500
+
+
+async def purge_run(database: Database, run_id: RunId) -> None:
+    """Deletes the rows of a run in every table that grows with runs."""
+    for table in _tables():
+        while await _purge_chunk(database, table, run_id) == _CHUNK_ROWS:
+            pass
+
+
+async def purge_orphans(database: Database) -> int:
+    """Finishes removals that a stop of the service cut short; returns how many runs."""
+    async with database.read() as connection:
+        known = sa.select(runs.c.id)
+        orphans = {
+            RunId(run_id)
+            for table in _tables()
+            for run_id in await connection.scalars(
+                sa.select(table.c.run_id).where(table.c.run_id.not_in(known)).distinct()
+            )
+        }
+    for run_id in orphans:
+        await purge_run(database, run_id)
+    return len(orphans)
+
+
+def _tables() -> list[sa.Table]:
+    return [table for table in metadata.sorted_tables if "run_id" in table.c]
+
+
+async def _purge_chunk(database: Database, table: sa.Table, run_id: RunId) -> int:
+    keys = list(table.primary_key.columns)
+    chunk = sa.select(*keys).where(table.c.run_id == run_id).limit(_CHUNK_ROWS)
+
+    async def work(connection: AsyncConnection) -> int:
+        deletion = table.delete().where(
+            table.c.run_id == run_id, sa.tuple_(*keys).in_(chunk.subquery().select())
+        )
+        return (await connection.execute(deletion)).rowcount
+
+    return await database.write(work)

@@ -1,0 +1,183 @@
+"""Every question put to the tables of runs and attempts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.frames import Scalar
+from runwatch.vocabulary import PolicyMode, RunId, RunState
+from runwatch_server.runs.tables import attempts, runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run as it is kept."""
+
+    id: RunId
+    project: str
+    name: str
+    state: RunState
+    policy: PolicyMode | None
+    """None: the service's default."""
+    config: Mapping[str, object]
+    created_at: float
+    ended_at: float | None = None
+    current_attempt: int = 0
+    """The newest live attempt, which fences those before it; 0: none yet."""
+    last_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One life of a run's processes, as it is kept."""
+
+    run_id: RunId
+    attempt: int
+    token: str
+    live: bool
+    started_at: float
+    opened_at: float
+    resume_step: int
+    world_size: int
+    allow: tuple[str, ...]
+    host: Mapping[str, Scalar]
+    closed_at: float | None = None
+    status: str | None = None
+    reason: str | None = None
+    last_step: int | None = None
+
+
+async def insert_run(connection: AsyncConnection, run: Run) -> None:
+    await connection.execute(
+        runs.insert().values(
+            id=run.id,
+            project=run.project,
+            name=run.name,
+            state=run.state,
+            policy=run.policy,
+            config=msgspec.json.encode(run.config).decode(),
+            created_at=run.created_at,
+            current_attempt=run.current_attempt,
+        )
+    )
+
+
+async def find_run(connection: AsyncConnection, run_id: RunId) -> Run | None:
+    row = (await connection.execute(sa.select(runs).where(runs.c.id == run_id))).one_or_none()
+    return None if row is None else _run(row)
+
+
+async def list_runs(
+    connection: AsyncConnection,
+    *,
+    project: str | None = None,
+    state: RunState | None = None,
+    before: str | None = None,
+    limit: int = 100,
+) -> list[Run]:
+    """Newest first; `before` is the id of the last run already seen."""
+    query = sa.select(runs).order_by(runs.c.id.desc()).limit(limit)
+    if project is not None:
+        query = query.where(runs.c.project == project)
+    if state is not None:
+        query = query.where(runs.c.state == state)
+    if before is not None:
+        query = query.where(runs.c.id < before)
+    return [_run(row) for row in await connection.execute(query)]
+
+
+async def list_open_runs(connection: AsyncConnection) -> list[Run]:
+    """Runs of which something is still expected."""
+    open_states = [state for state in RunState if not state.is_ended]
+    query = sa.select(runs).where(runs.c.state.in_(open_states), runs.c.current_attempt > 0)
+    return [_run(row) for row in await connection.execute(query)]
+
+
+async def update_run(connection: AsyncConnection, run_id: RunId, **values: object) -> None:
+    await connection.execute(runs.update().where(runs.c.id == run_id).values(**values))
+
+
+async def set_last_step(connection: AsyncConnection, run_id: RunId, last_step: int) -> None:
+    """The run's newest frame ended at this step: after a rollback that may be an earlier one."""
+    await connection.execute(runs.update().where(runs.c.id == run_id).values(last_step=last_step))
+
+
+async def delete_run(connection: AsyncConnection, run_id: RunId) -> None:
+    """Removes the run's own row; what hangs on it is removed in chunks afterwards."""
+    await connection.execute(runs.delete().where(runs.c.id == run_id))
+
+
+async def insert_attempt(connection: AsyncConnection, attempt: Attempt) -> None:
+    await connection.execute(
+        attempts.insert().values(
+            run_id=attempt.run_id,
+            attempt=attempt.attempt,
+            token=attempt.token,
+            live=attempt.live,
+            started_at=attempt.started_at,
+            opened_at=attempt.opened_at,
+            resume_step=attempt.resume_step,
+            world_size=attempt.world_size,
+            allow=" ".join(attempt.allow),
+            host=msgspec.json.encode(attempt.host).decode(),
+        )
+    )
+
+
+async def find_attempt(connection: AsyncConnection, run_id: RunId, attempt: int) -> Attempt | None:
+    query = sa.select(attempts).where(attempts.c.run_id == run_id, attempts.c.attempt == attempt)
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else _attempt(row)
+
+
+async def list_attempts(connection: AsyncConnection, run_id: RunId) -> list[Attempt]:
+    query = sa.select(attempts).where(attempts.c.run_id == run_id).order_by(attempts.c.attempt)
+    return [_attempt(row) for row in await connection.execute(query)]
+
+
+async def close_attempt(
+    connection: AsyncConnection, run_id: RunId, attempt: int, **values: object
+) -> None:
+    """Notes how an attempt ended."""
+    await connection.execute(
+        attempts.update()
+        .where(attempts.c.run_id == run_id, attempts.c.attempt == attempt)
+        .values(**values)
+    )
+
+
+def _run(row: sa.Row[tuple[object, ...]]) -> Run:
+    return Run(
+        id=row.id,
+        project=row.project,
+        name=row.name,
+        state=RunState(row.state),
+        policy=None if row.policy is None else PolicyMode(row.policy),
+        config=msgspec.json.decode(row.config, type=dict[str, object]),
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+        current_attempt=row.current_attempt,
+        last_step=row.last_step,
+    )
+
+
+def _attempt(row: sa.Row[tuple[object, ...]]) -> Attempt:
+    return Attempt(
+        run_id=row.run_id,
+        attempt=row.attempt,
+        token=row.token,
+        live=row.live,
+        started_at=row.started_at,
+        opened_at=row.opened_at,
+        resume_step=row.resume_step,
+        world_size=row.world_size,
+        allow=tuple(row.allow.split()),
+        host=msgspec.json.decode(row.host, type=dict[str, Scalar]),
+        closed_at=row.closed_at,
+        status=row.status,
+        reason=row.reason,
+        last_step=row.last_step,
+    )

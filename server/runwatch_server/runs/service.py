@@ -1,0 +1,280 @@
+"""Opening, changing and ending runs and their attempts."""
+
+import logging
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.errors import InvalidInputError
+from runwatch.messages import AttemptClose, AttemptOpen, Heartbeat, RunOpen
+from runwatch.ulids import is_ulid
+from runwatch.vocabulary import PolicyMode, RunId, RunState
+from runwatch_server.auth.keys import Principal
+from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.errors import ConflictError, NotFoundError
+from runwatch_server.runs import queries
+from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.purge import purge_run
+from runwatch_server.runs.queries import Attempt, Run
+
+log = logging.getLogger(__name__)
+
+_MAX_CACHED: Final = 10_000
+_MAX_TEXT: Final = 256
+
+
+class Runs:
+    """All that is done to runs; `liveness` hears of each sign of life."""
+
+    def __init__(self, database: Database, clock: Clock, liveness: Liveness) -> None:
+        self._database = database
+        self._clock = clock
+        self._liveness = liveness
+        self._projects: dict[RunId, str] = {}
+
+    async def listen(self) -> None:
+        """Expects the runs that had not ended when the service stopped."""
+        async with self._database.read() as connection:
+            for run in await queries.list_open_runs(connection):
+                self._liveness.open_attempt(
+                    run.id, run.current_attempt, now=self._clock.monotonic()
+                )
+
+    async def open(self, wanted: RunOpen, principal: Principal) -> tuple[Run, bool]:
+        """The run and whether it is new; the same id gives the same run."""
+        _check_text("run_id", wanted.run_id, is_ulid(wanted.run_id), "a ULID (26 letters)")
+        for place, text in (("name", wanted.name), ("project", wanted.project)):
+            fits = 0 < len(text) <= _MAX_TEXT
+            _check_text(place, text[:_MAX_TEXT], fits, f"1 to {_MAX_TEXT} characters")
+        principal.check_project(wanted.project)
+        run = Run(
+            id=wanted.run_id,
+            project=wanted.project,
+            name=wanted.name,
+            state=RunState.STARTING,
+            policy=None,
+            config=wanted.config,
+            created_at=self._clock.wall(),
+        )
+
+        async def work(connection: AsyncConnection) -> tuple[Run, bool]:
+            known = await queries.find_run(connection, run.id)
+            if known is None:
+                await queries.insert_run(connection, run)
+            return known or run, known is None
+
+        found, is_new = await self._database.write(work)
+        principal.check_project(found.project)
+        if found.project != wanted.project:
+            raise ConflictError("run_exists", f"The run is in the project {found.project!r}.")
+        return found, is_new
+
+    async def check_access(self, run_id: RunId, principal: Principal) -> None:
+        """Raises NotFoundError, or ForbiddenError where the key is bound to another project."""
+        project = self._projects.get(run_id)
+        if project is None:
+            await self.find(run_id, principal)
+        else:
+            principal.check_project(project)
+
+    async def find(self, run_id: RunId, principal: Principal) -> Run:
+        """A run that the asker may see. Raises NotFoundError or ForbiddenError."""
+        async with self._database.read() as connection:
+            run = await queries.find_run(connection, run_id)
+        if run is None:
+            raise run_not_found(run_id)
+        principal.check_project(run.project)
+        if len(self._projects) >= _MAX_CACHED:
+            self._projects.clear()
+        self._projects[run_id] = run.project
+        return run
+
+    async def list_runs(
+        self,
+        principal: Principal,
+        *,
+        project: str | None,
+        state: RunState | None,
+        before: str | None,
+        limit: int,
+    ) -> list[Run]:
+        """Newest first, only of the projects that the asker may see."""
+        if project is not None:
+            principal.check_project(project)
+        async with self._database.read() as connection:
+            return await queries.list_runs(
+                connection,
+                project=project or principal.project,
+                state=state,
+                before=before,
+                limit=limit,
+            )
+
+    async def change(self, run_id: RunId, *, name: str | None, policy: PolicyMode | None) -> Run:
+        """Sets what is given. Raises NotFoundError."""
+        values: dict[str, object] = {}
+        if name is not None:
+            _check_text("name", name[:_MAX_TEXT], 0 < len(name) <= _MAX_TEXT, "1 to 256 characters")
+            values["name"] = name
+        if policy is not None:
+            values["policy"] = policy
+
+        async def work(connection: AsyncConnection) -> Run:
+            if values:
+                await queries.update_run(connection, run_id, **values)
+            return await existing_run(connection, run_id)
+
+        return await self._database.write(work)
+
+    async def delete(self, run_id: RunId) -> None:
+        """Removes a run and all that hangs on it. Raises ConflictError while it is live."""
+
+        async def work(connection: AsyncConnection) -> None:
+            run = await existing_run(connection, run_id)
+            if not run.state.is_ended and run.state is not RunState.LOST:
+                raise ConflictError(
+                    "run_is_live", f"The run is {run.state}; only one that is over can be removed."
+                )
+            await queries.delete_run(connection, run_id)
+
+        await self._database.write(work)
+        self._projects.pop(run_id, None)
+        self._liveness.forget(run_id)
+        await purge_run(self._database, run_id)
+        log.info("run %s was removed", run_id)
+
+    async def open_attempt(self, run_id: RunId, wanted: AttemptOpen) -> Attempt:
+        """The attempt of a token; a live one that is new fences all before it."""
+        _check_text("token", wanted.token, is_ulid(wanted.token), "a ULID (26 letters)")
+
+        async def work(connection: AsyncConnection) -> tuple[Attempt, bool]:
+            await existing_run(connection, run_id)
+            known = await queries.list_attempts(connection, run_id)
+            for attempt in known:
+                if attempt.token == wanted.token:
+                    return attempt, False
+            number = max((attempt.attempt for attempt in known), default=0) + 1
+            opened = self._attempt(run_id, number, wanted)
+            await queries.insert_attempt(connection, opened)
+            if wanted.live:
+                await queries.update_run(
+                    connection,
+                    run_id,
+                    current_attempt=number,
+                    state=RunState.STARTING,
+                    ended_at=None,
+                )
+            return opened, True
+
+        attempt, is_new = await self._database.write(work)
+        if is_new and attempt.live:
+            now = self._clock.monotonic()
+            self._liveness.open_attempt(run_id, attempt.attempt, now=now)
+            log.info("run %s: attempt %d opened", run_id, attempt.attempt)
+        return attempt
+
+    async def list_attempts(self, run_id: RunId) -> list[Attempt]:
+        async with self._database.read() as connection:
+            return await queries.list_attempts(connection, run_id)
+
+    async def close_attempt(self, run_id: RunId, number: int, close: AttemptClose) -> Run:
+        """Ends an attempt, and with the current one the run; again is no error."""
+        now = self._clock.wall()
+
+        async def work(connection: AsyncConnection) -> Run:
+            run = await existing_run(connection, run_id)
+            attempt = await queries.find_attempt(connection, run_id, number)
+            if attempt is None:
+                raise unknown_attempt(number)
+            if attempt.closed_at is None:
+                await queries.close_attempt(
+                    connection,
+                    run_id,
+                    number,
+                    closed_at=now,
+                    status=close.status,
+                    reason=close.reason,
+                    last_step=close.last_step,
+                )
+                if run.current_attempt in (number, 0):
+                    await queries.update_run(
+                        connection, run_id, state=RunState(close.status), ended_at=now
+                    )
+            return await existing_run(connection, run_id)
+
+        run = await self._database.write(work)
+        if run.state.is_ended:
+            self._liveness.forget(run_id)
+            log.info("run %s: %s", run_id, run.state)
+        return run
+
+    async def note_heartbeat(self, run_id: RunId, heartbeat: Heartbeat) -> None:
+        """A rank is alive. Raises ConflictError for an attempt that is over."""
+        async with self._database.read() as connection:
+            run = await existing_run(connection, run_id)
+        if heartbeat.attempt > run.current_attempt:
+            raise unknown_attempt(heartbeat.attempt)
+        check_current(run, heartbeat.attempt)
+        self._liveness.note_heartbeat(
+            run_id,
+            heartbeat.attempt,
+            heartbeat.rank,
+            last_step=heartbeat.last_step,
+            step_age_s=heartbeat.step_age_s,
+            phase=heartbeat.phase,
+            lr_scale=heartbeat.lr_scale,
+            dropped_rows=heartbeat.dropped_rows,
+            spooled_frames=heartbeat.spooled_frames,
+            now=self._clock.monotonic(),
+        )
+
+    def _attempt(self, run_id: RunId, number: int, wanted: AttemptOpen) -> Attempt:
+        return Attempt(
+            run_id=run_id,
+            attempt=number,
+            token=wanted.token,
+            live=wanted.live,
+            started_at=wanted.started_at,
+            opened_at=self._clock.wall(),
+            resume_step=wanted.resume_step,
+            world_size=wanted.world_size,
+            allow=wanted.allow,
+            host=wanted.host,
+        )
+
+
+async def existing_run(connection: AsyncConnection, run_id: RunId) -> Run:
+    """Raises NotFoundError."""
+    run = await queries.find_run(connection, run_id)
+    if run is None:
+        raise run_not_found(run_id)
+    return run
+
+
+def check_current(run: Run, attempt: int) -> None:
+    """Raises ConflictError unless this is the run's live attempt and the run goes on."""
+    if attempt < run.current_attempt:
+        raise ConflictError(
+            "stale_attempt",
+            f"Attempt {attempt} was fenced off by attempt {run.current_attempt}, which came later.",
+        )
+    if run.state.is_ended:
+        raise ConflictError(
+            "run_ended", f"The run is {run.state}. Open a new attempt, or send with late=true."
+        )
+
+
+def run_not_found(run_id: RunId) -> NotFoundError:
+    return NotFoundError("run_not_found", f"There is no run {run_id!r}.")
+
+
+def unknown_attempt(attempt: int) -> NotFoundError:
+    return NotFoundError(
+        "unknown_attempt", f"Attempt {attempt} of the run was never opened: POST .../attempts."
+    )
+
+
+def _check_text(place: str, found: str, holds: bool, wanted: str) -> None:
+    if not holds:
+        raise InvalidInputError(f"{place}: found {found!r}, wanted {wanted}")

@@ -1,0 +1,32 @@
+"""What a run is doing, decided from the facts of its liveness; pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from runwatch.vocabulary import Phase, RunState
+from runwatch_server.runs.liveness import RankFacts
+
+_BY_PHASE: Final = {
+    Phase.EVAL: RunState.EVALUATING,
+    Phase.CHECKPOINT: RunState.CHECKPOINTING,
+    Phase.COMPILE: RunState.STARTING,
+    Phase.INIT: RunState.STARTING,
+}
+
+
+def judge_state(
+    facts: Sequence[RankFacts], *, stall_s: float, lost_s: float, known: RunState
+) -> RunState:
+    """The state of a run that has not ended; `known` stays where nothing speaks against it."""
+    if not facts or known.is_ended:
+        return known
+    if not min(rank.contact_age_s for rank in facts) <= lost_s:
+        return RunState.LOST
+    first = facts[0]
+    if first.last_step is None and first.phase is Phase.INIT:  # not heard of since our own start
+        return known
+    if first.phase in _BY_PHASE:
+        return _BY_PHASE[first.phase]
+    if not first.step_age_s <= stall_s:
+        return RunState.STALLED
+    return RunState.TRAINING

@@ -1,0 +1,87 @@
+"""Keeps the states of runs in step with their liveness, on the monotonic clock.
+
+APScheduler sleeps by the wall clock and slept an hour in a trial when that was set back, so
+this is a plain loop. A tick that comes late says that the service itself was paused (stopped,
+migrated, starved): that time is nobody's silence, and every deadline is moved by it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import RunId, RunState
+from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.errors import OverloadedError
+from runwatch_server.runs import queries
+from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.states import judge_state
+
+log = logging.getLogger(__name__)
+
+_TICK_S: Final = 1.0
+_PAUSE_S: Final = 5.0
+"""A tick later than this was no delay but a pause."""
+
+
+class RunWatcher:
+    """A background task: `run` until cancelled."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        liveness: Liveness,
+        *,
+        stall_s: float,
+        lost_s: float,
+        on_state: Callable[[RunId, RunState], None],
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._liveness = liveness
+        self._stall_s = stall_s
+        self._lost_s = lost_s
+        self._on_state = on_state
+
+    async def run(self) -> None:
+        last = self._clock.monotonic()
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now = self._clock.monotonic()
+            if now - last > _TICK_S + _PAUSE_S:
+                log.warning("the service was paused for %.1f s", now - last)
+                self._liveness.postpone(now - last - _TICK_S)
+            last = now
+            try:
+                await self.tick()
+            except OverloadedError as error:  # the next tick tries again
+                log.warning("states of runs were not written: %s", error)
+
+    async def tick(self) -> None:
+        """Writes the states that have changed."""
+        async with self._database.read() as connection:
+            open_runs = await queries.list_open_runs(connection)
+        now = self._clock.monotonic()
+        for run in open_runs:
+            state = judge_state(
+                self._liveness.facts(run.id, now=now),
+                stall_s=self._stall_s,
+                lost_s=self._lost_s,
+                known=run.state,
+            )
+            self._on_state(run.id, state)
+            if state is not run.state:
+                await self._write(run.id, run.current_attempt, run.state, state)
+
+    async def _write(self, run_id: RunId, attempt: int, found: RunState, state: RunState) -> None:
+        async def work(connection: AsyncConnection) -> None:
+            run = await queries.find_run(connection, run_id)
+            if run is not None and (run.current_attempt, run.state) == (attempt, found):
+                await queries.update_run(connection, run_id, state=state)
+
+        await self._database.write(work)
+        log.info("run %s: %s -> %s", run_id, found, state)

@@ -1,0 +1,188 @@
+"""Layouts and frames in; what happened to a run out."""
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from runwatch.codec import CONTENT_TYPE, MAX_BODY_BYTES
+from runwatch.json_frames import JsonFrame
+from runwatch.messages import FrameReply
+from runwatch_server.auth.guard import require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.clock import rfc3339
+from runwatch_server.errors import UnprocessableError, UnsupportedTypeError
+from runwatch_server.http import documented, json_response
+from runwatch_server.runs.access import VisibleRunId
+from runwatch_server.services import CurrentServices
+from runwatch_server.telemetry.events import RecordedEvent, list_events
+
+router: Final = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["telemetry"])
+
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class LayoutStored(msgspec.Struct, frozen=True):
+    hash: str
+
+
+class EventView(msgspec.Struct, frozen=True):
+    id: str
+    attempt: int
+    rank: int
+    segment: int
+    step: int | None
+    source: str
+    kind: str
+    at: datetime
+    detail: dict[str, Any]
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    events: list[EventView]
+    next_token: str | None
+    """Give it back as `next_token` for what follows; it stays good for what is yet to come."""
+
+
+class CheckpointView(msgspec.Struct, frozen=True):
+    attempt: int
+    segment: int
+    step: int | None
+    """The state after this step."""
+    at: datetime
+    path: Any
+    good: bool
+    """Healthy steps passed since it was taken, and its tensors were found finite."""
+
+
+class CheckpointList(msgspec.Struct, frozen=True):
+    checkpoints: list[CheckpointView]
+
+
+@router.put(
+    "/layouts/{layout_hash}",
+    dependencies=[require(KeyScope.INGEST)],
+    openapi_extra=documented(dict[str, Any], LayoutStored),
+    max_body_size=MAX_BODY_BYTES,
+)
+async def put_layout(
+    request: Request, services: CurrentServices, run_id: VisibleRunId, layout_hash: str
+) -> Response:
+    """Registers which column is which: `{"layers": [{"name": ...}], "stats": [...]}`."""
+    if not _HASH.fullmatch(layout_hash):
+        raise UnprocessableError(
+            "wrong_hash", f"hash: found {layout_hash[:80]!r}, wanted 64 hexadecimal digits"
+        )
+    is_new = await services.layouts.put(run_id, layout_hash, await request.body())
+    return json_response(LayoutStored(layout_hash), 201 if is_new else 200)
+
+
+def _frame_docs() -> dict[str, Any]:
+    docs = documented(JsonFrame, FrameReply)
+    docs["requestBody"]["content"][CONTENT_TYPE] = {
+        "schema": {"type": "string", "format": "binary"}
+    }
+    return docs
+
+
+@router.post(
+    "/frames",
+    dependencies=[require(KeyScope.INGEST)],
+    openapi_extra=_frame_docs(),
+    max_body_size=MAX_BODY_BYTES,
+)
+async def put_frame(
+    request: Request, services: CurrentServices, run_id: VisibleRunId, late: bool = False
+) -> Response:
+    """Stores a frame. The answer comes once it is on disk; the same frame again is a success.
+
+    JSON in the form of `runwatch.json_frames`: a list holds a value a step, non-finite values
+    are "NaN", "+Inf", "-Inf", and null is 'not recorded'. `late=true` sends what an attempt that
+    is over still held: it is stored and judged, and commands nothing.
+    """
+    content_type = request.headers.get("Content-Type", "").split(";")[0].strip().lower()
+    body = await request.body()
+    if content_type == CONTENT_TYPE:
+        receipted = await services.ingest.put_frame(run_id, body, late=late)
+    elif content_type == "application/json":
+        receipted = await services.ingest.put_json_frame(run_id, body, late=late)
+    else:
+        raise UnsupportedTypeError(
+            "unsupported_type",
+            f"Content-Type: found {content_type!r}, wanted {CONTENT_TYPE} or application/json",
+        )
+    commands = (
+        ()
+        if late
+        else await services.command_source.pending(run_id, receipted.attempt, receipted.rank)
+    )
+    return json_response(FrameReply(receipted.acked, receipted.next, receipted.duplicate, commands))
+
+
+@router.get(
+    "/timeline",
+    dependencies=[require(KeyScope.READ)],
+    openapi_extra=documented(answer=Timeline),
+)
+async def get_timeline(
+    services: CurrentServices,
+    run_id: VisibleRunId,
+    kind: Annotated[list[str], Query()] = [],  # noqa: B006 - FastAPI copies it
+    next_token: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> Response:
+    """What happened to the run, in the order in which it was heard of."""
+    async with services.database.read() as connection:
+        found = await list_events(
+            connection, run_id, kinds=tuple(kind), after=next_token, limit=limit
+        )
+    token = found[-1].id if found else next_token
+    return json_response(Timeline([_event_view(event) for event in found], token))
+
+
+@router.get(
+    "/checkpoints",
+    dependencies=[require(KeyScope.READ)],
+    openapi_extra=documented(answer=CheckpointList),
+)
+async def get_checkpoints(services: CurrentServices, run_id: VisibleRunId) -> Response:
+    """The checkpoints that the trainer wrote, newest last."""
+    async with services.database.read() as connection:
+        found = await list_events(
+            connection, run_id, kinds=("checkpoint", "checkpoint_good"), limit=100_000
+        )
+    good = {_checkpoint_key(event) for event in found if event.kind == "checkpoint_good"}
+    shown = [
+        CheckpointView(
+            attempt=event.attempt,
+            segment=event.segment,
+            step=event.step,
+            at=rfc3339(event.at),
+            path=event.detail.get("path"),
+            good=_checkpoint_key(event) in good,
+        )
+        for event in found
+        if event.kind == "checkpoint" and event.rank == 0
+    ]
+    return json_response(CheckpointList(shown))
+
+
+def _checkpoint_key(event: RecordedEvent) -> tuple[int, object]:
+    """A checkpoint is found good later, by the same path, or else under the same step."""
+    return event.attempt, event.detail.get("path", event.step)
+
+
+def _event_view(event: RecordedEvent) -> EventView:
+    return EventView(
+        id=event.id,
+        attempt=event.attempt,
+        rank=event.rank,
+        segment=event.segment,
+        step=event.step,
+        source=event.source,
+        kind=event.kind,
+        at=rfc3339(event.at),
+        detail=event.detail,
+    )

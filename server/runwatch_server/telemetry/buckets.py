@@ -1,0 +1,150 @@
+"""Stretches of steps summed up: minimum, maximum, mean, and how many values were no numbers.
+
+Arrays are (B, C): buckets and columns. Minimum, maximum and mean are those of the finite values;
+NaN where there was none. A spike of one step survives in the maximum and a NaN in the count,
+however coarse the bucket: a mean, or a sample, would lose both.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from runwatch.nonfinite import is_absent
+
+LEVELS: Final = (64, 512, 4096)
+"""Steps a bucket; a factor of 8 apart, so that no chart reads over 8 times what it shows."""
+TILE_STEPS: Final = {64: 1024, 512: 16_384, 4096: 131_072}
+"""Steps a stored tile covers at each level."""
+TILE_LAYERS: Final = 32
+MERGE: Final = 8
+
+_FLOAT_64: Final = 1
+_ZSTD_LEVEL: Final = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buckets:
+    """Columns summed up over buckets of equal width."""
+
+    steps: NDArray[np.int64]
+    """(B,) first step of each bucket."""
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    count: NDArray[np.int64]
+    """Finite values."""
+    nonfinite: NDArray[np.int64]
+    """Values recorded as NaN or infinite."""
+
+    def columns(self, columns: slice) -> "Buckets":
+        return Buckets(
+            self.steps,
+            self.low[:, columns],
+            self.high[:, columns],
+            self.mean[:, columns],
+            self.count[:, columns],
+            self.nonfinite[:, columns],
+        )
+
+
+def from_values(
+    steps: NDArray[np.int64], values: NDArray[np.float32] | NDArray[np.float64]
+) -> Buckets:
+    """Values as buckets of one step; `values` is (N, C)."""
+    finite = np.isfinite(values)
+    numbers = np.where(finite, values, np.nan).astype(np.float64)
+    nonfinite = ~finite & ~is_absent(values)
+    return Buckets(
+        steps, numbers, numbers, numbers, finite.astype(np.int64), nonfinite.astype(np.int64)
+    )
+
+
+def summarise(first_step: int, values: NDArray[np.float32] | NDArray[np.float64]) -> Buckets:
+    """All rows of `values` (N, C) as one bucket."""
+    finite = np.isfinite(values)
+    if finite.all():  # nearly always: three quick passes
+        low, high, mean = values.min(0), values.max(0), values.mean(0, dtype=np.float64)
+        count = np.full(values.shape[1], len(values))
+        nonfinite = np.zeros(values.shape[1], np.int64)
+    else:
+        numbers = np.where(finite, values, np.nan)
+        low, high = np.fmin.reduce(numbers, axis=0), np.fmax.reduce(numbers, axis=0)
+        count = finite.sum(0)
+        total = np.where(finite, values, 0.0).sum(0, dtype=np.float64)
+        mean = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
+        nonfinite = (~finite & ~is_absent(values)).sum(0)
+    low, high, mean = (array[np.newaxis].astype(np.float64) for array in (low, high, mean))
+    return Buckets(
+        np.array([first_step]), low, high, mean, count[np.newaxis], nonfinite[np.newaxis]
+    )
+
+
+def regroup(pieces: Sequence[Buckets], width: int, num_columns: int) -> Buckets:
+    """Buckets of `width` steps, aligned to its multiples, out of finer ones in any order."""
+    if not pieces:
+        return _empty(num_columns)
+    steps = np.concatenate([piece.steps for piece in pieces]) // width * width
+    order = np.argsort(steps, kind="stable")
+    steps = steps[order]
+    starts = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
+    count = _joined([piece.count for piece in pieces], order)
+    totals = _joined([np.where(p.count > 0, p.mean * p.count, 0.0) for p in pieces], order)
+    sums = np.add.reduceat(totals, starts, axis=0)
+    counts = np.add.reduceat(count, starts, axis=0)
+    return Buckets(
+        steps[starts],
+        np.fmin.reduceat(_joined([piece.low for piece in pieces], order), starts, axis=0),
+        np.fmax.reduceat(_joined([piece.high for piece in pieces], order), starts, axis=0),
+        np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0),
+        counts,
+        np.add.reduceat(_joined([p.nonfinite for p in pieces], order), starts, axis=0),
+    )
+
+
+def encode_tile(buckets: Buckets, *, first_step: int, level: int, is_metric: bool) -> bytes:
+    """A tile's bytes: every bucket from `first_step` on, those without a value left empty."""
+    dtype = np.dtype("<f8" if is_metric else "<f4")
+    num_buckets, num_columns = TILE_STEPS[level] // level, buckets.low.shape[1]
+    places = (buckets.steps - first_step) // level
+    numbers = np.full((3, num_buckets, num_columns), np.nan, dtype)
+    counts = np.zeros((2, num_buckets, num_columns), "<u2")  # a bucket holds at most 4096
+    with np.errstate(over="ignore"):  # a mean can leave float32 by rounding only
+        for plane, array in enumerate((buckets.low, buckets.high, buckets.mean)):
+            numbers[plane, places] = array
+    counts[0, places], counts[1, places] = buckets.count, buckets.nonfinite
+    octets = np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, dtype.itemsize)
+    raw = octets.T.tobytes() + counts.tobytes()
+    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(raw)
+
+
+def decode_tile(
+    data: bytes, *, first_step: int, level: int, is_metric: bool, column: int | None = None
+) -> Buckets:
+    """The buckets of a tile; `column`: only this one."""
+    item = 8 if is_metric else 4
+    num_buckets = TILE_STEPS[level] // level
+    raw = zstandard.ZstdDecompressor().decompress(data)
+    num_columns = len(raw) // (num_buckets * (3 * item + 4))
+    cells = 3 * num_buckets * num_columns
+    planes = np.frombuffer(raw, np.uint8, cells * item).reshape(item, 3, num_buckets, num_columns)
+    counts = np.frombuffer(raw, "<u2", offset=cells * item).reshape(2, num_buckets, num_columns)
+    if column is not None:
+        planes, counts = planes[..., column : column + 1], counts[..., column : column + 1]
+    octets = np.ascontiguousarray(np.moveaxis(planes, 0, -1))
+    numbers = octets.view(f"<f{item}")[..., 0].astype(np.float64)
+    steps = first_step + level * np.arange(num_buckets, dtype=np.int64)
+    return Buckets(steps, *numbers, *counts.astype(np.int64))
+
+
+def _joined(arrays: list[NDArray[np.generic]], order: NDArray[np.int64]) -> NDArray[np.generic]:
+    return np.concatenate(arrays)[order]
+
+
+def _empty(num_columns: int) -> Buckets:
+    numbers = np.empty((0, num_columns), np.float64)
+    counts = np.empty((0, num_columns), np.int64)
+    return Buckets(np.empty(0, np.int64), numbers, numbers, numbers, counts, counts)

@@ -1,0 +1,252 @@
+"""Frames taken in: checked, committed, and only then acknowledged."""
+
+import asyncio
+import zlib
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.codec import encode_frame, split_frame, unpack_block
+from runwatch.errors import FrameError
+from runwatch.frames import Frame
+from runwatch.json_frames import JsonFrame, from_json_frame, parse_json_frame
+from runwatch.layouts import Layout
+from runwatch.vocabulary import RunId
+from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.errors import ConflictError, UnprocessableError
+from runwatch_server.runs import queries as run_queries
+from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.service import run_not_found, unknown_attempt
+from runwatch_server.telemetry import queries
+from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.queries import FrameRow, StreamState
+from runwatch_server.telemetry.seams import Committed, CommittedFrame
+
+_INLINE_BYTES: Final = 512 * 1024
+"""A frame up to this size is unpacked on the event loop: a millisecond, less than a thread costs
+when all are busy. A larger one goes to a thread."""
+_MAX_CACHED: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipted:
+    """What is told to the sender once the frame is on disk."""
+
+    attempt: int
+    rank: int
+    acked: int
+    next: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Received:
+    """A frame that can be stored: checked in itself, its layout known."""
+
+    frame: Frame
+    layout: Layout | None
+    body: bytes
+    """As it is stored: as it was received, or a JSON frame in the binary form."""
+    checksum: int
+    """Of the body as it was received: the same key with another one is another frame."""
+
+
+class IngestObserver(Protocol):
+    """Hears what is taken in."""
+
+    def observe_frame(self, run_id: RunId, frame: Frame, *, num_bytes: int) -> None: ...
+    def observe_duplicate(self) -> None: ...
+
+
+class Ingest:
+    """The one way in for frames."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        layouts: Layouts,
+        events: EventLog,
+        liveness: Liveness,
+        committed: Committed,
+        observer: IngestObserver,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._layouts = layouts
+        self._events = events
+        self._liveness = liveness
+        self._committed = committed
+        self._observer = observer
+        self._known_metrics: set[tuple[RunId, tuple[str, ...]]] = set()
+
+    async def put_frame(self, run_id: RunId, body: bytes, *, late: bool) -> Receipted:
+        """Stores a frame of the binary form. Raises FrameError or ServiceError."""
+        header, block = split_frame(body)
+        if header.block_bytes <= _INLINE_BYTES:
+            frame = unpack_block(header, block)
+        else:
+            frame = await asyncio.to_thread(unpack_block, header, block)
+        layout = await self._layout(run_id, frame.layout_hash)
+        if layout is not None:
+            frame.check_layout(layout)
+        return await self._store(run_id, _Received(frame, layout, body, zlib.crc32(body)), late)
+
+    async def put_json_frame(self, run_id: RunId, body: bytes, *, late: bool) -> Receipted:
+        """Stores a frame of the JSON form. Raises FrameError or ServiceError."""
+        parsed = await asyncio.to_thread(parse_json_frame, body)
+        layout = await self._layout(run_id, parsed.layout)
+        frame, encoded = await asyncio.to_thread(_encoded, parsed, layout, self._clock.wall())
+        return await self._store(run_id, _Received(frame, layout, encoded, zlib.crc32(body)), late)
+
+    async def _layout(self, run_id: RunId, layout_hash: str) -> Layout | None:
+        return await self._layouts.find(run_id, layout_hash) if layout_hash else None
+
+    async def _store(self, run_id: RunId, received: _Received, late: bool) -> Receipted:
+        frame = received.frame
+        if frame.attempt < 1:
+            raise FrameError(f"attempt: found {frame.attempt}, wanted 1 or more")
+        receipted = await self._database.write(
+            lambda connection: self._insert(connection, run_id, received, late)
+        )
+        if receipted.duplicate:
+            self._observer.observe_duplicate()
+            return receipted
+        self._remember_metrics(run_id, frame)
+        self._observer.observe_frame(run_id, frame, num_bytes=len(received.body))
+        if not late:
+            self._liveness.note_frame(
+                run_id,
+                frame.attempt,
+                frame.rank,
+                last_step=frame.last_step,
+                times=frame.times.tolist(),
+                now=self._clock.monotonic(),
+            )
+        self._committed(
+            CommittedFrame(
+                run_id=run_id,
+                attempt=frame.attempt,
+                rank=frame.rank,
+                seq=frame.seq,
+                frame=frame,
+                layout=received.layout,
+                late=late,
+            )
+        )
+        return receipted
+
+    async def _insert(
+        self, connection: AsyncConnection, run_id: RunId, received: _Received, late: bool
+    ) -> Receipted:
+        frame = received.frame
+        state = await queries.stream_state(connection, run_id, frame.attempt, frame.rank)
+        if state is None:
+            raise run_not_found(run_id)
+        if await _is_held(connection, run_id, received, state):
+            return _receipted(frame, state.next_seq, duplicate=True)
+        await _check_attempt(connection, run_id, frame.attempt, state, late)
+        row = self._row(run_id, received, late)
+        await queries.insert_frame(connection, row, received.body)
+        next_seq = await queries.advance_stream(
+            connection, run_id, frame.attempt, frame.rank, frame.seq, before=state
+        )
+        if frame.num_steps:
+            await queries.extend_segment(connection, row)
+            if frame.rank == 0 and state.current_attempt in (frame.attempt, 0):
+                await run_queries.set_last_step(connection, run_id, frame.last_step)
+        if (run_id, frame.metric_names) not in self._known_metrics:
+            await queries.add_metrics(connection, run_id, frame.metric_names)
+        await self._events.record(
+            connection,
+            run_id,
+            frame.events,
+            attempt=frame.attempt,
+            rank=frame.rank,
+            segment=frame.segment,
+            source="trainer",
+        )
+        return _receipted(frame, next_seq, duplicate=False)
+
+    def _row(self, run_id: RunId, received: _Received, late: bool) -> FrameRow:
+        frame = received.frame
+        return FrameRow(
+            run_id=run_id,
+            attempt=frame.attempt,
+            rank=frame.rank,
+            seq=frame.seq,
+            segment=frame.segment,
+            first_step=frame.first_step,
+            num_steps=frame.num_steps,
+            layout_hash=frame.layout_hash,
+            checksum=received.checksum,
+            late=late,
+            received_at=self._clock.wall(),
+        )
+
+    def _remember_metrics(self, run_id: RunId, frame: Frame) -> None:
+        if len(self._known_metrics) >= _MAX_CACHED:
+            self._known_metrics.clear()
+        self._known_metrics.add((run_id, frame.metric_names))
+
+
+def _encoded(parsed: JsonFrame, layout: Layout | None, arrived_at: float) -> tuple[Frame, bytes]:
+    frame = from_json_frame(parsed, layout=layout, arrived_at=arrived_at)
+    return frame, encode_frame(frame)
+
+
+async def _is_held(
+    connection: AsyncConnection, run_id: RunId, received: _Received, state: StreamState
+) -> bool:
+    """Whether the frame is stored already. Raises UnprocessableError where another one is.
+
+    Asked before anything else: a frame whose acknowledgement was lost is a success, whatever
+    has become of its attempt or its run, or its sender would send it for ever.
+    """
+    frame = received.frame
+    if frame.seq > state.max_seq:
+        return False
+    held = await queries.find_checksum(connection, run_id, frame.attempt, frame.rank, frame.seq)
+    if held is None:  # below the mark it was held once and has been removed for its age
+        return frame.seq < state.next_seq
+    if held != received.checksum:
+        raise UnprocessableError(
+            "conflict",
+            f"Frame {frame.seq} of attempt {frame.attempt}, rank {frame.rank} is held with the "
+            f"checksum {held:#010x}; found {received.checksum:#010x} under the same number.",
+        )
+    return True
+
+
+async def _check_attempt(
+    connection: AsyncConnection, run_id: RunId, attempt: int, state: StreamState, late: bool
+) -> None:
+    """Raises NotFoundError for an attempt never opened, ConflictError for one that is over."""
+    if attempt != state.current_attempt:
+        known = await run_queries.find_attempt(connection, run_id, attempt)
+        if known is None:
+            raise unknown_attempt(attempt)
+        if not late:
+            raise ConflictError(
+                "stale_attempt",
+                f"Attempt {attempt} is not the live one (that is {state.current_attempt}); what it "
+                "still holds can be sent with late=true.",
+            )
+    elif state.run_state.is_ended and not late:
+        raise ConflictError(
+            "run_ended", f"The run is {state.run_state}; frames for it need late=true."
+        )
+
+
+def _receipted(frame: Frame, next_seq: int, *, duplicate: bool) -> Receipted:
+    return Receipted(
+        attempt=frame.attempt,
+        rank=frame.rank,
+        acked=frame.seq,
+        next=next_seq,
+        duplicate=duplicate,
+    )
