@@ -13,6 +13,8 @@ def dense_view(tensor: Tensor) -> Tensor | None:
     plain = tensor.detach()
     if plain.is_sparse:
         return None
+    if plain.is_contiguous() and not plain.is_complex():
+        return plain.view(-1)
     if plain.is_complex():
         plain = torch.view_as_real(plain)
     if not plain.is_contiguous():  # channels_last, or transposed: dense all the same

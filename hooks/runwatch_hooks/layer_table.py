@@ -26,6 +26,7 @@ class LayerTable:
         self.tensors: tuple[Tensor, ...] = tuple(one.tensor for one in named)
         self.layout = Layout(layers=tuple(_layer(one) for one in named), stats=stats)
         self.slots = {id(tensor): slot for slot, tensor in enumerate(self.tensors)}
+        self._of_optimizers = {id(one): self._find_slots(one) for one in optimizers}
         # Parameters are held, so that no id can pass to another tensor while the table lives.
         self._watched = self._parameters()
         self._signature = self._sign()
@@ -43,13 +44,12 @@ class LayerTable:
 
     def slots_of(self, optimizer: Optimizer) -> tuple[int, ...]:
         """The places of an optimizer's tensors; empty for an optimizer of foreign ones."""
-        slots = self.slots
-        return tuple(
-            slots[id(tensor)]
-            for group in optimizer.param_groups
-            for tensor in group["params"]
-            if id(tensor) in slots
-        )
+        known = self._of_optimizers.get(id(optimizer))
+        return self._find_slots(optimizer) if known is None else known
+
+    def _find_slots(self, optimizer: Optimizer) -> tuple[int, ...]:
+        tensors = (tensor for group in optimizer.param_groups for tensor in group["params"])
+        return tuple(self.slots[id(one)] for one in tensors if id(one) in self.slots)
 
     def _parameters(self) -> list[Tensor]:
         found: dict[int, Tensor] = {}
