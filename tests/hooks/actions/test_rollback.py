@@ -357,3 +357,18 @@ def test_infinite_optimizer_state_makes_a_state_unsound() -> None:
     training.optimizer.state[first]["exp_avg_sq"][0, 0] = float("inf")
 
     assert not training.state.capture().is_finite
+
+
+def test_what_was_put_into_a_nested_state_later_is_gone() -> None:
+    training = Training()
+    training.train(1)
+    first = training.optimizer.param_groups[0]["params"][0]
+    nested: dict[str, object] = {"old": torch.ones(2)}
+    training.optimizer.state[first]["nested"] = nested
+    captured = training.state.capture()
+    nested["new"] = 1
+
+    training.state.restore(captured.tree)
+
+    assert training.optimizer.state[first]["nested"] is nested
+    assert list(nested) == ["old"]
