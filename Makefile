@@ -45,9 +45,9 @@ check: $(STAMP)
 	@echo "==> All checks passed"
 
 bench: $(STAMP)
-	@$(BIN)/python benchmarks/hook_overhead.py
-	@$(BIN)/python benchmarks/ingest.py
-	@$(BIN)/python benchmarks/command_latency.py
+	@$(BIN)/python -m benchmarks.hook_overhead
+	@$(BIN)/python -m benchmarks.ingest
+	@$(BIN)/python -m benchmarks.command_latency
 
 install: $(STAMP)
 

@@ -4,9 +4,14 @@ Shapes: B batch, T positions, D width, H heads, d width of a head, V letters.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+_LOGIT_CAP: Final = 15.0
+"""Logits stay within it, as in Gemma 2: a ruined run then ends in a bad loss, and not in NaN."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,4 +81,4 @@ class GPT(nn.Module):
         for block in self.blocks:
             x_BTD = block(x_BTD)
         logits_BTV: Tensor = self.head(x_BTD)
-        return logits_BTV
+        return _LOGIT_CAP * torch.tanh(logits_BTV / _LOGIT_CAP)

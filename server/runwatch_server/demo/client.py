@@ -1,6 +1,7 @@
 """The demo's way to the service: its public REST API, and nothing else."""
 
 import math
+from collections.abc import Mapping
 from types import TracebackType
 
 import httpx
@@ -29,7 +30,7 @@ class Command(msgspec.Struct, frozen=True):
     """A command, as far as the demo tells of it."""
 
     id: str
-    action: dict[str, object]
+    action: Mapping[str, object]
     state: str
     ended_step: int | None = None
 

@@ -114,6 +114,7 @@ class Director:
 
     def _outcome(self) -> Outcome:
         run_id = self._run_ids[Mode.PROTECTED]
+        on_clean = self._client.alerts(self._run_ids[Mode.CLEAN])
         back = self._rolled_back
         return Outcome(
             fault_step=self._lesson.fault_step,
@@ -122,7 +123,7 @@ class Director:
             rolled_back_to=None if back is None else back[1],
             losses={mode: trainer.losses for mode, trainer in self._trainers.items()},
             stored_losses=self._client.losses(run_id, self._lesson.steps),
-            false_alerts=len(self._client.alerts(self._run_ids[Mode.CLEAN])),
+            false_alerts=sum(alert.firing_step is not None for alert in on_clean),
             url=self._service.url,
         )
 

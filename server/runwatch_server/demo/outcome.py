@@ -42,7 +42,7 @@ class Outcome:
     stored_losses: Sequence[float]
     """The protected run's history as the service tells it."""
     false_alerts: int
-    """Alerts on the clean run."""
+    """Alerts that fired on the clean run."""
     url: str
 
     def final_loss(self, mode: Mode) -> float:
