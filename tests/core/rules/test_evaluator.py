@@ -304,6 +304,20 @@ def test_an_episode_has_one_name_through_its_life_and_in_every_replay() -> None:
     assert len(episodes) == 1
 
 
+def test_the_same_fault_after_a_rollback_is_another_episode() -> None:
+    evaluator = Evaluator(rules_of({**SPIKE, "keep_firing_for": {"steps": 0}}))
+    first = evaluator.observe(rows_of([1.0] * 10 + [9.0] * 2))
+    again = evaluator.observe(replace(rows_of([1.0] * 4 + [9.0] * 2, first_step=6), segment=1))
+
+    assert [(t.state.value, t.onset_step, t.segment) for t in first[:1] + again] == [
+        ("pending", 10, 0),
+        ("resolved", 10, 0),
+        ("pending", 10, 1),
+        ("firing", 10, 1),
+    ]
+    assert first[0].episode == again[0].episode != again[1].episode
+
+
 def test_the_median_step_time_is_of_steps_and_not_of_rows() -> None:
     evaluator = Evaluator(())
     evaluator.observe(replace(rows_of([1.0] * 10), times=np.linspace(0.0, 22.5, 10)))

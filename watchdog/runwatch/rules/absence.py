@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 from runwatch.alerts import Alert, Change, Moment, advance
+from runwatch.rules.episodes import Culprits, Episode
 from runwatch.rules.reporting import transition
 from runwatch.rules.rule import Absence, Rule
-from runwatch.rules.standing import Culprits, Episode
 from runwatch.rules.transitions import Transition
 from runwatch.vocabulary import Phase
 
@@ -71,5 +71,5 @@ def tell_absence(
     """What to tell of a change that is news; `before` is the alert that was judged."""
     alert = change.alert or before
     assert alert is not None
-    episode = Episode(attempt, segment, alert.onset.step, Culprits(), liveness.silent_s)
+    episode = Episode(attempt, segment, Culprits(), liveness.silent_s)
     return transition(rule, change, before, episode, Moment(liveness.last_step or 0, now), rank)

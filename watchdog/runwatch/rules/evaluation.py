@@ -115,6 +115,9 @@ class Evaluation:
         self._histories = histories
         self._shared = laid
         self._rows = rows
+        self._computed: dict[tuple[tree.Windowed, Points], Numbers] = {}
+        """A window's worth at points that were asked for before: `x - median(x, n) > median(x, n)`
+        sorts its window once."""
         self.private: Laid = {}
         """The windows of this rule alone, laid for `rows` only."""
 
@@ -168,7 +171,10 @@ class Evaluation:
             case tree.Choice():
                 return self._choice(node, points)
             case tree.Windowed():
-                return self._windowed(node, points)
+                computed = self._computed.get((node, points))
+                if computed is None:
+                    computed = self._computed[node, points] = self._windowed(node, points)
+                return computed
             case tree.AcrossLayers():
                 return self._across_layers(node, points)
 
@@ -215,28 +221,23 @@ class Evaluation:
 
     def _windowed(self, node: tree.Windowed, points: Points) -> Numbers:
         key = self._reader.key(points.level, node)
-        first_row = self._lay(key)
+        rows_K = points.rows - self._lay(key)
         history = self._histories[key]
-        rows_K, columns_K = points.rows - first_row, points.columns
-        filled_K = history.filled_at(rows_K, columns_K)
-        known_K = filled_K >= self._reader.num_needed(node)
-        values_K = np.zeros(points.size) if node.function == "count" else np.full(
-            points.size, np.nan
-        )  # fmt: skip
         if node.function == "age":
             return self._age(node, points, history, rows_K)
-        current = None
+        filled_K = history.filled_at(rows_K, points.columns)
+        known_K = filled_K >= self._reader.num_needed(node)
+        current_K = None
         if node.function in OF_CURRENT:
             current = self.numbers(_number(node.operand), points)
-            known_K = known_K & current.known
+            current_K, known_K = current.values, known_K & current.known
+        values_K = np.full(points.size, 0.0 if node.function == "count" else np.nan)
         for size in np.unique(filled_K[known_K & (filled_K > 0)]):
             chosen = np.flatnonzero(known_K & (filled_K == size))
             for some in np.array_split(chosen, 1 + len(chosen) * node.size // _GATHERED_SAMPLES):
-                windows = history.windows_at(rows_K[some], columns_K[some])
+                windows = history.windows_at(rows_K[some], points.columns[some])
                 held = np.ascontiguousarray(windows[:, node.size - size :])
-                values_K[some] = _apply(
-                    node, held, None if current is None else current.values[some]
-                )
+                values_K[some] = _apply(node, held, None if current_K is None else current_K[some])
         if node.function == "last":
             return self._last(node, points, Numbers(values_K, known_K))
         return Numbers(values_K, known_K)

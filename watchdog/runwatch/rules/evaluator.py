@@ -16,7 +16,6 @@ from runwatch.rules.evaluation import Histories, Laid
 from runwatch.rules.judging import ConditionJudge, Found, Judge, NonFiniteJudge
 from runwatch.rules.nonfinite_rule import NON_FINITE
 from runwatch.rules.observations import Rows
-from runwatch.rules.reporting import transition
 from runwatch.rules.rule import Rule
 from runwatch.rules.saving import Memory, dump, load
 from runwatch.rules.standing import Standing
@@ -140,10 +139,7 @@ class Evaluator:
             before = standing.alert
             change = act(standing, now)
             if change.is_news:
-                assert standing.episode is not None
-                transitions.append(
-                    transition(judge.rule, change, before, standing.episode, now, self._rank)
-                )
+                transitions.append(standing.tell(change, before, now, self._rank))
         return transitions
 
     def _judge(self, rows: Rows) -> list[Transition]:

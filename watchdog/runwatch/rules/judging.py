@@ -10,24 +10,22 @@ Legend: T rows, R rows of a stretch, C columns (layers, or one for the run), F f
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from runwatch.alerts import Change, Moment, Reason
 from runwatch.rules import expressions as tree
 from runwatch.rules.block import Block, Level, Points
+from runwatch.rules.episodes import Episode
 from runwatch.rules.evaluation import Evaluation, Histories, Laid, Reader, WindowKey
 from runwatch.rules.names import STEP, comes_from_gradients
 from runwatch.rules.nonfinite_rule import RUN_COLUMN, judge_non_finite
-from runwatch.rules.reporting import excess, name_layers, transition
+from runwatch.rules.reporting import excess, name_layers
 from runwatch.rules.rule import Baseline, Rule
-from runwatch.rules.standing import Episode, Standing
+from runwatch.rules.standing import Standing
 from runwatch.rules.transitions import Transition
 from runwatch.rules.windows import Bools, Floats, Indices
 from runwatch.vocabulary import Scope
-
-_BEGINNINGS: Final = (Reason.BEGAN, Reason.HELD)
 
 Found = list[tuple[int, Transition]]
 """Transitions, each with the row of the block that brought it."""
@@ -189,11 +187,7 @@ def follow(
         for change in standing.judge(verdicts.failing_RC[offset], verdicts.known_RC[offset], now):
             if change.is_news:
                 _describe(standing, change, look, block, row, backward)
-                assert standing.episode is not None
-                rank = block.rows.rank
-                found.append(
-                    (row, transition(standing.rule, change, before, standing.episode, now, rank))
-                )
+                found.append((row, standing.tell(change, before, now, block.rows.rank)))
             before = standing.alert
     return found
 
@@ -216,16 +210,10 @@ def _describe(
         standing.columns, standing.failing_L, began_L, excess_L, backward=backward
     )
     value = float(values_F[int(np.argmax(excess_F))])
-    if change.reason in _BEGINNINGS and not _goes_on(standing, alert.onset.step):
-        standing.begin_episode(
-            Episode(block.rows.attempt, block.rows.segment, alert.onset.step, culprits, value)
-        )
+    if standing.episode is None:
+        standing.episode = Episode(block.rows.attempt, block.rows.segment, culprits, value)
     else:
         standing.refresh_episode(culprits, value)
-
-
-def _goes_on(standing: Standing, onset_step: int) -> bool:
-    return standing.episode is not None and standing.episode.onset_step == onset_step
 
 
 def _show_recovery(standing: Standing, look: Look, row: int) -> None:

@@ -84,12 +84,13 @@ class Fields:
         found = self.take(name)
         if found is None:
             return []
-        items = cast(list[object], found) if isinstance(found, list) else []
-        if not isinstance(found, list) or len(items) > most:
-            shown = _words(cast(object, found))
-            self.note(name, f"found {shown}, wanted a list of at most {most}")
-            return []
-        return items
+        if isinstance(found, list):
+            items = cast(list[object], found)
+            if len(items) <= most:
+                return items
+        shown = _words(self._fields.get(name))
+        self.note(name, f"found {shown}, wanted a list of at most {most}")
+        return []
 
     def each(self, name: str, *, most: int) -> list["Fields"]:
         """The mappings of the list under a name."""

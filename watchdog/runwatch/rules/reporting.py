@@ -3,9 +3,9 @@
 import numpy as np
 
 from runwatch.alerts import Alert, AlertState, Change, Moment
+from runwatch.rules.episodes import Culprits, Episode
 from runwatch.rules.expressions import Comparison
 from runwatch.rules.rule import Rule
-from runwatch.rules.standing import Culprits, Episode
 from runwatch.rules.templates import Facts
 from runwatch.rules.transitions import MAX_LAYERS_NAMED, Transition, episode_id
 from runwatch.rules.windows import Bools, Floats

@@ -10,30 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runwatch.alerts import Alert, AlertState, Change, Moment, advance, end, rewind
+from runwatch.rules.episodes import Culprits, Episode
+from runwatch.rules.reporting import transition
 from runwatch.rules.rule import Rule
+from runwatch.rules.transitions import Transition
 from runwatch.rules.windows import Bools, Ints
-
-
-@dataclass(frozen=True, slots=True)
-class Culprits:
-    """Who is failing, as an alert names them."""
-
-    first: str | None = None
-    worst: str | None = None
-    layers: tuple[str, ...] = ()
-    num_layers: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Episode:
-    """What is remembered of an alert beside its state."""
-
-    attempt: int
-    segment: int
-    """Of the onset."""
-    onset_step: int
-    culprits: Culprits
-    value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +100,14 @@ class Standing:
                 standing.streaks_L[column] = self.streaks_L[source]
         return standing
 
-    def begin_episode(self, episode: Episode) -> None:
-        self.episode = episode
+    def tell(self, change: Change, before: Alert | None, now: Moment, rank: int) -> Transition:
+        """What to tell of a change that is news. With the alert its episode ends, so that the next
+        one, even if it begins at the same step after a rollback, is another."""
+        assert self.episode is not None
+        told = transition(self.rule, change, before, self.episode, now, rank)
+        if self.alert is None:
+            self.episode = None
+        return told
 
     def refresh_episode(self, culprits: Culprits, value: float) -> None:
         """Say who fails now, and how badly; who was first stays."""
