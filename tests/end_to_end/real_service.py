@@ -1,0 +1,91 @@
+"""`runwatch serve` in a process of its own, which can be killed and started again."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import urllib3
+
+_KEY: Final = re.compile(r"RUNWATCH_TOKEN=(\S+)")
+_START_S: Final = 60.0
+
+
+class RealService:
+    """Over one data directory and one port, however often it is started."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
+        self._log = folder / "service.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._http = urllib3.PoolManager(retries=False, timeout=10.0)
+        self._admin_key = ""
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Until it is ready."""
+        arguments = ["serve", "--port", str(self.port), "--data-dir", str(self._folder / "data")]
+        with self._log.open("ab") as log_file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "runwatch_server.cli", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + _START_S
+        while not self._is_ready():
+            assert self._process.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline, self._log.read_text()
+            time.sleep(0.02)
+        found = _KEY.search(self._log.read_text())
+        assert found is not None, self._log.read_text()
+        self._admin_key = found.group(1)
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        self._http.clear()
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def create_key(self, *scopes: str) -> str:
+        key: str = self.ask("POST", "/keys", {"name": "a test", "scopes": scopes})["key"]
+        return key
+
+    def ask(self, method: str, path: str, message: object = None) -> Any:
+        """The JSON that a person with the admin key gets."""
+        reply = self._http.request(
+            method,
+            f"{self.url}/api/v1{path}",
+            headers={"Authorization": f"Bearer {self._admin_key}"},
+            json=message,
+        )
+        assert reply.status < 300, reply.data
+        return json.loads(reply.data)
+
+    def _is_ready(self) -> bool:
+        try:
+            return self._http.request("GET", f"{self.url}/readyz").status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port

@@ -1,0 +1,149 @@
+"""A service that is absent, or dies in between: the run trains on, and no step is missing."""
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from tests.end_to_end.real_service import RealService
+from tests.hooks.transport.factories import row, started, wait_until
+from torch import nn
+
+from runwatch.vocabulary import RunId
+from runwatch_hooks import Watch, attach
+from runwatch_hooks.sync import main
+from runwatch_hooks.transport import Transport
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[RealService]:
+    """Not started yet."""
+    made = RealService(tmp_path / "service")
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def train(
+    watch: Watch, model: nn.Module, optimizer: torch.optim.Optimizer, steps: int
+) -> list[float]:
+    """The losses, one a step."""
+    generator = torch.Generator().manual_seed(0)
+    losses: list[float] = []
+    for _ in range(steps):
+        loss = model(torch.randn(8, 4, generator=generator)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        watch.step(loss)
+        losses.append(loss.detach().item())
+    return losses
+
+
+def trained(spool: Path, url: str, token: str, steps: int) -> tuple[RunId, list[float]]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    watch = attach(model, optimizer, run="tiny", url=url, token=token, spool=spool)
+    losses = train(watch, model, optimizer, steps)
+    watch.finish()
+    return watch.run_id, losses
+
+
+def stored_losses(service: RealService, run_id: RunId) -> dict[int, float]:
+    series = service.ask("GET", f"/runs/{run_id}/series?metric=loss&points=10000")
+    return dict(zip(series["steps"], series["values"], strict=True))
+
+
+def sync(spool: Path, service: RealService) -> int:
+    return main([str(spool), "--url", service.url, "--patience", "20"])
+
+
+def test_a_run_that_never_saw_a_service_is_brought_in_whole(
+    tmp_path: Path, service: RealService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = tmp_path / "spool"
+    run_id, losses = trained(spool, service.url, "no-key-yet", 200)
+    service.start()
+    monkeypatch.setenv("RUNWATCH_TOKEN", service.create_key("ingest"))
+
+    assert sync(spool, service) == 0
+    stored = stored_losses(service, run_id)
+    assert list(stored) == list(range(200))
+    assert all(math.isclose(stored[step], losses[step], rel_tol=1e-6) for step in stored)
+    assert service.ask("GET", f"/runs/{run_id}")["state"] == "finished"
+    assert list(spool.iterdir()) == []
+
+
+def test_a_live_run_arrives_whole(tmp_path: Path, service: RealService) -> None:
+    service.start()
+    token = service.create_key("ingest")
+    run_id, losses = trained(tmp_path / "spool", service.url, token, 200)
+
+    assert list(stored_losses(service, run_id)) == list(range(len(losses)))
+    assert service.ask("GET", f"/runs/{run_id}")["state"] == "finished"
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_a_service_that_dies_while_a_spool_comes_in_gets_the_rest_later(
+    tmp_path: Path, service: RealService
+) -> None:
+    spool = tmp_path / "spool"
+    transport = started(spool)
+    for step in range(600):  # names that change make a frame of each step
+        transport.put_row(row(step, metrics={"loss": float(step), f"m{step % 2}": 0.0}))
+    transport.close("finished")
+    service.start()
+    environment = os.environ | {
+        "RUNWATCH_TOKEN": service.create_key("ingest"),
+        "RUNWATCH_URL": service.url,
+    }
+    program = [sys.executable, "-m", "runwatch_hooks.sync", str(spool)]
+    with subprocess.Popen(program, env=environment, stderr=subprocess.DEVNULL) as syncing:
+        for num_stored in (1, 150, 300):
+            wait_until(partial(has_stored, service, num_stored), timeout_s=60)
+            service.kill()
+            assert syncing.poll() is None
+            service.start()
+        assert syncing.wait(120) == 0
+
+    stored = stored_losses(service, transport.run_id)
+    assert stored == {step: float(step) for step in range(600)}
+
+
+def has_stored(service: RealService, num_steps: int) -> bool:
+    return any((run["last_step"] or 0) >= num_steps for run in service.ask("GET", "/runs")["runs"])
+
+
+def test_a_service_killed_five_times_in_mid_run_holds_every_step_once(
+    tmp_path: Path, service: RealService
+) -> None:
+    service.start()
+    token = service.create_key("ingest")
+    transport = started(tmp_path / "spool", service.url, token=token)
+    for killing in range(5):
+        first_step = 200 * killing
+        train_rows(transport, range(first_step, first_step + 100))
+        wait_until(partial(has_stored, service, first_step + 99), timeout_s=60)
+        train_rows(transport, range(first_step + 100, first_step + 150))
+        service.kill()
+        train_rows(transport, range(first_step + 150, first_step + 200))
+        service.start()
+    transport.close("finished", timeout_s=60)
+
+    stored = stored_losses(service, transport.run_id)
+    assert stored == {step: float(step) for step in range(1000)}
+    assert transport.num_dropped_rows == 0
+
+
+def train_rows(transport: Transport, steps: Iterable[int]) -> None:
+    for step in steps:
+        transport.put_row(row(step, metrics={"loss": float(step)}))
