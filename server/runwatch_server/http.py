@@ -42,8 +42,22 @@ def documented(
 
 
 def _content(kind: object) -> dict[str, Any]:
-    (schema,), components = msgspec.json.schema_components([kind], ref_template="#/x-{name}")
+    (schema,), components = msgspec.json.schema_components(
+        [kind], schema_hook=_schema_of_object, ref_template="#/x-{name}"
+    )
     return {"application/json": {"schema": _inlined(schema, components)}}
+
+
+def _schema_of_object(kind: type) -> dict[str, Any]:
+    """Of `object`, whose values are as free as JSON lets them be."""
+    if kind is not object:
+        raise NotImplementedError(f"{kind} has no schema")
+    return {}
+
+
+def _any_value(_: type) -> dict[str, Any]:
+    """The schema of `object`; msgspec takes an empty one for none."""
+    return {"description": "Any JSON value"}
 
 
 def _inlined(schema: Any, components: dict[str, Any], depth: int = 0) -> Any:
