@@ -52,12 +52,7 @@ def _schema_of_object(kind: type) -> dict[str, Any]:
     """Of `object`, whose values are as free as JSON lets them be."""
     if kind is not object:
         raise NotImplementedError(f"{kind} has no schema")
-    return {}
-
-
-def _any_value(_: type) -> dict[str, Any]:
-    """The schema of `object`; msgspec takes an empty one for none."""
-    return {"description": "Any JSON value"}
+    return {"description": "any JSON value"}
 
 
 def _inlined(schema: Any, components: dict[str, Any], depth: int = 0) -> Any:
