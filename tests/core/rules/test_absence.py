@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from runwatch.alerts import AlertState, Moment
-from runwatch.rules import Liveness, Rule, judge_absence, load_rules, tell_absence
+from runwatch.rules import Liveness, Rule, judge_absence, load_rules
 from runwatch.rules.absence import limit_s
 from runwatch.vocabulary import Phase
 
@@ -15,7 +15,6 @@ RULE: dict[str, object] = {
     "absence": {"timeout_s": 60, "times_median": 10, "phases": {"eval": 5, "idle": 0}},
     "for": {"seconds": 5},
     "keep_firing_for": {"seconds": 20},
-    "annotations": {"summary": "silent for {value:.0f} s"},
 }
 
 
@@ -74,15 +73,6 @@ def test_the_onset_does_not_depend_on_when_one_looked() -> None:
     assert early.alert is not None
     assert late.alert is not None
     assert early.alert.onset == late.alert.onset == Moment(7, 1000.0)
-
-
-def test_silence_is_told_like_any_other_alert() -> None:
-    change = judge_absence(rule(), silent(99.0), None, 1039.0)
-
-    told = tell_absence(rule(), silent(99.0), change, None, 1039.0, attempt=2, segment=1, rank=0)
-
-    assert (told.rule, told.state, told.step, told.value) == ("NoStep", AlertState.FIRING, 7, 99.0)
-    assert told.summary == "silent for 99 s"
 
 
 def test_a_run_that_never_made_a_step_can_be_silent_too() -> None:

@@ -1,6 +1,6 @@
 """Rules: parsed, checked, and judged over series, alike over live and over stored data."""
 
-from runwatch.rules.absence import Liveness, judge_absence, tell_absence
+from runwatch.rules.absence import Liveness, judge_absence
 from runwatch.rules.evaluator import Evaluator
 from runwatch.rules.loading import load_rules
 from runwatch.rules.nonfinite_rule import NON_FINITE
@@ -19,5 +19,4 @@ __all__ = [
     "Transition",
     "judge_absence",
     "load_rules",
-    "tell_absence",
 ]

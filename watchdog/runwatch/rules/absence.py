@@ -4,10 +4,7 @@ import math
 from dataclasses import dataclass
 
 from runwatch.alerts import Alert, Change, Moment, advance
-from runwatch.rules.episodes import Culprits, Episode
-from runwatch.rules.reporting import transition
 from runwatch.rules.rule import Absence, Rule
-from runwatch.rules.transitions import Transition
 from runwatch.vocabulary import Phase
 
 
@@ -55,21 +52,3 @@ def judge_absence(rule: Rule, liveness: Liveness, alert: Alert | None, now: floa
         keep=rule.keep_firing_for,
         onset=onset,
     )
-
-
-def tell_absence(
-    rule: Rule,
-    liveness: Liveness,
-    change: Change,
-    before: Alert | None,
-    now: float,
-    *,
-    attempt: int,
-    segment: int,
-    rank: int,
-) -> Transition:
-    """What to tell of a change that is news; `before` is the alert that was judged."""
-    alert = change.alert or before
-    assert alert is not None
-    episode = Episode(attempt, segment, Culprits(), liveness.silent_s)
-    return transition(rule, change, before, episode, Moment(liveness.last_step or 0, now), rank)

@@ -1,0 +1,53 @@
+"""The built-in rules on runs that are noisy and well, and on one that is not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from numpy.typing import NDArray
+
+from runwatch.alerts import AlertState
+from runwatch.rules import Evaluator, Rows, load_rules
+
+PACK = Path(__file__).parents[3] / "server" / "runwatch_server" / "rules" / "builtin.yaml"
+NUM_STEPS, NUM_LAYERS, FAULT = 1200, 40, 500
+
+
+def training(seed: int, factor_T: NDArray[np.float64]) -> Rows:
+    """A loss that falls and gradients that scatter: a typical step is within a factor of two."""
+    rng = np.random.default_rng(seed)
+    steps_T = np.arange(NUM_STEPS, dtype=np.int64)
+    loss_T = 2.0 + 8.0 * np.exp(-steps_T / 150) + rng.normal(0.0, 0.05, NUM_STEPS)
+    norm_T = (1.0 + 4.0 * np.exp(-steps_T / 80)) * rng.lognormal(0.0, 0.25, NUM_STEPS) * factor_T
+    layers_TL = norm_T[:, np.newaxis] * rng.lognormal(0.0, 0.3, (NUM_STEPS, NUM_LAYERS)) / 6
+    layers_TL *= np.logspace(-2, 0, NUM_LAYERS)
+    stats_TSL = np.stack([layers_TL, np.zeros_like(layers_TL)], axis=1)
+    return Rows(
+        steps=steps_T,
+        times=np.linspace(0.0, 0.1 * NUM_STEPS, NUM_STEPS),
+        metric_names=("loss", "grad_norm"),
+        metrics=np.column_stack([loss_T, norm_T]),
+        layer_names=tuple(f"layer{index}" for index in range(NUM_LAYERS)),
+        stat_names=("grad_norm", "nonfinite"),
+        stats=stats_TSL.astype(np.float32),
+    )
+
+
+def fired(rows: Rows) -> list[tuple[str, int]]:
+    rules = load_rules(yaml.safe_load(PACK.read_text()))
+    transitions = Evaluator(rules).observe(rows)
+    return [(told.rule, told.step) for told in transitions if told.state is AlertState.FIRING]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_that_is_healthy_alarms_nobody(seed: int) -> None:
+    assert fired(training(seed, np.ones(NUM_STEPS))) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gradients_ten_times_as_large_fire_at_that_very_step(seed: int) -> None:
+    factor_T = np.ones(NUM_STEPS)
+    factor_T[FAULT] = 10.0
+
+    assert ("GradientExplosion", FAULT) in fired(training(seed, factor_T))

@@ -1,0 +1,121 @@
+"""What a rule sees across layers, and whom the built-in non-finite rule names."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from runwatch.nonfinite import ABSENT_32, ABSENT_64
+from runwatch.rules import Evaluator, Rows, Transition, load_rules
+
+ABSENT = float(ABSENT_32)
+LAYERS = ("embed", "block", "head")
+
+
+def rows_of(stats: Mapping[str, list[list[float]]], metrics: Mapping[str, list[float]]) -> Rows:
+    series: list[Sequence[object]] = [*metrics.values(), *stats.values()]
+    num_rows = len(series[0])
+    return Rows(
+        steps=np.arange(num_rows, dtype=np.int64),
+        times=np.arange(num_rows, dtype=np.float64),
+        metric_names=tuple(metrics),
+        metrics=np.array(list(metrics.values()), np.float64).reshape(len(metrics), num_rows).T,
+        layer_names=LAYERS if stats else (),
+        stat_names=tuple(stats),
+        stats=np.array(list(stats.values()), np.float32)
+        .reshape(len(stats), num_rows, -1 if stats else 0)
+        .transpose(1, 0, 2),
+    )
+
+
+def judge(when: str, norms: list[float], scope: str) -> list[Transition]:
+    document = {"alert": "A", "scope": scope, "when": when}
+    rules = load_rules({"version": 1, "groups": [{"name": "g", "rules": [document]}]})
+    transitions = Evaluator(rules).observe(rows_of({"grad_norm": [norms]}, {}))
+    return [told for told in transitions if told.rule == "A"]
+
+
+@pytest.mark.parametrize(
+    ("when", "norms", "fires"),
+    [
+        ("max_layers(grad_norm) == 9", [1, 9, 3], True),
+        ("max_layers(grad_norm) == 9", [math.nan, 9, ABSENT], True),
+        ("max_layers(grad_norm) == max_layers(grad_norm)", [ABSENT] * 3, False),
+        ("median_layers(grad_norm) == 3", [1, 9, 3], True),
+        ("median_layers(grad_norm) == 5", [1, 9, math.nan], True),
+        ("isinf(max_layers(grad_norm))", [1, math.inf, 3], True),
+    ],
+)
+def test_a_run_looks_at_all_its_layers(when: str, norms: list[float], fires: bool) -> None:
+    assert bool(judge(when, norms, "run")) is fires
+
+
+@pytest.mark.parametrize(
+    ("when", "norms", "layers"),
+    [
+        ("rank_of(grad_norm) == 1", [1, 9, 3], ("block",)),
+        ("rank_of(grad_norm) == 2", [1, 9, 3], ("head",)),
+        ("rank_of(grad_norm) == 1", [math.nan, 2, ABSENT], ("block",)),
+        ("grad_norm > 2 * median_layers(grad_norm)", [1, 9, 3], ("block",)),
+        ("grad_norm < 0.5 * max_layers(grad_norm)", [1, 9, 3], ("embed", "head")),
+    ],
+)
+def test_a_layer_is_seen_among_the_others(
+    when: str, norms: list[float], layers: tuple[str, ...]
+) -> None:
+    (told,) = judge(when, norms, "layer")
+
+    assert told.layers == layers
+
+
+def non_finite(
+    stats: Mapping[str, list[list[float]]], metrics: Mapping[str, list[float]]
+) -> list[Transition]:
+    return Evaluator(()).observe(rows_of(stats, metrics))
+
+
+def test_gradients_break_from_the_loss_backwards_so_the_deepest_layer_is_first() -> None:
+    (told,) = non_finite({"nonfinite": [[4, 2, 0]]}, {"loss": [1.0]})
+
+    assert (told.first_layer, told.num_layers, told.value) == ("block", 2, 4.0)
+
+
+def test_a_count_that_is_nan_itself_is_an_alarm() -> None:
+    (told,) = non_finite({"nonfinite": [[0, 0, math.nan]]}, {"loss": [1.0]})
+
+    assert told.first_layer == "head"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("loss", math.nan), ("val_loss", math.inf), ("aux/loss", -math.inf), ("grad_norm", math.nan),
+     ("param_norm", math.inf), ("nonfinite", 1.0)],
+)  # fmt: skip
+def test_a_number_of_the_run_that_breaks_fires_at_once(name: str, value: float) -> None:
+    (told,) = non_finite({}, {name: [value]})
+
+    assert (told.rule, told.state.value, told.step) == ("NonFinite", "firing", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("reward", math.nan), ("loss", float(ABSENT_64)), ("loss", 1e300), ("nonfinite", 0.0)],
+)
+def test_what_is_no_failure_is_left_alone(name: str, value: float) -> None:
+    assert non_finite({}, {name: [value]}) == []
+
+
+def test_a_skipped_step_excuses_gradients_but_not_the_loss_nor_the_parameters() -> None:
+    skipped = {"skipped": [1.0]}
+
+    assert non_finite({"grad_norm": [[1, math.inf, 1]]}, skipped) == []
+    assert non_finite({"param_norm": [[1, math.inf, 1]]}, skipped)[0].layers == ("block",)
+    assert non_finite({}, {**skipped, "loss": [math.nan]})[0].rule == "NonFinite"
+
+
+def test_nobody_can_replace_the_built_in_rule() -> None:
+    evaluator = Evaluator(())
+
+    assert [rule.name for rule in evaluator.rules] == ["NonFinite"]
+    assert Evaluator(evaluator.rules).rules == evaluator.rules
