@@ -70,7 +70,7 @@ class Assembly:
             else:
                 distant[tensor.device] = slots, tensor
         parts = self._send(distant, {k: v for k, v in numbers.items() if isinstance(v, Tensor)})
-        metrics = {k: v for k, v in numbers.items() if not isinstance(v, Tensor)}
+        metrics = {k: float(v) for k, v in numbers.items() if not isinstance(v, Tensor)}
         self._open.append(_OpenRow(step, segment, at, metrics, layout, stats, parts))
 
     def finished(self) -> list[Row]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import torch
 from torch import nn
@@ -253,7 +253,7 @@ def _override(
 def _modules(model: nn.Module | Mapping[str, nn.Module]) -> dict[str, nn.Module]:
     modules = {"": model} if isinstance(model, nn.Module) else dict(model)
     for name, module in modules.items():
-        if not isinstance(module, nn.Module):
+        if not _is_module(module):
             raise AttachError(f"model {name!r}: found {type(module).__name__}, wanted a Module")
     return modules
 
@@ -261,11 +261,17 @@ def _modules(model: nn.Module | Mapping[str, nn.Module]) -> dict[str, nn.Module]
 def _several(
     given: _Item | Sequence[_Item] | None, fits: Callable[[object], bool], place: str
 ) -> tuple[_Item, ...]:
-    items = () if given is None else tuple(given) if isinstance(given, Sequence) else (given,)
+    if given is None:
+        return ()
+    items = tuple(cast("Sequence[_Item]", given)) if isinstance(given, Sequence) else (given,)
     for item in items:
         if not fits(item):
             raise AttachError(f"{place}: found {type(item).__name__}, wanted a torch {place}")
     return items
+
+
+def _is_module(item: object) -> bool:
+    return isinstance(item, nn.Module)
 
 
 def _is_optimizer(item: object) -> bool:

@@ -57,8 +57,8 @@ class DeviceStatistics:
             return
         places = self._index(tuple(flats))
         grads_TN = list(flats.values())
-        norms = torch.stack(torch._foreach_norm(grads_TN, 2.0))
-        greatest = torch.stack(torch._foreach_norm(grads_TN, torch.inf))
+        norms = _norms(grads_TN, 2.0)
+        greatest = _norms(grads_TN, torch.inf)
         samples = [sample(grad) for grad in grads_TN]
         zeros = torch.stack([(one == 0).sum(dtype=torch.float32) / one.numel() for one in samples])
         divisor = 1.0 if scale is None else scale.to(self._device, non_blocking=True)
@@ -95,7 +95,7 @@ class DeviceStatistics:
         if not flats:
             return
         places = self._index(tuple(flats))
-        norms = torch.stack(torch._foreach_norm(list(flats.values()), 2.0))
+        norms = _norms(list(flats.values()), 2.0)
         self._norms.index_copy_(0, places, norms)
         self._stats[PARAM_NORM].index_copy_(0, places, norms)
 
@@ -114,3 +114,11 @@ def _flat(tensor: Tensor) -> Tensor | None:
     if flat is None or not flat.numel():
         return None
     return flat.float()
+
+
+def _norms(flats: list[Tensor], order: float) -> Tensor:
+    """(T,), in a few launches however many tensors there are."""
+    norms = torch._foreach_norm(  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+        flats, order
+    )
+    return torch.stack(norms)

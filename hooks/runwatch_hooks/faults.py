@@ -1,7 +1,7 @@
 """Where the promise is kept that training is never harmed: a fault of ours ends here."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 log = logging.getLogger(__name__)
@@ -16,7 +16,9 @@ class Faults:
         self._untold: list[str] = []
 
     @contextmanager
-    def guard(self, place: str, disable: Callable[[], None] | None = None) -> Iterator[None]:
+    def guard(
+        self, place: str, disable: Callable[[], None] | None = None
+    ) -> Generator[None, None, None]:
         """Run a block whose faults must not reach the training loop; `disable` what had one."""
         try:
             yield

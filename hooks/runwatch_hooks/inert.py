@@ -1,6 +1,6 @@
 """A watch that does nothing: for RUNWATCH_DISABLED, and for ranks that are not watched yet."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 from runwatch.vocabulary import RunId
@@ -42,7 +42,7 @@ class InertWatch(Watch):
         pass
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> Generator[None, None, None]:
         yield
 
     def resume(self) -> int | None:

@@ -4,7 +4,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
@@ -156,7 +156,7 @@ class LiveWatch(Watch):
                 self._send_rows()
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> Generator[None, None, None]:
         self._enter_phase(name)
         try:
             yield

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import MethodType, ModuleType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import torch
 from torch.nn import utils as nn_utils
@@ -68,9 +68,8 @@ class Wrap:
         if torch.compiler.is_compiling():  # traced: what we did here would become a graph break
             return self.original(*args, **kwargs)
         ears = self.ears
-        # An iterator can be read once only: by a list, the original and we both can.
-        args = tuple(list(arg) if isinstance(arg, Iterator) else arg for arg in args)
-        kwargs = {k: list(v) if isinstance(v, Iterator) else v for k, v in kwargs.items()}
+        args = tuple(_readable(arg) for arg in args)
+        kwargs = {name: _readable(arg) for name, arg in kwargs.items()}
         for ear in ears:
             if ear.before is not None:
                 ear.before(args, kwargs)
@@ -164,5 +163,12 @@ class Patches:
 def _untraced(listener: OptimizerListener) -> OptimizerListener:
     """Left alone by torch.compile: in a compiled optimizer step our Python would be traced, and
     recompiled whenever its state changes, up to the limit of 8."""
-    disable: Callable[[OptimizerListener], OptimizerListener] = torch.compiler.disable
+    disable = cast("Callable[[OptimizerListener], OptimizerListener]", torch.compiler.disable)
     return disable(listener)
+
+
+def _readable(argument: object) -> object:
+    """An iterator can be read once only: of a list, the original and we both can."""
+    if isinstance(argument, Iterator):
+        return list(cast("Iterator[object]", argument))
+    return argument

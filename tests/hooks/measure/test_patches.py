@@ -9,7 +9,10 @@ from tests.hooks.measure.recorder import RecordingLine
 from tests.hooks.measure.tiny import tiny_gpt, train_one, watched
 from torch import nn
 from torch.nn.utils import clip_grad, clip_grad_norm_
-from torch.optim import optimizer as optimizer_module
+from torch.optim.optimizer import (
+    _global_optimizer_post_hooks,  # pyright: ignore[reportPrivateUsage]
+    _global_optimizer_pre_hooks,  # pyright: ignore[reportPrivateUsage]
+)
 from torch.utils.data import DataLoader, TensorDataset
 
 from runwatch_hooks.faults import Faults
@@ -26,8 +29,8 @@ def facts() -> list[object]:
         nn.utils.clip_grads_with_norm_,
         vars(torch.amp.GradScaler)["unscale_"],
         vars(torch.amp.GradScaler)["step"],
-        list(vars(optimizer_module)["_global_optimizer_pre_hooks"].values()),
-        list(vars(optimizer_module)["_global_optimizer_post_hooks"].values()),
+        list(_global_optimizer_pre_hooks.values()),
+        list(_global_optimizer_post_hooks.values()),
     ]
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -32,13 +33,15 @@ def test_an_update_of_a_large_tensor_is_near_the_truth() -> None:
     found = updates.after()
     assert found is not None
 
-    assert math.sqrt(found[1].item()) == pytest.approx(update.norm().item(), rel=0.1)
+    length = update.square().sum().sqrt().item()
+
+    assert math.sqrt(found[1].item()) == pytest.approx(length, rel=0.1)
 
 
 def test_a_sample_of_a_matrix_comes_from_all_its_columns() -> None:
     columns = torch.arange(384.0).expand(384, 384).contiguous()
 
-    assert len(set(sample(columns).tolist())) > 300
+    assert np.unique(sample(columns).numpy()).size > 300
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
