@@ -17,17 +17,21 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import runwatch
-from runwatch.commands import Command
-from runwatch.vocabulary import RunId
 from runwatch_server import metrics
+from runwatch_server.alerts import api as alerts_api
+from runwatch_server.alerts.assembly import Alerting, start_alerting
+from runwatch_server.alerts.collector import AlertingCollector
+from runwatch_server.audit import api as audit_api
 from runwatch_server.auth import api as auth_api
 from runwatch_server.auth.guard import deny_by_default
 from runwatch_server.auth.service import Keys, NewKey
 from runwatch_server.clock import Clock
+from runwatch_server.commands import api as commands_api
 from runwatch_server.db import Database
 from runwatch_server.health import Health
 from runwatch_server.maintenance import Maintenance
 from runwatch_server.problems import add_problem_handlers
+from runwatch_server.rules import api as rules_api
 from runwatch_server.runs import api as runs_api
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.service import Runs
@@ -96,12 +100,11 @@ _ROUTERS: Final = (
     runs_api.router,
     telemetry_api.router,
     series_api.router,
+    rules_api.router,
+    alerts_api.router,
+    commands_api.router,
+    audit_api.router,
 )
-
-
-class _NoCommands:
-    async def pending(self, run_id: RunId, attempt: int, rank: int) -> tuple[Command, ...]:
-        return ()
 
 
 async def _start(
@@ -114,7 +117,10 @@ async def _start(
     health.watch_queue(lambda: database.num_waiting)
     await database.migrate(upgrade_schema)
     database.start()
-    services = _build(settings, clock, health, database)
+    liveness, events = Liveness(), EventLog(clock)
+    alerting = await start_alerting(stack, settings, clock, database, liveness, events)
+    health.registry.register(AlertingCollector(alerting))
+    services = _build(settings, clock, health, database, liveness, events, alerting)
     await services.runs.listen()
     stack.push_async_callback(services.keys.save_uses)
     watcher = RunWatcher(
@@ -133,14 +139,21 @@ async def _start(
         save_uses=services.keys.save_uses,
     )
     await run_in_background(stack, watcher.run(), "run watcher")
+    await run_in_background(stack, alerting.ticker.run(), "ticker")
     await run_in_background(stack, maintenance.run(), "maintenance")
     return services
 
 
-def _build(settings: Settings, clock: Clock, health: Health, database: Database) -> Services:
-    liveness = Liveness()
+def _build(
+    settings: Settings,
+    clock: Clock,
+    health: Health,
+    database: Database,
+    liveness: Liveness,
+    events: EventLog,
+    alerting: Alerting,
+) -> Services:
     layouts = Layouts(database, clock)
-    events = EventLog(clock)
     return Services(
         settings=settings,
         clock=clock,
@@ -157,11 +170,17 @@ def _build(settings: Settings, clock: Clock, health: Health, database: Database)
             layouts=layouts,
             events=events,
             liveness=liveness,
-            committed=lambda frame: None,
+            committed=alerting.evaluators.committed,
             observer=health,
         ),
         reader=Reader(database, layouts),
-        command_source=_NoCommands(),
+        command_source=alerting.commands,
+        rules=alerting.rules,
+        commands=alerting.commands,
+        alerts=alerting.alerts,
+        evaluators=alerting.evaluators,
+        ticker=alerting.ticker,
+        board=alerting.board,
     )
 
 

@@ -15,6 +15,9 @@ from runwatch_server.services import CurrentServices
 
 router: Final = APIRouter(tags=["health"])
 
+_DEAD_S: Final = 60.0
+"""Silence is judged every second; when it was not for so long, that loop is dead."""
+
 
 @router.get("/metrics", dependencies=[require(KeyScope.READ)])
 async def get_metrics(services: CurrentServices) -> Response:
@@ -33,10 +36,13 @@ async def get_readiness(services: CurrentServices) -> Response:
     """The database answers and the writer keeps up: requests may come."""
     if services.database.is_overloaded:
         raise OverloadedError("writer_queue_full", "The writer does not keep up.")
+    if not services.evaluators.health.is_running or services.ticker.age_s > _DEAD_S:
+        raise OverloadedError("evaluators_dead", "Frames are stored, but nobody judges them.")
     await services.database.ping()
     return json_response(
         {
             "status": "ready",
+            "runs_not_judged": services.evaluators.health.failing_runs,
             "writes_waiting": services.database.num_waiting,
             "sqlite": sqlite3.sqlite_version,
         }

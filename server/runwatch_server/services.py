@@ -5,10 +5,16 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from runwatch_server.alerts.board import NewsBoard
+from runwatch_server.alerts.evaluators import Evaluators
+from runwatch_server.alerts.service import Alerts
+from runwatch_server.alerts.ticker import Ticker
 from runwatch_server.auth.service import Keys
 from runwatch_server.clock import Clock
+from runwatch_server.commands.service import Commands
 from runwatch_server.db import Database
 from runwatch_server.health import Health
+from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.service import Runs
 from runwatch_server.settings import Settings
@@ -35,6 +41,12 @@ class Services:
     ingest: Ingest
     reader: Reader
     command_source: CommandSource
+    rules: Rules
+    commands: Commands
+    alerts: Alerts
+    evaluators: Evaluators
+    ticker: Ticker
+    board: NewsBoard
 
 
 def services_of(request: Request) -> Services:

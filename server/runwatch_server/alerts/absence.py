@@ -1,0 +1,145 @@
+"""Rules about silence: judged by ticks of the monotonic clock, since silence brings no rows.
+
+No step for a time (the rules with `absence`), and no word at all: RunLost, which is defined
+here, because a run whose process is gone is no matter of taste.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from runwatch.alerts import Alert, AlertState, Change, Moment
+from runwatch.rules import Liveness, Rule, Transition, judge_absence
+from runwatch.rules.rule import Absence
+from runwatch.rules.templates import Template
+from runwatch.rules.transitions import episode_id
+from runwatch.vocabulary import Scope, Severity
+from runwatch_server.alerts.queries import AlertRecord
+from runwatch_server.runs.liveness import RankFacts
+
+RUN_LOST: Final = "RunLost"
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """An open alert about silence."""
+
+    alert: Alert
+    episode: str
+
+
+def run_lost(lost_s: float) -> Rule:
+    """The rule that a process has fallen silent."""
+    return Rule(
+        name=RUN_LOST,
+        absence=Absence(timeout_s=lost_s),
+        severity=Severity.CRITICAL,
+        summary=Template("no word from rank {rank} since step {step}"),
+        description=Template(
+            "The process, its machine or the network between us is gone. Look whether the process "
+            "is there; if it is, its frames wait in its spool and will come."
+        ),
+        runbook="docs/runbooks/run-lost.md",
+        document={"builtin": RUN_LOST, "version": 1, "lost_s": lost_s},
+    )
+
+
+def rules_of_absence(rules: Sequence[Rule], rank: int) -> list[Rule]:
+    """Those that a rank's silence is judged by."""
+    return [
+        rule
+        for rule in rules
+        if rule.absence is not None and (rank == 0 or rule.scope is Scope.RANK)
+    ]
+
+
+def judge_silence(
+    rule: Rule, facts: RankFacts, known: Silence | None, *, lost_s: float, now: float
+) -> Change | None:
+    """The alert of one absence rule after a look at one rank; None: nothing can be said now,
+    because the rank is lost, which RunLost tells once."""
+    is_lost = not facts.contact_age_s <= lost_s
+    if is_lost and rule.name != RUN_LOST:
+        return None
+    liveness = Liveness(
+        last_step=facts.last_step,
+        silent_s=facts.contact_age_s if rule.name == RUN_LOST else facts.step_age_s,
+        phase=facts.phase,
+        median_step_s=facts.step_time_s,
+    )
+    return judge_absence(rule, liveness, None if known is None else known.alert, now)
+
+
+def transition_of(
+    rule: Rule, change: Change, facts: RankFacts, known: Silence | None, *, num_before: int
+) -> tuple[Transition, Silence | None]:
+    """What to tell of a change, and what to remember of it.
+
+    `num_before` counts the rule's earlier alerts in this attempt: a run may fall silent twice
+    after the same step, and those are two episodes.
+    """
+    alert = change.alert or (known.alert if known is not None else None)
+    assert alert is not None
+    labels = _labels(rule, facts.rank)
+    episode = (
+        known.episode
+        if known is not None
+        else episode_id(
+            rule.name,
+            labels,
+            attempt=facts.attempt,
+            segment=num_before,
+            onset_step=alert.onset.step,
+        )
+    )
+    silent_s = facts.contact_age_s if rule.name == RUN_LOST else facts.step_age_s
+    told: dict[str, float | int | str] = {
+        "value": silent_s,
+        "step": alert.onset.step,
+        "onset_step": alert.onset.step,
+        "num_layers": 0,
+        "attempt": facts.attempt,
+        "segment": 0,
+        "rank": facts.rank,
+        "rule": rule.name,
+        "severity": rule.severity.value,
+        "first_layer": "the run",
+        "worst_layer": "the run",
+        "layers": "",
+    }
+    transition = Transition(
+        rule=rule.name,
+        severity=rule.severity,
+        labels=labels,
+        state=AlertState.INACTIVE if change.alert is None else change.alert.state,
+        reason=change.reason,
+        attempt=facts.attempt,
+        segment=0,
+        step=max(alert.onset.step if facts.last_step is None else facts.last_step, 0),
+        at=alert.since.at,
+        onset_step=max(alert.onset.step, 0),
+        onset_at=alert.onset.at,
+        value=silent_s,
+        summary=rule.summary.render(told) or rule.name,
+        description=rule.description.render(told),
+        runbook=rule.runbook,
+        actions=rule.actions,
+        episode=episode,
+    )
+    goes_on = change.alert is not None and change.alert.state is not AlertState.RESOLVED
+    return transition, Silence(alert, episode) if goes_on else None
+
+
+def silence_of(record: AlertRecord) -> Silence:
+    """An alert as it is kept, taken up again after a restart."""
+    onset = Moment(record.onset_step, record.onset_at)
+    return Silence(
+        Alert(record.state, onset, Moment(record.last_step, record.onset_at)), record.episode
+    )
+
+
+def _labels(rule: Rule, rank: int) -> dict[str, str]:
+    labels = dict(rule.labels)
+    if rule.scope is Scope.RANK or rank != 0:
+        labels["rank"] = str(rank)
+    return labels

@@ -1,0 +1,206 @@
+"""What a firing alert asks for, put before the policy, and ordered where the policy lets it.
+
+For use inside the transaction that records the alert: an alert and its command are on disk
+together, and an action of an alert is ordered once, however often its frames are judged.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.alerts import AlertState
+from runwatch.commands import AnyAction, CommandState, Rollback
+from runwatch.policy import Decision, PastAction, PolicyLimits, PolicyVerdict, decide
+from runwatch.vocabulary import CommandId, PolicyMode, Severity
+from runwatch_server.alerts import queries
+from runwatch_server.alerts.queries import AlertRecord
+from runwatch_server.clock import Clock
+from runwatch_server.commands import queries as command_queries
+from runwatch_server.commands.changes import (
+    COMMAND_TTL_S,
+    POLICY,
+    PROPOSAL_TTL_S,
+    is_undone,
+    put,
+)
+from runwatch_server.commands.ids import OrderedIds
+from runwatch_server.commands.lifecycle import DELIVERABLE
+from runwatch_server.commands.queries import Addressee, CommandRecord
+
+INCIDENT_STEPS: Final = 64
+"""Alerts that began so few steps before another belong to one incident: what spreads through a
+network spreads in steps, and a rollback must go to before the first of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """Orders what alerts of one run ask for, as the run's policy has it."""
+
+    clock: Clock
+    ids: OrderedIds
+    addressee: Addressee
+    mode: PolicyMode
+    limits: PolicyLimits
+    lr_scale: float
+    """In force in the trainer now."""
+
+    async def act(
+        self,
+        connection: AsyncConnection,
+        alert: AlertRecord,
+        actions: Sequence[AnyAction],
+        *,
+        step: int,
+    ) -> bool:
+        """Order, propose or hold back each action of an alert; whether any command came of it."""
+        if alert.attempt != self.addressee.attempt or self.addressee.state.is_ended:
+            return False
+        ordered = False
+        for index, action in enumerate(actions):
+            commands = await command_queries.list_commands(connection, alert.run_id)
+            if any((past.alert_id, past.action_index) == (alert.id, index) for past in commands):
+                continue
+            if isinstance(action, Rollback):
+                action = await self._before_onset(connection, alert, action)
+            ordered |= await self._act_once(connection, alert, action, index, commands, step)
+        return ordered
+
+    async def _act_once(
+        self,
+        connection: AsyncConnection,
+        alert: AlertRecord,
+        action: AnyAction,
+        index: int,
+        commands: Sequence[CommandRecord],
+        step: int,
+    ) -> bool:
+        now = self.clock.wall()
+        decision = decide(
+            action,
+            mode=self.mode,
+            allowed=self.addressee.allow,
+            history=history_of(commands, self.mode, step),
+            limits=self.limits,
+            step=step,
+            now=now,
+            lr_scale=self.lr_scale,
+        )
+        acts = decision.verdict is PolicyVerdict.ACT
+        objection = _objection(alert, action, commands, acts=acts) or _suppression(decision)
+        if objection is not None:
+            detail = {"action": msgspec.to_builtins(action), "reason": objection}
+            await queries.append_event(
+                connection, alert, "suppressed", at=now, actor=POLICY, step=step, detail=detail
+            )
+            return False
+        after_id = _last_under_way(commands) if acts else None
+        queued = acts and after_id is None
+        record = CommandRecord(
+            run_id=alert.run_id,
+            id=CommandId(self.ids.new()),
+            attempt=alert.attempt,
+            segment=alert.segment,
+            action=action,
+            state=CommandState.QUEUED if queued else CommandState.PROPOSED,
+            reason=f"{alert.rule}: {alert.facts.summary}",
+            requested_by=f"alert:{alert.id}",
+            automatic=acts,
+            alert_id=alert.id,
+            action_index=index,
+            after_id=after_id,
+            created_at=now,
+            expires_at=now + (COMMAND_TTL_S if acts else PROPOSAL_TTL_S),
+        )
+        await put(connection, record, self.addressee, actor=POLICY)
+        await queries.append_event(
+            connection,
+            alert,
+            f"command_{record.state}",
+            at=now,
+            actor=POLICY,
+            step=step,
+            detail={"command_id": record.id, "kind": record.kind, "reason": decision.reason},
+        )
+        return True
+
+    async def _before_onset(
+        self, connection: AsyncConnection, alert: AlertRecord, action: Rollback
+    ) -> Rollback:
+        """The rollback, to before the first sign of the incident that the alert belongs to."""
+        if action.before_step is not None or action.to_step is not None:
+            return action
+        onsets = [
+            other.onset_step
+            for other in await queries.list_open(connection, alert.run_id)
+            if _is_same_incident(alert, other)
+        ]
+        return replace_before(action, min([alert.onset_step, *onsets]))
+
+
+def history_of(commands: Sequence[CommandRecord], mode: PolicyMode, step: int) -> list[PastAction]:
+    """What rules did to a run before: what was applied, and what is still under way."""
+    return [
+        PastAction(
+            kind=command.kind,
+            step=command.ended_step if command.ended_step is not None else step,
+            at=command.ended_at if command.ended_at is not None else command.created_at,
+            is_open=not command.state.is_ended,
+        )
+        for command in commands
+        if command.alert_id is not None
+        and (command.state is CommandState.APPLIED or _is_open(command, mode))
+    ]
+
+
+def replace_before(action: Rollback, before_step: int) -> Rollback:
+    return Rollback(before_step=max(before_step, 0), to_step=action.to_step)
+
+
+def _is_open(command: CommandRecord, mode: PolicyMode) -> bool:
+    """Whether it may yet be done. What was only told, in `observe`, never is, unless asked."""
+    if command.state is CommandState.PROPOSED:
+        return command.after_id is not None or mode is not PolicyMode.AUTO
+    return command.state in DELIVERABLE
+
+
+def _objection(
+    alert: AlertRecord, action: AnyAction, commands: Sequence[CommandRecord], *, acts: bool
+) -> str | None:
+    """What speaks against an action whatever the policy says."""
+    if is_undone(commands, alert.attempt, alert.segment):
+        return "already_rolled_back"
+    if acts:
+        return None
+    is_proposed = any(
+        command.kind == action.kind
+        and command.attempt == alert.attempt
+        and command.state is CommandState.PROPOSED
+        and command.after_id is None
+        for command in commands
+    )
+    return "already_proposed" if is_proposed else None
+
+
+def _suppression(decision: Decision) -> str | None:
+    return decision.reason if decision.verdict is PolicyVerdict.SUPPRESS else None
+
+
+def _last_under_way(commands: Sequence[CommandRecord]) -> CommandId | None:
+    """The end of the line of automatic commands: at most one is with the trainer at a time."""
+    for command in commands:  # newest first
+        waits = command.state is CommandState.PROPOSED and command.after_id is not None
+        if command.automatic and (command.state in DELIVERABLE or waits):
+            return command.id
+    return None
+
+
+def _is_same_incident(alert: AlertRecord, other: AlertRecord) -> bool:
+    return (
+        other.state in (AlertState.PENDING, AlertState.FIRING)
+        and other.severity is not Severity.INFO
+        and (other.attempt, other.segment) == (alert.attempt, alert.segment)
+        and other.onset_step >= alert.onset_step - INCIDENT_STEPS
+    )

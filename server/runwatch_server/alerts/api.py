@@ -1,0 +1,209 @@
+"""`/alerts`: what is wrong, since when, why, and what was done about it."""
+
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Depends, Query, Response
+
+from runwatch.alerts import AlertState
+from runwatch.nonfinite import JsonNumber
+from runwatch.vocabulary import AlertId, RunId, Severity
+from runwatch_server.alerts.queries import AlertEvent, AlertFilter, AlertRecord, RunEvent
+from runwatch_server.alerts.service import Card
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.clock import rfc3339
+from runwatch_server.commands.api import CommandView, view_of
+from runwatch_server.http import documented, json_body, json_response
+from runwatch_server.services import CurrentServices
+
+router: Final = APIRouter(prefix="/api/v1/alerts", tags=["alerts"])
+
+
+class AlertView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    run_id: str
+    project: str
+    rule: str
+    severity: str
+    labels: dict[str, str]
+    state: str
+    live: bool
+    """False: judged from frames that were sent after the fact."""
+    attempt: int
+    segment: int
+    rank: int
+    onset_step: int
+    onset_at: datetime
+    firing_step: int | None
+    firing_at: datetime | None
+    resolved_step: int | None
+    resolved_at: datetime | None
+    last_step: int
+    value: JsonNumber
+    first_layer: str | None
+    worst_layer: str | None
+    layers: tuple[str, ...]
+    num_layers: int
+    summary: str
+    description: str
+    runbook: str
+    acked_at: datetime | None
+    acked_by: str | None
+    ack_note: str | None
+    recovery: str | None
+    """`watched`, `recovered` or `not_recovered` after a command was applied; else null."""
+
+
+class AlertEventView(msgspec.Struct, frozen=True):
+    kind: str
+    step: int | None
+    at: datetime
+    actor: str
+    detail: dict[str, object]
+
+
+class RunEventView(msgspec.Struct, frozen=True):
+    kind: str
+    step: int | None
+    at: datetime
+    source: str
+    detail: dict[str, object]
+
+
+class CardView(AlertView, frozen=True, kw_only=True):
+    events: list[AlertEventView]
+    commands: list[CommandView]
+    changed_before: list[RunEventView]
+    similar: list[AlertView]
+
+
+class AlertList(msgspec.Struct, frozen=True):
+    alerts: list[AlertView]
+    next_token: str | None = None
+
+
+class Acknowledgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    note: Annotated[str, msgspec.Meta(max_length=1024)] = ""
+
+
+@router.get("", dependencies=[require(KeyScope.READ)], openapi_extra=documented(answer=AlertList))
+async def list_alerts(
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    state: Annotated[list[AlertState] | None, Query()] = None,
+    severity: Annotated[list[Severity] | None, Query()] = None,
+    project: str | None = None,
+    run_id: str | None = None,
+    rule: str | None = None,
+    acked: bool | None = None,
+    next_token: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> Response:
+    """Alerts that the asker may see, newest first."""
+    if project is not None:
+        principal.check_project(project)
+    within = project if project is not None else principal.project
+    wanted = AlertFilter(
+        projects=None if within is None else (within,),
+        run_id=None if run_id is None else RunId(run_id),
+        states=state or (),
+        severities=severity or (),
+        rule=rule,
+        acked=acked,
+        before_id=next_token,
+    )
+    found = await services.alerts.list(wanted, limit=limit)
+    token = found[-1].id if len(found) == limit else None
+    return json_response(AlertList([_view(alert) for alert in found], token))
+
+
+@router.get(
+    "/{alert_id}", dependencies=[require(KeyScope.READ)], openapi_extra=documented(answer=CardView)
+)
+async def get_alert(
+    alert_id: AlertId, services: CurrentServices, principal: CurrentPrincipal
+) -> Response:
+    """An alert's card: where it began, what changed before, what was done, what came of it."""
+    alert = await services.alerts.get(alert_id)
+    principal.check_project(alert.project)
+    return json_response(_card_view(await services.alerts.card(alert)))
+
+
+@router.post(
+    "/{alert_id}/ack",
+    dependencies=[require(KeyScope.CONTROL)],
+    openapi_extra=documented(Acknowledgement, AlertView),
+)
+async def acknowledge_alert(
+    alert_id: AlertId,
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    given: Annotated[Acknowledgement, Depends(json_body(Acknowledgement))],
+) -> Response:
+    """Say that somebody looks after it."""
+    alert = await services.alerts.get(alert_id)
+    principal.check_project(alert.project)
+    after = await services.alerts.acknowledge(alert_id, actor=principal.actor, note=given.note)
+    return json_response(_view(after))
+
+
+def _view(alert: AlertRecord) -> AlertView:
+    return AlertView(**_columns(alert))  # type: ignore[arg-type]  # by name, checked by a test
+
+
+def _card_view(card: Card) -> CardView:
+    return CardView(
+        **_columns(card.alert),  # type: ignore[arg-type]  # by name, checked by a test
+        events=[_event_view(event) for event in card.events],
+        commands=[view_of(command) for command in card.commands],
+        changed_before=[_run_event_view(event) for event in card.changed_before],
+        similar=[_view(alert) for alert in card.similar],
+    )
+
+
+def _columns(alert: AlertRecord) -> dict[str, object]:
+    return {
+        **{name: getattr(alert, name) for name in _SAME},
+        **{name: getattr(alert.facts, name) for name in _FACTS},
+        **{name: _time(getattr(alert, name)) for name in _TIMES},
+        "severity": alert.severity.value,
+        "state": alert.state.value,
+        "labels": dict(alert.labels),
+    }
+
+
+_SAME = (
+    *("id", "run_id", "project", "rule", "live", "attempt", "segment", "rank", "onset_step"),
+    *("firing_step", "resolved_step", "last_step", "acked_by", "ack_note", "recovery"),
+)
+_FACTS = (
+    *("value", "first_layer", "worst_layer", "layers", "num_layers"),
+    *("summary", "description", "runbook"),
+)
+_TIMES = ("onset_at", "firing_at", "resolved_at", "acked_at")
+
+
+def _time(at: float | None) -> datetime | None:
+    return None if at is None else rfc3339(at)
+
+
+def _event_view(event: AlertEvent) -> AlertEventView:
+    return AlertEventView(
+        kind=event.kind,
+        step=event.step,
+        at=rfc3339(event.at),
+        actor=event.actor,
+        detail=dict(event.detail),
+    )
+
+
+def _run_event_view(event: RunEvent) -> RunEventView:
+    return RunEventView(
+        kind=event.kind,
+        step=event.step,
+        at=rfc3339(event.at),
+        source=event.source,
+        detail=dict(event.detail),
+    )

@@ -1,0 +1,56 @@
+"""News for those who look on: one log line an alert, and a wake-up for open event streams."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from runwatch.alerts import AlertState
+from runwatch_server.alerts.recording import News
+
+log = logging.getLogger(__name__)
+
+_TOLD: Final = (AlertState.FIRING, AlertState.RESOLVED)
+
+
+class NewsBoard:
+    """Tells what has been committed; holds nothing that a restart would lose."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Event] = set()
+        self.transitions: Counter[tuple[str, str]] = Counter()
+        """Number of transitions for each rule and state, since the start."""
+
+    def post(self, news: Sequence[News]) -> None:
+        for one in news:
+            alert = one.alert
+            self.transitions[alert.rule, alert.state] += 1
+            if alert.state in _TOLD:
+                log.log(
+                    logging.WARNING if alert.state is AlertState.FIRING else logging.INFO,
+                    "alert %s %s at step %d of run %s (%s): %s",
+                    alert.rule,
+                    alert.state,
+                    alert.last_step,
+                    alert.run_id,
+                    alert.severity,
+                    alert.facts.summary,
+                )
+        self.wake()
+
+    def wake(self) -> None:
+        """Let those who wait look again."""
+        for event in self._waiting:
+            event.set()
+
+    async def wait(self, wait_s: float) -> None:
+        """Return when there may be something new, or after a time."""
+        event = asyncio.Event()
+        self._waiting.add(event)
+        try:
+            await asyncio.wait_for(event.wait(), wait_s)
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting.discard(event)

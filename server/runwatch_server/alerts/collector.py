@@ -1,0 +1,46 @@
+"""What judging and acting tell Prometheus: bounded, never a series a layer."""
+
+from collections.abc import Iterable
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from runwatch_server.alerts.assembly import Alerting
+
+
+class AlertingCollector(Collector):
+    """Reads the state of the evaluators and of the news board when it is asked."""
+
+    def __init__(self, alerting: Alerting) -> None:
+        self._alerting = alerting
+
+    def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
+        health = self._alerting.evaluators.health
+        yield _gauge("evaluators_running", "1 while frames are judged.", health.is_running)
+        yield _gauge("evaluators_behind", "Runs with frames to judge.", health.num_behind)
+        yield _gauge("evaluators_failing", "Runs that cannot be judged.", len(health.failing_runs))
+        yield _counter("evaluator_failures", "Batches that failed.", health.num_failures)
+        yield _counter("frames_to_evaluators", "Frames handed over.", health.num_frames)
+        yield _gauge(
+            "absence_tick_age_seconds",
+            "Since silence was last judged; grows where that loop is dead.",
+            self._alerting.ticker.age_s,
+        )
+        transitions = CounterMetricFamily(
+            "runwatch_alert_transitions", "Changes of alerts.", labels=("rule", "state")
+        )
+        for (rule, state), count in self._alerting.board.transitions.items():
+            transitions.add_metric((rule, state), count)
+        yield transitions
+        alerts = GaugeMetricFamily("runwatch_alerts", "Open alerts.", labels=("state", "severity"))
+        for (state, severity), count in self._alerting.ticker.open_alerts.items():
+            alerts.add_metric((state, severity), count)
+        yield alerts
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"runwatch_{name}", text, value=float(value))
+
+
+def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(f"runwatch_{name}", text, value=float(value))

@@ -1,0 +1,168 @@
+"""The worker that judges every run: at most one task a run at a time, one thread for them all."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.run_evaluation import RunEvaluation, StreamMovedError, Workshop
+from runwatch_server.alerts.stored_frames import list_behind
+from runwatch_server.telemetry.seams import CommittedFrame
+
+log = logging.getLogger(__name__)
+
+_RETRY_S: Final = 5.0
+_IDLE_S: Final = 900.0
+"""A run that sent nothing for so long leaves the memory; its state is on disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorHealth:
+    """Whether what arrives is judged."""
+
+    num_runs: int
+    """In memory."""
+    num_behind: int
+    num_busy: int
+    failing_runs: tuple[RunId, ...]
+    """Whose last batch could not be judged; it is tried again and again."""
+    num_failures: int
+    """Since the start."""
+    num_frames: int
+    """Judged since the start."""
+    is_running: bool
+
+    @property
+    def is_well(self) -> bool:
+        return self.is_running and not self.failing_runs
+
+
+class Evaluators:
+    """Judges the frames of all runs, in the order of each stream."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self._shop = workshop
+        self._runs: dict[RunId, RunEvaluation] = {}
+        self._tasks: dict[RunId, asyncio.Task[None]] = {}
+        self._dirty: set[RunId] = set()
+        self._failing: dict[RunId, asyncio.TimerHandle] = {}
+        self._gaps: dict[RunId, asyncio.TimerHandle] = {}
+        self._last_used: dict[RunId, float] = {}
+        self._num_failures = 0
+        self._num_frames = 0
+        self._is_running = False
+
+    def committed(self, frame: CommittedFrame) -> None:
+        """A frame is on disk: judge it when its turn has come."""
+        self._run(frame.run_id).put(frame)
+        self._num_frames += 1
+        self._wake(frame.run_id)
+
+    async def start(self) -> None:
+        """Take up what was stored but not judged when the service stopped."""
+        self._is_running = True
+        await self.catch_up()
+
+    async def catch_up(self) -> None:
+        """Look on disk for frames that nobody has judged."""
+        async with self._shop.database.read() as connection:
+            behind = await list_behind(connection)
+        for run_id, key, newest_seq in behind:
+            self._run(run_id).note(key, newest_seq)
+            self._wake(run_id)
+
+    async def stop(self) -> None:
+        """Finish the batches under way, and save what the evaluators remember."""
+        self._is_running = False
+        for timer in (*self._failing.values(), *self._gaps.values()):
+            timer.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        for run_id in tuple(self._runs):
+            await self.forget(run_id)
+
+    async def drop_idle(self) -> None:
+        """Let runs go that have been silent for long."""
+        now = self._shop.clock.monotonic()
+        for run_id, used in tuple(self._last_used.items()):
+            if now - used > _IDLE_S:
+                await self.forget(run_id)
+
+    async def forget(self, run_id: RunId) -> None:
+        """Let a run leave the memory; its next frame builds its evaluators again from disk."""
+        if run_id not in self._runs or run_id in self._tasks:
+            return
+        try:
+            await self._runs[run_id].save()
+        except StreamMovedError as error:
+            log.info("%s: there is nothing to save", error)
+        self._forget(run_id)
+
+    def is_drained(self, run_id: RunId) -> bool:
+        """Whether all that came from a run has been judged, as far as is known in memory."""
+        run = self._runs.get(run_id)
+        return run_id not in self._tasks and (run is None or not run.is_behind)
+
+    @property
+    def health(self) -> EvaluatorHealth:
+        return EvaluatorHealth(
+            num_runs=len(self._runs),
+            num_behind=sum(run.is_behind for run in self._runs.values()),
+            num_busy=len(self._tasks),
+            failing_runs=tuple(self._failing),
+            num_failures=self._num_failures,
+            num_frames=self._num_frames,
+            is_running=self._is_running,
+        )
+
+    def _run(self, run_id: RunId) -> RunEvaluation:
+        self._last_used[run_id] = self._shop.clock.monotonic()
+        if run_id not in self._runs:
+            self._runs[run_id] = RunEvaluation(run_id, self._shop)
+        return self._runs[run_id]
+
+    def _wake(self, run_id: RunId) -> None:
+        self._dirty.add(run_id)
+        if self._is_running and run_id not in self._tasks and run_id not in self._failing:
+            task = asyncio.create_task(self._judge(run_id), name=f"evaluator of run {run_id}")
+            self._tasks[run_id] = task
+
+    async def _judge(self, run_id: RunId) -> None:
+        try:
+            run = self._runs[run_id]
+            while run_id in self._dirty and self._is_running:
+                self._dirty.discard(run_id)
+                while self._is_running and await run.step():
+                    pass
+            self._wait_for_gap(run_id, run)
+        except StreamMovedError as error:
+            log.warning("%s: its evaluators are built again from disk", error)
+            self._forget(run_id)
+        except Exception:  # one run's evaluator must not take the others with it
+            log.exception("run %s: its frames could not be judged; tried again", run_id)
+            self._num_failures += 1
+            loop = asyncio.get_running_loop()
+            self._failing[run_id] = loop.call_later(_RETRY_S, self._retry, run_id)
+        finally:
+            self._tasks.pop(run_id, None)
+
+    def _wait_for_gap(self, run_id: RunId, run: RunEvaluation) -> None:
+        left_s = run.gap_left_s
+        if left_s is not None and run_id not in self._gaps:
+            loop = asyncio.get_running_loop()
+            self._gaps[run_id] = loop.call_later(max(left_s, 0.01), self._pass_gap, run_id)
+
+    def _pass_gap(self, run_id: RunId) -> None:
+        self._gaps.pop(run_id, None)
+        if run_id in self._runs:
+            self._wake(run_id)
+
+    def _retry(self, run_id: RunId) -> None:
+        self._failing.pop(run_id, None)
+        self._wake(run_id)
+
+    def _forget(self, run_id: RunId) -> None:
+        self._runs.pop(run_id, None)
+        self._last_used.pop(run_id, None)
+        self._dirty.discard(run_id)

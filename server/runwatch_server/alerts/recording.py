@@ -1,0 +1,189 @@
+"""From transitions to rows: alerts as they are kept, with the events that tell their story.
+
+For use inside one transaction. Judging the same frames again changes nothing: an episode is one
+alert, and a state that it had already is no news.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.alerts import AlertState
+from runwatch.nonfinite import to_json
+from runwatch.rules import Transition
+from runwatch.vocabulary import AlertId, RunId
+from runwatch_server.alerts import queries
+from runwatch_server.alerts.queries import AlertRecord, Facts, Recovery
+from runwatch_server.alerts.recovery import recovery_at
+
+ENDED: Final = "ended"
+"""The attempt, the run or the rule is over, and the alert with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where transitions come from."""
+
+    run_id: RunId
+    project: str
+    rank: int
+    live: bool
+    rule_hashes: Mapping[str, str]
+    new_id: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """An alert that entered a state of which people hear."""
+
+    alert: AlertRecord
+    transition: Transition
+    is_first_firing: bool
+
+
+async def record(
+    connection: AsyncConnection, source: Source, transitions: Sequence[Transition], *, now: float
+) -> AsyncIterator[News]:
+    """Write what transitions change, one after another; yields each that is news. At that moment
+    the database holds the alerts as they were when the alert changed: what is pending beside it
+    may be cleared by the very next transition."""
+    episodes = {transition.episode for transition in transitions}
+    known = await queries.find_episodes(connection, source.run_id, episodes)
+    for transition in transitions:
+        before = known.get(transition.episode)
+        after = await _record_one(connection, source, before, transition, now)
+        if after is None:
+            known.pop(transition.episode, None)
+        elif after is not before:
+            known[transition.episode] = after
+            first = after.state is AlertState.FIRING and (
+                before is None or before.firing_step is None
+            )
+            yield News(after, transition, first)
+
+
+async def end_alerts(
+    connection: AsyncConnection, alerts: Sequence[AlertRecord], *, why: str, at: float
+) -> list[AlertRecord]:
+    """Resolve alerts that nothing will ever resolve: what they watched is over."""
+    ended: list[AlertRecord] = []
+    for alert in alerts:
+        if alert.state is AlertState.PENDING:
+            await queries.delete_alert(connection, alert)
+            continue
+        after = replace(
+            alert,
+            state=AlertState.RESOLVED,
+            resolved_step=alert.last_step,
+            resolved_at=at,
+            recovery=None if alert.recovery is Recovery.WATCHED else alert.recovery,
+        )
+        await queries.update_alert(connection, after)
+        await queries.append_event(
+            connection,
+            after,
+            AlertState.RESOLVED,
+            at=at,
+            actor="service",
+            step=alert.last_step,
+            detail={"reason": ENDED, "why": why},
+        )
+        ended.append(after)
+    return ended
+
+
+async def watch_recovery(
+    connection: AsyncConnection, run_id: RunId, attempt: int, last_step: int, *, at: float
+) -> None:
+    """Say of each alert that waits for its cure whether the run recovered."""
+    for alert in await queries.list_watched(connection, run_id):
+        recovery = recovery_at(alert, last_step)
+        if alert.attempt == attempt and recovery is not alert.recovery:
+            assert recovery is not None
+            await queries.update_alert(connection, replace(alert, recovery=recovery))
+            await queries.append_event(connection, alert, recovery, at=at, step=last_step)
+
+
+async def _record_one(
+    connection: AsyncConnection,
+    source: Source,
+    before: AlertRecord | None,
+    transition: Transition,
+    now: float,
+) -> AlertRecord | None:
+    """The alert after a transition; None where there is none (any more)."""
+    if transition.state is AlertState.INACTIVE:
+        if before is not None and before.state is AlertState.PENDING:
+            await queries.delete_alert(connection, before)
+            return None
+        return before
+    if before is None:
+        if transition.state not in (AlertState.PENDING, AlertState.FIRING):
+            return None
+        after = _advance(_opened(source, transition, now), transition)
+        await queries.insert_alert(connection, after)
+    elif before.state in (AlertState.RESOLVED, transition.state):
+        return before
+    else:
+        after = _advance(before, transition)
+        await queries.update_alert(connection, after)
+    await queries.append_event(
+        connection,
+        after,
+        transition.state,
+        at=transition.at,
+        step=transition.step,
+        detail={"reason": transition.reason, "value": after.facts.value},
+    )
+    return after
+
+
+def _opened(source: Source, transition: Transition, now: float) -> AlertRecord:
+    return AlertRecord(
+        run_id=source.run_id,
+        id=AlertId(source.new_id()),
+        project=source.project,
+        episode=transition.episode,
+        rule=transition.rule,
+        rule_hash=source.rule_hashes.get(transition.rule, ""),
+        severity=transition.severity,
+        labels=dict(transition.labels),
+        state=transition.state,
+        live=source.live,
+        attempt=transition.attempt,
+        segment=transition.segment,
+        rank=source.rank,
+        onset_step=transition.onset_step,
+        onset_at=transition.onset_at,
+        last_step=transition.step,
+        facts=Facts(),
+        created_at=now,
+    )
+
+
+def _advance(alert: AlertRecord, transition: Transition) -> AlertRecord:
+    """The alert with a transition's state; what it says stays that of its worst time."""
+    after = replace(alert, state=transition.state, last_step=transition.step)
+    if transition.state in (AlertState.PENDING, AlertState.FIRING):
+        after = replace(after, facts=_facts(transition))
+    if transition.state is AlertState.FIRING and alert.firing_step is None:
+        return replace(after, firing_step=transition.step, firing_at=transition.at)
+    if transition.state is AlertState.RESOLVED:
+        return replace(after, resolved_step=transition.step, resolved_at=transition.at)
+    return after
+
+
+def _facts(transition: Transition) -> Facts:
+    return Facts(
+        value=to_json(transition.value),
+        first_layer=transition.first_layer,
+        worst_layer=transition.worst_layer,
+        layers=transition.layers,
+        num_layers=transition.num_layers,
+        summary=transition.summary,
+        description=transition.description,
+        runbook=transition.runbook,
+        reason=transition.reason,
+    )

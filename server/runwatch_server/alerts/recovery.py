@@ -1,0 +1,69 @@
+"""Whether a run recovered from an alert after the command that the alert brought about."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.alerts import AlertState
+from runwatch.commands import CommandState
+from runwatch.frames import Scalar
+from runwatch_server.alerts import queries
+from runwatch_server.alerts.queries import AlertRecord, Recovery
+from runwatch_server.commands.queries import CommandRecord
+
+RECOVERY_STEPS: Final = 200
+"""An alert that still fires so many steps after the command was applied did not recover:
+several times what the built-in rules ask for before they call an alert resolved."""
+
+_CURES: Final = ("rollback", "lower_lr")
+"""A checkpoint saves what there is, a stop gives up: neither promises a recovery."""
+
+
+async def note_command(
+    connection: AsyncConnection,
+    command: CommandRecord,
+    state: CommandState,
+    *,
+    at: float,
+    step: int | None,
+    detail: Mapping[str, Scalar],
+) -> None:
+    """Tell an alert what became of the command that it brought about."""
+    if command.alert_id is None:
+        return
+    alert = await queries.find_alert(connection, command.alert_id)
+    if alert is None:
+        return
+    await queries.append_event(
+        connection,
+        alert,
+        f"command_{state}",
+        at=at,
+        actor="trainer" if step is not None else "service",
+        step=step,
+        detail={"command_id": command.id, "kind": command.kind, **detail},
+    )
+    if state is CommandState.APPLIED and command.kind in _CURES and alert.state.is_open:
+        acted_step = _next_step(step, detail)
+        watched = replace(alert, recovery=Recovery.WATCHED, acted_step=acted_step)
+        await queries.update_alert(connection, watched)
+
+
+def recovery_at(alert: AlertRecord, last_step: int) -> Recovery | None:
+    """What a watched alert's recovery is once the run has come to this step."""
+    if alert.recovery is not Recovery.WATCHED:
+        return alert.recovery
+    if alert.state is AlertState.RESOLVED:
+        return Recovery.RECOVERED
+    is_late = alert.acted_step is not None and last_step >= alert.acted_step + RECOVERY_STEPS
+    if is_late and alert.state is AlertState.FIRING:
+        return Recovery.NOT_RECOVERED
+    return Recovery.WATCHED
+
+
+def _next_step(step: int | None, detail: Mapping[str, Scalar]) -> int | None:
+    """The step that was trained first after the command: a rollback says where it went."""
+    to_step = detail.get("to_step")
+    return to_step + 1 if isinstance(to_step, int) else step

@@ -1,0 +1,108 @@
+"""Alerts for people: found, looked at closely, acknowledged."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import AlertId
+from runwatch_server.alerts import queries
+from runwatch_server.alerts.board import NewsBoard
+from runwatch_server.alerts.queries import AlertEvent, AlertFilter, AlertRecord, RunEvent
+from runwatch_server.audit.queries import Deed, append_deed
+from runwatch_server.clock import Clock
+from runwatch_server.commands.queries import CommandRecord, list_for_alert
+from runwatch_server.db import Database
+from runwatch_server.errors import NotFoundError
+
+BEFORE_STEPS: Final = 200
+"""What changed so few steps before an alert's onset may have to do with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """All that is known of one alert."""
+
+    alert: AlertRecord
+    events: Sequence[AlertEvent]
+    commands: Sequence[CommandRecord]
+    changed_before: Sequence[RunEvent]
+    """Phases, resumes, rollbacks, changes of the LR scale shortly before the onset."""
+    similar: Sequence[AlertRecord]
+    """Earlier alerts of the same rule in the same run, newest first."""
+
+
+class Alerts:
+    """Reading alerts, and putting a name under them."""
+
+    def __init__(self, database: Database, clock: Clock, board: NewsBoard) -> None:
+        self._database = database
+        self._clock = clock
+        self._board = board
+
+    async def list(self, wanted: AlertFilter, *, limit: int) -> list[AlertRecord]:
+        """Alerts, newest first."""
+        async with self._database.read() as connection:
+            return await queries.list_alerts(connection, wanted, limit=limit)
+
+    async def get(self, alert_id: AlertId) -> AlertRecord:
+        """Raises NotFoundError."""
+        async with self._database.read() as connection:
+            return await _existing(connection, alert_id)
+
+    async def card(self, alert: AlertRecord) -> Card:
+        async with self._database.read() as connection:
+            similar = AlertFilter(run_id=alert.run_id, rule=alert.rule, before_id=alert.id)
+            return Card(
+                alert=alert,
+                events=await queries.list_events(connection, alert.run_id, alert.id),
+                commands=await list_for_alert(connection, alert.run_id, alert.id),
+                changed_before=await queries.list_run_events(
+                    connection,
+                    alert.run_id,
+                    attempt=alert.attempt,
+                    first_step=alert.onset_step - BEFORE_STEPS,
+                    last_step=alert.onset_step,
+                    limit=20,
+                ),
+                similar=await queries.list_alerts(connection, similar, limit=5),
+            )
+
+    async def acknowledge(self, alert_id: AlertId, *, actor: str, note: str) -> AlertRecord:
+        """Somebody looks after it; the first one's name stays. Raises NotFoundError."""
+
+        async def work(connection: AsyncConnection) -> AlertRecord:
+            alert = await _existing(connection, alert_id)
+            if alert.acked_at is not None:
+                return alert
+            now = self._clock.wall()
+            after = replace(alert, acked_at=now, acked_by=actor, ack_note=note)
+            await queries.update_alert(connection, after)
+            await queries.append_event(
+                connection, after, "acknowledged", at=now, actor=actor, detail={"note": note}
+            )
+            await append_deed(
+                connection,
+                Deed(
+                    at=now,
+                    actor=actor,
+                    deed="alert_acknowledged",
+                    subject=alert.id,
+                    project=alert.project,
+                    about_run=alert.run_id,
+                    detail={"rule": alert.rule, "note": note},
+                ),
+            )
+            return after
+
+        record = await self._database.write(work)
+        self._board.wake()
+        return record
+
+
+async def _existing(connection: AsyncConnection, alert_id: AlertId) -> AlertRecord:
+    alert = await queries.find_alert(connection, alert_id)
+    if alert is None:
+        raise NotFoundError("alert_not_found", f"There is no alert {alert_id!r}.")
+    return alert

@@ -1,0 +1,82 @@
+"""Where alerts are kept, and how far each stream of frames has been evaluated."""
+
+import sqlalchemy as sa
+
+from runwatch_server.tables import metadata
+
+_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+"""SQLite counts by itself only in its own INTEGER."""
+
+alerts = sa.Table(
+    "alerts",
+    metadata,
+    sa.Column("run_id", sa.String(26), primary_key=True),
+    sa.Column("id", sa.String(26), primary_key=True),
+    sa.Column("project", sa.String(256), nullable=False),
+    sa.Column("episode", sa.String(64), nullable=False),
+    sa.Column("rule", sa.String(256), nullable=False),
+    sa.Column("rule_hash", sa.String(64), nullable=False),
+    sa.Column("severity", sa.String(16), nullable=False),
+    sa.Column("labels", sa.Text, nullable=False),  # JSON
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("live", sa.Boolean, nullable=False),  # false: judged from frames that came late
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("rank", sa.Integer, nullable=False),
+    sa.Column("onset_step", sa.BigInteger, nullable=False),
+    sa.Column("onset_at", sa.Double, nullable=False),
+    sa.Column("firing_step", sa.BigInteger),
+    sa.Column("firing_at", sa.Double),
+    sa.Column("resolved_step", sa.BigInteger),
+    sa.Column("resolved_at", sa.Double),
+    sa.Column("last_step", sa.BigInteger, nullable=False),
+    sa.Column("facts", sa.Text, nullable=False),  # JSON: value, layers, texts (SQLite has no NaN)
+    sa.Column("acked_at", sa.Double),
+    sa.Column("acked_by", sa.String(256)),
+    sa.Column("ack_note", sa.Text),
+    sa.Column("recovery", sa.String(16)),  # null until a command was applied
+    sa.Column("acted_step", sa.BigInteger),  # the boundary at which it was applied
+    sa.Column("created_at", sa.Double, nullable=False),
+    # Nothing doubles: an episode is one alert, however often its frames are judged.
+    sa.UniqueConstraint("run_id", "episode", name="uq_alerts_episode"),
+    sa.Index("ix_alerts_id", "id"),
+    sa.Index("ix_alerts_state", "state"),
+)
+
+alert_events = sa.Table(
+    "alert_events",
+    metadata,
+    sa.Column("number", _NUMBER, primary_key=True, autoincrement=True),
+    sa.Column("run_id", sa.String(26), nullable=False),
+    sa.Column("alert_id", sa.String(26), nullable=False),
+    sa.Column("kind", sa.String(32), nullable=False),
+    sa.Column("step", sa.BigInteger),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("actor", sa.String(256), nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),  # JSON
+    sa.Index("ix_alert_events_alert", "run_id", "alert_id", "number"),
+    sqlite_autoincrement=True,  # numbers are never used again: streams resume by them
+)
+
+evaluations = sa.Table(
+    "evaluations",
+    metadata,
+    sa.Column("run_id", sa.String(26), primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("evaluated_seq", sa.BigInteger, nullable=False),
+    sa.Column(
+        "state_seq", sa.BigInteger, nullable=False
+    ),  # the frame after which `state` was taken
+    sa.Column("state", sa.LargeBinary, nullable=False),
+    sa.Column("rule_set", sa.String(64), nullable=False),
+)
+"""Written in the same transaction as the alerts: a killed service loses neither or both."""
+
+rule_sets = sa.Table(
+    "rule_sets",
+    metadata,
+    sa.Column("hash", sa.String(64), primary_key=True),
+    sa.Column("documents", sa.Text, nullable=False),  # JSON
+)
+"""The rules that a saved evaluator state was made with, so that it can be rebuilt exactly."""

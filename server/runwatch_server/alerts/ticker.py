@@ -1,0 +1,202 @@
+"""What happens by the clock and not by a frame: silence judged, commands expired, ends noted.
+
+A plain loop on the monotonic clock. A tick that comes late judges nothing: the service itself was
+paused, which the run watcher adds to every deadline before the next one.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.alerts import Change
+from runwatch.rules import Rule
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts import queries
+from runwatch_server.alerts.absence import (
+    Silence,
+    judge_silence,
+    rules_of_absence,
+    run_lost,
+    silence_of,
+    transition_of,
+)
+from runwatch_server.alerts.evaluators import Evaluators
+from runwatch_server.alerts.recording import News, Source, end_alerts, record
+from runwatch_server.alerts.run_evaluation import RunEvaluation, Workshop
+from runwatch_server.commands.queries import Addressee, find_addressee
+from runwatch_server.runs.liveness import RankFacts
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+_LATE_S: Final = 2.0
+_SLOW_TICKS: Final = 5
+"""Expiry and ends are looked at in every fifth tick."""
+
+_Key = tuple[RunId, int, int, str]
+"""Run, attempt, rank, rule."""
+
+
+class Ticker:
+    """A background task: `run` until cancelled."""
+
+    def __init__(self, workshop: Workshop, evaluators: Evaluators, *, lost_s: float) -> None:
+        self._shop = workshop
+        self._evaluators = evaluators
+        self._lost_s = lost_s
+        self._run_lost = run_lost(lost_s)
+        self._silences: dict[_Key, Silence] = {}
+        self._last_tick = workshop.clock.monotonic()
+        self.open_alerts: dict[tuple[str, str], int] = {}
+        """Number for each state and severity, as of the last slow tick."""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last tick that did its work."""
+        return self._shop.clock.monotonic() - self._last_tick
+
+    async def run(self) -> None:
+        count = 0
+        last = self._shop.clock.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self._shop.clock.monotonic()
+            late_s, last = now - last - TICK_S, now
+            count += 1
+            try:
+                if late_s <= _LATE_S:
+                    await self.tick()
+                if count % _SLOW_TICKS == 0:
+                    await self.tick_slowly()
+            except Exception:  # a failed tick must not be the last one
+                log.exception("a tick of the absence rules failed; the next one tries again")
+            else:
+                self._last_tick = self._shop.clock.monotonic()
+
+    async def tick(self) -> None:
+        """Judge the silence of every rank that is expected to speak."""
+        expected = self._shop.liveness.run_ids()
+        for key in [key for key in self._silences if key[0] not in expected]:
+            del self._silences[key]
+        for run_id in expected:
+            await self._tick_run(run_id)
+
+    async def tick_slowly(self) -> None:
+        """Expire commands, resolve what a run's end leaves open, look for frames left behind."""
+        await self._shop.commands.expire_due()
+        async with self._shop.database.read() as connection:
+            run_ids = await queries.list_runs_with_open_alerts(connection)
+            addressees = [await find_addressee(connection, run_id) for run_id in run_ids]
+            self.open_alerts = await queries.count_by_state(connection)
+        for addressee in addressees:
+            if addressee is None or not addressee.state.is_ended:
+                continue
+            if self._evaluators.is_drained(addressee.run_id):
+                await self._end_run(addressee)
+        await self._evaluators.catch_up()
+        await self._evaluators.drop_idle()
+
+    async def _tick_run(self, run_id: RunId) -> None:
+        now = self._shop.clock.monotonic()
+        facts = self._shop.liveness.facts(run_id, now=now)
+        if not facts:
+            return
+        project = await self._project(run_id)
+        if project is None:
+            return
+        rules = (await self._shop.rules.in_force(project)).rules
+        for rank in facts:
+            await self._forget_older(run_id, rank)
+            for rule in (self._run_lost, *rules_of_absence(rules, rank.rank)):
+                key = (run_id, rank.attempt, rank.rank, rule.name)
+                change = judge_silence(
+                    rule,
+                    rank,
+                    self._silences.get(key),
+                    lost_s=self._lost_s,
+                    now=self._shop.clock.wall(),
+                )
+                if change is not None and change.is_news:
+                    await self._tell(key, rule, change, rank)
+                elif change is not None and change.alert is not None and key in self._silences:
+                    self._silences[key] = Silence(change.alert, self._silences[key].episode)
+
+    async def _tell(self, key: _Key, rule: Rule, change: Change, facts: RankFacts) -> None:
+        run_id, attempt, rank, _ = key
+
+        async def work(connection: AsyncConnection) -> tuple[list[News], Silence | None, bool]:
+            addressee = await find_addressee(connection, run_id)
+            if addressee is None:
+                return [], None, False
+            num_before = await queries.count_episodes(connection, run_id, rule.name, attempt)
+            transition, silence = transition_of(
+                rule, change, facts, self._silences.get(key), num_before=num_before
+            )
+            source = Source(
+                run_id=run_id,
+                project=addressee.project,
+                rank=rank,
+                live=True,
+                rule_hashes={rule.name: ""},
+                new_id=self._shop.ids.new,
+            )
+            ordered = False
+            news: list[News] = []
+            async for one in record(connection, source, [transition], now=self._shop.clock.wall()):
+                news.append(one)
+                if one.is_first_firing and rule.actions:
+                    ordered |= await RunEvaluation(run_id, self._shop).act(connection, one)
+            return news, silence, ordered
+
+        news, silence, ordered = await self._shop.database.write(work)
+        if silence is None:
+            self._silences.pop(key, None)
+        else:
+            self._silences[key] = silence
+        if ordered:
+            await self._shop.commands.refresh(run_id)
+        self._shop.on_news(news)
+
+    async def _forget_older(self, run_id: RunId, rank: RankFacts) -> None:
+        """Alerts about the silence of an attempt that a newer one has replaced."""
+        for key in [
+            key
+            for key in self._silences
+            if key[0] == run_id and key[2] == rank.rank and key[1] < rank.attempt
+        ]:
+            del self._silences[key]
+
+            async def work(connection: AsyncConnection, key: _Key = key) -> None:
+                older = [
+                    alert
+                    for alert in await queries.list_open(connection, run_id)
+                    if (alert.attempt, alert.rank, alert.rule) == key[1:]
+                ]
+                at = self._shop.clock.wall()
+                await end_alerts(connection, older, why="a newer attempt began", at=at)
+
+            await self._shop.database.write(work)
+
+    async def _end_run(self, addressee: Addressee) -> None:
+        async def work(connection: AsyncConnection) -> None:
+            left = await queries.list_open(connection, addressee.run_id)
+            at = self._shop.clock.wall()
+            await end_alerts(connection, left, why=f"the run is {addressee.state}", at=at)
+
+        await self._shop.database.write(work)
+
+    async def recall(self) -> None:
+        """Take up the open alerts about silence that were told before a restart."""
+        async with self._shop.database.read() as connection:
+            for run_id in await queries.list_runs_with_open_alerts(connection):
+                for alert in await queries.list_open(connection, run_id):
+                    if not alert.rule_hash:
+                        key = (run_id, alert.attempt, alert.rank, alert.rule)
+                        self._silences[key] = silence_of(alert)
+
+    async def _project(self, run_id: RunId) -> str | None:
+        async with self._shop.database.read() as connection:
+            addressee = await find_addressee(connection, run_id)
+        return None if addressee is None else addressee.project

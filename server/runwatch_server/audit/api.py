@@ -1,0 +1,69 @@
+"""`/audit`: for those with the scope `admin`."""
+
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+
+from runwatch.vocabulary import RunId
+from runwatch_server.audit.queries import Deed, list_deeds
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.clock import rfc3339
+from runwatch_server.http import documented, json_response
+from runwatch_server.services import CurrentServices
+
+router: Final = APIRouter(prefix="/api/v1", tags=["audit"])
+
+
+class DeedView(msgspec.Struct, frozen=True):
+    number: int
+    at: datetime
+    actor: str
+    project: str
+    run_id: str | None
+    deed: str
+    subject: str
+    detail: dict[str, object]
+
+
+class DeedList(msgspec.Struct, frozen=True):
+    deeds: list[DeedView]
+    next_token: str | None = None
+
+
+@router.get(
+    "/audit", dependencies=[require(KeyScope.ADMIN)], openapi_extra=documented(answer=DeedList)
+)
+async def list_audit(
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    run_id: str | None = None,
+    next_token: int | None = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> Response:
+    """What people and the policy did, newest first."""
+    async with services.database.read() as connection:
+        deeds = await list_deeds(
+            connection,
+            project=principal.project,
+            about_run=None if run_id is None else RunId(run_id),
+            before=next_token,
+            limit=limit,
+        )
+    token = str(deeds[-1].number) if len(deeds) == limit else None
+    return json_response(DeedList([_view(deed) for deed in deeds], token))
+
+
+def _view(deed: Deed) -> DeedView:
+    return DeedView(
+        number=deed.number,
+        at=rfc3339(deed.at),
+        actor=deed.actor,
+        project=deed.project,
+        run_id=deed.about_run,
+        deed=deed.deed,
+        subject=deed.subject,
+        detail=dict(deed.detail),
+    )

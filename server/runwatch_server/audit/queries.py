@@ -1,0 +1,65 @@
+"""Adding to the audit and reading it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import RunId
+from runwatch_server.audit.tables import audit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """What somebody did: a key, a person behind it, or `policy`."""
+
+    at: float
+    actor: str
+    deed: str
+    subject: str
+    project: str = ""
+    about_run: RunId | None = None
+    detail: Mapping[str, object]
+    number: int = 0
+    """Given when it is written down."""
+
+
+async def append_deed(connection: AsyncConnection, deed: Deed) -> None:
+    await connection.execute(
+        sa.insert(audit).values(
+            at=deed.at,
+            actor=deed.actor,
+            project=deed.project,
+            about_run=deed.about_run,
+            deed=deed.deed,
+            subject=deed.subject,
+            detail=msgspec.json.encode(deed.detail).decode(),
+        )
+    )
+
+
+async def list_deeds(
+    connection: AsyncConnection,
+    *,
+    project: str | None,
+    about_run: RunId | None = None,
+    before: int | None = None,
+    limit: int,
+) -> list[Deed]:
+    """Deeds, newest first; `project` None: of every project."""
+    wanted = sa.select(audit).order_by(audit.c.number.desc()).limit(limit)
+    if project is not None:
+        wanted = wanted.where(audit.c.project == project)
+    if about_run is not None:
+        wanted = wanted.where(audit.c.about_run == about_run)
+    if before is not None:
+        wanted = wanted.where(audit.c.number < before)
+    found = await connection.execute(wanted)
+    return [_deed(row) for row in found.mappings()]
+
+
+def _deed(row: sa.RowMapping) -> Deed:
+    detail = msgspec.json.decode(row["detail"], type=dict[str, object])
+    return Deed(**{**row, "detail": detail})

@@ -1,0 +1,1 @@
+"""Commands on their way to a trainer: ordered, approved, delivered, answered."""

@@ -1,0 +1,147 @@
+"""Changes of a command's state, each written with its event, its audit and what follows from it.
+
+For use inside one transaction: a command and the trace of its change are on disk together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.commands import CommandState
+from runwatch.frames import Scalar
+from runwatch.vocabulary import PolicyMode
+from runwatch_server.alerts.queries import find_alert
+from runwatch_server.alerts.recovery import note_command
+from runwatch_server.audit.queries import Deed, append_deed
+from runwatch_server.commands import queries
+from runwatch_server.commands.queries import Addressee, CommandRecord
+
+COMMAND_TTL_S: Final = 600.0
+"""A command that no rank took for so long is stale: what it answered to is over."""
+PROPOSAL_TTL_S: Final = 12 * 3600.0
+"""A proposal waits for the night to pass."""
+
+TRAINER: Final = "trainer"
+SERVICE: Final = "service"
+POLICY: Final = "policy"
+
+
+async def put(
+    connection: AsyncConnection, record: CommandRecord, addressee: Addressee, *, actor: str
+) -> None:
+    """Write a new command down."""
+    await queries.insert_command(connection, record)
+    await queries.append_event(connection, record, record.state, at=record.created_at, actor=actor)
+    await _audit(connection, record, addressee, f"command_{record.state}", actor, record.created_at)
+
+
+async def enter(
+    connection: AsyncConnection,
+    record: CommandRecord,
+    addressee: Addressee,
+    state: CommandState,
+    *,
+    at: float,
+    actor: str,
+    step: int | None = None,
+    detail: Mapping[str, Scalar] | None = None,
+) -> CommandRecord:
+    """Let a command enter a state; returns it as it is then."""
+    found = detail or {}
+    after = replace(record, state=state)
+    if state is CommandState.QUEUED:
+        after = replace(after, expires_at=at + COMMAND_TTL_S, after_id=None)
+    if state.is_ended:
+        after = replace(after, ended_at=at, ended_step=step, detail=found)
+    await queries.update_command(
+        connection,
+        record,
+        state=state.value,
+        expires_at=after.expires_at,
+        after_id=after.after_id,
+        ended_at=after.ended_at,
+        ended_step=after.ended_step,
+        detail=msgspec.json.encode(after.detail).decode(),
+    )
+    await queries.append_event(connection, record, state, at=at, actor=actor, detail=found)
+    if actor not in (TRAINER, SERVICE):
+        await _audit(connection, record, addressee, f"command_{state}", actor, at)
+    if state.is_ended:
+        await note_command(connection, after, state, at=at, step=step, detail=found)
+        await _follow_up(connection, after, addressee, at)
+    return after
+
+
+def is_undone(commands: Sequence[CommandRecord], attempt: int, segment: int) -> bool:
+    """Whether a rollback has taken a segment's steps back: each applied one opens the next."""
+    rollbacks = [
+        command
+        for command in commands
+        if command.kind == "rollback"
+        and command.attempt == attempt
+        and command.state is CommandState.APPLIED
+    ]
+    return segment < len(rollbacks)
+
+
+async def _follow_up(
+    connection: AsyncConnection, ended: CommandRecord, addressee: Addressee, at: float
+) -> None:
+    """Let the command go that waited for this one, if there still is a reason for it."""
+    follower = await queries.find_follower(connection, ended)
+    if follower is None:
+        return
+    objection = await _objection(connection, follower, ended, addressee)
+    state = CommandState.QUEUED if objection is None else CommandState.CANCELLED
+    detail: dict[str, Scalar] = {} if objection is None else {"reason": objection}
+    await enter(connection, follower, addressee, state, at=at, actor=POLICY, detail=detail)
+
+
+async def _objection(
+    connection: AsyncConnection,
+    follower: CommandRecord,
+    ended: CommandRecord,
+    addressee: Addressee,
+) -> str | None:
+    """Why a command that waited for another must not go any more."""
+    if addressee.policy not in (None, PolicyMode.AUTO):
+        return f"the run's policy is {addressee.policy} now"
+    if follower.alert_id == ended.alert_id:
+        is_applied = ended.state is CommandState.APPLIED
+        return None if is_applied else f"the command before it was {ended.state}"
+    alert = await find_alert(connection, follower.alert_id) if follower.alert_id else None
+    if alert is not None and not alert.state.is_open:
+        return f"its alert is {alert.state}"
+    commands = await queries.list_commands(connection, follower.run_id)
+    if follower.segment is not None and is_undone(commands, follower.attempt, follower.segment):
+        return "already_rolled_back"
+    return None
+
+
+async def _audit(
+    connection: AsyncConnection,
+    record: CommandRecord,
+    addressee: Addressee,
+    deed: str,
+    actor: str,
+    at: float,
+) -> None:
+    await append_deed(
+        connection,
+        Deed(
+            at=at,
+            actor=actor,
+            deed=deed,
+            subject=record.id,
+            project=addressee.project,
+            about_run=record.run_id,
+            detail={
+                "action": msgspec.to_builtins(record.action),
+                "reason": record.reason,
+                "alert_id": record.alert_id,
+            },
+        ),
+    )

@@ -1,0 +1,342 @@
+"""Every question put to the tables of commands."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.commands import AnyAction, Command, CommandState, Receipt, action_from_document
+from runwatch.frames import Scalar
+from runwatch.vocabulary import AlertId, CommandId, PolicyMode, RunId, RunState
+from runwatch_server.commands.lifecycle import UNDER_WAY
+from runwatch_server.commands.tables import command_events, command_receipts, commands
+from runwatch_server.runs.tables import attempts, runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addressee:
+    """What must be known of a run to command it."""
+
+    run_id: RunId
+    project: str
+    name: str
+    state: RunState
+    policy: PolicyMode | None
+    """None: the service's default."""
+    attempt: int
+    """The one that lives; 0 before the first."""
+    num_ranks: int
+    """Of that attempt; each must answer a command."""
+    allow: frozenset[str]
+    """Kinds of action that its trainer carries out."""
+    last_step: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRecord:
+    """A command as it is kept."""
+
+    run_id: RunId
+    id: CommandId
+    attempt: int
+    action: AnyAction
+    state: CommandState
+    reason: str
+    requested_by: str
+    created_at: float
+    expires_at: float
+    automatic: bool = False
+    segment: int | None = None
+    """Of the alert that asked; a rollback makes it and all before it history."""
+    alert_id: AlertId | None = None
+    action_index: int | None = None
+    after_id: CommandId | None = None
+    idempotency_key: str | None = None
+    ended_at: float | None = None
+    ended_step: int | None = None
+    detail: Mapping[str, Scalar] = field(default_factory=dict[str, Scalar])
+
+    @property
+    def kind(self) -> str:
+        return self.action.kind
+
+    def to_command(self) -> Command:
+        """As it travels to the trainer."""
+        return Command(
+            id=self.id,
+            action=self.action,
+            attempt=self.attempt,
+            expires_at=self.expires_at,
+            reason=self.reason,
+            requested_by=self.requested_by,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEvent:
+    """One thing that happened to a command."""
+
+    number: int
+    run_id: RunId
+    command_id: CommandId
+    kind: str
+    rank: int | None
+    at: float
+    actor: str
+    detail: Mapping[str, object]
+
+
+async def find_addressee(connection: AsyncConnection, run_id: RunId) -> Addressee | None:
+    joined = sa.outerjoin(
+        runs,
+        attempts,
+        (attempts.c.run_id == runs.c.id) & (attempts.c.attempt == runs.c.current_attempt),
+    )
+    found = await connection.execute(
+        sa.select(runs, attempts.c.world_size, attempts.c.allow)
+        .select_from(joined)
+        .where(runs.c.id == run_id)
+    )
+    row = found.mappings().first()
+    if row is None:
+        return None
+    return Addressee(
+        run_id=run_id,
+        project=row["project"],
+        name=row["name"],
+        state=RunState(row["state"]),
+        policy=None if row["policy"] is None else PolicyMode(row["policy"]),
+        attempt=row["current_attempt"],
+        num_ranks=row["world_size"] or 1,
+        allow=frozenset((row["allow"] or "").split()),
+        last_step=row["last_step"],
+    )
+
+
+async def insert_command(connection: AsyncConnection, record: CommandRecord) -> None:
+    await connection.execute(
+        sa.insert(commands).values(
+            run_id=record.run_id,
+            id=record.id,
+            attempt=record.attempt,
+            segment=record.segment,
+            kind=record.kind,
+            action=_to_json(record.action),
+            state=record.state.value,
+            reason=record.reason,
+            requested_by=record.requested_by,
+            automatic=record.automatic,
+            alert_id=record.alert_id,
+            action_index=record.action_index,
+            after_id=record.after_id,
+            idempotency_key=record.idempotency_key,
+            created_at=record.created_at,
+            expires_at=record.expires_at,
+            detail=_to_json(record.detail),
+        )
+    )
+
+
+async def update_command(
+    connection: AsyncConnection, record: CommandRecord, **values: object
+) -> None:
+    """Set columns of one command. The caller appends the event that tells why."""
+    await connection.execute(
+        sa.update(commands)
+        .where(commands.c.run_id == record.run_id, commands.c.id == record.id)
+        .values(**values)
+    )
+
+
+async def append_event(
+    connection: AsyncConnection,
+    record: CommandRecord,
+    kind: str,
+    *,
+    at: float,
+    actor: str,
+    rank: int | None = None,
+    detail: Mapping[str, object] | None = None,
+) -> None:
+    await connection.execute(
+        sa.insert(command_events).values(
+            run_id=record.run_id,
+            command_id=record.id,
+            kind=kind,
+            rank=rank,
+            at=at,
+            actor=actor,
+            detail=_to_json(detail or {}),
+        )
+    )
+
+
+async def find_command(connection: AsyncConnection, command_id: CommandId) -> CommandRecord | None:
+    found = await connection.execute(sa.select(commands).where(commands.c.id == command_id))
+    row = found.mappings().first()
+    return None if row is None else _record(row)
+
+
+async def find_by_idempotency_key(
+    connection: AsyncConnection, run_id: RunId, key: str
+) -> CommandRecord | None:
+    found = await connection.execute(
+        sa.select(commands).where(commands.c.run_id == run_id, commands.c.idempotency_key == key)
+    )
+    row = found.mappings().first()
+    return None if row is None else _record(row)
+
+
+async def list_commands(
+    connection: AsyncConnection,
+    run_id: RunId,
+    *,
+    before_id: str | None = None,
+    limit: int | None = None,
+) -> list[CommandRecord]:
+    """The commands of a run, newest first."""
+    wanted = sa.select(commands).where(commands.c.run_id == run_id)
+    if before_id is not None:
+        wanted = wanted.where(commands.c.id < before_id)
+    found = await connection.execute(wanted.order_by(commands.c.id.desc()).limit(limit))
+    return [_record(row) for row in found.mappings()]
+
+
+async def list_for_alert(
+    connection: AsyncConnection, run_id: RunId, alert_id: AlertId
+) -> list[CommandRecord]:
+    found = await connection.execute(
+        sa.select(commands)
+        .where(commands.c.run_id == run_id, commands.c.alert_id == alert_id)
+        .order_by(commands.c.id)
+    )
+    return [_record(row) for row in found.mappings()]
+
+
+async def list_under_way(
+    connection: AsyncConnection, run_id: RunId | None = None
+) -> list[CommandRecord]:
+    """Commands that have not ended, oldest first."""
+    wanted = sa.select(commands).where(commands.c.state.in_([s.value for s in UNDER_WAY]))
+    if run_id is not None:
+        wanted = wanted.where(commands.c.run_id == run_id)
+    found = await connection.execute(wanted.order_by(commands.c.id))
+    return [_record(row) for row in found.mappings()]
+
+
+async def find_follower(connection: AsyncConnection, record: CommandRecord) -> CommandRecord | None:
+    """The command that waits for this one."""
+    found = await connection.execute(
+        sa.select(commands).where(
+            commands.c.run_id == record.run_id,
+            commands.c.after_id == record.id,
+            commands.c.state == CommandState.PROPOSED.value,
+        )
+    )
+    row = found.mappings().first()
+    return None if row is None else _record(row)
+
+
+async def list_answers(
+    connection: AsyncConnection, record: CommandRecord
+) -> dict[int, CommandState]:
+    """The newest answer of each rank that gave one."""
+    found = await connection.execute(
+        sa.select(command_receipts.c.rank, command_receipts.c.state).where(
+            command_receipts.c.run_id == record.run_id,
+            command_receipts.c.command_id == record.id,
+        )
+    )
+    return {rank: CommandState(state) for rank, state in found}
+
+
+async def store_receipt(
+    connection: AsyncConnection, record: CommandRecord, receipt: Receipt, *, at: float
+) -> None:
+    """Keep a rank's answer in place of its earlier one."""
+    ours = (
+        command_receipts.c.run_id == record.run_id,
+        command_receipts.c.command_id == record.id,
+        command_receipts.c.rank == receipt.rank,
+    )
+    await connection.execute(sa.delete(command_receipts).where(*ours))
+    await connection.execute(
+        sa.insert(command_receipts).values(
+            run_id=record.run_id,
+            command_id=record.id,
+            rank=receipt.rank,
+            state=receipt.state.value,
+            step=receipt.step,
+            detail=_to_json(receipt.detail),
+            at=at,
+        )
+    )
+
+
+async def list_events(
+    connection: AsyncConnection, run_id: RunId, command_id: CommandId
+) -> list[CommandEvent]:
+    found = await connection.execute(
+        sa.select(command_events)
+        .where(command_events.c.run_id == run_id, command_events.c.command_id == command_id)
+        .order_by(command_events.c.number)
+    )
+    return [_event(row) for row in found.mappings()]
+
+
+async def list_events_after(
+    connection: AsyncConnection, number: int, *, run_id: RunId | None, limit: int
+) -> list[CommandEvent]:
+    """What happened to commands since an event, in the order of its writing."""
+    wanted = sa.select(command_events).where(command_events.c.number > number)
+    if run_id is not None:
+        wanted = wanted.where(command_events.c.run_id == run_id)
+    found = await connection.execute(wanted.order_by(command_events.c.number).limit(limit))
+    return [_event(row) for row in found.mappings()]
+
+
+async def last_event_number(connection: AsyncConnection) -> int:
+    found = await connection.execute(sa.select(sa.func.max(command_events.c.number)))
+    return found.scalar_one() or 0
+
+
+def _record(row: sa.RowMapping) -> CommandRecord:
+    return CommandRecord(
+        run_id=RunId(row["run_id"]),
+        id=CommandId(row["id"]),
+        attempt=row["attempt"],
+        action=action_from_document(msgspec.json.decode(row["action"])),
+        state=CommandState(row["state"]),
+        reason=row["reason"],
+        requested_by=row["requested_by"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        automatic=row["automatic"],
+        segment=row["segment"],
+        alert_id=None if row["alert_id"] is None else AlertId(row["alert_id"]),
+        action_index=row["action_index"],
+        after_id=None if row["after_id"] is None else CommandId(row["after_id"]),
+        idempotency_key=row["idempotency_key"],
+        ended_at=row["ended_at"],
+        ended_step=row["ended_step"],
+        detail=msgspec.json.decode(row["detail"], type=dict[str, Scalar]),
+    )
+
+
+def _event(row: sa.RowMapping) -> CommandEvent:
+    return CommandEvent(
+        number=row["number"],
+        run_id=RunId(row["run_id"]),
+        command_id=CommandId(row["command_id"]),
+        kind=row["kind"],
+        rank=row["rank"],
+        at=row["at"],
+        actor=row["actor"],
+        detail=msgspec.json.decode(row["detail"], type=dict[str, object]),
+    )
+
+
+def _to_json(document: AnyAction | Mapping[str, object] | Sequence[object]) -> str:
+    return msgspec.json.encode(document).decode()

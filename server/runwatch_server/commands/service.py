@@ -1,0 +1,333 @@
+"""Ordering, approving, delivering and settling commands."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.commands import AnyAction, Command, CommandState, Receipt
+from runwatch.frames import Scalar
+from runwatch.vocabulary import CommandId, RunId
+from runwatch_server.clock import Clock
+from runwatch_server.commands import lifecycle, queries
+from runwatch_server.commands.changes import COMMAND_TTL_S, SERVICE, TRAINER, enter, put
+from runwatch_server.commands.ids import OrderedIds
+from runwatch_server.commands.mailbox import Mailbox, Posted
+from runwatch_server.commands.queries import Addressee, CommandRecord
+from runwatch_server.db import Database
+from runwatch_server.errors import ConflictError, NotFoundError, UnprocessableError
+
+log = logging.getLogger(__name__)
+
+MAX_WAIT_S: Final = 30.0
+"""Of a long poll: below the 60 s after which proxies give up."""
+
+
+class Commands:
+    """All that happens to commands, whoever gives them."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        ids: OrderedIds,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._ids = ids
+        self._on_change = on_change
+        self._mailbox = Mailbox()
+        self._refreshing = asyncio.Lock()  # or an older reading could be posted over a newer one
+        self._notes: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Post what was under way when the service stopped."""
+        async with self._database.read() as connection:
+            under_way = await queries.list_under_way(connection)
+        for run_id in {record.run_id for record in under_way}:
+            await self.refresh(run_id)
+
+    async def stop(self) -> None:
+        """Wait for what is being noted."""
+        if self._notes:
+            await asyncio.gather(*self._notes, return_exceptions=True)
+
+    async def refresh(self, run_id: RunId) -> None:
+        """Post what the database holds; called after each commit that changed a run's commands."""
+        async with self._refreshing, self._database.read() as connection:
+            under_way = await queries.list_under_way(connection, run_id)
+            posted = [
+                Posted(record, await queries.list_answers(connection, record))
+                for record in under_way
+            ]
+            self._mailbox.post(run_id, posted)
+        self._on_change()
+
+    async def pending(self, run_id: RunId, attempt: int, rank: int) -> tuple[Command, ...]:
+        """What a rank must be told with any reply."""
+        told = self._mailbox.take(run_id, attempt, rank, self._clock.wall())
+        if told:
+            self._note_delivered(self._mailbox.tell_first_time(run_id, told))
+        return told
+
+    async def next(
+        self, run_id: RunId, attempt: int, rank: int, wait_s: float
+    ) -> tuple[Command, ...]:
+        """The same, waiting for something to say."""
+        deadline = self._clock.monotonic() + min(wait_s, MAX_WAIT_S)
+        while True:
+            told = await self.pending(run_id, attempt, rank)
+            left_s = deadline - self._clock.monotonic()
+            if told or left_s <= 0:
+                return told
+            await self._mailbox.wait(run_id, left_s)
+
+    async def order(
+        self,
+        run_id: RunId,
+        action: AnyAction,
+        *,
+        actor: str,
+        reason: str = "",
+        ttl_s: float = COMMAND_TTL_S,
+        idempotency_key: str | None = None,
+    ) -> CommandRecord:
+        """A person's command. Raises NotFoundError, ConflictError, UnprocessableError."""
+
+        async def work(connection: AsyncConnection) -> CommandRecord:
+            addressee = await _commandable(connection, run_id)
+            if idempotency_key is not None:
+                known = await queries.find_by_idempotency_key(connection, run_id, idempotency_key)
+                if known is not None:
+                    return _same(known, action)
+            now = self._clock.wall()
+            record = CommandRecord(
+                run_id=run_id,
+                id=CommandId(self._ids.new()),
+                attempt=addressee.attempt,
+                action=action,
+                state=CommandState.QUEUED,
+                reason=reason,
+                requested_by=actor,
+                created_at=now,
+                expires_at=now + ttl_s,
+                idempotency_key=idempotency_key,
+            )
+            await put(connection, record, addressee, actor=actor)
+            return record
+
+        return await self._changed(await self._database.write(work))
+
+    async def approve(self, command_id: CommandId, *, actor: str) -> CommandRecord:
+        """Let a proposal go. Raises NotFoundError, ConflictError."""
+
+        async def work(connection: AsyncConnection) -> CommandRecord:
+            record = await _existing(connection, command_id)
+            addressee = await _commandable(connection, record.run_id)
+            if not lifecycle.can_be_approved(record.state):
+                raise ConflictError("not_a_proposal", f"The command is {record.state} already.")
+            if record.attempt != addressee.attempt:
+                raise ConflictError(
+                    "stale_command",
+                    f"It was proposed for attempt {record.attempt}; now {addressee.attempt} runs.",
+                )
+            now = self._clock.wall()
+            if not now < record.expires_at:
+                raise ConflictError("expired_command", "The proposal has expired.")
+            return await enter(
+                connection, record, addressee, CommandState.QUEUED, at=now, actor=actor
+            )
+
+        return await self._changed(await self._database.write(work))
+
+    async def cancel(self, command_id: CommandId, *, actor: str) -> CommandRecord:
+        """Withdraw a command. Raises NotFoundError, and ConflictError where it is too late."""
+
+        async def work(connection: AsyncConnection) -> CommandRecord:
+            record = await _existing(connection, command_id)
+            addressee = await find_addressee(connection, record.run_id)
+            if record.state is CommandState.CANCELLED:
+                return record
+            if not lifecycle.can_be_cancelled(record.state):
+                raise ConflictError("too_late", f"The command is {record.state} already.")
+            return await enter(
+                connection,
+                record,
+                addressee,
+                CommandState.CANCELLED,
+                at=self._clock.wall(),
+                actor=actor,
+            )
+
+        return await self._changed(await self._database.write(work))
+
+    async def receive(self, command_id: CommandId, receipt: Receipt) -> CommandRecord:
+        """A rank's answer; the same one again changes nothing."""
+        _check_receipt(command_id, receipt)
+
+        async def work(connection: AsyncConnection) -> CommandRecord:
+            record = await _existing(connection, command_id)
+            if receipt.attempt != record.attempt:
+                raise ConflictError(
+                    "foreign_attempt",
+                    f"The command was for attempt {record.attempt}, not {receipt.attempt}.",
+                )
+            return await self._settle(connection, record, receipt)
+
+        return await self._changed(await self._database.write(work))
+
+    async def expire_due(self) -> None:
+        """End what is past its time, and what no living attempt will ever answer."""
+        now = self._clock.wall()
+        async with self._database.read() as connection:
+            under_way = await queries.list_under_way(connection)
+            due = [
+                record
+                for record in under_way
+                if await _why_over(connection, record, now) is not None
+            ]
+        if not due:
+            return
+
+        async def work(connection: AsyncConnection) -> None:
+            for stale in due:
+                record = await _existing(connection, stale.id)
+                why = await _why_over(connection, record, now)
+                if why is None or record.state.is_ended:
+                    continue
+                detail: dict[str, Scalar] = {"reason": why}
+                await enter(
+                    connection,
+                    record,
+                    await find_addressee(connection, record.run_id),
+                    CommandState.EXPIRED,
+                    at=now,
+                    actor=SERVICE,
+                    detail=detail,
+                )
+
+        await self._database.write(work)
+        for run_id in {record.run_id for record in due}:
+            await self.refresh(run_id)
+
+    async def _settle(
+        self, connection: AsyncConnection, record: CommandRecord, receipt: Receipt
+    ) -> CommandRecord:
+        answers = await queries.list_answers(connection, record)
+        if lifecycle.is_final_answer(answers.get(receipt.rank)):
+            return record
+        now = self._clock.wall()
+        await queries.store_receipt(connection, record, receipt, at=now)
+        told: dict[str, object] = {"state": receipt.state, "step": receipt.step, **receipt.detail}
+        await queries.append_event(
+            connection, record, "receipt", at=now, actor=TRAINER, rank=receipt.rank, detail=told
+        )
+        addressee = await find_addressee(connection, record.run_id)
+        answers[receipt.rank] = receipt.state
+        state = lifecycle.settle(record.state, answers, addressee.num_ranks)
+        if state is record.state:
+            return record
+        return await enter(
+            connection,
+            record,
+            addressee,
+            state,
+            at=now,
+            actor=TRAINER,
+            step=receipt.step,
+            detail=receipt.detail,
+        )
+
+    async def _changed(self, record: CommandRecord) -> CommandRecord:
+        log.info(
+            "command %s (%s) of run %s: %s", record.id, record.kind, record.run_id, record.state
+        )
+        await self.refresh(record.run_id)
+        return record
+
+    def _note_delivered(self, records: Sequence[CommandRecord]) -> None:
+        """Write down, beside the reply, that a command is on its way: the reply need not wait."""
+        for record in records:
+            task = asyncio.create_task(self._deliver(record.id))
+            self._notes.add(task)
+            task.add_done_callback(self._notes.discard)
+
+    async def _deliver(self, command_id: CommandId) -> None:
+        async def work(connection: AsyncConnection) -> None:
+            record = await _existing(connection, command_id)
+            if record.state is CommandState.QUEUED:
+                addressee = await find_addressee(connection, record.run_id)
+                await enter(
+                    connection,
+                    record,
+                    addressee,
+                    CommandState.DELIVERED,
+                    at=self._clock.wall(),
+                    actor=SERVICE,
+                )
+
+        try:
+            await self._database.write(work)
+        except Exception:  # a note, not the delivery: that goes on with the next reply
+            log.exception("could not note the delivery of command %s", command_id)
+
+
+async def find_addressee(connection: AsyncConnection, run_id: RunId) -> Addressee:
+    """Raises NotFoundError."""
+    addressee = await queries.find_addressee(connection, run_id)
+    if addressee is None:
+        raise NotFoundError("run_not_found", f"There is no run {run_id!r}.")
+    return addressee
+
+
+async def _commandable(connection: AsyncConnection, run_id: RunId) -> Addressee:
+    addressee = await find_addressee(connection, run_id)
+    if addressee.state.is_ended:
+        raise ConflictError("run_ended", f"The run is {addressee.state}: nobody would obey.")
+    if addressee.attempt == 0:
+        raise ConflictError("no_attempt", "The run has not begun: nobody would obey.")
+    return addressee
+
+
+async def _existing(connection: AsyncConnection, command_id: CommandId) -> CommandRecord:
+    record = await queries.find_command(connection, command_id)
+    if record is None:
+        raise NotFoundError("command_not_found", f"There is no command {command_id!r}.")
+    return record
+
+
+async def _why_over(connection: AsyncConnection, record: CommandRecord, now: float) -> str | None:
+    """Why a command that is under way has come to nothing; None where it has not."""
+    if not now < record.expires_at:
+        return "not applied in time"
+    addressee = await find_addressee(connection, record.run_id)
+    if addressee.state.is_ended:
+        return f"the run is {addressee.state}"
+    if record.attempt != addressee.attempt:
+        return f"attempt {record.attempt} is over"
+    return None
+
+
+def _same(known: CommandRecord, action: AnyAction) -> CommandRecord:
+    if known.action != action:
+        raise UnprocessableError(
+            "idempotency_conflict", "The Idempotency-Key was used for another command."
+        )
+    return known
+
+
+def _check_receipt(command_id: CommandId, receipt: Receipt) -> None:
+    if receipt.command_id != command_id:
+        raise UnprocessableError(
+            "invalid_receipt",
+            f"command_id: found {receipt.command_id!r}, wanted {command_id!r} as in the path",
+        )
+    if receipt.state not in lifecycle.RECEIPT_STATES:
+        wanted = ", ".join(lifecycle.RECEIPT_STATES)
+        raise UnprocessableError(
+            "invalid_receipt", f"state: found {receipt.state!r}, wanted one of {wanted}"
+        )

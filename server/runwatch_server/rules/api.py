@@ -1,0 +1,256 @@
+"""`/rules`: the rules in force, people's own, and trying them out before they judge."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+
+from runwatch.errors import Fault, RuleError
+from runwatch.rules import NON_FINITE
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.clock import rfc3339
+from runwatch_server.errors import ForbiddenError, UnprocessableError
+from runwatch_server.http import documented, json_response
+from runwatch_server.rules.documents import Lines, located, parse_yaml
+from runwatch_server.rules.pack import FiledRule, split_file
+from runwatch_server.rules.queries import RuleRecord
+from runwatch_server.rules.service import VersionMissingError
+from runwatch_server.services import CurrentServices
+
+router: Final = APIRouter(prefix="/api/v1/rules", tags=["rules"])
+
+_EXPECTED: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            kind: {"schema": {"type": "object", "description": "A rule file"}}
+            for kind in ("application/json", "application/yaml")
+        },
+    }
+}
+
+
+class RuleView(msgspec.Struct, frozen=True):
+    id: str
+    """Of a built-in rule: `builtin:` and its name."""
+    name: str
+    source: str
+    """`builtin` or `user`."""
+    project: str | None
+    """Null: every project."""
+    version: int
+    enabled: bool
+    document: dict[str, object]
+    """A file that holds this rule."""
+    updated_at: datetime | None = None
+    updated_by: str | None = None
+
+
+class RuleList(msgspec.Struct, frozen=True):
+    rules: list[RuleView]
+
+
+@dataclass(frozen=True, slots=True)
+class FileBody:
+    """A rule file that came as a request's body."""
+
+    document: object
+    lines: Lines
+
+    def split(self) -> tuple[FiledRule, ...]:
+        """Its rules. Raises RuleError with every fault and, where the body was YAML, its line."""
+        try:
+            return split_file(self.document)
+        except RuleError as error:
+            raise located(error, self.lines) from error
+
+
+class CheckReply(msgspec.Struct, frozen=True):
+    valid: bool
+    rules: list[str] = []
+    """Names of the rules found."""
+    faults: list[Fault] = []
+
+
+async def rule_file(request: Request) -> FileBody:
+    """A dependency: the body's document, YAML or JSON by its type. Raises RuleError."""
+    text = (await request.body()).decode("utf-8", errors="replace")
+    if "yaml" in request.headers.get("Content-Type", ""):
+        return FileBody(*parse_yaml(text))
+    try:
+        document: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RuleError([Fault("file", f"found no JSON: {error}")]) from error
+    return FileBody(document, {})
+
+
+RuleFile = Annotated[FileBody, Depends(rule_file)]
+
+
+@router.get("", dependencies=[require(KeyScope.READ)], openapi_extra=documented(answer=RuleList))
+async def list_rules(
+    services: CurrentServices, principal: CurrentPrincipal, project: str | None = None
+) -> Response:
+    """The built-in rules and people's own, of one project or of all."""
+    if project is not None:
+        principal.check_project(project)
+    wanted = project if project is not None else principal.project
+    records = await services.rules.list_all(wanted)
+    builtin = [_builtin_view(filed) for filed in services.rules.builtin]
+    views = [_non_finite_view(), *builtin, *(_view(record) for record in records)]
+    return json_response(RuleList(views))
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[require(KeyScope.ADMIN)],
+    openapi_extra=_EXPECTED | documented(answer=RuleList, status=201),
+)
+async def create_rules(
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    body: RuleFile,
+    project: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
+    enabled: bool = True,
+) -> Response:
+    """Add all rules of a file, to one project or to all. A rule of a built-in one's name takes
+    its place; with `enabled=false` it only takes it away."""
+    scope = _writable(principal.project, project)
+    records = await services.rules.create(
+        body.split(), project=scope, enabled=enabled, actor=principal.actor
+    )
+    return json_response(RuleList([_view(record) for record in records]), 201)
+
+
+@router.post(
+    "/check",
+    dependencies=[require(KeyScope.READ)],
+    openapi_extra=_EXPECTED | documented(answer=CheckReply),
+)
+async def check_rules(request: Request) -> Response:
+    """Every fault of a rule file, with its line and column. Changes nothing."""
+    try:
+        filed_rules = (await rule_file(request)).split()
+    except RuleError as error:
+        return json_response(CheckReply(valid=False, faults=list(error.faults)))
+    return json_response(CheckReply(True, [filed.rule.name for filed in filed_rules]))
+
+
+@router.get(
+    "/{rule_id}", dependencies=[require(KeyScope.READ)], openapi_extra=documented(answer=RuleView)
+)
+async def get_rule(
+    rule_id: str, services: CurrentServices, principal: CurrentPrincipal
+) -> Response:
+    """A person's rule, with its version as ETag."""
+    record = await services.rules.get(rule_id)
+    if record.project:
+        principal.check_project(record.project)
+    return _tagged(record)
+
+
+@router.put(
+    "/{rule_id}",
+    dependencies=[require(KeyScope.ADMIN)],
+    openapi_extra=_EXPECTED | documented(answer=RuleView),
+)
+async def replace_rule(
+    rule_id: str,
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    body: RuleFile,
+    enabled: bool = True,
+    if_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """A new version of a rule; If-Match names the version that it replaces."""
+    record = await services.rules.get(rule_id)
+    _writable(principal.project, record.project or None)
+    after = await services.rules.replace(
+        rule_id,
+        body.split(),
+        version=_version(if_match),
+        enabled=enabled,
+        actor=principal.actor,
+    )
+    return _tagged(after)
+
+
+@router.delete("/{rule_id}", status_code=204, dependencies=[require(KeyScope.ADMIN)])
+async def delete_rule(
+    rule_id: str,
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    if_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Remove a rule; If-Match names the version that goes."""
+    record = await services.rules.get(rule_id)
+    _writable(principal.project, record.project or None)
+    await services.rules.delete(rule_id, version=_version(if_match), actor=principal.actor)
+    return Response(status_code=204)
+
+
+def _writable(own_project: str | None, project: str | None) -> str:
+    """The project to write to, as it is kept. Raises ForbiddenError."""
+    if own_project is not None and project != own_project:
+        raise ForbiddenError(
+            "foreign_project",
+            f"The API key is bound to the project {own_project!r}: say project={own_project}.",
+        )
+    return project or ""
+
+
+def _version(if_match: str | None) -> int:
+    if if_match is None:
+        raise VersionMissingError("if_match_missing", "Send If-Match with the rule's ETag.")
+    digits = if_match.strip().strip('"')
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        raise UnprocessableError("invalid_if_match", f"If-Match: found {if_match!r}, no ETag")
+    return int(digits)
+
+
+def _tagged(record: RuleRecord) -> Response:
+    response = json_response(_view(record))
+    response.headers["ETag"] = f'"{record.version}"'
+    return response
+
+
+def _view(record: RuleRecord) -> RuleView:
+    return RuleView(
+        id=record.id,
+        name=record.name,
+        source="user",
+        project=record.project or None,
+        version=record.version,
+        enabled=record.enabled,
+        document=msgspec.json.decode(record.document, type=dict[str, object]),
+        updated_at=rfc3339(record.updated_at),
+        updated_by=record.updated_by,
+    )
+
+
+def _builtin_view(filed: FiledRule) -> RuleView:
+    return RuleView(
+        id=f"builtin:{filed.rule.name}",
+        name=filed.rule.name,
+        source="builtin",
+        project=None,
+        version=1,
+        enabled=True,
+        document=dict(filed.file),
+    )
+
+
+def _non_finite_view() -> RuleView:
+    return RuleView(
+        id=f"builtin:{NON_FINITE.name}",
+        name=NON_FINITE.name,
+        source="builtin",
+        project=None,
+        version=1,
+        enabled=True,
+        document=dict(NON_FINITE.document),
+    )

@@ -1,0 +1,79 @@
+"""The rules that judge a run, as one value: the built-in pack, under what people put over it."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+
+import msgspec
+
+from runwatch.rules import Rule, load_rules
+from runwatch_server.rules.documents import parse_yaml
+
+
+@dataclass(frozen=True, slots=True)
+class FiledRule:
+    """A rule, and the document of a file that holds it and nothing else."""
+
+    rule: Rule
+    file: Mapping[str, object]
+
+    @property
+    def text(self) -> str:
+        """The file as canonical JSON: how it is kept and compared."""
+        return msgspec.json.encode(self.file, order="sorted").decode()
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Rules in the order in which they judge."""
+
+    filed: tuple[FiledRule, ...]
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(filed.rule for filed in self.filed)
+
+    @property
+    def documents(self) -> list[object]:
+        return [dict(filed.file) for filed in self.filed]
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256, in hex: equal where the rules are equal, in the same order."""
+        texts = "\n".join(filed.text for filed in self.filed)
+        return hashlib.sha256(texts.encode()).hexdigest()
+
+    @classmethod
+    def of_documents(cls, documents: Sequence[object]) -> "RuleSet":
+        """The set whose `documents` these are."""
+        return cls(tuple(filed for document in documents for filed in split_file(document)))
+
+
+def split_file(document: object) -> tuple[FiledRule, ...]:
+    """The rules of a file's document, each with a file of its own. Raises RuleError."""
+    rules = load_rules(document)
+    metrics: object = document.get("metrics", []) if isinstance(document, dict) else []
+    return tuple(FiledRule(rule, _file_of(rule, metrics)) for rule in rules)
+
+
+def load_builtin() -> tuple[FiledRule, ...]:
+    """The pack that the service ships."""
+    text = (files("runwatch_server.rules") / "builtin.yaml").read_text("utf-8")
+    document, _ = parse_yaml(text)
+    return split_file(document)
+
+
+def layered(*layers: Mapping[str, FiledRule | None]) -> RuleSet:
+    """The rules of several layers by name: a later layer's rule takes the place of an earlier
+    one's, and None takes it away."""
+    merged: dict[str, FiledRule | None] = {}
+    for layer in layers:
+        merged.update(layer)
+    return RuleSet(tuple(filed for filed in merged.values() if filed is not None))
+
+
+def _file_of(rule: Rule, metrics: object) -> dict[str, object]:
+    group = {"name": rule.group or "rules", "rules": [dict(rule.document)]}
+    return {"version": 1, "metrics": metrics, "groups": [group]}

@@ -1,0 +1,221 @@
+"""Keeping people's rules, and saying which rules judge a run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.errors import Fault, RuleError
+from runwatch.rules import NON_FINITE
+from runwatch_server.audit.queries import Deed, append_deed
+from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.errors import ConflictError, NotFoundError, ServiceError, UnprocessableError
+from runwatch_server.rules import queries
+from runwatch_server.rules.pack import FiledRule, RuleSet, layered, load_builtin, split_file
+from runwatch_server.rules.queries import RuleRecord
+
+MAX_RULES: Final = 200
+"""Of one project, and as many global ones."""
+
+
+class ChangedMeanwhileError(ServiceError):
+    status = 412
+    title = "Changed meanwhile"
+
+
+class VersionMissingError(ServiceError):
+    status = 428
+    title = "Version missing"
+
+
+class Rules:
+    """The built-in pack and people's rules; NON_FINITE stands outside and above them."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._in_force: dict[str, RuleSet] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self.builtin = load_builtin()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call this whenever rules have changed."""
+        self._listeners.append(listener)
+
+    async def in_force(self, project: str) -> RuleSet:
+        """The rules that judge the runs of a project now. By name, a project's own rule goes
+        before a global one, and that before the built-in one; a disabled one takes it away."""
+        known = self._in_force.get(project)
+        if known is not None:
+            return known
+        async with self._database.read() as connection:
+            records = await queries.list_rules(connection, project=project)
+        rule_set = layered(
+            {filed.rule.name: filed for filed in self.builtin},
+            _layer([record for record in records if record.project == ""]),
+            _layer([record for record in records if record.project != ""]),
+        )
+        self._in_force[project] = rule_set
+        return rule_set
+
+    async def list_all(self, project: str | None) -> list[RuleRecord]:
+        """People's rules: those that hold for a project, or all."""
+        async with self._database.read() as connection:
+            return await queries.list_rules(connection, project=project)
+
+    async def get(self, rule_id: str) -> RuleRecord:
+        """Raises NotFoundError."""
+        async with self._database.read() as connection:
+            return await _existing(connection, rule_id)
+
+    async def create(
+        self, filed_rules: Sequence[FiledRule], *, project: str, enabled: bool, actor: str
+    ) -> list[RuleRecord]:
+        """Add all of these rules, or none. Raises ConflictError, UnprocessableError."""
+        _refuse_protected(filed_rules)
+
+        async def work(connection: AsyncConnection) -> list[RuleRecord]:
+            held = await queries.count_rules(connection, project)
+            if held + len(filed_rules) > MAX_RULES:
+                raise UnprocessableError(
+                    "too_many_rules",
+                    f"found {held} rules and {len(filed_rules)} more, wanted at most {MAX_RULES}",
+                )
+            return [
+                await self._insert(connection, filed, project, enabled, actor)
+                for filed in filed_rules
+            ]
+
+        records = await self._database.write(work)
+        self._changed()
+        return records
+
+    async def replace(
+        self,
+        rule_id: str,
+        filed_rules: Sequence[FiledRule],
+        *,
+        version: int,
+        enabled: bool,
+        actor: str,
+    ) -> RuleRecord:
+        """A new version of a rule. Raises RuleError, and ChangedMeanwhileError."""
+        _refuse_protected(filed_rules)
+        if len(filed_rules) != 1:
+            raise RuleError([Fault("groups", f"found {len(filed_rules)} rules, wanted one")])
+
+        async def work(connection: AsyncConnection) -> RuleRecord:
+            before = await _unchanged(connection, rule_id, version)
+            name = filed_rules[0].rule.name
+            if name != before.name:
+                raise UnprocessableError(
+                    "renamed_rule", f"alert: found {name!r}, wanted {before.name!r} as before"
+                )
+            after = replace(
+                before,
+                version=before.version + 1,
+                enabled=enabled,
+                document=filed_rules[0].text,
+                updated_at=self._clock.wall(),
+                updated_by=actor,
+            )
+            await queries.update_rule(connection, after)
+            await _audit(connection, after, "rule_changed")
+            return after
+
+        record = await self._database.write(work)
+        self._changed()
+        return record
+
+    async def delete(self, rule_id: str, *, version: int, actor: str) -> None:
+        """Raises NotFoundError, ChangedMeanwhileError."""
+
+        async def work(connection: AsyncConnection) -> None:
+            record = await _unchanged(connection, rule_id, version)
+            now = self._clock.wall()
+            await queries.delete_rule(connection, record, at=now, actor=actor)
+            gone = replace(record, updated_at=now, updated_by=actor)
+            await _audit(connection, gone, "rule_deleted")
+
+        await self._database.write(work)
+        self._changed()
+
+    async def _insert(
+        self,
+        connection: AsyncConnection,
+        filed: FiledRule,
+        project: str,
+        enabled: bool,
+        actor: str,
+    ) -> RuleRecord:
+        name = filed.rule.name
+        if await queries.find_by_name(connection, project, name) is not None:
+            raise ConflictError("rule_exists", f"There is a rule {name!r} already: PUT it.")
+        now = self._clock.wall()
+        record = RuleRecord(
+            id=self._clock.new_ulid(),
+            project=project,
+            name=name,
+            version=1,
+            enabled=enabled,
+            document=filed.text,
+            created_at=now,
+            updated_at=now,
+            updated_by=actor,
+        )
+        await queries.insert_rule(connection, record)
+        await _audit(connection, record, "rule_created")
+        return record
+
+    def _changed(self) -> None:
+        self._in_force.clear()
+        for listener in self._listeners:
+            listener()
+
+
+def _refuse_protected(filed_rules: Sequence[FiledRule]) -> None:
+    if any(filed.rule.name == NON_FINITE.name for filed in filed_rules):
+        raise ConflictError(
+            "protected_rule", f"{NON_FINITE.name} is built in and stays as it is, for everyone."
+        )
+
+
+def _layer(records: Sequence[RuleRecord]) -> dict[str, FiledRule | None]:
+    layer: dict[str, FiledRule | None] = {}
+    for record in records:
+        (filed,) = split_file(msgspec.json.decode(record.document))
+        layer[record.name] = filed if record.enabled else None
+    return layer
+
+
+async def _existing(connection: AsyncConnection, rule_id: str) -> RuleRecord:
+    record = await queries.find_rule(connection, rule_id)
+    if record is None:
+        raise NotFoundError("rule_not_found", f"There is no rule {rule_id!r}.")
+    return record
+
+
+async def _unchanged(connection: AsyncConnection, rule_id: str, version: int) -> RuleRecord:
+    record = await _existing(connection, rule_id)
+    if record.version != version:
+        raise ChangedMeanwhileError(
+            "changed_meanwhile", f"found version {record.version}, wanted {version} by If-Match"
+        )
+    return record
+
+
+async def _audit(connection: AsyncConnection, record: RuleRecord, deed: str) -> None:
+    await append_deed(
+        connection,
+        Deed(
+            at=record.updated_at,
+            actor=record.updated_by,
+            deed=deed,
+            subject=record.id,
+            project=record.project,
+            detail={"name": record.name, "version": record.version, "enabled": record.enabled},
+        ),
+    )

@@ -1,0 +1,203 @@
+"""A service without its HTTP: real database, real ingest, real evaluators, a clock of our own."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.alerts import AlertState
+from runwatch.codec import encode_frame
+from runwatch.commands import ACTION_KINDS, CommandState, Receipt
+from runwatch.frames import Frame, Scalar
+from runwatch.layouts import Layer, Layout
+from runwatch.messages import AttemptClose, AttemptOpen, RunOpen
+from runwatch.ulids import ulid
+from runwatch.vocabulary import CommandId, PolicyMode, RunId
+from runwatch_server.alerts.assembly import Alerting, start_alerting
+from runwatch_server.alerts.queries import AlertFilter, AlertRecord
+from runwatch_server.alerts.tables import evaluations
+from runwatch_server.app import upgrade_schema
+from runwatch_server.auth.keys import KeyScope, Principal
+from runwatch_server.clock import Clock
+from runwatch_server.commands.queries import CommandRecord, list_commands
+from runwatch_server.db import Database
+from runwatch_server.health import Health
+from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.service import Runs
+from runwatch_server.settings import Settings
+from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.ingest import Ingest
+from runwatch_server.telemetry.layout_store import Layouts
+
+RUN = RunId(ulid(1, bytes(10)))
+LAYOUT = Layout((Layer("embed"), Layer("head")), ("grad_norm", "nonfinite"))
+ADMIN = Principal("tests", "tests", frozenset({KeyScope.ADMIN}), None)
+
+
+@dataclass
+class HandClock:
+    """Two clocks that stand still until they are moved."""
+
+    wall_s: float = 1_700_000_000.0
+    monotonic_s: float = 1000.0
+
+    def advance(self, seconds: float) -> None:
+        self.wall_s += seconds
+        self.monotonic_s += seconds
+
+    def as_clock(self) -> Clock:
+        return Clock(wall=lambda: self.wall_s, monotonic=lambda: self.monotonic_s)
+
+
+@dataclass
+class Bench:
+    """One life of the service, with one run to judge."""
+
+    alerting: Alerting
+    runs: Runs
+    ingest: Ingest
+    layouts: Layouts
+    liveness: Liveness
+    database: Database
+    clock: HandClock
+    seqs: dict[int, int] = field(default_factory=dict[int, int])
+
+    async def open(self, *, policy: PolicyMode = PolicyMode.AUTO, num_ranks: int = 1) -> int:
+        """The run with a new attempt; returns the attempt's number."""
+        await self.runs.open(RunOpen(RUN, "llama"), ADMIN)
+        await self.runs.change(RUN, name=None, policy=policy)
+        await self.layouts.put(RUN, LAYOUT.hash, msgspec.json.encode(LAYOUT.to_document()))
+        known = await self.runs.list_attempts(RUN)
+        token = ulid(2 + len(known), bytes(10))
+        opened = AttemptOpen(token, 0.0, world_size=num_ranks, allow=ACTION_KINDS)
+        return (await self.runs.open_attempt(RUN, opened)).attempt
+
+    async def send(
+        self,
+        losses: Sequence[float],
+        *,
+        first_step: int,
+        attempt: int = 1,
+        segment: int = 0,
+        seq: int | None = None,
+        late: bool = False,
+        nonfinite: Sequence[float] = (0.0, 0.0),
+    ) -> None:
+        """Take in one frame of losses."""
+        seq = self.seqs.get(attempt, 0) + 1 if seq is None else seq
+        self.seqs[attempt] = max(seq, self.seqs.get(attempt, 0))
+        num = len(losses)
+        frame = Frame(
+            attempt=attempt,
+            rank=0,
+            seq=seq,
+            segment=segment,
+            first_step=first_step,
+            times=np.arange(first_step, first_step + num, dtype=np.float64),
+            metric_names=("loss",),
+            metrics=np.asarray(losses, np.float64).reshape(num, 1),
+            layout_hash=LAYOUT.hash,
+            stats=np.tile(np.array([1.0, 1.0, *nonfinite], np.float32), (num, 1)),
+        )
+        await self.ingest.put_frame(RUN, encode_frame(frame), late=late)
+
+    async def settle(self) -> None:
+        """Wait until all that was taken in is judged."""
+        await self.until(lambda: self.alerting.evaluators.is_drained(RUN))
+
+    async def pause_of_evaluators(self) -> None:
+        """Wait until nothing more is done, though frames may wait."""
+        async with asyncio.timeout(10):
+            while self.alerting.evaluators.health.num_busy:
+                await asyncio.sleep(0.002)
+
+    async def spoil_state(self, state: bytes) -> None:
+        """Put something else where the evaluators' state is kept."""
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(evaluations.update().values(state=state))
+
+        await self.database.write(work)
+
+    async def close(self) -> None:
+        await self.runs.close_attempt(RUN, 1, AttemptClose("finished"))
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():
+                await asyncio.sleep(0.002)
+
+    async def alerts(self, *states: AlertState) -> list[AlertRecord]:
+        """The run's alerts, oldest first."""
+        wanted = AlertFilter(run_id=RUN, states=states)
+        found = await self.alerting.alerts.list(wanted, limit=500)
+        return found[::-1]
+
+    async def commands(self) -> list[CommandRecord]:
+        """The run's commands, oldest first."""
+        async with self.database.read() as connection:
+            return (await list_commands(connection, RUN))[::-1]
+
+    async def answer(
+        self,
+        command_id: CommandId,
+        state: CommandState,
+        *,
+        step: int = 0,
+        attempt: int = 1,
+        rank: int = 0,
+        detail: dict[str, Scalar] | None = None,
+    ) -> None:
+        receipt = Receipt(command_id, attempt, rank, state, step, detail or {})
+        await self.alerting.commands.receive(command_id, receipt)
+
+
+def healthy(count: int) -> list[float]:
+    """Losses that no rule minds."""
+    return [2.0 + 0.01 * (step % 5) for step in range(count)]
+
+
+def rule_file(
+    name: str, when: str, *, for_steps: int = 0, actions: Sequence[object] = ()
+) -> dict[str, object]:
+    """A file of one rule about the run."""
+    rule: dict[str, object] = {
+        "alert": name,
+        "scope": "run",
+        "when": when,
+        "for": {"steps": for_steps},
+        "actions": list(actions),
+    }
+    return {"version": 1, "groups": [{"name": "tests", "rules": [rule]}]}
+
+
+StartService = Callable[[], AbstractAsyncContextManager[Bench]]
+
+
+async def start(stack: AsyncExitStack, data_dir: Path, hand: HandClock) -> Bench:
+    clock = hand.as_clock()
+    database = await stack.enter_async_context(Database(data_dir))
+    await database.migrate(upgrade_schema)
+    database.start()
+    liveness = Liveness()
+    runs = Runs(database, clock, liveness)
+    await runs.listen()
+    events = EventLog(clock)
+    layouts = Layouts(database, clock)
+    settings = Settings(data_dir=data_dir)
+    alerting = await start_alerting(stack, settings, clock, database, liveness, events)
+    ingest = Ingest(
+        database,
+        clock,
+        layouts=layouts,
+        events=events,
+        liveness=liveness,
+        committed=alerting.evaluators.committed,
+        observer=Health(),
+    )
+    return Bench(alerting, runs, ingest, layouts, liveness, database, hand)

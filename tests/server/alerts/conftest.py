@@ -1,0 +1,28 @@
+"""A service without its HTTP, started as often as a test likes on one data directory."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.server.alerts.bench import Bench, HandClock, StartService, start
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def start_service(tmp_path: Path, clock: HandClock) -> StartService:
+    """Starts the service on the test's own data directory; again is a restart."""
+
+    @asynccontextmanager
+    async def life() -> AsyncIterator[Bench]:
+        async with AsyncExitStack() as stack:
+            yield await start(stack, tmp_path, clock)
+
+    def begin() -> AbstractAsyncContextManager[Bench]:
+        return life()
+
+    return begin

@@ -1,0 +1,153 @@
+"""From a firing alert to a command, as the run's policy has it."""
+
+import asyncio
+import math
+
+from tests.server.alerts.bench import RUN, Bench, StartService, healthy, rule_file
+
+from runwatch.alerts import AlertState
+from runwatch.commands import CommandState, Rollback
+from runwatch.vocabulary import PolicyMode
+from runwatch_server.alerts.queries import Recovery
+from runwatch_server.rules.pack import split_file
+
+
+async def break_at(bench: Bench, step: int, *, segment: int = 0) -> None:
+    await bench.send([math.nan], first_step=step, segment=segment)
+    await bench.settle()
+
+
+def test_in_auto_a_rollback_goes_to_before_the_onset(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(policy=PolicyMode.AUTO)
+            await bench.send(healthy(10), first_step=0)
+            await break_at(bench, 10)
+            (command,) = await bench.commands()
+            assert command.action == Rollback(before_step=10)
+            assert command.state is CommandState.QUEUED
+            told = await bench.alerting.commands.pending(RUN, 1, 0)
+            assert [told_command.id for told_command in told] == [command.id]
+
+    asyncio.run(scenario())
+
+
+def test_in_observe_it_is_only_proposed(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(policy=PolicyMode.OBSERVE)
+            await break_at(bench, 0)
+            (command,) = await bench.commands()
+            assert command.state is CommandState.PROPOSED
+            assert await bench.alerting.commands.pending(RUN, 1, 0) == ()
+
+    asyncio.run(scenario())
+
+
+def test_in_ask_it_goes_once_a_person_approves(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(policy=PolicyMode.ASK)
+            await break_at(bench, 0)
+            (proposed,) = await bench.commands()
+            await bench.alerting.commands.approve(proposed.id, actor="key:anna")
+            (told,) = await bench.alerting.commands.pending(RUN, 1, 0)
+            assert (proposed.state, told.id) == (CommandState.PROPOSED, proposed.id)
+
+    asyncio.run(scenario())
+
+
+def test_the_rollback_goes_to_before_the_first_sign_of_the_incident(
+    start_service: StartService,
+) -> None:
+    filed = split_file(rule_file("Rising", "loss > 3", for_steps=50))
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.alerting.rules.create(filed, project="", enabled=True, actor="tests")
+            await bench.send([*healthy(10), 4.0, 5.0, math.nan], first_step=0)
+            await bench.settle()
+            (command,) = await bench.commands()
+            assert command.action == Rollback(before_step=10)
+
+    asyncio.run(scenario())
+
+
+def test_after_a_rollback_the_run_recovers_and_nothing_orders_a_second(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0)
+            await break_at(bench, 10)
+            (command,) = await bench.commands()
+            await bench.answer(command.id, CommandState.APPLIED, step=11, detail={"to_step": 9})
+            await bench.send([math.nan], first_step=11)  # was on its way already
+            await bench.send(healthy(60), first_step=10, segment=1)
+            await bench.settle()
+            (alert,) = await bench.alerts()
+            assert alert.state is AlertState.RESOLVED
+            assert alert.recovery is Recovery.RECOVERED
+            assert len(await bench.commands()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_an_alert_that_still_fires_long_after_its_cure_says_so(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await break_at(bench, 10)
+            (command,) = await bench.commands()
+            await bench.answer(command.id, CommandState.APPLIED, step=11, detail={"to_step": 9})
+            await bench.send([math.nan] * 250, first_step=10, segment=1)
+            await bench.settle()
+            (alert,) = await bench.alerts()
+            assert alert.recovery is Recovery.NOT_RECOVERED
+
+    asyncio.run(scenario())
+
+
+def test_automatic_commands_go_one_at_a_time(start_service: StartService) -> None:
+    actions: list[object] = [{"checkpoint": {}}, {"lower_lr": {"scale": 0.5}}]
+    filed = split_file(rule_file("High", "loss > 3", actions=actions))
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.alerting.rules.create(filed, project="", enabled=True, actor="tests")
+            await bench.send([*healthy(3), 4.0], first_step=0)
+            await bench.settle()
+            first, second = await bench.commands()
+            assert (first.kind, second.kind) == ("checkpoint", "lower_lr")
+            assert (first.state, second.state) == (CommandState.QUEUED, CommandState.PROPOSED)
+
+            await bench.answer(first.id, CommandState.APPLIED, step=4)
+            (told,) = await bench.alerting.commands.pending(RUN, 1, 0)
+            assert told.id == second.id
+
+    asyncio.run(scenario())
+
+
+def test_what_the_trainer_refuses_keeps_the_rest_from_going(start_service: StartService) -> None:
+    actions: list[object] = [{"checkpoint": {}}, {"lower_lr": {"scale": 0.5}}]
+    filed = split_file(rule_file("High", "loss > 3", actions=actions))
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.alerting.rules.create(filed, project="", enabled=True, actor="tests")
+            await bench.send([4.0], first_step=0)
+            await bench.settle()
+            first, _ = await bench.commands()
+            await bench.answer(first.id, CommandState.REJECTED)
+            assert [command.state for command in await bench.commands()] == [
+                CommandState.REJECTED,
+                CommandState.CANCELLED,
+            ]
+
+    asyncio.run(scenario())
