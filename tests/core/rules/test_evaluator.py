@@ -123,6 +123,12 @@ def test_a_saved_state_is_the_same_after_it_was_loaded(rows: Rows) -> None:
     assert Evaluator.restore(RULES, state).state() == state
 
 
+@pytest.mark.parametrize("state", [b"", b"\xc1", b"\x80", b"no state at all"])
+def test_what_is_no_saved_state_is_refused(state: bytes) -> None:
+    with pytest.raises(ValueError, match="evaluator state"):
+        Evaluator.restore(RULES, state)
+
+
 def test_a_spike_fires_after_it_has_held_and_resolves_after_it_was_kept() -> None:
     rows = rows_of([1.0] * 10 + [9.0] * 3 + [1.0] * 5)
 

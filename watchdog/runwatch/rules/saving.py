@@ -70,7 +70,10 @@ def dump(memory: Memory) -> bytes:
 
 def load(state: bytes) -> Memory:
     """The memory that `dump` wrote. Raises ValueError for anything else."""
-    saved = _decoder.decode(state)
+    try:
+        saved = _decoder.decode(state)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"evaluator state: {error}") from error
     if saved.version != _VERSION:
         raise ValueError(f"evaluator state: found version {saved.version}, wanted {_VERSION}")
     return Memory(
