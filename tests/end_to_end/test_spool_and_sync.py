@@ -4,7 +4,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -20,16 +20,6 @@ from runwatch_hooks.sync import main
 from runwatch_hooks.transport import Transport
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[RealService]:
-    """Not started yet."""
-    made = RealService(tmp_path / "service")
-    try:
-        yield made
-    finally:
-        made.stop()
 
 
 def train(

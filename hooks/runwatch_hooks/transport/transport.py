@@ -196,4 +196,8 @@ def _plain(run: RunOpen) -> RunOpen:
 
 
 def _plain_value(value: object) -> object:
-    return value.item() if isinstance(value, np.generic) else str(value)
+    if isinstance(value, np.floating):
+        return float(value)
+    if isinstance(value, np.integer):
+        return int(value)
+    return str(value)
