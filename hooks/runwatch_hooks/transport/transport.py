@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import numbers
 import os
 import sys
 import time
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
-import numpy as np
 
 from runwatch.commands import Command, Receipt
 from runwatch.frames import Event
@@ -196,8 +196,8 @@ def _plain(run: RunOpen) -> RunOpen:
 
 
 def _plain_value(value: object) -> object:
-    if isinstance(value, np.floating):
-        return float(value)
-    if isinstance(value, np.integer):
+    if isinstance(value, numbers.Integral):  # numpy's scalars count as these
         return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
     return str(value)
