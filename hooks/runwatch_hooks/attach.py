@@ -129,7 +129,10 @@ def attach(
     sent later. Raises AttachError for an argument that cannot be used; afterwards nothing is
     raised into the training.
     """
-    environment = _override(read_environment(), run_id=run_id, url=url, token=token, spool=spool)
+    environment = read_environment()
+    if environment.disabled:
+        return InertWatch(RunId(run_id or _new_ulid()))
+    environment = _override(environment, run_id=run_id, url=url, token=token, spool=spool)
     objects = Objects(
         modules=_modules(model),
         optimizers=_several(optimizer, _is_optimizer, "optimizer"),
@@ -147,7 +150,7 @@ def attach(
         keep=keep,
     )
     found = RunId(environment.run_id or _new_ulid())
-    if environment.disabled or environment.rank != 0:
+    if environment.rank != 0:
         return InertWatch(found)
     if environment.world_size > 1 and options.allow:
         log.warning("runwatch: one process cannot act for %d ranks", environment.world_size)

@@ -11,7 +11,7 @@ from typing import Final, Protocol, cast
 
 from runwatch.commands import Command, Receipt
 from runwatch.errors import InvalidInputError
-from runwatch.frames import Event
+from runwatch.frames import Event, Scalar
 from runwatch.layouts import MAX_NAME_BYTES
 from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.actions import Actor, Notes
@@ -81,6 +81,7 @@ class LiveWatch(Watch):
         self._boundaries = 0
         self._stage: str | None = None
         self._healthy = True
+        self._num_lost = 0
         self._is_stopping = False
         self._is_begun = False
         self._is_finished = False
@@ -308,7 +309,7 @@ class LiveWatch(Watch):
             lr_scale = self._hands.actor.lr_scale
             self._line.set_progress(self._last_step, self._phases[-1], lr_scale)
 
-    def _tell_event(self, kind: str, now: float, detail: Mapping[str, str]) -> None:
+    def _tell_event(self, kind: str, now: float, detail: Mapping[str, Scalar]) -> None:
         if self._line is not None:
             self._line.put_event(Event(self._last_step or 0, kind, now, dict(detail)))
 
@@ -321,6 +322,10 @@ class LiveWatch(Watch):
     def _tell_faults(self) -> None:
         for fault in self._faults.untold():
             self._tell_event("hook_fault", time.time(), {"error": fault})
+        if self._assembly.num_lost > self._num_lost:
+            num_more = self._assembly.num_lost - self._num_lost
+            self._num_lost = self._assembly.num_lost
+            self._tell_event("gap", time.time(), {"rows_without_stats": num_more})
 
     def _enter_phase(self, name: str) -> None:
         if self._is_inert:

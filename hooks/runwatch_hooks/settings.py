@@ -46,9 +46,13 @@ class Environment:
 
 
 def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
-    """The environment's settings. Raises AttachError for one that cannot be used."""
+    """The environment's settings. Raises AttachError for one that cannot be used.
+
+    Of a disabled hook nothing more is read, and so nothing can be wrong with it.
+    """
+    if _flag(variables, "RUNWATCH_DISABLED"):
+        return Environment(disabled=True)
     return Environment(
-        disabled=_flag(variables, "RUNWATCH_DISABLED"),
         url=variables.get("RUNWATCH_URL") or None,
         token=variables.get("RUNWATCH_TOKEN") or None,
         spool_dir=Path(variables.get("RUNWATCH_SPOOL") or DEFAULT_SPOOL_DIR),

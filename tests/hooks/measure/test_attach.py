@@ -114,13 +114,11 @@ def test_the_environment_is_read_by_name() -> None:
         "RUNWATCH_TOKEN": "secret",
         "RUNWATCH_SPOOL": "/tmp/spool",
         "RUNWATCH_RUN_ID": RUN_ID,
-        "RUNWATCH_DISABLED": "true",
         "RANK": "1",
         "WORLD_SIZE": "4",
     }
 
     assert read_environment(variables) == Environment(
-        disabled=True,
         url="http://127.0.0.1:1",
         token="secret",
         spool_dir=Path("/tmp/spool"),
@@ -129,6 +127,12 @@ def test_the_environment_is_read_by_name() -> None:
         world_size=4,
     )
     assert read_environment({}) == Environment()
+
+
+def test_nothing_can_be_wrong_with_a_disabled_hook() -> None:
+    variables = {"RUNWATCH_DISABLED": "true", "RUNWATCH_URL": "nonsense", "RANK": "two"}
+
+    assert read_environment(variables) == Environment(disabled=True)
 
 
 @pytest.mark.parametrize(
