@@ -17,6 +17,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import runwatch
+from runwatch.errors import RunwatchError
 from runwatch_server import metrics
 from runwatch_server.alerts import api as alerts_api
 from runwatch_server.alerts.assembly import Alerting, start_alerting
@@ -30,7 +31,7 @@ from runwatch_server.commands import api as commands_api
 from runwatch_server.db import Database
 from runwatch_server.health import Health
 from runwatch_server.maintenance import Maintenance
-from runwatch_server.problems import add_problem_handlers
+from runwatch_server.problems import TooLargeAsProblem, add_problem_handlers
 from runwatch_server.rules import api as rules_api
 from runwatch_server.runs import api as runs_api
 from runwatch_server.runs.liveness import Liveness
@@ -70,7 +71,7 @@ def make_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            services = await _start(stack, settings, clock, health)
+            services = await _start_or_say_why(stack, settings, clock, health)
             first = await services.keys.create_first()
             if first is not None and on_first_key is not None:
                 on_first_key(first)
@@ -84,13 +85,14 @@ def make_app(
         version=runwatch.__version__,
         lifespan=lifespan,
         dependencies=[Depends(deny_by_default)],
-        max_body_size=DEFAULT_BODY_BYTES,
     )
     add_problem_handlers(app, on_problem=health.observe_problem)
+    app.add_middleware(TooLargeAsProblem, on_problem=health.observe_problem)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.trusted_hosts))
     app.add_middleware(RequestIdMiddleware)
     for router in _ROUTERS:
-        app.include_router(router)
+        # Not on the app: it would answer outside our middleware, and in plain text.
+        app.include_router(router, max_body_size=DEFAULT_BODY_BYTES)
     return app
 
 
@@ -105,6 +107,19 @@ _ROUTERS: Final = (
     commands_api.router,
     audit_api.router,
 )
+
+
+async def _start_or_say_why(
+    stack: AsyncExitStack, settings: Settings, clock: Clock, health: Health
+) -> Services:
+    try:
+        return await _start(stack, settings, clock, health)
+    except RunwatchError as error:
+        log.error("the service does not start: %s", error)
+        raise
+    except Exception:
+        log.exception("the service does not start")
+        raise
 
 
 async def _start(

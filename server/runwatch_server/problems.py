@@ -8,7 +8,9 @@ from typing import Final
 import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runwatch.errors import Fault, FrameError, FrameTooLargeError, InvalidInputError, RuleError
 from runwatch.messages import Problem
@@ -88,3 +90,37 @@ def _unexpected(request: Request, error: Exception) -> tuple[Problem, Mapping[st
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     detail = "The service failed; its log says how."
     return Problem("Internal error", 500, "internal_error", detail), {}
+
+
+class TooLargeAsProblem:
+    """Says as a problem what the framework says in plain text, outside the handlers above: that a
+    body is over its route's limit."""
+
+    def __init__(self, app: ASGIApp, on_problem: Callable[[str], None]) -> None:
+        self._app = app
+        self._on_problem = on_problem
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_replaced = False
+
+        async def send_problem(message: Message) -> None:
+            nonlocal is_replaced
+            if message["type"] == "http.response.start" and _is_plain_413(message):
+                is_replaced = True
+                self._on_problem(_CODES[413])
+                await _too_large()(scope, receive, send)
+            elif not is_replaced:
+                await send(message)
+
+        await self._app(scope, receive, send_problem)
+
+
+def _is_plain_413(message: Message) -> bool:
+    content_type = Headers(raw=message["headers"]).get("Content-Type", "")
+    return message["status"] == 413 and content_type.startswith("text/plain")
+
+
+def _too_large() -> Response:
+    phrase = HTTPStatus(413).phrase
+    problem = Problem(phrase, 413, _CODES[413], "The body is over the limit of this route.")
+    return Response(msgspec.json.encode(problem), 413, media_type=MEDIA_TYPE)

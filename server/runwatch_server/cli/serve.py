@@ -77,9 +77,10 @@ def _run(settings: Settings, listener: socket.socket, console: Console) -> None:
     for stop in (signal.SIGTERM, signal.SIGINT):
         # uvicorn drains, then raises the signal anew: by then all is in order, so exit with 0.
         signal.signal(stop, lambda *_: None)
-    server.run(sockets=[listener])
-    if not server.started:
-        raise typer.Exit(2)
+    try:
+        server.run(sockets=[listener])
+    except SystemExit as failed:  # by uvicorn, where the app did not start: the log says why
+        raise typer.Exit(2) from failed
 
 
 def _say_where(settings: Settings, first_keys: Sequence[NewKey], console: Console) -> None:
@@ -141,5 +142,7 @@ def _configure_logging(console: Console, *, quiet: bool) -> None:
         format="%(name)s: %(message)s",
         handlers=[RichHandler(console=console, show_path=False)],
     )
-    for noisy in ("alembic", "apscheduler", "uvicorn", "httpx"):
+    for noisy in ("alembic", "apscheduler", "httpx"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # What fails in the app is logged by the app; uvicorn would say it again, with its traceback.
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)

@@ -1,0 +1,106 @@
+"""`runwatch serve` as a process: what it says, what it refuses, how it stops."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import urllib3
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-m", "runwatch_server.cli"]
+
+
+class Served:
+    """A `runwatch serve` on a free port, with what it has said."""
+
+    def __init__(self, data_dir: Path, log_path: Path) -> None:
+        self._log_path = log_path
+        with log_path.open("wb") as log:
+            arguments = [*COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir)]
+            self.process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT)
+        self.url = self.find(r"listens on (http://\S+)")
+
+    @property
+    def said(self) -> str:
+        return self._log_path.read_text()
+
+    def find(self, pattern: str) -> str:
+        """What the pattern's group matches, once it has been said."""
+        deadline = time.monotonic() + 60
+        while (match := re.search(pattern, self.said)) is None:
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.02)
+        return match[1]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[], Served]]:
+    started: list[Served] = []
+
+    def start() -> Served:
+        served = Served(tmp_path / "data", tmp_path / f"{len(started)}.log")
+        started.append(served)
+        return served
+
+    yield start
+    for served in started:
+        if served.process.poll() is None:
+            served.process.kill()
+            served.process.wait()
+
+
+def test_the_printed_key_opens_the_printed_address_and_is_said_once(
+    serve: Callable[[], Served],
+) -> None:
+    first = serve()
+    key = first.find(r"RUNWATCH_TOKEN=(\S+)")
+    http = urllib3.PoolManager(retries=False)
+    headers = {"Authorization": f"Bearer {key}"}
+
+    answer = http.request("GET", f"{first.url}/api/v1/runs", headers=headers)
+
+    assert answer.status == 200
+    http.clear()
+    assert first.stop() == 0
+    second = serve()
+    assert "RUNWATCH_TOKEN" not in second.said
+
+
+def test_a_second_service_on_the_same_data_says_whose_they_are(
+    serve: Callable[[], Served], tmp_path: Path
+) -> None:
+    first = serve()
+
+    second = subprocess.run(
+        [*COMMAND, "serve", "--port", "0", "--data-dir", str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert second.returncode == 2
+    said = " ".join((second.stdout + second.stderr).split())
+    assert f"in use by process {first.process.pid}" in said
+
+
+def test_an_open_address_without_tls_is_refused(tmp_path: Path) -> None:
+    refused = subprocess.run(
+        [*COMMAND, "serve", "--host", "0.0.0.0", "--data-dir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert refused.returncode == 2
+    assert "wanted TLS" in " ".join(refused.stderr.split())

@@ -1,0 +1,145 @@
+"""Runs and attempts over the interface."""
+
+import pytest
+import sqlalchemy as sa
+from tests.server.harness import Api, HandClock, frame, new_id
+
+from runwatch.vocabulary import RunId
+from runwatch_server.all_tables import metadata
+
+pytestmark = pytest.mark.anyio
+
+
+def beat(attempt: int, **facts: object) -> dict[str, object]:
+    known = {"rank": 0, "last_step": 1, "step_age_s": 0.1, "phase": "train"}
+    return {"attempt": attempt, **known, **facts}
+
+
+async def test_the_same_id_gives_the_same_run(api: Api) -> None:
+    body = {"run_id": new_id(), "name": "a", "config": {"lr": 0.1}}
+
+    first = await api.call("POST", "/runs", json=body)
+    second = await api.call("POST", "/runs", json=body)
+
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.json() == second.json()
+    assert first.json()["config"] == {"lr": 0.1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"run_id": "../../etc"}, {"name": ""}, {"name": "x" * 257}, {"colour": "red"}, {"name": None}],
+)
+async def test_a_run_that_cannot_be_is_refused(api: Api, change: dict[str, object]) -> None:
+    response = await api.call("POST", "/runs", json={"run_id": new_id(), "name": "a"} | change)
+
+    assert response.status_code == 422
+    assert response.headers["Content-Type"] == "application/problem+json"
+    assert (await api.json("GET", "/runs"))["runs"] == []
+
+
+async def test_runs_come_in_pages_newest_first(api: Api) -> None:
+    ids = [await api.new_run() for _ in range(3)]
+
+    first = await api.json("GET", "/runs", params={"limit": 2})
+    rest = await api.json("GET", "/runs", params={"limit": 2, "next_token": first["next_token"]})
+
+    found = [run["id"] for run in first["runs"] + rest["runs"]]
+    assert found == sorted(ids, reverse=True)
+    assert rest["next_token"] is None
+
+
+async def test_a_token_gives_the_same_attempt_however_often_it_is_asked(api: Api) -> None:
+    run_id = await api.new_run()
+    token = new_id()
+
+    numbers = [await api.new_attempt(run_id, token=token) for _ in range(3)]
+
+    assert numbers == [2, 2, 2]
+
+
+async def test_an_attempt_sent_afterwards_fences_no_other(api: Api) -> None:
+    run_id = await api.new_run()
+
+    late = await api.new_attempt(run_id, live=False)
+
+    assert late == 2
+    assert (await api.json("GET", f"/runs/{run_id}"))["current_attempt"] == 1
+    await api.json("POST", f"/runs/{run_id}/heartbeat", json=beat(1))
+
+
+async def test_a_fenced_attempt_is_not_heard(api: Api) -> None:
+    run_id = await api.new_run()
+    await api.new_attempt(run_id)
+
+    response = await api.call("POST", f"/runs/{run_id}/heartbeat", json=beat(1))
+
+    assert (response.status_code, response.json()["code"]) == (409, "stale_attempt")
+
+
+async def test_closing_the_attempt_ends_the_run_once(api: Api, hand_clock: HandClock) -> None:
+    run_id = await api.new_run()
+    path = f"/runs/{run_id}/attempts/1/close"
+
+    first = await api.json("POST", path, json={"status": "finished", "last_step": 9})
+    hand_clock.now += 60
+    second = await api.json("POST", path, json={"status": "failed"})
+
+    assert first["state"] == second["state"] == "finished"
+    assert first["ended_at"] == second["ended_at"]
+    refused = await api.call("POST", f"/runs/{run_id}/heartbeat", json=beat(1))
+    assert (refused.status_code, refused.json()["code"]) == (409, "run_ended")
+
+
+async def test_a_new_attempt_opens_an_ended_run_again(api: Api) -> None:
+    run_id = await api.new_run()
+    await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "failed"})
+
+    await api.new_attempt(run_id)
+
+    run = await api.json("GET", f"/runs/{run_id}")
+    assert (run["state"], run["ended_at"], run["current_attempt"]) == ("starting", None, 2)
+
+
+async def test_a_run_s_policy_goes_before_the_service_s(api: Api) -> None:
+    run_id = await api.new_run()
+    assert (await api.json("GET", f"/runs/{run_id}"))["policy"] == "observe"
+
+    changed = await api.json("PATCH", f"/runs/{run_id}", json={"policy": "auto"})
+
+    assert changed["policy"] == "auto"
+
+
+async def test_a_live_run_is_not_removed(api: Api) -> None:
+    run_id = await api.new_run()
+
+    response = await api.call("DELETE", f"/runs/{run_id}")
+
+    assert (response.status_code, response.json()["code"]) == (409, "run_is_live")
+
+
+async def test_a_removed_run_leaves_nothing(api: Api) -> None:
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [1.0, 2.0]))
+    await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
+
+    assert (await api.call("DELETE", f"/runs/{run_id}")).status_code == 204
+
+    assert (await api.call("GET", f"/runs/{run_id}")).status_code == 404
+    assert await rows_of(api, run_id) == {}
+
+
+async def test_a_run_that_is_not_there_is_named(api: Api) -> None:
+    response = await api.call("GET", f"/runs/{new_id()}/series", params={"metric": "loss"})
+
+    assert (response.status_code, response.json()["code"]) == (404, "run_not_found")
+
+
+async def rows_of(api: Api, run_id: RunId) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    async with api.services.database.read() as connection:
+        for table in metadata.sorted_tables:
+            if "run_id" in table.c:
+                query = sa.select(sa.func.count()).where(table.c.run_id == run_id)
+                counts[table.name] = await connection.scalar(query) or 0
+    return {name: count for name, count in counts.items() if count}

@@ -1,0 +1,212 @@
+"""Series and heat maps: the run's history, as fine as it was asked for."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.server.harness import Api, HandClock, frame
+
+from runwatch.vocabulary import RunId
+from runwatch_server.telemetry.retention import remove_old_frames
+from runwatch_server.telemetry.roller import Roller
+
+pytestmark = pytest.mark.anyio
+
+NUM_STEPS = 20_000
+
+
+async def send(
+    api: Api,
+    run_id: RunId,
+    losses: NDArray[np.float64],
+    *,
+    stats: NDArray[np.float32] | None = None,
+    first_step: int = 0,
+    segment: int = 0,
+    first_seq: int = 1,
+) -> int:
+    """Sends losses in frames of 500 steps; returns the next sequence number."""
+    seq = first_seq
+    for start in range(0, len(losses), 500):
+        part = slice(start, start + 500)
+        sent = frame(
+            seq,
+            losses[part],
+            first_step=first_step + start,
+            segment=segment,
+            stats=None if stats is None else stats[part],
+        )
+        response = await api.post(run_id, sent)
+        assert response.status_code == 200, response.text
+        seq += 1
+    return seq
+
+
+async def roll(api: Api) -> int:
+    return await Roller(api.services.database, api.services.layouts).roll()
+
+
+def losses(num_steps: int) -> NDArray[np.float64]:
+    return np.linspace(5.0, 1.0, num_steps)
+
+
+async def test_the_history_follows_a_rollback_and_the_old_one_stays(api: Api) -> None:
+    run_id = await api.new_run()
+    seq = await send(api, run_id, np.array([1.0, 2.0, 3.0, 99.0]))
+    await send(api, run_id, np.array([3.5]), first_step=2, segment=1, first_seq=seq)
+
+    now = await api.series(run_id, metric="loss")
+    old = await api.series(run_id, metric="loss", segment=0)
+
+    assert (now["steps"], now["values"]) == ([0, 1, 2], [1.0, 2.0, 3.5])
+    assert old["values"] == [1.0, 2.0, 3.0, 99.0]
+    assert [s["segment"] for s in now["stretches"]] == [0, 1]
+
+
+async def test_a_metric_logged_afterwards_joins_its_step(api: Api) -> None:
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [1.0, 2.0]))
+    await api.post(run_id, frame(2, [7.0], first_step=1, metric="val_loss"))
+
+    assert (await api.series(run_id, metric="loss"))["values"] == [1.0, 2.0]
+    found = await api.series(run_id, metric="val_loss")
+    assert (found["steps"], found["values"]) == ([1], [7.0])
+
+
+async def test_rollups_say_what_the_values_said(api: Api) -> None:
+    run_id = await api.new_run()
+    values = losses(NUM_STEPS)
+    values[12_345] = 50.0
+    values[777] = math.nan
+    await send(api, run_id, values)
+    raw = await api.series(run_id, metric="loss", points=100)
+
+    assert await roll(api) == 19
+    rolled = await api.series(run_id, metric="loss", points=100)
+
+    assert rolled["step_width"] == raw["step_width"] == 256
+    for name in ("steps", "min", "max", "count", "nonfinite"):
+        assert rolled[name] == raw[name]
+    np.testing.assert_allclose(rolled["mean"], raw["mean"], rtol=1e-12)
+    assert rolled["max"][12_345 // 256] == 50.0
+    assert rolled["nonfinite"][777 // 256] == 1
+
+
+async def test_values_are_read_to_the_bit_from_their_tiles(api: Api) -> None:
+    run_id = await api.new_run()
+    values = losses(3000)
+    values[5] = math.inf
+    await send(api, run_id, values)
+    await roll(api)
+
+    found = await api.series(run_id, metric="loss", points=10_000)
+
+    assert found["values"] == [*values[:5], "+Inf", *values[6:]]
+
+
+async def test_a_layer_s_series_finds_the_spike_at_every_resolution(api: Api) -> None:
+    run_id = await api.new_run()
+    stats = np.ones((NUM_STEPS, 2), np.float32)
+    stats[17_000, 1] = 40.0
+    stats[3, 1] = math.nan
+    await send(api, run_id, losses(NUM_STEPS), stats=stats)
+    await roll(api)
+
+    for points in (20, 300, 10_000):
+        found = await api.series(run_id, layer="last.weight", stat="grad_norm", points=points)
+        spike = found["steps"][int(np.argmax(found["max"]))]
+        assert spike <= 17_000 < spike + found["step_width"]
+        assert sum(found["nonfinite"]) == 1
+        assert sum(found["count"]) == NUM_STEPS - 1
+    close = {"from": 16_999, "to": 17_001, "layer": "last.weight", "stat": "grad_norm"}
+    assert (await api.series(run_id, **close))["values"] == [1.0, 40.0, 1.0]
+
+
+async def test_what_comes_late_into_a_summed_stretch_is_summed_again(api: Api) -> None:
+    run_id = await api.new_run()
+    seq = await send(api, run_id, losses(3000))
+    assert await roll(api) == 2
+    await api.post(run_id, frame(seq, [9.0], first_step=100, metric="val_loss"))
+
+    asked = {"metric": "val_loss", "points": 10_000}
+    before = await api.series(run_id, **asked)
+    assert await roll(api) == 2
+    after = await api.series(run_id, **asked)
+
+    assert (before["steps"], before["values"]) == ([100], [9.0])
+    assert after == before
+
+
+async def test_undone_steps_do_not_reach_the_buckets_of_the_history(api: Api) -> None:
+    run_id = await api.new_run()
+    values = np.full(3000, 1.0)
+    values[1030:] = 99.0
+    seq = await send(api, run_id, values)
+    good = np.full(2000, 1.0)
+    await send(api, run_id, good, first_step=1030, segment=1, first_seq=seq)
+    await roll(api)
+
+    found = await api.series(run_id, metric="loss", points=30)
+
+    assert set(found["max"]) == {1.0}
+    assert sum(found["count"]) == 3030
+
+
+async def test_csv_has_the_same_numbers(api: Api) -> None:
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [1.5, math.nan]))
+
+    path = f"/runs/{run_id}/series"
+    response = await api.call("GET", path, params={"metric": "loss", "format": "csv"})
+
+    assert response.headers["Content-Type"].startswith("text/csv")
+    assert response.text.split() == ["step,value", "0,1.5", "1,NaN"]
+
+
+async def test_a_heat_map_shows_every_layer_and_names_the_nan(api: Api) -> None:
+    run_id = await api.new_run()
+    stats = np.array([[1.0, 2.0], [math.nan, 3.0]], np.float32)
+    await api.post(run_id, frame(1, [0.0, 0.0], stats=stats))
+
+    found = await api.json("GET", f"/runs/{run_id}/heatmap", params={"stat": "grad_norm"})
+
+    assert found["layers"] == ["first.weight", "last.weight"]
+    assert found["values"] == [[1.0, None], [2.0, 3.0]]
+    assert found["nonfinite"] == [[0, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"metric": "perplexity"}, "metric_not_found"),
+        ({"layer": "no.such", "stat": "grad_norm"}, "series_not_found"),
+        ({"layer": "last.weight"}, "invalid_request"),
+        ({"metric": "loss", "points": 0}, "invalid_request"),
+    ],
+)
+async def test_what_cannot_be_read_is_said(api: Api, asked: dict[str, object], code: str) -> None:
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [1.0]))
+
+    response = await api.call("GET", f"/runs/{run_id}/series", params=asked)
+
+    assert response.status_code in (404, 422)
+    assert response.json()["code"] == code
+
+
+async def test_old_frames_go_and_their_rollups_answer(api: Api, hand_clock: HandClock) -> None:
+    run_id = await api.new_run()
+    stats = np.ones((5000, 2), np.float32)
+    await send(api, run_id, losses(5000), stats=stats)
+    await roll(api)
+    before = await api.series(run_id, metric="loss", points=10_000)
+    await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
+
+    removed = await remove_old_frames(api.services.database, before=hand_clock.now + 1)
+
+    assert removed == 8
+    assert await api.series(run_id, metric="loss", points=10_000) == before
+    layer = {"layer": "last.weight", "stat": "grad_norm", "points": 10_000}
+    assert sum((await api.series(run_id, **layer))["count"]) == 5000
+    assert (await api.post(run_id, frame(1, losses(500)))).json()["duplicate"] is True

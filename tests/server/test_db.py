@@ -1,0 +1,126 @@
+"""The writer: groups, savepoints, and what is told when."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch_server.db import Database
+from runwatch_server.errors import DataDirInUseError, OverloadedError
+
+pytestmark = pytest.mark.anyio
+
+numbers = sa.Table("numbers", sa.MetaData(), sa.Column("number", sa.Integer, primary_key=True))
+
+
+async def opened(database: Database) -> Database:
+    await database.migrate(numbers.create)
+    database.start()
+    return database
+
+
+async def insert(connection: AsyncConnection, number: int) -> int:
+    await connection.execute(numbers.insert().values(number=number))
+    return number
+
+
+async def stored(database: Database) -> set[int]:
+    async with database.read() as connection:
+        return set(await connection.scalars(sa.select(numbers.c.number)))
+
+
+class Commits:
+    """Counts works by commit."""
+
+    def __init__(self) -> None:
+        self.groups: list[int] = []
+
+    def observe_commit(self, *, num_works: int, seconds: float) -> None:
+        self.groups.append(num_works)
+
+
+async def test_works_that_wait_together_are_committed_together(tmp_path: Path) -> None:
+    commits = Commits()
+    async with Database(tmp_path, observer=commits) as database:
+        await opened(database)
+
+        works = [database.write(lambda c, n=n: insert(c, n)) for n in range(100)]
+        results = await asyncio.gather(*works)
+
+        assert results == list(range(100))
+        assert await stored(database) == set(range(100))
+        assert commits.groups == [64, 36]
+
+
+async def test_a_work_that_fails_undoes_only_itself(tmp_path: Path) -> None:
+    async def fail(connection: AsyncConnection) -> None:
+        await insert(connection, 2)
+        raise ValueError("mine")
+
+    async with Database(tmp_path) as database:
+        await opened(database)
+
+        results = await asyncio.gather(
+            database.write(lambda c: insert(c, 1)),
+            database.write(fail),
+            database.write(lambda c: insert(c, 3)),
+            return_exceptions=True,
+        )
+
+        assert results[0] == 1
+        assert isinstance(results[1], ValueError)
+        assert await stored(database) == {1, 3}
+
+
+async def test_what_is_queued_when_it_closes_is_committed(tmp_path: Path) -> None:
+    async with Database(tmp_path) as database:
+        await opened(database)
+        waiting = asyncio.create_task(database.write(lambda c: insert(c, 7)))
+        await asyncio.sleep(0)
+
+    assert await waiting == 7
+    async with Database(tmp_path) as database:
+        assert await stored(database) == {7}
+
+
+async def test_a_full_queue_says_come_again(tmp_path: Path) -> None:
+    async with Database(tmp_path, queue_works=1) as database:
+        await opened(database)
+        first = asyncio.create_task(database.write(lambda c: insert(c, 1)))
+        await asyncio.sleep(0)
+
+        with pytest.raises(OverloadedError) as refused:
+            await database.write(lambda c: insert(c, 2))
+
+        assert refused.value.headers == {"Retry-After": "1"}
+        assert await first == 1
+
+
+async def test_a_reader_cannot_write(tmp_path: Path) -> None:
+    async with Database(tmp_path) as database:
+        await opened(database)
+
+        async with database.read() as connection:
+            with pytest.raises(DatabaseError, match="readonly"):
+                await insert(connection, 1)
+
+
+async def test_a_second_service_on_the_directory_is_refused(tmp_path: Path) -> None:
+    async with Database(tmp_path):
+        with pytest.raises(DataDirInUseError, match="in use by process"):
+            async with Database(tmp_path):
+                pass
+
+
+async def test_the_database_syncs_each_commit(tmp_path: Path) -> None:
+    async with Database(tmp_path) as database:
+        await opened(database)
+
+        async def pragmas(connection: AsyncConnection) -> tuple[object, object]:
+            mode = await connection.scalar(sa.text("PRAGMA journal_mode"))
+            return mode, await connection.scalar(sa.text("PRAGMA synchronous"))
+
+        assert await database.write(pragmas) == ("wal", 2)
