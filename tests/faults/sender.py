@@ -1,0 +1,82 @@
+"""A trainer's sending and nothing else: frames, sent again until they are acknowledged."""
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import urllib3
+
+from runwatch.codec import CONTENT_TYPE, encode_frame
+from runwatch.commands import ACTION_KINDS
+from runwatch.frames import Frame
+from runwatch.layouts import Layer, Layout
+from runwatch.ulids import ulid
+
+LAYOUT = Layout(tuple(Layer(f"blocks.{index}") for index in range(8)), ("grad_norm", "nonfinite"))
+
+
+@dataclass
+class Sender:
+    """One run of one rank."""
+
+    url: str
+    key: str
+    run_id: str
+    http: urllib3.PoolManager
+
+    @classmethod
+    def open(cls, url: str, key: str) -> "Sender":
+        run_id = ulid(int(time.time() * 1000), secrets.token_bytes(10))
+        http = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(40.0))
+        sender = cls(url, key, run_id, http)
+        sender.json("POST", "/runs", {"run_id": run_id, "name": "a run"})
+        token = ulid(1, secrets.token_bytes(10))
+        attempt = {"token": token, "started_at": 0.0, "allow": ACTION_KINDS}
+        sender.json("POST", f"/runs/{run_id}/attempts", attempt)
+        layout = LAYOUT.to_document()
+        sender.json("PUT", f"/runs/{run_id}/layouts/{LAYOUT.hash}", layout)
+        return sender
+
+    def json(self, method: str, path: str, message: object = None) -> Any:
+        body = None if message is None else msgspec.json.encode(message)
+        return self._ask(method, path, body, "application/json")
+
+    def send(self, seq: int, losses: Sequence[float], *, first_step: int, segment: int = 0) -> Any:
+        """One frame. Raises urllib3's errors where the service is gone."""
+        num = len(losses)
+        bad = np.repeat(~np.isfinite(losses), len(LAYOUT.layers)).reshape(num, -1)
+        frame = Frame(
+            attempt=1,
+            rank=0,
+            seq=seq,
+            segment=segment,
+            first_step=first_step,
+            times=np.arange(first_step, first_step + num, dtype=np.float64),
+            metric_names=("loss",),
+            metrics=np.asarray(losses, np.float64).reshape(num, 1),
+            layout_hash=LAYOUT.hash,
+            stats=np.concatenate([np.ones_like(bad, np.float32), bad], axis=1, dtype=np.float32),
+        )
+        return self._ask("POST", f"/runs/{self.run_id}/frames", encode_frame(frame), CONTENT_TYPE)
+
+    def send_until_acknowledged(self, seq: int, losses: Sequence[float], first_step: int) -> None:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                assert self.send(seq, losses, first_step=first_step)["acked"] == seq
+            except urllib3.exceptions.HTTPError:
+                assert time.monotonic() < deadline, "the service did not come back"
+                time.sleep(0.02)
+            else:
+                return
+
+    def _ask(self, method: str, path: str, body: bytes | None, kind: str) -> Any:
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": kind}
+        url = f"{self.url}/api/v1{path}"
+        reply = self.http.request(method, url, body=body, headers=headers)
+        assert reply.status < 300, reply.data
+        return msgspec.json.decode(reply.data)
