@@ -1,0 +1,59 @@
+"""A service that is killed again and again in the middle of a run changes nothing about it."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.end_to_end.real_service import RealService
+from tests.end_to_end.trainer import Trainer, watched_by
+
+pytestmark = pytest.mark.slow
+
+STEPS = 1500
+FAULTS = ("--fault-at", "600", "--fault-at", "1100", "--fault-factor", "300")
+
+
+def test_five_kills_lose_no_step_and_change_no_alert(tmp_path: Path, service: RealService) -> None:
+    service.start()
+    calm = watched_by(service, number=1)
+    losses = Trainer(tmp_path / "calm", *FAULTS, environment=calm, steps=STEPS).finish()
+    rough = watched_by(service, number=2)
+    job = Trainer(tmp_path / "rough", *FAULTS, environment=rough, steps=STEPS)
+    for killing in range(5):
+        wait_until_trained(job, 200 + 250 * killing)
+        service.kill()
+        service.start()
+
+    assert job.finish() == losses
+    assert stored_losses(service, rough) == stored_losses(service, calm)
+    assert alerts(service, rough) == alerts(service, calm) != []
+
+
+def wait_until_trained(job: Trainer, steps: int, timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while len(job.trained()) < steps:
+        assert job.process.poll() is None, job.output.read_text()
+        assert time.monotonic() < deadline, job.output.read_text()
+        time.sleep(0.02)
+
+
+def stored_losses(service: RealService, environment: dict[str, str]) -> list[tuple[int, Any]]:
+    run_id = environment["RUNWATCH_RUN_ID"]
+    series = service.ask("GET", f"/runs/{run_id}/series?metric=loss&points=10000")
+    stored = list(zip(series["steps"], series["values"], strict=True))
+    assert [step for step, _ in stored] == list(range(STEPS))
+    return stored
+
+
+def alerts(service: RealService, environment: dict[str, str]) -> list[dict[str, Any]]:
+    """What makes an alert the same alert: no id, no time of day."""
+    facts = (
+        *("rule", "severity", "labels", "state", "segment", "onset_step", "firing_step"),
+        *("resolved_step", "first_layer", "worst_layer", "layers", "summary"),
+    )
+    found = service.ask("GET", f"/alerts?run_id={environment['RUNWATCH_RUN_ID']}")["alerts"]
+    return sorted(
+        ({fact: alert[fact] for fact in facts} for alert in found),
+        key=lambda alert: (alert["onset_step"], alert["rule"]),
+    )

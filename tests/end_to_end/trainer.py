@@ -1,0 +1,68 @@
+"""`examples/plain_loop.py` as a job of its own, with the losses that it wrote."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.end_to_end.real_service import RealService
+
+from runwatch.ulids import ulid
+from runwatch.vocabulary import RunId
+
+_PROGRAM: Final = Path(__file__).parents[2] / "examples" / "plain_loop.py"
+
+
+class Trainer:
+    """One run of the program, started at once."""
+
+    def __init__(
+        self, folder: Path, *options: str, environment: Mapping[str, str], steps: int = 200
+    ) -> None:
+        folder.mkdir()
+        self._losses = folder / "losses.jsonl"
+        self.output = folder / "output.txt"
+        arguments = ["--steps", str(steps), "--losses", str(self._losses), *options]
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, str(_PROGRAM), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={**os.environ, "RUNWATCH_SPOOL": str(folder / "spool"), **environment},
+            )
+
+    def finish(self, timeout_s: float = 120) -> list[tuple[int, str]]:
+        """The steps in the order in which they were trained, each with its loss to the bit."""
+        assert self.process.wait(timeout_s) == 0, self.output.read_text()
+        return self.trained()
+
+    def trained(self) -> list[tuple[int, str]]:
+        """What has been trained so far."""
+        if not self._losses.exists():
+            return []
+        lines = [line for line in self._losses.read_text().splitlines(True) if line[-1] == "\n"]
+        rows = [json.loads(line) for line in lines]
+        return [(row["step"], row["loss"]) for row in rows]
+
+
+def unwatched(folder: Path, *options: str, steps: int = 200) -> list[tuple[int, str]]:
+    """The steps and losses of the program with the hook switched off."""
+    job = Trainer(folder, *options, environment={"RUNWATCH_DISABLED": "1"}, steps=steps)
+    return job.finish()
+
+
+def watched_by(service: RealService, *, number: int, policy: str = "observe") -> dict[str, str]:
+    """The environment of a job whose run the service knows already, under a policy."""
+    run_id = RunId(ulid(number, bytes(10)))
+    service.ask("POST", "/runs", {"run_id": run_id, "name": f"run {number}"})
+    service.ask("PATCH", f"/runs/{run_id}", {"policy": policy})
+    return {
+        "RUNWATCH_URL": service.url,
+        "RUNWATCH_TOKEN": service.create_key("ingest"),
+        "RUNWATCH_RUN_ID": run_id,
+    }
