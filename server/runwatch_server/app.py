@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ import runwatch
 from runwatch.errors import RunwatchError
 from runwatch_server import metrics
 from runwatch_server.alerts import api as alerts_api
+from runwatch_server.alerts import backtest_api, stream_api
 from runwatch_server.alerts.assembly import Alerting, start_alerting
 from runwatch_server.alerts.collector import AlertingCollector
 from runwatch_server.audit import api as audit_api
@@ -69,7 +70,7 @@ def make_app(
     health = Health()
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
             services = await _start_or_say_why(stack, settings, clock, health)
             first = await services.keys.create_first()
@@ -102,8 +103,10 @@ _ROUTERS: Final = (
     runs_api.router,
     telemetry_api.router,
     series_api.router,
+    backtest_api.router,
     rules_api.router,
     alerts_api.router,
+    stream_api.router,
     commands_api.router,
     audit_api.router,
 )

@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
+from weakref import WeakSet
 
 from runwatch.alerts import AlertState
 from runwatch_server.alerts.recording import News
@@ -18,7 +19,7 @@ class NewsBoard:
     """Tells what has been committed; holds nothing that a restart would lose."""
 
     def __init__(self) -> None:
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting: WeakSet[asyncio.Event] = WeakSet()
         self.transitions: Counter[tuple[str, str]] = Counter()
         """Number of transitions for each rule and state, since the start."""
 
@@ -41,16 +42,19 @@ class NewsBoard:
 
     def wake(self) -> None:
         """Let those who wait look again."""
-        for event in self._waiting:
+        for event in tuple(self._waiting):
             event.set()
 
-    async def wait(self, wait_s: float) -> None:
-        """Return when there may be something new, or after a time."""
+    def waiter(self) -> asyncio.Event:
+        """To be taken before looking, so that nothing is missed between looking and waiting."""
         event = asyncio.Event()
         self._waiting.add(event)
+        return event
+
+    async def wait(self, waiter: asyncio.Event, wait_s: float) -> bool:
+        """Whether there may be something new within a time."""
         try:
-            await asyncio.wait_for(event.wait(), wait_s)
+            await asyncio.wait_for(waiter.wait(), wait_s)
         except TimeoutError:
-            pass
-        finally:
-            self._waiting.discard(event)
+            return False
+        return True

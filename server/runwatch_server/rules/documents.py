@@ -31,6 +31,8 @@ def parse_yaml(text: str) -> tuple[object, Lines]:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         lines = dict(_walk(node, "")) if node is not None else {}
         document: object = yaml.safe_load(text)
+    except RuleError:
+        raise
     except yaml.MarkedYAMLError as error:
         line = None if error.problem_mark is None else error.problem_mark.line + 1
         raise RuleError([_fault(f"found no YAML: {error.problem}", line)]) from error

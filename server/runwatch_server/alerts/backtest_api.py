@@ -1,0 +1,76 @@
+"""`/rules/backtest`: what rules would have said about a stored run."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Depends, Response
+
+from runwatch.errors import RuleError
+from runwatch.rules import Rows, Rule
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.stored_frames import iterate_frames, list_streams
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.errors import UnprocessableError
+from runwatch_server.http import documented, json_body, json_response
+from runwatch_server.rules.backtest import Backtest, BacktestReply, within
+from runwatch_server.rules.documents import located, parse_yaml
+from runwatch_server.rules.pack import split_file
+from runwatch_server.services import CurrentServices, Services
+from runwatch_server.telemetry.seams import CommittedFrame
+
+router: Final = APIRouter(prefix="/api/v1/rules", tags=["rules"])
+
+
+class BacktestOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    run_id: str
+    rules: dict[str, object] | str | None = None
+    """A rule file as a document, or as YAML text; null: the rules in force."""
+    first_step: int | None = None
+    last_step: int | None = None
+
+
+@router.post(
+    "/backtest",
+    dependencies=[require(KeyScope.READ)],
+    openapi_extra=documented(BacktestOrder, BacktestReply),
+)
+async def backtest(
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    wanted: Annotated[BacktestOrder, Depends(json_body(BacktestOrder))],
+) -> Response:
+    """Judge a stored run's rank 0, attempt by attempt, as it came. Changes nothing."""
+    run = await services.runs.find(RunId(wanted.run_id), principal)
+    rules = await _rules(services, run.project, wanted.rules)
+    test = Backtest.of_rules(rules)
+    async with services.database.read() as connection:
+        for key, _ in await list_streams(connection, run.id):
+            if key.rank == 0:
+                async for frames in iterate_frames(connection, run.id, key):
+                    await asyncio.to_thread(_observe, test, frames, wanted)
+    if test.num_rows == 0:
+        raise UnprocessableError("nothing_stored", "The run holds no step that was asked for.")
+    return json_response(BacktestReply([test.result(run.id)]))
+
+
+def _observe(test: Backtest, frames: Sequence[CommittedFrame], wanted: BacktestOrder) -> None:
+    for stored in frames:
+        if stored.frame.num_steps:
+            rows = Rows.from_frame(stored.frame, stored.layout)
+            for part in within(rows, wanted.first_step, wanted.last_step):
+                test.observe(part)
+
+
+async def _rules(
+    services: Services, project: str, given: dict[str, object] | str | None
+) -> tuple[Rule, ...]:
+    if given is None:
+        return (await services.rules.in_force(project)).rules
+    document, lines = parse_yaml(given) if isinstance(given, str) else (given, {})
+    try:
+        return tuple(filed.rule for filed in split_file(document))
+    except RuleError as error:
+        raise located(error, lines) from error

@@ -1,0 +1,115 @@
+"""`/stream`: what happens to alerts and commands, as it happens (server-sent events)."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Header, Request
+from fastapi.responses import StreamingResponse
+
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts import queries as alert_queries
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.clock import rfc3339
+from runwatch_server.commands import queries as command_queries
+from runwatch_server.errors import UnprocessableError
+from runwatch_server.services import CurrentServices, Services
+
+router: Final = APIRouter(prefix="/api/v1", tags=["alerts"])
+
+_KEEP_ALIVE_S: Final = 15.0
+_CHUNK: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a reader has come; as text it is an event's id, `<alert event>-<command event>`."""
+
+    alert_event: int
+    command_event: int
+
+    def __str__(self) -> str:
+        return f"{self.alert_event}-{self.command_event}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Place":
+        """Raises UnprocessableError."""
+        parts = text.split("-")
+        if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+            raise UnprocessableError("invalid_event_id", f"Last-Event-ID: found {text[:80]!r}")
+        return cls(int(parts[0]), int(parts[1]))
+
+
+@router.get("/stream", dependencies=[require(KeyScope.READ)])
+async def stream(
+    request: Request,
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    run_id: str,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> StreamingResponse:
+    """A run's events from now on, or after the one in Last-Event-ID: none is left out."""
+    run = await services.runs.find(RunId(run_id), principal)
+    place = await _newest(services) if last_event_id is None else Place.parse(last_event_id)
+    return StreamingResponse(
+        _events(request, services, run.id, place),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _newest(services: Services) -> Place:
+    async with services.database.read() as connection:
+        return Place(
+            await alert_queries.last_event_number(connection),
+            await command_queries.last_event_number(connection),
+        )
+
+
+async def _events(
+    request: Request, services: Services, run_id: RunId, place: Place
+) -> AsyncIterator[bytes]:
+    yield b": here begins the stream\n\n"
+    while services.evaluators.health.is_running and not await request.is_disconnected():
+        waiting = services.board.waiter()
+        texts, place = await _read(services, run_id, place)
+        for text in texts:
+            yield text
+        if not texts and not await services.board.wait(waiting, _KEEP_ALIVE_S):
+            yield b": still here\n\n"
+
+
+async def _read(services: Services, run_id: RunId, place: Place) -> tuple[list[bytes], Place]:
+    """The events after a place, and the place after them."""
+    texts: list[bytes] = []
+    async with services.database.read() as connection:
+        for alert in await alert_queries.list_events_after(
+            connection, place.alert_event, run_id=run_id, limit=_CHUNK
+        ):
+            place = Place(alert.number, place.command_event)
+            told: dict[str, object] = {"alert_id": alert.alert_id, "step": alert.step}
+            texts.append(_text("alert", place, alert, told))
+        for command in await command_queries.list_events_after(
+            connection, place.command_event, run_id=run_id, limit=_CHUNK
+        ):
+            place = Place(place.alert_event, command.number)
+            told = {"command_id": command.command_id, "rank": command.rank}
+            texts.append(_text("command", place, command, told))
+    return texts, place
+
+
+def _text(
+    topic: str,
+    place: Place,
+    event: alert_queries.AlertEvent | command_queries.CommandEvent,
+    facts: dict[str, object],
+) -> bytes:
+    told = facts | {
+        "kind": event.kind,
+        "at": rfc3339(event.at),
+        "actor": event.actor,
+        "detail": dict(event.detail),
+    }
+    return f"id: {place}\nevent: {topic}\ndata: {msgspec.json.encode(told).decode()}\n\n".encode()

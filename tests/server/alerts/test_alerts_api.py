@@ -1,0 +1,77 @@
+"""Alerts over HTTP: found, looked at, acknowledged, streamed."""
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+from tests.server.harness import Api, frame
+
+from runwatch.vocabulary import RunId
+
+pytestmark = pytest.mark.anyio
+
+
+async def broken_run(api: Api) -> RunId:
+    """A run whose loss is not finite at step 2, and whose alert is there."""
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [2.0, 2.0, math.nan]))
+    async with asyncio.timeout(10):
+        while not (await alerts(api, run_id)):
+            await asyncio.sleep(0.01)
+    return run_id
+
+
+async def alerts(api: Api, run_id: RunId, **params: object) -> Any:
+    found = await api.json("GET", "/alerts", params={"run_id": run_id, **params})
+    return found["alerts"]
+
+
+async def test_an_alert_shows_nan_as_nan(api: Api) -> None:
+    (alert,) = await alerts(api, await broken_run(api))
+
+    assert (alert["rule"], alert["severity"], alert["state"]) == ("NonFinite", "critical", "firing")
+    assert (alert["onset_step"], alert["value"]) == (2, "NaN")
+
+
+async def test_alerts_are_found_by_state(api: Api) -> None:
+    run_id = await broken_run(api)
+
+    assert len(await alerts(api, run_id, state="firing")) == 1
+    assert await alerts(api, run_id, state="resolved") == []
+
+
+async def test_a_card_tells_what_was_proposed(api: Api) -> None:
+    (alert,) = await alerts(api, await broken_run(api))
+    card = await api.json("GET", f"/alerts/{alert['id']}")
+
+    assert card["events"][0]["kind"] == "firing"
+    assert card["similar"] == []
+    assert card["recovery"] is None
+
+
+async def test_the_first_to_acknowledge_stays_the_one(api: Api) -> None:
+    (alert,) = await alerts(api, await broken_run(api))
+    path = f"/alerts/{alert['id']}/ack"
+    first = await api.json("POST", path, json={"note": "looking"})
+    again = await api.json("POST", path, json={"note": "me too"})
+
+    assert (first["ack_note"], again["ack_note"]) == ("looking", "looking")
+
+
+async def test_a_key_of_another_project_sees_no_alert(api: Api) -> None:
+    run_id = await broken_run(api)
+    (alert,) = await alerts(api, run_id)
+    key = await api.new_key("read", project="other")
+
+    assert (await api.json("GET", "/alerts", key=key))["alerts"] == []
+    assert (await api.call("GET", f"/alerts/{alert['id']}", key=key)).status_code == 403
+
+
+async def test_what_is_judged_stands_in_the_metrics(api: Api) -> None:
+    await broken_run(api)
+    headers = {"Authorization": f"Bearer {api.admin_key}"}
+    told = (await api.http.get("/metrics", headers=headers)).text
+
+    assert 'runwatch_alert_transitions_total{rule="NonFinite",state="firing"} 1.0' in told
+    assert "runwatch_evaluators_running 1.0" in told

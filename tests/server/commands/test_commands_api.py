@@ -1,0 +1,163 @@
+"""A person's hand on a run, and the trainer's ear, over HTTP."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.server.harness import Api, HandClock
+
+pytestmark = pytest.mark.anyio
+
+CHECKPOINT = {"action": {"kind": "checkpoint"}, "reason": "before the maintenance"}
+
+
+async def order(api: Api, run_id: str, **headers: str) -> Any:
+    path = f"/runs/{run_id}/commands"
+    return await api.json("POST", path, json=CHECKPOINT, headers=headers)
+
+
+async def next_commands(api: Api, run_id: str, *, rank: int = 0, wait_s: float = 0) -> Any:
+    params = {"attempt": 1, "rank": rank, "wait_s": wait_s}
+    reply = await api.json("GET", f"/runs/{run_id}/commands/next", params=params)
+    return reply["commands"]
+
+
+async def answer(api: Api, command: Any, state: str, **facts: object) -> Any:
+    receipt = {"command_id": command["id"], "attempt": 1, "rank": 0, "state": state, "step": 7}
+    return await api.call("POST", f"/commands/{command['id']}/receipt", json=receipt | facts)
+
+
+async def test_a_command_is_told_until_it_is_answered(api: Api) -> None:
+    run_id = await api.new_run()
+    command = await order(api, run_id)
+
+    assert [told["id"] for told in await next_commands(api, run_id)] == [command["id"]]
+    assert [told["id"] for told in await next_commands(api, run_id)] == [command["id"]]
+    await answer(api, command, "applied")
+    assert await next_commands(api, run_id) == []
+
+
+async def test_a_long_poll_is_answered_when_a_command_is_queued(api: Api) -> None:
+    run_id = await api.new_run()
+    poll = asyncio.create_task(next_commands(api, run_id, wait_s=20))
+    command = await order(api, run_id)
+
+    async with asyncio.timeout(5):
+        assert [told["id"] for told in await poll] == [command["id"]]
+
+
+async def test_each_thing_that_happens_to_a_command_is_written_down(api: Api) -> None:
+    run_id = await api.new_run()
+    command = await order(api, run_id)
+    await next_commands(api, run_id)
+    await api.services.commands.stop()
+    await answer(api, command, "applied", detail={"path": "ckpt/7"})
+
+    story = await api.json("GET", f"/commands/{command['id']}")
+    assert [event["kind"] for event in story["events"]] == [
+        "queued",
+        "delivered",
+        "receipt",
+        "applied",
+    ]
+    assert (story["state"], story["ended_step"]) == ("applied", 7)
+    assert story["detail"] == {"path": "ckpt/7"}
+
+
+async def test_the_same_idempotency_key_gives_the_same_command(api: Api) -> None:
+    run_id = await api.new_run()
+    first = await order(api, run_id, **{"Idempotency-Key": "once"})
+    again = await order(api, run_id, **{"Idempotency-Key": "once"})
+
+    assert again["id"] == first["id"]
+
+
+async def test_a_receipt_sent_twice_counts_once(api: Api) -> None:
+    run_id = await api.new_run()
+    command = await order(api, run_id)
+    await answer(api, command, "applied")
+    again = await answer(api, command, "failed")
+
+    assert (again.status_code, again.json()["state"]) == (200, "applied")
+
+
+async def test_a_command_for_a_finished_run_is_refused_and_says_why(api: Api) -> None:
+    run_id = await api.new_run()
+    await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
+    refused = await api.call("POST", f"/runs/{run_id}/commands", json=CHECKPOINT)
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "run_ended")
+
+
+async def test_an_action_that_makes_no_sense_is_refused_with_its_place(api: Api) -> None:
+    run_id = await api.new_run()
+    body = {"action": {"kind": "lower_lr", "scale": 2.0}}
+    refused = await api.call("POST", f"/runs/{run_id}/commands", json=body)
+
+    assert refused.status_code == 422
+    assert "scale: found 2.0" in refused.json()["detail"]
+
+
+async def test_a_command_that_nobody_took_in_time_expires(api: Api, hand_clock: HandClock) -> None:
+    run_id = await api.new_run()
+    command = await order(api, run_id)
+    hand_clock.now += 601
+    assert await next_commands(api, run_id) == []
+
+    await api.services.commands.expire_due()
+    story = await api.json("GET", f"/commands/{command['id']}")
+    assert story["state"] == "expired"
+
+
+async def test_a_new_attempt_does_not_obey_the_commands_of_the_old_one(api: Api) -> None:
+    run_id = await api.new_run()
+    command = await order(api, run_id)
+    await api.new_attempt(run_id)
+    await api.services.commands.expire_due()
+
+    story = await api.json("GET", f"/commands/{command['id']}")
+    assert (story["state"], story["detail"]["reason"]) == ("expired", "attempt 1 is over")
+
+
+async def test_cancelling_keeps_it_from_the_trainer(api: Api) -> None:
+    run_id = await api.new_run()
+    command = await order(api, run_id)
+    await api.json("POST", f"/commands/{command['id']}/cancel")
+
+    assert await next_commands(api, run_id) == []
+
+
+async def test_it_is_too_late_to_cancel_what_is_accepted(api: Api) -> None:
+    run_id = await api.new_run()
+    command = await order(api, run_id)
+    await answer(api, command, "accepted")
+    refused = await api.call("POST", f"/commands/{command['id']}/cancel")
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "too_late")
+
+
+async def test_a_trainer_s_key_commands_nothing(api: Api) -> None:
+    run_id = await api.new_run()
+    key = await api.new_key("ingest")
+    refused = await api.call("POST", f"/runs/{run_id}/commands", key=key, json=CHECKPOINT)
+
+    assert refused.status_code == 403
+
+
+async def test_a_key_of_another_project_sees_no_command(api: Api) -> None:
+    run_id = await api.new_run()
+    command = await order(api, run_id)
+    key = await api.new_key("control", project="other")
+    refused = await api.call("POST", f"/commands/{command['id']}/cancel", key=key)
+
+    assert refused.status_code == 403
+
+
+async def test_who_ordered_it_stands_in_the_audit(api: Api) -> None:
+    run_id = await api.new_run()
+    command = await order(api, run_id)
+    deeds = (await api.json("GET", "/audit", params={"run_id": run_id}))["deeds"]
+
+    assert [(deed["deed"], deed["subject"]) for deed in deeds] == [
+        ("command_queued", command["id"])
+    ]

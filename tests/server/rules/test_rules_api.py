@@ -1,0 +1,118 @@
+"""People's rules over HTTP: checked, versioned, shared, taken back."""
+
+import math
+from typing import Any
+
+import pytest
+from tests.server.harness import Api, frame
+
+pytestmark = pytest.mark.anyio
+
+YAML = {"Content-Type": "application/yaml"}
+LOW = """\
+version: 1
+groups:
+- name: mine
+  rules:
+  - alert: Low
+    scope: run
+    when: loss < 1
+"""
+
+
+async def create(api: Api, text: str = LOW, **params: str) -> Any:
+    reply = await api.json("POST", "/rules", content=text, headers=YAML, params=params)
+    return reply["rules"][0]
+
+
+async def names(api: Api) -> set[str]:
+    return {rule["name"] for rule in (await api.json("GET", "/rules"))["rules"]}
+
+
+async def test_a_rule_is_there_once_it_was_added_and_gone_once_it_was_deleted(api: Api) -> None:
+    rule = await create(api)
+    assert "Low" in await names(api)
+
+    await api.call("DELETE", f"/rules/{rule['id']}", headers={"If-Match": '"1"'})
+    assert "Low" not in await names(api)
+
+
+async def test_the_built_in_pack_is_listed_with_the_rule_that_stays(api: Api) -> None:
+    assert {"NonFinite", "LossSpike", "NoStep"} <= await names(api)
+
+
+async def test_nobody_takes_the_place_of_the_rule_that_stays(api: Api) -> None:
+    text = LOW.replace("Low", "NonFinite")
+    refused = await api.call("POST", "/rules", content=text, headers=YAML)
+
+    assert refused.status_code in (409, 422)
+
+
+async def test_a_built_in_rule_is_taken_away_by_one_of_its_name(api: Api) -> None:
+    await create(api, LOW.replace("Low", "LossSpike"), project="quiet", enabled="false")
+
+    quiet = await api.services.rules.in_force("quiet")
+    other = await api.services.rules.in_force("default")
+    assert "LossSpike" not in {rule.name for rule in quiet.rules}
+    assert "LossSpike" in {rule.name for rule in other.rules}
+
+
+async def test_a_version_that_is_not_the_newest_is_not_replaced(api: Api) -> None:
+    rule = await create(api)
+    path = f"/rules/{rule['id']}"
+    text = LOW.replace("< 1", "< 2")
+    changed = await api.call("PUT", path, content=text, headers=YAML | {"If-Match": '"1"'})
+    stale = await api.call("PUT", path, content=text, headers=YAML | {"If-Match": '"1"'})
+
+    assert (changed.status_code, changed.headers["ETag"]) == (200, '"2"')
+    assert (stale.status_code, stale.json()["code"]) == (412, "changed_meanwhile")
+
+
+async def test_replacing_without_a_version_is_refused(api: Api) -> None:
+    rule = await create(api)
+    refused = await api.call("PUT", f"/rules/{rule['id']}", content=LOW, headers=YAML)
+
+    assert refused.status_code == 428
+
+
+async def test_every_fault_of_a_file_is_told_with_line_and_column(api: Api) -> None:
+    text = LOW.replace("loss < 1", "losss < median(loss, 1000000000)").replace("Low", "1 Low")
+    reply = await api.json("POST", "/rules/check", content=text, headers=YAML)
+
+    found = [(fault["line"], fault["place"]) for fault in reply["faults"]]
+    assert not reply["valid"]
+    assert (5, "groups[0].rules[0].alert") in found
+    assert (7, "groups[0].rules[0].when") in found
+    assert any(fault["column"] for fault in reply["faults"])
+
+
+async def test_a_file_that_unfolds_without_end_is_refused(api: Api) -> None:
+    text = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
+    reply = await api.json("POST", "/rules/check", content=text, headers=YAML)
+
+    assert [fault["line"] for fault in reply["faults"]] == [2]
+
+
+async def test_json_says_the_same_as_yaml(api: Api) -> None:
+    document = (await create(api))["document"]
+    reply = await api.json("POST", "/rules/check", json=document)
+
+    assert reply == {"valid": True, "rules": ["Low"], "faults": []}
+
+
+async def test_only_an_admin_changes_rules(api: Api) -> None:
+    key = await api.new_key("read", "control", "ingest")
+    refused = await api.call("POST", "/rules", key=key, content=LOW, headers=YAML)
+
+    assert refused.status_code == 403
+
+
+async def test_a_backtest_says_what_a_rule_would_have_said(api: Api) -> None:
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [3.0, 2.0, 0.5, 0.4, math.nan, 2.0]))
+    body = {"run_id": run_id, "rules": LOW}
+    (run,) = (await api.json("POST", "/rules/backtest", json=body))["runs"]
+
+    found = {(alert["alert"], alert["firing_step"], alert["value"]) for alert in run["alerts"]}
+    assert run["rows"] == 6
+    assert found == {("Low", 2, 0.5), ("NonFinite", 4, "NaN")}
