@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -410,19 +411,20 @@ _ENCODED = ("severity", "state", "recovery", "labels", "facts")
 
 
 def _record(row: sa.RowMapping) -> AlertRecord:
-    decoded = {
+    columns: dict[str, Any] = {
+        **row,
         "severity": Severity(row["severity"]),
         "state": AlertState(row["state"]),
         "recovery": None if row["recovery"] is None else Recovery(row["recovery"]),
         "labels": msgspec.json.decode(row["labels"], type=dict[str, str]),
         "facts": msgspec.json.decode(row["facts"], type=Facts),
     }
-    return AlertRecord(**{**row, **decoded})
+    return AlertRecord(**columns)
 
 
 def _event(row: sa.RowMapping) -> AlertEvent:
-    decoded = msgspec.json.decode(row["detail"], type=dict[str, object])
-    return AlertEvent(**{**row, "detail": decoded})
+    columns: dict[str, Any] = {**row, "detail": msgspec.json.decode(row["detail"])}
+    return AlertEvent(**columns)
 
 
 def _to_json(document: Facts | Mapping[str, object] | Mapping[str, str] | Sequence[object]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -61,5 +62,5 @@ async def list_deeds(
 
 
 def _deed(row: sa.RowMapping) -> Deed:
-    detail = msgspec.json.decode(row["detail"], type=dict[str, object])
-    return Deed(**{**row, "detail": detail})
+    columns: dict[str, Any] = {**row, "detail": msgspec.json.decode(row["detail"])}
+    return Deed(**columns)

@@ -2,7 +2,7 @@
 
 import typer
 
-from runwatch_server.cli import database, demo, keys, runs, serve, sync
+from runwatch_server.cli import alerts, database, demo, keys, rules, runs, serve, sync
 
 app = typer.Typer(
     name="runwatch",
@@ -12,10 +12,12 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
-app.command("demo")(demo.demo)
 app.command("runs")(runs.runs)
+app.command("alerts")(alerts.alerts)
+app.command("signal")(alerts.signal)
 app.command("sync", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
     sync.sync
 )
 app.add_typer(keys.app, name="keys")
+app.add_typer(rules.app, name="rules")
 app.add_typer(database.app, name="db")

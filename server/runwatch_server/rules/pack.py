@@ -54,8 +54,14 @@ class RuleSet:
 def split_file(document: object) -> tuple[FiledRule, ...]:
     """The rules of a file's document, each with a file of its own. Raises RuleError."""
     rules = load_rules(document)
-    metrics: object = document.get("metrics", []) if isinstance(document, dict) else []
+    metrics = msgspec.convert(document, _Announced).metrics
     return tuple(FiledRule(rule, _file_of(rule, metrics)) for rule in rules)
+
+
+class _Announced(msgspec.Struct):
+    """What a file says beside its rules, which `load_rules` has checked."""
+
+    metrics: list[str] = []
 
 
 def load_builtin() -> tuple[FiledRule, ...]:

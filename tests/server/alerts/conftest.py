@@ -1,6 +1,6 @@
 """A service without its HTTP, started as often as a test likes on one data directory."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def start_service(tmp_path: Path, clock: HandClock) -> StartService:
     """Starts the service on the test's own data directory; again is a restart."""
 
     @asynccontextmanager
-    async def life() -> AsyncIterator[Bench]:
+    async def life() -> AsyncGenerator[Bench]:
         async with AsyncExitStack() as stack:
             yield await start(stack, tmp_path, clock)
 

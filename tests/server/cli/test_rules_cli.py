@@ -1,0 +1,41 @@
+"""`runwatch rules`, `alerts` and `signal` from a shell."""
+
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from runwatch_server.cli.app import app
+
+GOOD = """\
+version: 1
+groups:
+- name: mine
+  rules:
+  - {alert: Low, scope: run, when: loss < 1}
+"""
+
+
+def test_a_good_file_is_in_order(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(GOOD)
+    result = CliRunner().invoke(app, ["rules", "check", str(file)])
+
+    assert result.exit_code == 0
+    assert "rules found: 1" in result.output
+
+
+def test_every_fault_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(GOOD.replace("loss < 1", "loss <").replace("alert: Low, ", ""))
+    result = CliRunner().invoke(app, ["rules", "check", str(file)])
+
+    assert result.exit_code == 1
+    assert result.output.count("line 5, groups[0].rules[0]") >= 2
+
+
+def test_a_service_that_is_not_there_is_said_so() -> None:
+    nowhere = ["--url", "http://127.0.0.1:9", "--token", "x"]
+    result = CliRunner().invoke(app, ["signal", "RUN", "checkpoint", *nowhere])
+
+    assert result.exit_code == 2
+    assert "does not answer" in result.output
