@@ -6,12 +6,11 @@ Frames are made and packed before the clock starts, so that the clients cost the
 the machine's cores. After a clean stop the data directory is measured; then every acknowledged
 frame is read back from the database and compared with what was sent.
 
-    python -m benchmarks.ingest --clients 4 --frames 100
+    python -m benchmarks.ingest --clients 4 --frames 60 --steps 250
 """
 
 import argparse
 import multiprocessing
-import os
 import secrets
 import sqlite3
 import time
@@ -250,9 +249,9 @@ def _options() -> Load:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--clients", type=int, default=os.cpu_count() or 2)
-    parser.add_argument("--frames", type=int, default=200, help="of each client")
-    parser.add_argument("--steps", type=int, default=50, help="of each frame")
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--frames", type=int, default=60, help="of each client")
+    parser.add_argument("--steps", type=int, default=250, help="of each frame")
     parser.add_argument("--layers", type=int, default=100)
     options = parser.parse_args()
     return Load(**vars(options))
