@@ -22,8 +22,9 @@ from runwatch_server.alerts.stored_frames import iterate_frames, read_frames
 from runwatch_server.alerts.stream import FrameQueue, StreamJudge, StreamKey
 from runwatch_server.clock import Clock
 from runwatch_server.commands.ids import OrderedIds
+from runwatch_server.commands.mailbox import Posted
 from runwatch_server.commands.queries import Addressee, find_addressee
-from runwatch_server.commands.service import Commands
+from runwatch_server.commands.service import Commands, posting
 from runwatch_server.db import Database
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.rules.service import Rules
@@ -74,6 +75,7 @@ class _Stream:
     is_stored: bool
     judge: StreamJudge
     queue: FrameQueue
+    project: str
     gap_since: float | None = None
 
 
@@ -157,7 +159,7 @@ class RunEvaluation:
             ):
                 await self._shop.compute(partial(judge.observe, frames))
         arrived.done(stored.evaluated_seq)
-        return _Stream(stored, True, judge, arrived)
+        return _Stream(stored, True, judge, arrived, addressee.project)
 
     async def _fresh(self, key: StreamKey, arrived: FrameQueue, addressee: Addressee) -> _Stream:
         rule_set = await self._shop.rules.in_force(addressee.project)
@@ -170,7 +172,8 @@ class RunEvaluation:
             state=b"",
             rule_set=rule_set.hash,
         )
-        return _Stream(evaluation, False, StreamJudge(key.rank, rule_set), arrived)
+        judge = StreamJudge(key.rank, rule_set)
+        return _Stream(evaluation, False, judge, arrived, addressee.project)
 
     async def _next_frames(self, key: StreamKey, stream: _Stream) -> list[CommittedFrame]:
         frames = stream.queue.take(BATCH_FRAMES)
@@ -213,9 +216,7 @@ class RunEvaluation:
     async def _judge(
         self, key: StreamKey, stream: _Stream, frames: Sequence[CommittedFrame]
     ) -> None:
-        async with self._shop.database.read() as connection:
-            addressee = await self._addressee(connection)
-        await self._follow_rules(key, stream, addressee)
+        await self._follow_rules(key, stream)
         passed_over = range(stream.evaluation.evaluated_seq + 1, frames[0].seq)
         judge = stream.judge
         transitions = await self._shop.compute(lambda: judge.observe(frames))
@@ -223,17 +224,19 @@ class RunEvaluation:
         if frames[-1].seq - after.state_seq >= STATE_EVERY_FRAMES:
             state = await self._shop.compute(judge.state)
             after = replace(after, state_seq=frames[-1].seq, state=state)
-        live = not any(frame.late for frame in frames) and key.attempt == addressee.attempt
-        source = self._source(key, stream, addressee, live=live)
 
-        async def work(connection: AsyncConnection) -> tuple[list[News], bool]:
+        async def work(connection: AsyncConnection) -> tuple[list[News], list[Posted] | None]:
             await self._store(connection, stream, after)
             if len(passed_over):
                 await self._note_gap(connection, frames[0], passed_over)
-            return await self._record(connection, source, frames, transitions)
+            addressee = await self._addressee(connection)
+            live = key.attempt == addressee.attempt and not any(frame.late for frame in frames)
+            source = self._source(key, stream, addressee, live=live)
+            news, ordered = await self._record(connection, source, frames, transitions)
+            return news, await posting(connection, self.run_id) if ordered else None
 
         try:
-            news, ordered = await self._shop.database.write(work)
+            news, posted = await self._shop.database.write(work)
         except BaseException:
             self._streams.pop(key)  # its evaluator is ahead of the disk: built again from there
             self._arrived[key] = FrameQueue(next_seq=1)
@@ -241,8 +244,8 @@ class RunEvaluation:
             raise
         stream.evaluation, stream.is_stored = after, True
         stream.queue.done(frames[-1].seq)
-        if ordered:
-            await self._shop.commands.refresh(self.run_id)
+        if posted is not None:
+            self._shop.commands.post(self.run_id, posted)
         self._shop.on_news(news)
 
     async def _note_gap(
@@ -305,9 +308,9 @@ class RunEvaluation:
             lr_scale=facts[0].lr_scale if facts else 1.0,
         )
 
-    async def _follow_rules(self, key: StreamKey, stream: _Stream, addressee: Addressee) -> None:
+    async def _follow_rules(self, key: StreamKey, stream: _Stream) -> None:
         """Take over rules that changed, at a boundary that a restart will find again."""
-        rule_set = await self._shop.rules.in_force(addressee.project)
+        rule_set = await self._shop.rules.in_force(stream.project)
         if rule_set.hash == stream.judge.rule_set.hash:
             return
         judge = stream.judge

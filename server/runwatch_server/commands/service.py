@@ -41,7 +41,6 @@ class Commands:
         self._ids = ids
         self._on_change = on_change
         self._mailbox = Mailbox()
-        self._refreshing = asyncio.Lock()  # or an older reading could be posted over a newer one
         self._notes: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -56,16 +55,16 @@ class Commands:
         if self._notes:
             await asyncio.gather(*self._notes, return_exceptions=True)
 
-    async def refresh(self, run_id: RunId) -> None:
-        """Post what the database holds; called after each commit that changed a run's commands."""
-        async with self._refreshing, self._database.read() as connection:
-            under_way = await queries.list_under_way(connection, run_id)
-            posted = [
-                Posted(record, await queries.list_answers(connection, record))
-                for record in under_way
-            ]
-            self._mailbox.post(run_id, posted)
+    def post(self, run_id: RunId, posted: Sequence[Posted]) -> None:
+        """Post what a write found at its end, as soon as it is committed."""
+        self._mailbox.post(run_id, posted)
         self._on_change()
+
+    async def refresh(self, run_id: RunId) -> None:
+        """Post what the database holds. Asked on the writing connection, which sees changes one
+        after another: a reader's older view could be posted over a newer one."""
+        posted = await self._database.write(lambda connection: posting(connection, run_id))
+        self.post(run_id, posted)
 
     async def pending(self, run_id: RunId, attempt: int, rank: int) -> tuple[Command, ...]:
         """What a rank must be told with any reply."""
@@ -274,6 +273,14 @@ class Commands:
             await self._database.write(work)
         except Exception:  # a note, not the delivery: that goes on with the next reply
             log.exception("could not note the delivery of command %s", command_id)
+
+
+async def posting(connection: AsyncConnection, run_id: RunId) -> list[Posted]:
+    """What is under way for a run, to be posted once the write that asks has been committed."""
+    return [
+        Posted(record, await queries.list_answers(connection, record))
+        for record in await queries.list_under_way(connection, run_id)
+    ]
 
 
 async def find_addressee(connection: AsyncConnection, run_id: RunId) -> Addressee:
