@@ -5,10 +5,10 @@ of steps 600 to 649 as a multiple of the same run's without the fault: a GPT wit
 off at every learning rate that trains it (1.02 to 1.04); one without norms too (1.00). Post-norm
 with GELU is ruined on some seeds and not on others (1.07 to 1.6). Post-norm with ReLU at 0.3 after
 100 steps of warm-up was ruined on nine of eleven seeds, at 0.4 after 300 on twelve of thirteen. A
-warm-up that lasts all the run lets a still higher rate train in health, and the fault is then beyond
-healing: at 0.6 after 600, as here, each of eight seeds was ruined (1.54 or more), those among them
-that had healed before. Attention collapses, and the model falls back to the frequencies of letters,
-at a loss of 3.1.
+warm-up that lasts all the run lets a still higher rate train in health, and the fault is then
+beyond healing: at 0.6 after 600, as here, each of ten seeds was ruined (1.54 or more), those among
+them that had healed before. Attention collapses, and the model falls back to the frequencies of
+letters, at a loss of 3.1.
 """
 
 from collections.abc import Callable, Iterable
