@@ -1,6 +1,8 @@
 """`runwatch demo`: a run goes wrong at step 500, and Runwatch brings it back."""
 
 import importlib.util
+import signal
+import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -36,6 +38,8 @@ def demo(
     source text of Python's standard library. Ends with code 1 where the run was not saved.
     """
     console = Console(stderr=as_json)
+    # As Ctrl-C does: the service and the trainings end with us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     _check(console, folder, steps=steps, fault_step=fault_step)
     try:
         with _folder(folder, keep=keep) as place:
