@@ -5,7 +5,6 @@ import platform
 import random
 import signal
 import statistics
-import sys
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -75,7 +74,7 @@ class Service:
 @contextmanager
 def running_service() -> Generator[Service]:
     """Started in a temporary folder; stopped and removed afterwards, also on SIGTERM."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="runwatch-bench-") as name:
         process = ServiceProcess(Path(name))
         process.start()

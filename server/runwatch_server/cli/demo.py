@@ -2,7 +2,6 @@
 
 import importlib.util
 import signal
-import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -39,7 +38,7 @@ def demo(
     """
     console = Console(stderr=as_json)
     # As Ctrl-C does: the service and the trainings end with us.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     _check(console, folder, steps=steps, fault_step=fault_step)
     try:
         with _folder(folder, keep=keep) as place:
