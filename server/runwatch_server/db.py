@@ -16,7 +16,7 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import IO, Final, Generic, Protocol, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -154,7 +155,7 @@ class Database:
         return self._read()
 
     @asynccontextmanager
-    async def _read(self) -> AsyncIterator[AsyncConnection]:
+    async def _read(self) -> AsyncGenerator[AsyncConnection]:
         async with self._readers.connect() as connection:
             yield connection
 
@@ -291,5 +292,5 @@ def _prepare(engine: AsyncEngine, *pragmas: str, begin: str) -> None:
     def on_begin(connection: sa.Connection) -> None:
         connection.exec_driver_sql(begin)
 
-    sa.event.listen(engine.sync_engine, "connect", on_connect)
-    sa.event.listen(engine.sync_engine, "begin", on_begin)
+    event.listen(engine.sync_engine, "connect", on_connect)
+    event.listen(engine.sync_engine, "begin", on_begin)

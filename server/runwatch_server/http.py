@@ -1,7 +1,7 @@
 """Bodies in and out: msgspec structs, documented in OpenAPI."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 from fastapi import Request, Response
@@ -9,6 +9,10 @@ from fastapi import Request, Response
 from runwatch_server.errors import UnprocessableError
 
 T = TypeVar("T")
+_Json = dict[str, "_Json"] | list["_Json"] | str | float | None
+
+_MAX_DEPTH: Final = 8
+"""Of references within references: a type that holds itself is left as a reference there."""
 
 
 def json_body(kind: type[T]) -> Callable[[Request], Awaitable[T]]:
@@ -55,14 +59,15 @@ def _schema_of_object(kind: type) -> dict[str, Any]:
     return {"description": "any JSON value"}
 
 
-def _inlined(schema: Any, components: dict[str, Any], depth: int = 0) -> Any:
+def _inlined(schema: _Json, components: Mapping[str, _Json], depth: int = 0) -> _Json:
     """The schema with its references replaced, so that each route documents itself."""
     if isinstance(schema, list):
         return [_inlined(item, components, depth) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    if "$ref" in schema and depth < 8:
-        return _inlined(components[schema["$ref"].removeprefix("#/x-")], components, depth + 1)
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and depth < _MAX_DEPTH:
+        return _inlined(components[reference.removeprefix("#/x-")], components, depth + 1)
     return {
         key: _inlined(value, components, depth) for key, value in schema.items() if key != "mapping"
     }

@@ -9,7 +9,7 @@ is here; `wake` is called by a loop on the monotonic clock, or a clock set back 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final, Protocol, cast
 
 from apscheduler.jobstores.memory import MemoryJobStore  # type: ignore[import-untyped]
 from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[import-untyped]
@@ -28,6 +28,26 @@ _DAY_S: Final = 86_400.0
 _DEAD_KEYS_DAYS: Final = 90
 """A key that is no more is listed for so long, for those who ask what became of it."""
 _WAKE_S: Final = 30.0
+
+
+class _Scheduler(Protocol):
+    """What we use of APScheduler, which has no types."""
+
+    def add_job(
+        self, func: Callable[[], Awaitable[object]], trigger: str, *, seconds: float, id: str
+    ) -> object: ...
+    def start(self) -> None: ...
+    def wakeup(self) -> None: ...
+    def shutdown(self, wait: bool) -> None: ...
+
+
+def _new_scheduler() -> _Scheduler:
+    scheduler: Any = AsyncIOScheduler(
+        jobstores={"default": MemoryJobStore()},
+        job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
+        timezone="UTC",
+    )
+    return cast(_Scheduler, scheduler)
 
 
 class Maintenance:
@@ -49,11 +69,7 @@ class Maintenance:
         self._save_uses = save_uses
 
     async def run(self) -> None:
-        scheduler = AsyncIOScheduler(
-            jobstores={"default": MemoryJobStore()},
-            job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
-            timezone="UTC",
-        )
+        scheduler = _new_scheduler()
         every = self._settings.rollup_every_s
         scheduler.add_job(self._roller.roll, "interval", seconds=every, id="rollup")
         scheduler.add_job(self._save_uses, "interval", seconds=60, id="key uses")

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,7 +113,7 @@ class Api:
 @asynccontextmanager
 async def serve(
     data_dir: Path, *, clock: HandClock | None = None, admin_key: str = "", **settings: Any
-) -> AsyncIterator[Api]:
+) -> AsyncGenerator[Api]:
     """A life of the service; with the `admin_key` of an earlier one, a restart."""
     first: list[NewKey] = []
     app = make_app(

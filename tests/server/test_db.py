@@ -1,6 +1,7 @@
 """The writer: groups, savepoints, and what is told when."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ async def test_works_that_wait_together_are_committed_together(tmp_path: Path) -
     async with Database(tmp_path, observer=commits) as database:
         await opened(database)
 
-        works = [database.write(lambda c, n=n: insert(c, n)) for n in range(100)]
+        works = [database.write(partial(insert, number=n)) for n in range(100)]
         results = await asyncio.gather(*works)
 
         assert results == list(range(100))

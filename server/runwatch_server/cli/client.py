@@ -1,6 +1,6 @@
 """The commands' way to a service: its REST interface, with the key of the environment."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Annotated, Final, NoReturn
 
@@ -40,7 +40,7 @@ class Client:
 
 
 @contextmanager
-def open_client(url: str, token: str) -> Iterator[Client]:
+def open_client(url: str, token: str) -> Generator[Client]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     base_url = f"{url.rstrip('/')}/api/v1"
     with httpx.Client(base_url=base_url, headers=headers, timeout=_TIMEOUT_S) as http:

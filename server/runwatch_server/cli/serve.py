@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Final
 
 import typer
@@ -76,11 +77,15 @@ def _run(settings: Settings, listener: socket.socket, console: Console) -> None:
     )
     for stop in (signal.SIGTERM, signal.SIGINT):
         # uvicorn drains, then raises the signal anew: by then all is in order, so exit with 0.
-        signal.signal(stop, lambda *_: None)
+        signal.signal(stop, _leave_it_at_that)
     try:
         server.run(sockets=[listener])
     except SystemExit as failed:  # by uvicorn, where the app did not start: the log says why
         raise typer.Exit(2) from failed
+
+
+def _leave_it_at_that(_: int, __: FrameType | None) -> None:
+    """Not SIG_IGN, which a child process would inherit."""
 
 
 def _say_where(settings: Settings, first_keys: Sequence[NewKey], console: Console) -> None:

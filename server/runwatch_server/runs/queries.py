@@ -100,11 +100,6 @@ async def update_run(connection: AsyncConnection, run_id: RunId, **values: objec
     await connection.execute(runs.update().where(runs.c.id == run_id).values(**values))
 
 
-async def set_last_step(connection: AsyncConnection, run_id: RunId, last_step: int) -> None:
-    """The run's newest frame ended at this step: after a rollback that may be an earlier one."""
-    await connection.execute(runs.update().where(runs.c.id == run_id).values(last_step=last_step))
-
-
 async def delete_run(connection: AsyncConnection, run_id: RunId) -> None:
     """Removes the run's own row; what hangs on it is removed in chunks afterwards."""
     await connection.execute(runs.delete().where(runs.c.id == run_id))

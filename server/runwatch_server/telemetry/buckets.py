@@ -40,6 +40,16 @@ class Buckets:
     nonfinite: NDArray[np.int64]
     """Values recorded as NaN or infinite."""
 
+    def rows(self, keep: NDArray[np.bool_]) -> "Buckets":
+        return Buckets(
+            self.steps[keep],
+            self.low[keep],
+            self.high[keep],
+            self.mean[keep],
+            self.count[keep],
+            self.nonfinite[keep],
+        )
+
     def columns(self, columns: slice) -> "Buckets":
         return Buckets(
             self.steps,
@@ -102,6 +112,18 @@ def regroup(pieces: Sequence[Buckets], width: int, num_columns: int) -> Buckets:
         np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0),
         counts,
         np.add.reduceat(_joined([p.nonfinite for p in pieces], order), starts, axis=0),
+    )
+
+
+def side_by_side(tiles: Sequence[Buckets]) -> Buckets:
+    """Tiles of the same steps as one, their columns next to each other."""
+    return Buckets(
+        tiles[0].steps,
+        np.concatenate([tile.low for tile in tiles], axis=1),
+        np.concatenate([tile.high for tile in tiles], axis=1),
+        np.concatenate([tile.mean for tile in tiles], axis=1),
+        np.concatenate([tile.count for tile in tiles], axis=1),
+        np.concatenate([tile.nonfinite for tile in tiles], axis=1),
     )
 
 

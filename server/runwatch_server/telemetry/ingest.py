@@ -19,10 +19,10 @@ from runwatch_server.errors import ConflictError, UnprocessableError
 from runwatch_server.runs import queries as run_queries
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.service import run_not_found, unknown_attempt
-from runwatch_server.telemetry import queries
+from runwatch_server.telemetry import ingest_queries as queries
 from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.ingest_queries import FrameRow, StreamState
 from runwatch_server.telemetry.layout_store import Layouts
-from runwatch_server.telemetry.queries import FrameRow, StreamState
 from runwatch_server.telemetry.seams import Committed, CommittedFrame
 
 _INLINE_BYTES: Final = 512 * 1024
@@ -152,13 +152,11 @@ class Ingest:
         await _check_attempt(connection, run_id, frame.attempt, state, late)
         row = self._row(run_id, received, late)
         await queries.insert_frame(connection, row, received.body)
-        next_seq = await queries.advance_stream(
-            connection, run_id, frame.attempt, frame.rank, frame.seq, before=state
-        )
+        next_seq = await queries.advance_stream(connection, row, before=state)
         if frame.num_steps:
             await queries.extend_segment(connection, row)
             if frame.rank == 0 and state.current_attempt in (frame.attempt, 0):
-                await run_queries.set_last_step(connection, run_id, frame.last_step)
+                await queries.set_last_step(connection, run_id, frame.last_step)
         if (run_id, frame.metric_names) not in self._known_metrics:
             await queries.add_metrics(connection, run_id, frame.metric_names)
         await self._events.record(

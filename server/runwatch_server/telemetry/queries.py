@@ -1,48 +1,15 @@
-"""Every question put to the tables of frames, streams, segments, rollups and metric names."""
+"""Every question that is put to stored frames, segments, rollups and metric names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.frames import MAX_STEPS
-from runwatch.vocabulary import RunId, RunState
-from runwatch_server.runs.tables import runs
-from runwatch_server.telemetry.buckets import TILE_STEPS
+from runwatch.vocabulary import RunId
 from runwatch_server.telemetry.history import Stretch
-from runwatch_server.telemetry.tables import frames, metrics, rollups, segments, streams
-
-ROLLUP_ALIGNMENT: Final = TILE_STEPS[64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamState:
-    """A run and one of its streams, as the next frame finds them."""
-
-    run_state: RunState
-    current_attempt: int
-    next_seq: int
-    max_seq: int
-    is_new: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameRow:
-    """A frame's row but its body."""
-
-    run_id: RunId
-    attempt: int
-    rank: int
-    seq: int
-    segment: int
-    first_step: int
-    num_steps: int
-    layout_hash: str
-    checksum: int
-    late: bool
-    received_at: float
+from runwatch_server.telemetry.tables import frames, metrics, rollups, segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,132 +48,6 @@ class TileRow:
     level: int
     first_step: int
     data: bytes
-
-
-async def stream_state(
-    connection: AsyncConnection, run_id: RunId, attempt: int, rank: int
-) -> StreamState | None:
-    """None where there is no such run."""
-    query = (
-        sa.select(runs.c.state, runs.c.current_attempt, streams.c.next_seq, streams.c.max_seq)
-        .select_from(
-            runs.outerjoin(
-                streams,
-                sa.and_(
-                    streams.c.run_id == runs.c.id,
-                    streams.c.attempt == attempt,
-                    streams.c.rank == rank,
-                ),
-            )
-        )
-        .where(runs.c.id == run_id)
-    )
-    row = (await connection.execute(query)).one_or_none()
-    if row is None:
-        return None
-    return StreamState(
-        run_state=RunState(row.state),
-        current_attempt=row.current_attempt,
-        next_seq=row.next_seq or 1,
-        max_seq=row.max_seq or 0,
-        is_new=row.next_seq is None,
-    )
-
-
-async def find_checksum(
-    connection: AsyncConnection, run_id: RunId, attempt: int, rank: int, seq: int
-) -> int | None:
-    """The checksum of a frame that is held."""
-    return await connection.scalar(
-        sa.select(frames.c.checksum).where(*_is_stream(run_id, attempt, rank), frames.c.seq == seq)
-    )
-
-
-async def insert_frame(connection: AsyncConnection, frame: FrameRow, body: bytes) -> None:
-    await connection.execute(
-        frames.insert().values(
-            run_id=frame.run_id,
-            attempt=frame.attempt,
-            rank=frame.rank,
-            seq=frame.seq,
-            segment=frame.segment,
-            first_step=frame.first_step,
-            num_steps=frame.num_steps,
-            layout_hash=frame.layout_hash,
-            checksum=frame.checksum,
-            late=frame.late,
-            received_at=frame.received_at,
-            body=body,
-        )
-    )
-
-
-async def advance_stream(
-    connection: AsyncConnection,
-    run_id: RunId,
-    attempt: int,
-    rank: int,
-    seq: int,
-    *,
-    before: StreamState,
-) -> int:
-    """Notes that a frame is held now; returns the lowest sequence number that is not."""
-    next_seq = before.next_seq
-    if seq == next_seq:
-        next_seq += 1
-        if before.max_seq > seq:
-            next_seq = await _next_missing(connection, run_id, attempt, rank, next_seq)
-    values = {"next_seq": next_seq, "max_seq": max(seq, before.max_seq)}
-    if before.is_new:
-        key = {"run_id": run_id, "attempt": attempt, "rank": rank}
-        await connection.execute(streams.insert().values(**key, **values))
-    else:
-        await connection.execute(
-            streams.update()
-            .where(streams.c.run_id == run_id, streams.c.attempt == attempt, streams.c.rank == rank)
-            .values(**values)
-        )
-    return next_seq
-
-
-async def extend_segment(connection: AsyncConnection, frame: FrameRow) -> None:
-    """Notes which steps a segment holds; steps that came late are summed up again."""
-    last_step = frame.first_step + frame.num_steps - 1
-    aligned = frame.first_step - frame.first_step % ROLLUP_ALIGNMENT
-    updated = await connection.execute(
-        segments.update()
-        .where(*_is_segment(frame.run_id, frame.attempt, frame.rank, frame.segment))
-        .values(
-            first_step=_least(segments.c.first_step, frame.first_step),
-            last_step=-_least(-segments.c.last_step, -last_step),
-            rolled_to=sa.case(
-                (segments.c.rolled_to <= aligned, segments.c.rolled_to),
-                (segments.c.raw_from >= aligned, segments.c.raw_from),
-                else_=aligned,
-            ),
-        )
-    )
-    if updated.rowcount == 0:
-        await connection.execute(
-            segments.insert().values(
-                run_id=frame.run_id,
-                attempt=frame.attempt,
-                rank=frame.rank,
-                segment=frame.segment,
-                first_step=frame.first_step,
-                last_step=last_step,
-                rolled_to=aligned,
-                raw_from=0,
-            )
-        )
-
-
-async def add_metrics(connection: AsyncConnection, run_id: RunId, names: Sequence[str]) -> None:
-    """Notes names of metrics that a run has sent."""
-    known = set(await list_metrics(connection, run_id))
-    rows = [{"run_id": run_id, "name": name} for name in names if name not in known]
-    if rows:
-        await connection.execute(metrics.insert(), rows)
 
 
 async def list_metrics(connection: AsyncConnection, run_id: RunId) -> list[str]:
@@ -353,26 +194,17 @@ async def tiles_of(
         query = query.where(rollups.c.name == name)
     if layer_tile is not None:
         query = query.where(rollups.c.layer_tile == layer_tile)
-    return [TileRow(**row._asdict()) for row in await connection.execute(query)]
-
-
-async def _next_missing(
-    connection: AsyncConnection, run_id: RunId, attempt: int, rank: int, seq: int
-) -> int:
-    query = (
-        sa.select(frames.c.seq)
-        .where(*_is_stream(run_id, attempt, rank), frames.c.seq >= seq)
-        .order_by(frames.c.seq)
-    )
-    for held in await connection.scalars(query):
-        if held != seq:
-            break
-        seq += 1
-    return seq
-
-
-def _least(column: sa.ColumnElement[int], value: int) -> sa.ColumnElement[int]:
-    return sa.case((column < value, column), else_=value)
+    return [
+        TileRow(
+            layout_hash=row.layout_hash,
+            name=row.name,
+            layer_tile=row.layer_tile,
+            level=row.level,
+            first_step=row.first_step,
+            data=row.data,
+        )
+        for row in await connection.execute(query)
+    ]
 
 
 def _is_stream(run_id: RunId, attempt: int, rank: int) -> tuple[sa.ColumnElement[bool], ...]:
@@ -410,4 +242,13 @@ def _holds(run_id: RunId, rank: int, stretch: Stretch) -> tuple[sa.ColumnElement
 
 
 def _segment(row: sa.Row[tuple[object, ...]]) -> SegmentRow:
-    return SegmentRow(**row._asdict())
+    return SegmentRow(
+        run_id=row.run_id,
+        attempt=row.attempt,
+        rank=row.rank,
+        segment=row.segment,
+        first_step=row.first_step,
+        last_step=row.last_step,
+        rolled_to=row.rolled_to,
+        raw_from=row.raw_from,
+    )

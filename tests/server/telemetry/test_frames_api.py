@@ -13,7 +13,7 @@ import zstandard
 from tests.server.harness import LAYOUT, Api, frame, new_id, serve
 
 from runwatch.codec import FrameHeader, encode_frame, join_frame, split_frame
-from runwatch.frames import Event
+from runwatch.frames import Event, Scalar
 from runwatch.vocabulary import RunId
 from runwatch_server.telemetry.tables import frames
 
@@ -238,7 +238,7 @@ async def test_a_layout_is_kept_under_its_own_hash_only(api: Api) -> None:
 
 async def test_events_come_out_in_order_and_checkpoints_become_good(api: Api) -> None:
     run_id = await api.new_run()
-    path = {"path": "ckpts/9.pt"}
+    path: dict[str, Scalar | list[str]] = {"path": "ckpts/9.pt"}
     events = (
         Event(9, "checkpoint", 1.7e9, path),
         Event(14, "phase", 1.7e9, {"phase": "eval"}),

@@ -1,0 +1,242 @@
+"""The writes of one frame, their statements built once: this is the path that must be quick.
+
+SQLAlchemy takes longer to build a statement than SQLite to run it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import RunId, RunState
+from runwatch_server.runs.tables import runs
+from runwatch_server.telemetry.buckets import LEVELS, TILE_STEPS
+from runwatch_server.telemetry.queries import list_metrics
+from runwatch_server.telemetry.tables import frames, metrics, segments, streams
+
+_UNIT: Final = TILE_STEPS[LEVELS[0]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamState:
+    """A run and one of its streams, as the next frame finds them."""
+
+    run_state: RunState
+    current_attempt: int
+    next_seq: int
+    max_seq: int
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameRow:
+    """A frame's row but its body."""
+
+    run_id: RunId
+    attempt: int
+    rank: int
+    seq: int
+    segment: int
+    first_step: int
+    num_steps: int
+    layout_hash: str
+    checksum: int
+    late: bool
+    received_at: float
+
+    @property
+    def last_step(self) -> int:
+        return self.first_step + self.num_steps - 1
+
+
+_IS_FRAME: Final = (
+    frames.c.run_id == bindparam("of_run"),
+    frames.c.attempt == bindparam("of_attempt"),
+    frames.c.rank == bindparam("of_rank"),
+)
+_FIND_STATE: Final = (
+    sa.select(runs.c.state, runs.c.current_attempt, streams.c.next_seq, streams.c.max_seq)
+    .select_from(
+        runs.outerjoin(
+            streams,
+            sa.and_(
+                streams.c.run_id == runs.c.id,
+                streams.c.attempt == bindparam("of_attempt"),
+                streams.c.rank == bindparam("of_rank"),
+            ),
+        )
+    )
+    .where(runs.c.id == bindparam("of_run"))
+)
+_FIND_CHECKSUM: Final = sa.select(frames.c.checksum).where(
+    *_IS_FRAME, frames.c.seq == bindparam("of_seq")
+)
+_FOLLOWING: Final = (
+    sa.select(frames.c.seq)
+    .where(*_IS_FRAME, frames.c.seq >= bindparam("of_seq"))
+    .order_by(frames.c.seq)
+)
+_INSERT_FRAME: Final = frames.insert()
+_INSERT_STREAM: Final = streams.insert()
+_ADVANCE_STREAM: Final = (
+    streams.update()
+    .where(
+        streams.c.run_id == bindparam("of_run"),
+        streams.c.attempt == bindparam("of_attempt"),
+        streams.c.rank == bindparam("of_rank"),
+    )
+    .values(next_seq=bindparam("to_next"), max_seq=bindparam("to_max"))
+)
+_FIRST: Final = bindparam("first", type_=sa.BigInteger())
+_LAST: Final = bindparam("last", type_=sa.BigInteger())
+_ALIGNED: Final = bindparam("aligned", type_=sa.BigInteger())
+_INSERT_SEGMENT: Final = segments.insert()
+_EXTEND_SEGMENT: Final = (
+    segments.update()
+    .where(
+        segments.c.run_id == bindparam("of_run"),
+        segments.c.attempt == bindparam("of_attempt"),
+        segments.c.rank == bindparam("of_rank"),
+        segments.c.segment == bindparam("of_segment"),
+    )
+    .values(
+        first_step=sa.case(
+            (segments.c.first_step < _FIRST, segments.c.first_step),
+            else_=_FIRST,
+        ),
+        last_step=sa.case(
+            (segments.c.last_step > _LAST, segments.c.last_step),
+            else_=_LAST,
+        ),
+        # What came late is summed up again, unless the frames beside it have been removed.
+        rolled_to=sa.case(
+            (segments.c.rolled_to <= _ALIGNED, segments.c.rolled_to),
+            (segments.c.raw_from >= _ALIGNED, segments.c.raw_from),
+            else_=_ALIGNED,
+        ),
+    )
+)
+_SET_LAST_STEP: Final = (
+    runs.update().where(runs.c.id == bindparam("of_run")).values(last_step=bindparam("last"))
+)
+
+
+async def stream_state(
+    connection: AsyncConnection, run_id: RunId, attempt: int, rank: int
+) -> StreamState | None:
+    """None where there is no such run."""
+    found = await connection.execute(_FIND_STATE, _stream_key(run_id, attempt, rank))
+    row = found.one_or_none()
+    if row is None:
+        return None
+    return StreamState(
+        run_state=RunState(row.state),
+        current_attempt=row.current_attempt,
+        next_seq=row.next_seq or 1,
+        max_seq=row.max_seq or 0,
+        is_new=row.next_seq is None,
+    )
+
+
+async def find_checksum(
+    connection: AsyncConnection, run_id: RunId, attempt: int, rank: int, seq: int
+) -> int | None:
+    """The checksum of a frame that is held."""
+    key = _stream_key(run_id, attempt, rank) | {"of_seq": seq}
+    found: int | None = await connection.scalar(_FIND_CHECKSUM, key)
+    return found
+
+
+async def insert_frame(connection: AsyncConnection, frame: FrameRow, body: bytes) -> None:
+    row = {
+        "run_id": frame.run_id,
+        "attempt": frame.attempt,
+        "rank": frame.rank,
+        "seq": frame.seq,
+        "segment": frame.segment,
+        "first_step": frame.first_step,
+        "num_steps": frame.num_steps,
+        "layout_hash": frame.layout_hash,
+        "checksum": frame.checksum,
+        "late": frame.late,
+        "received_at": frame.received_at,
+        "body": body,
+    }
+    await connection.execute(_INSERT_FRAME, row)
+
+
+async def advance_stream(
+    connection: AsyncConnection, frame: FrameRow, *, before: StreamState
+) -> int:
+    """Notes that a frame is held now; returns the lowest sequence number that is not."""
+    next_seq = before.next_seq
+    if frame.seq == next_seq:
+        next_seq += 1
+        if before.max_seq > frame.seq:
+            next_seq = await _next_missing(connection, frame, next_seq)
+    max_seq = max(frame.seq, before.max_seq)
+    if before.is_new:
+        key = {"run_id": frame.run_id, "attempt": frame.attempt, "rank": frame.rank}
+        await connection.execute(_INSERT_STREAM, key | {"next_seq": next_seq, "max_seq": max_seq})
+    else:
+        values = {"to_next": next_seq, "to_max": max_seq}
+        key = _stream_key(frame.run_id, frame.attempt, frame.rank)
+        await connection.execute(_ADVANCE_STREAM, key | values)
+    return next_seq
+
+
+async def extend_segment(connection: AsyncConnection, frame: FrameRow) -> None:
+    """Notes which steps a segment holds."""
+    aligned = frame.first_step - frame.first_step % _UNIT
+    key = _stream_key(frame.run_id, frame.attempt, frame.rank)
+    updated = await connection.execute(
+        _EXTEND_SEGMENT,
+        key
+        | {
+            "of_segment": frame.segment,
+            "first": frame.first_step,
+            "last": frame.last_step,
+            "aligned": aligned,
+        },
+    )
+    if updated.rowcount == 0:
+        row = {
+            "run_id": frame.run_id,
+            "attempt": frame.attempt,
+            "rank": frame.rank,
+            "segment": frame.segment,
+            "first_step": frame.first_step,
+            "last_step": frame.last_step,
+            "rolled_to": aligned,
+            "raw_from": 0,
+        }
+        await connection.execute(_INSERT_SEGMENT, row)
+
+
+async def set_last_step(connection: AsyncConnection, run_id: RunId, last_step: int) -> None:
+    """The run's newest frame ended at this step; after a rollback that is an earlier one."""
+    await connection.execute(_SET_LAST_STEP, {"of_run": run_id, "last": last_step})
+
+
+async def add_metrics(connection: AsyncConnection, run_id: RunId, names: Sequence[str]) -> None:
+    """Notes names of metrics that a run has sent."""
+    known = set(await list_metrics(connection, run_id))
+    rows = [{"run_id": run_id, "name": name} for name in names if name not in known]
+    if rows:
+        await connection.execute(metrics.insert(), rows)
+
+
+async def _next_missing(connection: AsyncConnection, frame: FrameRow, seq: int) -> int:
+    key = _stream_key(frame.run_id, frame.attempt, frame.rank) | {"of_seq": seq}
+    for held in await connection.scalars(_FOLLOWING, key):
+        if held != seq:
+            break
+        seq += 1
+    return seq
+
+
+def _stream_key(run_id: RunId, attempt: int, rank: int) -> dict[str, object]:
+    return {"of_run": run_id, "of_attempt": attempt, "of_rank": rank}

@@ -1,0 +1,214 @@
+"""One stretch of a segment read by columns: from tiles where there are any, else from frames."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.codec import decode_frame
+from runwatch.frames import Frame
+from runwatch.nonfinite import ABSENT_64, is_absent
+from runwatch_server.telemetry import queries
+from runwatch_server.telemetry.buckets import (
+    LEVELS,
+    TILE_LAYERS,
+    TILE_STEPS,
+    Buckets,
+    decode_tile,
+    from_values,
+    side_by_side,
+)
+from runwatch_server.telemetry.history import Stretch
+from runwatch_server.telemetry.metric_tiles import decode_values
+from runwatch_server.telemetry.queries import SegmentRow, TileRow
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The columns asked for: a metric, a layer's stat, or a stat of all layers."""
+
+    name: str
+    layouts: dict[str, tuple[int, int]]
+    """Hash of a layout -> first layer and number of layers in it; empty for a metric."""
+    stat_starts: dict[str, int]
+    """Hash of a layout -> column at which the stat begins."""
+    num_columns: int
+
+    @property
+    def is_metric(self) -> bool:
+        return not self.layouts
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One stretch of a segment, read by columns."""
+
+    connection: AsyncConnection
+    segment: SegmentRow
+    wanted: Wanted
+    stretch: Stretch
+
+    async def values(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Steps (N,) and values (N, C) as recorded."""
+        first, last = self.stretch.first_step, self.stretch.last_step
+        if not self.wanted.is_metric:
+            return await self._frame_values(first, last)
+        rolled_to = min(self.segment.rolled_to, last + 1)
+        parts = [await self._tile_values(first, rolled_to)] if first < rolled_to else []
+        if rolled_to <= last:
+            parts.append(await self._frame_values(max(first, rolled_to), last))
+        steps, values = zip(*parts, strict=True)
+        return np.concatenate(steps), np.concatenate(values)
+
+    async def buckets(self, width: int) -> list[Buckets]:
+        """Pieces that together cover the stretch, none wider than `width`."""
+        pieces: list[Buckets] = []
+        first, end = self.stretch.first_step, self.stretch.last_step + 1
+        for level in reversed([level for level in LEVELS if level <= width]):
+            covered, first = await self._tiles(level, first, min(end, self.segment.rolled_to))
+            pieces.extend(covered)
+        if first < end:
+            steps, values = await self._tail(first, end)
+            pieces.append(from_values(steps, values))
+        return pieces
+
+    async def _tail(self, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        rest = Source(
+            self.connection,
+            self.segment,
+            self.wanted,
+            Stretch(self.stretch.attempt, self.stretch.segment, first, end - 1),
+        )
+        return await rest.values()
+
+    async def _tiles(self, level: int, first: int, end: int) -> tuple[list[Buckets], int]:
+        """Buckets of whole tiles from `first` on, and the first step that they do not cover."""
+        span = TILE_STEPS[level]
+        end -= end % span
+        if first >= end:
+            return [], first
+        found = await queries.tiles_of(
+            self.connection,
+            self.segment,
+            level=level,
+            first_step=first - first % span,
+            before=end,
+            layout_hashes=list(self.wanted.layouts) or [""],
+            name=self.wanted.name,
+            layer_tile=self._layer_tile(),
+        )
+        pieces = await asyncio.to_thread(_decode_tiles, found, self.wanted)
+        return [_from_step(piece, first, level) for piece in pieces], end
+
+    def _layer_tile(self) -> int | None:
+        """The one tile that holds the layer, where all layouts agree on it."""
+        tiles = {layer // TILE_LAYERS for layer, num in self.wanted.layouts.values() if num == 1}
+        return tiles.pop() if len(tiles) == 1 else None
+
+    async def _tile_values(
+        self, first: int, end: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """A metric's values from tiles of level 1."""
+        unit = TILE_STEPS[LEVELS[0]]
+        start = first - first % unit
+        found = await queries.tiles_of(
+            self.connection,
+            self.segment,
+            level=1,
+            first_step=start,
+            before=end,
+            layout_hashes=[""],
+            name=self.wanted.name,
+        )
+        steps = [tile.first_step + np.arange(unit, dtype=np.int64) for tile in found]
+        values = [decode_values(tile.data) for tile in found]
+        if not found:
+            return np.empty(0, np.int64), np.empty((0, 1))
+        joined, within = np.concatenate(values), np.concatenate(steps)
+        keep = (within >= first) & (within < end) & ~is_absent(joined)
+        return within[keep], joined[keep, np.newaxis]
+
+    async def _frame_values(
+        self, first: int, last: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        stretch = Stretch(self.stretch.attempt, self.stretch.segment, first, last)
+        bodies = await queries.frames_of_steps(
+            self.connection, self.segment.run_id, self.segment.rank, stretch
+        )
+        return await asyncio.to_thread(_columns, bodies, self.wanted, first, last)
+
+
+def _decode_tiles(found: Sequence[TileRow], wanted: Wanted) -> list[Buckets]:
+    if wanted.is_metric or wanted.num_columns == 1:
+        return [_decode_column(tile, wanted) for tile in found if _has_layer(tile, wanted)]
+    by_step: dict[int, list[TileRow]] = {}
+    for tile in sorted(found, key=lambda tile: tile.layer_tile):
+        by_step.setdefault(tile.first_step, []).append(tile)
+    return [
+        side_by_side([_decode(tile, None, is_metric=False) for tile in tiles])
+        for tiles in by_step.values()
+    ]
+
+
+def _has_layer(tile: TileRow, wanted: Wanted) -> bool:
+    if wanted.is_metric:
+        return True
+    return tile.layer_tile == wanted.layouts[tile.layout_hash][0] // TILE_LAYERS
+
+
+def _decode_column(tile: TileRow, wanted: Wanted) -> Buckets:
+    if wanted.is_metric:
+        return _decode(tile, None, is_metric=True)
+    return _decode(tile, wanted.layouts[tile.layout_hash][0] % TILE_LAYERS, is_metric=False)
+
+
+def _decode(tile: TileRow, column: int | None, *, is_metric: bool) -> Buckets:
+    return decode_tile(
+        tile.data,
+        first_step=tile.first_step,
+        level=tile.level,
+        is_metric=is_metric,
+        column=column,
+    )
+
+
+def _from_step(buckets: Buckets, first: int, level: int) -> Buckets:
+    """Without the buckets that end before a step."""
+    keep = buckets.steps + level > first
+    return buckets if keep.all() else buckets.rows(keep)
+
+
+def _columns(
+    bodies: Sequence[bytes], wanted: Wanted, first: int, last: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The wanted columns of frames; steps at which nothing was recorded are left out.
+
+    Only the wanted columns are kept of each frame: all of them would fill the memory.
+    """
+    steps = first + np.arange(last - first + 1, dtype=np.int64)
+    matrix = np.full((len(steps), wanted.num_columns), ABSENT_64)
+    for frame in map(decode_frame, bodies):
+        columns = _wanted_columns(frame, wanted)
+        start, stop = max(first, frame.first_step), min(last, frame.last_step) + 1
+        if columns is not None and start < stop:
+            part = columns[start - frame.first_step : stop - frame.first_step]
+            np.copyto(matrix[start - first : stop - first], part, where=~is_absent(part))
+    held = np.flatnonzero(~is_absent(matrix).all(axis=1))
+    return steps[held], matrix[held]
+
+
+def _wanted_columns(frame: Frame, wanted: Wanted) -> NDArray[np.float64] | None:
+    """(N, C); None where the frame has none of them."""
+    if wanted.is_metric:
+        if wanted.name not in frame.metric_names:
+            return None
+        return np.ascontiguousarray(frame.metrics[:, [frame.metric_names.index(wanted.name)]])
+    if frame.layout_hash not in wanted.layouts:
+        return None
+    layer, num_layers = wanted.layouts[frame.layout_hash]
+    start = wanted.stat_starts[frame.layout_hash] + layer
+    # Widening turns the float32 that says 'not recorded' into the float64 that says it.
+    return np.ascontiguousarray(frame.stats[:, start : start + num_layers]).astype(np.float64)
