@@ -40,7 +40,7 @@ class Buckets:
     nonfinite: NDArray[np.int64]
     """Values recorded as NaN or infinite."""
 
-    def rows(self, keep: NDArray[np.bool_]) -> "Buckets":
+    def rows(self, keep: NDArray[np.bool_] | NDArray[np.int64]) -> "Buckets":
         return Buckets(
             self.steps[keep],
             self.low[keep],
@@ -97,21 +97,19 @@ def regroup(pieces: Sequence[Buckets], width: int, num_columns: int) -> Buckets:
     """Buckets of `width` steps, aligned to its multiples, out of finer ones in any order."""
     if not pieces:
         return _empty(num_columns)
-    steps = np.concatenate([piece.steps for piece in pieces]) // width * width
-    order = np.argsort(steps, kind="stable")
-    steps = steps[order]
+    joined = _in_order(_joined(pieces))
+    steps = joined.steps // width * width
     starts = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
-    count = _joined([piece.count for piece in pieces], order)
-    totals = _joined([np.where(p.count > 0, p.mean * p.count, 0.0) for p in pieces], order)
+    totals = np.where(joined.count > 0, joined.mean * joined.count, 0.0)
     sums = np.add.reduceat(totals, starts, axis=0)
-    counts = np.add.reduceat(count, starts, axis=0)
+    counts = np.add.reduceat(joined.count, starts, axis=0)
     return Buckets(
         steps[starts],
-        np.fmin.reduceat(_joined([piece.low for piece in pieces], order), starts, axis=0),
-        np.fmax.reduceat(_joined([piece.high for piece in pieces], order), starts, axis=0),
+        np.fmin.reduceat(joined.low, starts, axis=0),
+        np.fmax.reduceat(joined.high, starts, axis=0),
         np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0),
         counts,
-        np.add.reduceat(_joined([p.nonfinite for p in pieces], order), starts, axis=0),
+        np.add.reduceat(joined.nonfinite, starts, axis=0),
     )
 
 
@@ -162,8 +160,22 @@ def decode_tile(
     return Buckets(steps, *numbers, *counts.astype(np.int64))
 
 
-def _joined(arrays: list[NDArray[np.generic]], order: NDArray[np.int64]) -> NDArray[np.generic]:
-    return np.concatenate(arrays)[order]
+def _joined(pieces: Sequence[Buckets]) -> Buckets:
+    """Pieces one after another, as buckets of whatever widths they have."""
+    return Buckets(
+        np.concatenate([piece.steps for piece in pieces]),
+        np.concatenate([piece.low for piece in pieces]),
+        np.concatenate([piece.high for piece in pieces]),
+        np.concatenate([piece.mean for piece in pieces]),
+        np.concatenate([piece.count for piece in pieces]),
+        np.concatenate([piece.nonfinite for piece in pieces]),
+    )
+
+
+def _in_order(buckets: Buckets) -> Buckets:
+    if (np.diff(buckets.steps) >= 0).all():  # as nearly always: spares a copy of everything
+        return buckets
+    return buckets.rows(np.argsort(buckets.steps, kind="stable"))
 
 
 def _empty(num_columns: int) -> Buckets:
