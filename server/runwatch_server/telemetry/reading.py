@@ -16,6 +16,7 @@ from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
 from runwatch_server.db import Database
 from runwatch_server.errors import NotFoundError
+from runwatch_server.runs.queries import list_attempts
 from runwatch_server.telemetry import queries
 from runwatch_server.telemetry.buckets import (
     LEVELS,
@@ -23,7 +24,7 @@ from runwatch_server.telemetry.buckets import (
     from_values,
     regroup,
 )
-from runwatch_server.telemetry.history import Stretch, effective_history
+from runwatch_server.telemetry.history import Stretch, attempts_in_time, effective_history
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.queries import SegmentRow
 from runwatch_server.telemetry.sources import Source, Wanted
@@ -105,7 +106,8 @@ class Reader:
     async def _read(self, run_id: RunId, wanted: Wanted, window: Window) -> Series:
         async with self._database.read() as connection:
             segments = await queries.list_segments(connection, run_id, window.rank)
-            stretches = _stretches(segments, window)
+            places = attempts_in_time(await list_attempts(connection, run_id))
+            stretches = _stretches(segments, window, places)
             by_place = {(row.attempt, row.segment): row for row in segments}
             width = _width(stretches, window.points, is_metric=wanted.is_metric)
             if not wanted.is_metric and _were_removed(stretches, by_place):
@@ -128,18 +130,20 @@ class Reader:
         return Series(width, grouped.rows(held), None, tuple(stretches))
 
 
-def _stretches(segments: Sequence[SegmentRow], window: Window) -> list[Stretch]:
+def _stretches(
+    segments: Sequence[SegmentRow], window: Window, places: Mapping[int, int]
+) -> list[Stretch]:
     """What of the run is asked for, in order of steps."""
     all_stretches = [row.stretch for row in segments if window.attempt in (None, row.attempt)]
     if window.segment is not None:
-        newest = max((stretch.attempt for stretch in all_stretches), default=0)
+        newest = max((one.attempt for one in all_stretches), key=places.__getitem__, default=0)
         history = [
             stretch
             for stretch in all_stretches
             if stretch.segment == window.segment and stretch.attempt == newest
         ]
     else:
-        history = effective_history(all_stretches)
+        history = effective_history(all_stretches, places)
     first = window.first_step or 0
     last = 2**62 if window.last_step is None else window.last_step
     clipped = (stretch.clip(first, last) for stretch in history)

@@ -1,6 +1,15 @@
 """Which segment speaks for which step."""
 
-from runwatch_server.telemetry.history import Stretch, effective_history
+from dataclasses import dataclass
+
+from runwatch_server.telemetry.history import Stretch, attempts_in_time, effective_history
+
+
+@dataclass(frozen=True)
+class Start:
+    attempt: int
+    started_at: float
+    live: bool = True
 
 
 def test_a_rollback_undoes_what_came_after_it_at_once() -> None:
@@ -39,3 +48,23 @@ def test_each_step_is_spoken_for_once() -> None:
 
     steps = [step for s in history for step in range(s.first_step, s.last_step + 1)]
     assert steps == list(range(91))
+
+
+def test_an_attempt_that_was_sent_afterwards_stands_where_it_ran() -> None:
+    offline = Start(3, started_at=150.0, live=False)
+
+    places = attempts_in_time([Start(1, 100.0), Start(2, 200.0), offline])
+
+    assert places == {1: 0, 3: 1, 2: 2}
+
+
+def test_live_attempts_stand_as_they_came_whatever_their_clocks_say() -> None:
+    assert attempts_in_time([Start(1, 900.0), Start(2, 200.0)]) == {1: 0, 2: 1}
+
+
+def test_an_older_attempt_sent_afterwards_hides_nothing_of_the_newer() -> None:
+    places = attempts_in_time([Start(1, 200.0), Start(2, 100.0, live=False)])
+
+    history = effective_history([Stretch(1, 0, 300, 999), Stretch(2, 0, 0, 500)], places)
+
+    assert history == [Stretch(2, 0, 0, 299), Stretch(1, 0, 300, 999)]
