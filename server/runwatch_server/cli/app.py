@@ -2,7 +2,7 @@
 
 import typer
 
-from runwatch_server.cli import alerts, database, demo, keys, rules, runs, serve, sync
+from runwatch_server.cli import acting, alerts, database, demo, keys, rules, runs, serve, sync
 
 app = typer.Typer(
     name="runwatch",
@@ -15,6 +15,9 @@ app.command("demo")(demo.demo)
 app.command("runs")(runs.runs)
 app.command("alerts")(alerts.alerts)
 app.command("signal")(alerts.signal)
+app.command("policy")(acting.policy)
+app.command("approve")(acting.approve)
+app.command("cancel")(acting.cancel)
 app.command("sync", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
     sync.sync
 )
