@@ -6,19 +6,17 @@ import os
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
-from runwatch.commands import Command, Receipt
 from runwatch.errors import InvalidInputError
-from runwatch.frames import Event, Scalar
 from runwatch.layouts import MAX_NAME_BYTES
 from runwatch.vocabulary import Phase, RunId
-from runwatch_hooks.actions import Actor, Notes
 from runwatch_hooks.assembly import Assembly
+from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.line import Line
 from runwatch_hooks.probe import Number, Probe, Reading, number
-from runwatch_hooks.rows import Row
+from runwatch_hooks.reports import Reports
 from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.watch import Loggable, Status, StepReport, Watch
 
@@ -26,30 +24,6 @@ log = logging.getLogger(__name__)
 
 _MAX_USER_METRICS: Final = 256
 _CLOSE_TIMEOUT_S: Final = 10.0
-
-
-class Line(Protocol):
-    """The way to the service and back. Nothing here waits or raises."""
-
-    @property
-    def service_clock_offset_s(self) -> float: ...
-    def put_row(self, row: Row) -> None: ...
-    def put_event(self, event: Event) -> None: ...
-    def put_receipt(self, receipt: Receipt) -> None: ...
-    def set_progress(self, step: int | None, phase: Phase, lr_scale: float) -> None: ...
-    def take_commands(self) -> list[Command]: ...
-    def close(self, status: Status, timeout_s: float = 10.0, *, reason: str = "") -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hands:
-    """What acts on the run."""
-
-    actor: Actor
-    checkpoint: Callable[[int], None]
-    """Save the state after this step."""
-    checkpoint_every: int | None
-    """Steps between checkpoints that nobody has to ask for."""
 
 
 class LiveWatch(Watch):
@@ -61,28 +35,25 @@ class LiveWatch(Watch):
         *,
         probe: Probe,
         faults: Faults,
-        hands: Hands,
+        boundary: Boundary,
         open_line: Callable[[int], Line],
     ) -> None:
         """`open_line` is given the number of the first step to be trained."""
         self.run_id = run_id
         self._probe = probe
         self._faults = faults
-        self._hands = hands
+        self._boundary = boundary
+        self._actor = boundary.actor
         self._open_line = open_line
-        self._line: Line | None = None
+        self._reports = Reports(faults)
         self._pid = os.getpid()
         self._assembly = Assembly()
         self._timer = StepTimer()
-        self._waiting: list[Command] = []
         self._phases: list[Phase] = [Phase.INIT]
         self._next_step = 0
         self._segment = 0
         self._boundaries = 0
-        self._stage: str | None = None
         self._healthy = True
-        self._num_lost = 0
-        self._is_stopping = False
         self._is_begun = False
         self._is_finished = False
 
@@ -92,7 +63,7 @@ class LiveWatch(Watch):
 
     @property
     def is_stopping(self) -> bool:
-        return self._is_stopping
+        return self._boundary.is_stopping
 
     @property
     def num_faults(self) -> int:
@@ -109,9 +80,9 @@ class LiveWatch(Watch):
             return
         self._is_begun = True
         with self._faults.guard("begin"):
-            self._line = self._open_line(self._next_step)
+            self._reports.open(self._open_line(self._next_step))
             self._tell_progress()
-            self._hands.actor.begin(self._next_step)
+            self._actor.begin(self._next_step)
 
     def step(
         self,
@@ -139,8 +110,8 @@ class LiveWatch(Watch):
         return StepReport(
             step=step,
             rolled_back_to=rolled_back_to,
-            lr_scale=self._hands.actor.lr_scale,
-            stop=self._is_stopping,
+            lr_scale=self._actor.lr_scale,
+            stop=self._boundary.is_stopping,
         )
 
     def log(self, **metrics: Loggable) -> None:
@@ -165,7 +136,7 @@ class LiveWatch(Watch):
             self._leave_phase()
 
     def resume(self) -> int | None:
-        next_step = self._hands.actor.resume()
+        next_step = self._actor.resume()
         if next_step is not None:
             self._next_step = next_step
             log.info("resumed: step %d comes next", next_step)
@@ -176,7 +147,7 @@ class LiveWatch(Watch):
         return {
             "run_id": self.run_id,
             "next_step": self._next_step,
-            "actor": self._hands.actor.state_dict(),
+            "actor": self._actor.state_dict(),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
@@ -186,7 +157,7 @@ class LiveWatch(Watch):
                 f"state_dict: found the keys {sorted(state_dict)}, wanted what a watch returned"
             )
         self._next_step = next_step
-        self._hands.actor.load_state_dict(cast("dict[str, object]", actor))
+        self._actor.load_state_dict(cast("dict[str, object]", actor))
 
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:
         if self._is_inert:
@@ -198,17 +169,16 @@ class LiveWatch(Watch):
             self._assembly.wait()
             self._send_rows()
         with self._faults.guard("last checkpoint"):
-            self._tell(
-                self._hands.actor.close(
+            self._reports.tell(
+                self._actor.close(
                     next_step=self._next_step, now=time.time(), timeout_s=_CLOSE_TIMEOUT_S
                 )
             )
         with self._faults.guard("finish"):
             self._tell_faults()
-            if status == "finished" and self._is_stopping:
+            if status == "finished" and self._boundary.is_stopping:
                 status = "stopped"
-            if self._line is not None:
-                self._line.close(status, _CLOSE_TIMEOUT_S, reason=reason)
+            self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
 
     @property
     def _is_inert(self) -> bool:
@@ -237,10 +207,10 @@ class LiveWatch(Watch):
             numbers["step_time"] = step_time_s
             if tokens is not None and step_time_s > 0:
                 numbers["tokens_per_s"] = tokens / step_time_s
-        numbers["lr_scale"] = self._hands.actor.lr_scale
+        numbers["lr_scale"] = self._actor.lr_scale
         reading = self._probe.take()
         numbers.update(reading.numbers)
-        self._tell_stage(reading, step, now)
+        self._reports.tell_stage(reading, step, now)
         self._assembly.add(step, self._segment, now, numbers, reading)
         self._send_rows()
 
@@ -254,78 +224,28 @@ class LiveWatch(Watch):
         return numbers
 
     def _send_rows(self) -> None:
-        for row in self._assembly.finished():
+        rows = self._assembly.finished()
+        for row in rows:
             if row.layout is not None or "loss" in row.metrics:
                 self._healthy = self._healthy and _is_healthy(row.metrics)
-            if self._line is not None:
-                self._line.put_row(row)
-
-    # The boundary.
+        self._reports.put_rows(rows)
 
     def _act(self, step: int) -> int | None:
         """Do what is due after a step; the step to train next, where the run went back."""
         healthy, self._healthy = self._healthy, True
-        actor = self._hands.actor
-        self._tell(actor.note_step(step, healthy=healthy, now=time.time()))
-        every = self._hands.checkpoint_every
-        if every is not None and (step + 1) % every == 0:
-            self._hands.checkpoint(step)
-        if self._line is None:
-            return None
-        self._waiting.extend(self._line.take_commands())
-        while self._waiting:
-            rolled_back_to = self._apply(self._waiting.pop(0), self._line)
-            if rolled_back_to is not None:
-                return rolled_back_to
-        return None
-
-    def _apply(self, command: Command, line: Line) -> int | None:
-        outcome = self._hands.actor.apply(
-            command,
-            attempt=command.attempt,  # the transport has refused those of other attempts
-            next_step=self._next_step,
-            now=time.time() + line.service_clock_offset_s,
-        )
-        line.put_receipt(outcome.receipt)
-        for event in outcome.events:
-            line.put_event(event)
-        self._is_stopping = self._is_stopping or outcome.stop
-        if outcome.rolled_back_to is not None:
-            self._next_step = outcome.rolled_back_to
+        rolled_back_to = self._boundary.act(step, self._reports, healthy=healthy)
+        if rolled_back_to is not None:
+            self._next_step = rolled_back_to
             self._segment += 1
-        return outcome.rolled_back_to
-
-    # What the service is told.
-
-    def _tell(self, notes: Notes) -> None:
-        if self._line is not None:
-            for receipt in notes.receipts:
-                self._line.put_receipt(receipt)
-            for event in notes.events:
-                self._line.put_event(event)
+        return rolled_back_to
 
     def _tell_progress(self) -> None:
-        if self._line is not None:
-            lr_scale = self._hands.actor.lr_scale
-            self._line.set_progress(self._last_step, self._phases[-1], lr_scale)
-
-    def _tell_event(self, kind: str, now: float, detail: Mapping[str, Scalar]) -> None:
-        if self._line is not None:
-            self._line.put_event(Event(self._last_step or 0, kind, now, dict(detail)))
-
-    def _tell_stage(self, reading: Reading, step: int, now: float) -> None:
-        """Where gradients were read, at first and whenever it is another place than before."""
-        if reading.stage is not None and reading.stage.name.lower() != self._stage:
-            self._stage = reading.stage.name.lower()
-            self._tell_event("grad_stage", now, {"stage": self._stage})
+        self._reports.tell_progress(self._last_step, self._phases[-1], self._actor.lr_scale)
 
     def _tell_faults(self) -> None:
-        for fault in self._faults.untold():
-            self._tell_event("hook_fault", time.time(), {"error": fault})
-        if self._assembly.num_lost > self._num_lost:
-            num_more = self._assembly.num_lost - self._num_lost
-            self._num_lost = self._assembly.num_lost
-            self._tell_event("gap", time.time(), {"rows_without_stats": num_more})
+        self._reports.tell_faults(
+            self._last_step or 0, time.time(), num_lost=self._assembly.num_lost
+        )
 
     def _enter_phase(self, name: str) -> None:
         if self._is_inert:
@@ -336,7 +256,7 @@ class LiveWatch(Watch):
             self._phases.append(Phase(name) if known else Phase.IDLE)
             self._timer.pause(time.monotonic())
             self._tell_progress()
-            self._tell_event("phase", time.time(), {"phase": name, "edge": "begin"})
+            self._tell_phase(name, "begin")
 
     def _leave_phase(self) -> None:
         if self._is_inert or len(self._phases) < 2:
@@ -345,7 +265,11 @@ class LiveWatch(Watch):
             phase = self._phases.pop()
             self._timer.go_on(time.monotonic())
             self._tell_progress()
-            self._tell_event("phase", time.time(), {"phase": phase, "edge": "end"})
+            self._tell_phase(phase, "end")
+
+    def _tell_phase(self, phase: str, edge: str) -> None:
+        detail = {"phase": phase, "edge": edge}
+        self._reports.tell_event(self._last_step or 0, "phase", time.time(), detail)
 
 
 def _is_healthy(metrics: Mapping[str, float]) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from runwatch_hooks.attach import Options
+from runwatch_hooks.options import Options
 
 pytestmark = pytest.mark.slow
 

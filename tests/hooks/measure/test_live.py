@@ -12,8 +12,8 @@ from torch import nn
 from runwatch.commands import AnyAction, Checkpoint, Command, CommandState, LowerLr, Rollback, Stop
 from runwatch.errors import InvalidInputError
 from runwatch.vocabulary import CommandId, Phase
-from runwatch_hooks.attach import Options
 from runwatch_hooks.live import LiveWatch
+from runwatch_hooks.options import Options
 
 EVERYTHING = Options(
     allow=("checkpoint", "lower_lr", "rollback", "stop"),

@@ -10,8 +10,10 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from runwatch.vocabulary import RunId
-from runwatch_hooks.attach import Objects, Options, build_watch
+from runwatch_hooks.building import build_watch
 from runwatch_hooks.live import LiveWatch
+from runwatch_hooks.objects import Objects
+from runwatch_hooks.options import Options
 
 VOCABULARY, WIDTH, LENGTH, BATCH = 17, 12, 8, 4
 

@@ -1,0 +1,73 @@
+"""Puts a watch together: the probe that sees, the actor that acts, the line that tells."""
+
+from collections.abc import Callable
+
+from runwatch.vocabulary import RunId
+from runwatch_hooks.actions import (
+    Actor,
+    CheckpointKeeper,
+    CheckpointStore,
+    LrScale,
+    SnapshotRing,
+    TrainingState,
+)
+from runwatch_hooks.boundary import Boundary
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.line import Line
+from runwatch_hooks.live import LiveWatch
+from runwatch_hooks.objects import Objects
+from runwatch_hooks.options import DEFAULT_SNAPSHOT_EVERY, Options
+from runwatch_hooks.probe import Probe
+
+
+def build_watch(
+    run_id: RunId, objects: Objects, options: Options, open_line: Callable[[int], Line]
+) -> LiveWatch:
+    """A watch over objects, on a line of one's own."""
+    faults = Faults()
+    state = TrainingState(
+        objects.modules, objects.optimizers, objects.schedulers, objects.scalers, objects.extra
+    )
+    keeper = _keeper(options)
+    # Before the probe: its hooks run first, so that the rate we read is the one in force.
+    lr_scale = LrScale(objects.optimizers, objects.modules)
+    actor = Actor(
+        state,
+        SnapshotRing(state, size=options.snapshots, good_after=options.good_after),
+        lr_scale,
+        checkpoints=keeper,
+        allow=options.allow,
+        snapshot_every=options.snapshot_every or DEFAULT_SNAPSHOT_EVERY,
+    )
+
+    def checkpoint(step: int) -> None:
+        if keeper is not None and not keeper.is_writing:
+            lr_scale.settle()
+            keeper.begin(step, state.capture, dict(actor.state_dict()))
+
+    probe = Probe(objects.modules, objects.optimizers, faults, lambda: lr_scale.scale)
+    watch = LiveWatch(
+        run_id,
+        probe=probe,
+        faults=faults,
+        boundary=Boundary(actor, checkpoint=checkpoint, checkpoint_every=options.checkpoint_every),
+        open_line=open_line,
+    )
+    probe.install()
+    if not _may_resume(options):
+        watch.begin()
+    return watch
+
+
+def _keeper(options: Options) -> CheckpointKeeper | None:
+    if options.checkpoints is None:
+        return None
+    store = CheckpointStore(options.checkpoints, keep=options.keep)
+    return CheckpointKeeper(store, good_after=options.good_after)
+
+
+def _may_resume(options: Options) -> bool:
+    """Whether there is something to resume from: then the attempt opens once that is decided,
+    since it says at which step it begins."""
+    folder = options.checkpoints
+    return folder is not None and folder.is_dir() and any(folder.iterdir())
