@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from runwatch.alerts import AlertState
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
+from runwatch_server.cli.tables import print_table
 
 
 class Signal(StrEnum):
@@ -39,10 +39,7 @@ def alerts(
         Console().print(json.dumps(found), highlight=False, soft_wrap=True, markup=False)
         return
     columns = ("id", "run_id", "rule", "severity", "state", "firing_step", "summary")
-    table = Table(*columns)
-    for alert in found["alerts"]:
-        table.add_row(*("-" if alert[c] is None else str(alert[c]) for c in columns))
-    Console().print(table)
+    print_table(columns, ([alert[c] for c in columns] for alert in found["alerts"]))
 
 
 def signal(
@@ -64,6 +61,8 @@ def signal(
 ) -> None:
     """Give a run a command; the trainer applies it at its next step boundary."""
     arguments = {"scale": scale, "to_step": to_step, "before_step": before_step}
+    if what is Signal.LOWER_LR and scale is None:
+        raise typer.BadParameter("wanted one for lower-lr, such as 0.5", param_hint="'--scale'")
     action: dict[str, object] = {"kind": what.replace("-", "_")}
     action |= {name: value for name, value in arguments.items() if value is not None}
     with open_client(url, token) as client:

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
+from runwatch_server.cli.tables import print_table
 
 app = typer.Typer(help="API keys; needs one with the scope admin.", no_args_is_help=True)
 
@@ -51,11 +51,8 @@ def list_keys(
         Console().print(json.dumps(found), highlight=False, soft_wrap=True, markup=False)
         return
     columns = ("id", "name", "scopes", "project", "expires_at", "revoked_at", "last_used_at")
-    table = Table(*columns)
-    for key in found["keys"]:
-        cells = (", ".join(key[c]) if c == "scopes" else str(key[c] or "-") for c in columns)
-        table.add_row(*cells)
-    Console().print(table)
+    keys = ({**key, "scopes": ", ".join(key["scopes"])} for key in found["keys"])
+    print_table(columns, ([key[c] for c in columns] for key in keys))
 
 
 @app.command()

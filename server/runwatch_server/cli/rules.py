@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from runwatch.errors import RuleError
+from runwatch.errors import Fault, RuleError
 from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
+from runwatch_server.cli.tables import print_table
 from runwatch_server.rules.documents import located, parse_yaml
 from runwatch_server.rules.pack import FiledRule, split_file
 
@@ -40,10 +40,7 @@ def list_rules(
         Console().print(json.dumps(found), highlight=False, soft_wrap=True, markup=False)
         return
     columns = ("name", "source", "project", "version", "enabled", "id")
-    table = Table(*columns)
-    for rule in found["rules"]:
-        table.add_row(*("-" if rule[c] is None else str(rule[c]) for c in columns))
-    Console().print(table)
+    print_table(columns, ([rule[c] for c in columns] for rule in found["rules"]))
 
 
 @app.command("apply")
@@ -81,7 +78,7 @@ def _apply(
 def _read(file: Path) -> tuple[FiledRule, ...]:
     """The rules of a file; ends the command with all faults where there are any."""
     try:
-        document, lines = parse_yaml(file.read_text("utf-8"))
+        document, lines = parse_yaml(_text_of(file))
         try:
             return split_file(document)
         except RuleError as error:
@@ -91,6 +88,16 @@ def _read(file: Path) -> tuple[FiledRule, ...]:
         for fault in error.faults:
             console.print(f"{file}: {fault}", highlight=False, soft_wrap=True, markup=False)
         raise typer.Exit(1) from error
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"found no UTF-8 at byte {error.start}, wanted a text"
+        raise RuleError([Fault("file", message)]) from error
+    except OSError as error:
+        raise RuleError([Fault("file", f"cannot be read: {error.strerror}")]) from error
 
 
 def _say(text: str) -> None:

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from runwatch.vocabulary import RunState
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
+from runwatch_server.cli.tables import print_table
 
 
 def runs(
@@ -28,7 +28,4 @@ def runs(
         Console().print(json.dumps(found), highlight=False, soft_wrap=True, markup=False)
         return
     columns = ("id", "name", "project", "state", "policy", "last_step", "created_at")
-    table = Table(*columns)
-    for run in found["runs"]:
-        table.add_row(*("-" if run[c] is None else str(run[c]) for c in columns))
-    Console().print(table)
+    print_table(columns, ([run[c] for c in columns] for run in found["runs"]))

@@ -33,6 +33,22 @@ def test_every_fault_is_told_with_its_line(tmp_path: Path) -> None:
     assert result.output.count("line 5, groups[0].rules[0]") >= 2
 
 
+def test_a_file_of_bytes_is_no_rule_file(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_bytes(b"\xff\xfe\x00v")
+    result = CliRunner().invoke(app, ["rules", "check", str(file)])
+
+    assert result.exit_code == 1
+    assert "rules.yaml: file: found no UTF-8 at byte 0, wanted a text" in result.output
+
+
+def test_lower_lr_asks_for_its_scale() -> None:
+    result = CliRunner().invoke(app, ["signal", "RUN", "lower-lr", "--url", "http://127.0.0.1:9"])
+
+    assert result.exit_code == 2
+    assert "--scale" in result.output
+
+
 def test_a_service_that_is_not_there_is_said_so() -> None:
     nowhere = ["--url", "http://127.0.0.1:9", "--token", "x"]
     result = CliRunner().invoke(app, ["signal", "RUN", "checkpoint", *nowhere])
