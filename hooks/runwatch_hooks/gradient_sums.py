@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runwatch_hooks.dense import dense
+from runwatch_hooks.one_pass import OnePass
 
 Sums = NDArray[np.float64]
 """(5, T): rows SUM_OF_SQUARES, MAX_ABS, NUM_NONFINITE, NUM_ZEROS, NUM_ELEMENTS. The first two
@@ -54,7 +55,9 @@ _SMALLEST_SUM: Final = 1e-30
 class GradientReader:
     """Reads tensors of a CPU with buffers made once."""
 
-    def __init__(self) -> None:
+    def __init__(self, one_pass: OnePass | None = None) -> None:
+        """Without the compiled kernel numpy reads, and finds the same."""
+        self._one_pass = one_pass
         self._is_zero = np.empty(_CHUNK, np.bool_)
         self._together = np.empty(_CHUNK, np.float32)
         self._squares = np.empty(_CHUNK, np.float32)
@@ -64,19 +67,35 @@ class GradientReader:
         sums = np.zeros((5, len(tensors)))
         sizes = [tensor.numel() for tensor in tensors]
         sums[NUM_ELEMENTS] = sizes
-        small: list[int] = []
+        plain: list[int] = []
         with np.errstate(all="ignore"):
             for index, tensor in enumerate(tensors):
-                if not _is_plain(tensor):
+                if _is_plain(tensor):
+                    plain.append(index)
+                else:
                     sums[:, index] = self._read_unlike(tensor)
-                elif sizes[index] > _SMALL:
-                    numbers = tensor.numpy().reshape(-1)
-                    sums[:NUM_ELEMENTS, index] = self._read_large(_chunks(numbers), tensor)
-                elif sizes[index]:
-                    small.append(index)
-            for batch in _batches(small, sizes):
-                self._read_small(batch, [tensors[index].numpy() for index in batch], sums)
+            if self._one_pass is None:
+                self._read_plain(plain, sizes, tensors, sums)
+            elif plain:
+                addresses = [tensors[index].data_ptr() for index in plain]
+                found = self._one_pass.read(addresses, [sizes[index] for index in plain])
+                sums[np.ix_((SUM_OF_SQUARES, MAX_ABS, NUM_ZEROS), plain)] = found
+                _mend(plain, tensors, sums)
         return sums
+
+    def _read_plain(
+        self, plain: Sequence[int], sizes: Sequence[int], tensors: Sequence[Tensor], sums: Sums
+    ) -> None:
+        small: list[int] = []
+        for index in plain:
+            if sizes[index] > _SMALL:
+                numbers = tensors[index].numpy().reshape(-1)
+                sums[:NUM_ELEMENTS, index] = self._read_large(_chunks(numbers), tensors[index])
+            elif sizes[index]:
+                small.append(index)
+        for batch in _batches(small, sizes):
+            self._read_small(batch, [tensors[index].numpy() for index in batch], sums)
+            _mend(batch, tensors, sums)
 
     def _read_unlike(self, tensor: Tensor) -> tuple[float, ...]:
         """One of another dtype, or one that does not lie in memory from end to end."""
@@ -117,11 +136,16 @@ class GradientReader:
             sums[NUM_ZEROS, batch] = np.add.reduceat(is_zero, starts, dtype=np.int64)
         sums[SUM_OF_SQUARES, batch] = totals
         sums[MAX_ABS, batch] = greatest
-        in_range = (greatest > _TINY) & (greatest < np.inf) | (greatest == 0.0)
-        inexact: list[int] = np.flatnonzero(~(in_range & (totals < np.inf))).tolist()
+
+
+def _mend(indices: Sequence[int], tensors: Sequence[Tensor], sums: Sums) -> None:
+    """Read those anew, exactly, that float32 did not hold."""
+    squares, greatest = sums[SUM_OF_SQUARES, indices], sums[MAX_ABS, indices]
+    held = (squares < np.inf) & (greatest < np.inf) & ((greatest > _TINY) | (greatest == 0.0))
+    if not held.all():
+        inexact: list[int] = np.flatnonzero(~held).tolist()
         for place in inexact:
-            flat = torch.from_numpy(arrays[place]).view(-1)
-            sums[:NUM_ELEMENTS, batch[place]] = _read_exactly(flat)
+            sums[:NUM_ELEMENTS, indices[place]] = _read_exactly(dense(tensors[indices[place]]))
 
 
 def sum_of_squares(tensor: Tensor) -> float:

@@ -18,6 +18,7 @@ from runwatch_hooks.gradient_sums import (
     GradientReader,
     sum_of_squares,
 )
+from runwatch_hooks.one_pass import load_one_pass
 from runwatch_hooks.sampled_updates import SampledUpdates
 
 STATS: Final = (
@@ -64,7 +65,7 @@ class CpuStatistics:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tensors
-        self._reader = GradientReader()
+        self._reader = GradientReader(load_one_pass())
         self._updates = SampledUpdates(tensors)
         self._turns = NormTurns(tensors)
         self._norms = np.full(len(tensors), np.nan)
