@@ -26,7 +26,7 @@ def test_a_test_that_holds_says_nothing() -> None:
 
 def test_a_test_that_fails_says_what_was_found_and_wanted() -> None:
     assert run([{"step": 4, "alerts": [{"rule": "High", "state": "firing"}]}], fired=[]) == (
-        "step 4: found no alerts, wanted {'High': 'firing'}",
+        "step 4:\n  High: found nothing, wanted firing",
         "fired: found ['High'], wanted []",
     )
 

@@ -57,13 +57,15 @@ class WindowKey:
     owner: str
     """The rule whose failing samples stay out; empty where all samples enter."""
     is_clean: bool
+    is_opening: bool
+    """It takes the first samples of the attempt, and no more once it is full."""
 
     @property
     def text(self) -> str:
         """The same for equal keys and for no others; names the window in a saved state."""
         operand = tree.render(self.operand)
-        parts = (self.level.value, self.size, self.min_history, self.owner, self.is_clean, operand)
-        return "|".join(map(str, parts))
+        parts = (self.level.value, self.size, self.min_history, self.owner, self.is_clean)
+        return "|".join(map(str, (*parts, self.is_opening, operand)))
 
 
 Histories = dict[WindowKey, History]
@@ -88,13 +90,14 @@ class Reader:
             min_history=self.min_history if has_windows else None,
             owner=self.owner if is_private else "",
             is_clean=is_clean,
+            is_opening=tree.window_of(node).is_opening,
         )
 
     def num_needed(self, node: tree.Windowed) -> int:
         """Samples without which a window says nothing."""
         if node.function == "count":
             return 0
-        if node.function in ("prev", "last", "age"):
+        if node.function in ("prev", "last", "age", "first"):
             return node.size
         asked = (node.size + 1) // 2 if self.min_history is None else self.min_history
         return min(node.size, max(FUNCTIONS[node.function].smallest, asked))
@@ -274,6 +277,8 @@ class Evaluation:
             enters.reshape(len(rows), num_columns),
             self._block.rows.steps[rows.start : rows.stop],
         )
+        if key.is_opening:
+            samples = self._histories[key].opening(samples)
         self._histories[key].lay(samples)
         laid[key] = samples
         return rows.start

@@ -127,9 +127,22 @@ def series_read(node: Expression) -> frozenset[str]:
     return frozenset(part.name for part in walk(node) if isinstance(part, Series))
 
 
-def windows_of(node: Expression) -> frozenset[tuple[Expression, int]]:
-    """The distinct windows that a tree needs: what is kept, and for how many samples."""
-    return frozenset((part.operand, part.size) for part in walk(node) if isinstance(part, Windowed))
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is kept for a function: which samples, how many, and whether the first or the last."""
+
+    operand: Expression
+    size: int
+    is_opening: bool
+
+
+def window_of(node: Windowed) -> Window:
+    return Window(node.operand, node.size, node.function == "first")
+
+
+def windows_of(node: Expression) -> frozenset[Window]:
+    """The distinct windows that a tree needs."""
+    return frozenset(window_of(part) for part in walk(node) if isinstance(part, Windowed))
 
 
 def has_baseline(node: Expression) -> bool:

@@ -1,7 +1,8 @@
 """What can be called in a rule: names, parameters, and the node that each call becomes.
 
 A window holds the finite samples before the current one, newest last; the current sample is never
-in it, or a spike would shift its own baseline.
+in it, or a spike would shift its own baseline. `first` alone holds the oldest samples: it says
+where the attempt began.
 """
 
 from collections.abc import Mapping
@@ -64,6 +65,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     "last": Function(Kind.WINDOWED, _ONE_NUMBER),
     "age": Function(Kind.WINDOWED, _ONE_NUMBER),
     "count": Function(Kind.WINDOWED, (Parameter.TRUTH, Parameter.SIZE)),
+    "first": Function(Kind.WINDOWED, _OVER_NUMBERS),
     "abs": Function(Kind.ELEMENTWISE, _ONE_NUMBER),
     "log10": Function(Kind.ELEMENTWISE, _ONE_NUMBER),
     "isnan": Function(Kind.CHECK, _ONE_NUMBER),

@@ -66,6 +66,9 @@ class ConditionJudge:
         self._reader = Reader(rule.min_history, rule.name if self._is_clean else "")
         self._windows = windows_with_level(rule.when, self._level)
         self._series = tree.series_read(rule.when) - {STEP}
+        self._has_window_of_steps = any(
+            tree.series_read(node.operand) <= {STEP} for _, node in self._windows
+        )
         self._subject, self._comparison = tree.subject_of(rule.when)
         self._backward = comes_from_gradients(self._series)
 
@@ -77,6 +80,8 @@ class ConditionJudge:
         return {self._reader.key(level, node) for level, node in self._windows}
 
     def judge(self, block: Block, histories: Histories, laid: Laid) -> Found:
+        if self.standing.is_quiet and not self._concerns(block):
+            return []
         found: Found = []
         triggered_T = self._triggered(block)
         start, width = 0, block.num_rows
@@ -91,6 +96,16 @@ class ConditionJudge:
             )
             self._keep(reading, verdicts, histories)
         return found
+
+    def _concerns(self, block: Block) -> bool:
+        """Whether the block has a column of any series that the rule reads. Where it has none, no
+        verdict is known and no sample enters a window: most runs lack the metrics of some rules,
+        which would cost as much as the others. (A window over the steps alone always has samples.)
+        """
+        if self._has_window_of_steps:
+            return True
+        columns = block.rows.metric_columns.keys() | block.rows.stat_columns.keys()
+        return not self._series or not self._series.isdisjoint(columns)
 
     def _triggered(self, block: Block) -> Bools:
         """(T,) the rows that recorded what a verdict needs: a rule is not judged twice because

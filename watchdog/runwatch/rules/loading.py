@@ -19,7 +19,7 @@ from runwatch.alerts import Span
 from runwatch.commands import AnyAction, action_from_document
 from runwatch.errors import CommandError, Fault, RuleError
 from runwatch.rules import templates
-from runwatch.rules.expressions import Expression, Truth, has_baseline, windows_of
+from runwatch.rules.expressions import Truth, Window, has_baseline, windows_of
 from runwatch.rules.limits import (
     BYTES_PER_SAMPLE,
     MAX_RULES,
@@ -111,13 +111,13 @@ def _check_together(rules: list[Rule], fields: Fields) -> None:
 
 def state_bytes(rules: Collection[Rule], num_layers: int) -> int:
     """What the distinct windows of these rules hold, in a run of so many layers."""
-    windows: set[tuple[Scope, Expression, int, str]] = set()
+    windows: set[tuple[Scope, Window, str]] = set()
     for rule in rules:
         if rule.when is not None:
             owner = rule.name if rule.baseline is Baseline.CLEAN else ""
-            windows |= {(rule.scope, *window, owner) for window in windows_of(rule.when)}
+            windows |= {(rule.scope, window, owner) for window in windows_of(rule.when)}
     samples = sum(
-        size * (num_layers if scope is Scope.LAYER else 1) for scope, _, size, _ in windows
+        window.size * (num_layers if scope is Scope.LAYER else 1) for scope, window, _ in windows
     )
     return samples * BYTES_PER_SAMPLE
 

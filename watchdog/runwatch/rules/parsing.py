@@ -65,7 +65,7 @@ class _Reader:
         self._announced = announced
         self._per_layer = scope is Scope.LAYER
         self._reads_layers = False
-        self._windows: set[tuple[tree.Expression, int]] = set()
+        self._windows: set[tree.Window] = set()
 
     def read(self, text: str) -> tree.Truth | None:
         try:
@@ -262,12 +262,14 @@ class _Reader:
         operand, *rest = arguments
         constants = [part.number for part in rest if isinstance(part, tree.Constant)]
         size = int(constants[-1]) if constants else 1
-        if (operand, size) not in self._windows and len(self._windows) == MAX_WINDOWS_PER_RULE:
+        parameter = constants[0] if name == "quantile" else 0.0
+        windowed = tree.Windowed(name, operand, size, parameter)
+        window = tree.window_of(windowed)
+        if window not in self._windows and len(self._windows) == MAX_WINDOWS_PER_RULE:
             message = "found one window too many, wanted at most"
             raise self._fail(node, f"{message} {MAX_WINDOWS_PER_RULE} different ones in a rule")
-        self._windows.add((operand, size))
-        parameter = constants[0] if name == "quantile" else 0.0
-        return tree.Windowed(name, operand, size, parameter)
+        self._windows.add(window)
+        return windowed
 
     def _each(
         self, readers: "list[Callable[[ast.expr], tree.Expression]]", nodes: list[ast.expr]

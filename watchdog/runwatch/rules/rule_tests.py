@@ -113,11 +113,20 @@ def _compare(expectation: Expectation, standing: dict[str, Transition]) -> list[
     found = {rule: told.state.value for rule, told in standing.items()}
     place = f"step {expectation.step}"
     if found != wanted:
-        return [f"{place}: found {found or 'no alerts'}, wanted {wanted or 'none'}"]
+        return ["\n".join([f"{place}:", *_difference(found, wanted)])]
     return [
         f"{place}: found {alert.rule} in {list(standing[alert.rule].layers)}, wanted {alert.layer}"
         for alert in expectation.alerts
         if alert.layer and alert.layer not in standing[alert.rule].layers
+    ]
+
+
+def _difference(found: dict[str, str], wanted: dict[str, str]) -> list[str]:
+    """A line for each rule on which the two are not one."""
+    return [
+        f"  {rule}: found {found.get(rule, 'nothing')}, wanted {wanted.get(rule, 'nothing')}"
+        for rule in sorted(found.keys() | wanted.keys())
+        if found.get(rule) != wanted.get(rule)
     ]
 
 

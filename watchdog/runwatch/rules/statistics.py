@@ -118,6 +118,7 @@ OF_WINDOW: Final[Mapping[str, Callable[[Matrix], Matrix]]] = {
     "last": newest,
     "age": newest,
     "count": total,
+    "first": median,
 }
 
 OF_CURRENT: Final[Mapping[str, Callable[[Matrix, Matrix], Matrix]]] = {

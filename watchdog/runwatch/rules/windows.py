@@ -68,6 +68,12 @@ class History:
         self._values_LC[columns_E, places_E] = samples.values_TL[rows_E, columns_E]
         self._steps_LC[columns_E, places_E] = samples.steps_T[rows_E]
 
+    def opening(self, samples: Samples) -> Samples:
+        """Of these samples, those that a window still takes which stays as it is once full."""
+        arrived_TL = np.cumsum(samples.enter_TL, axis=0, dtype=np.intp)
+        has_room_TL = arrived_TL <= self.size - self._filled_L
+        return Samples(samples.values_TL, samples.enter_TL & has_room_TL, samples.steps_T)
+
     def keep(self) -> None:
         """The block that was laid belongs to the history from now on."""
         self._ends_L = self._ends_L + self._laid_L
