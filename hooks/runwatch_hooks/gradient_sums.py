@@ -79,9 +79,27 @@ class GradientReader:
             elif plain:
                 addresses = [tensors[index].data_ptr() for index in plain]
                 found = self._one_pass.read(addresses, [sizes[index] for index in plain])
-                sums[np.ix_((SUM_OF_SQUARES, MAX_ABS, NUM_ZEROS), plain)] = found
+                for row, values in zip((SUM_OF_SQUARES, MAX_ABS, NUM_ZEROS), found, strict=True):
+                    sums[row, plain] = values
                 _mend(plain, tensors, sums)
         return sums
+
+    def squares(self, tensors: Sequence[Tensor]) -> NDArray[np.float64]:
+        """(T,): the sum of squares of each; NaN or infinite where an element is.
+
+        `torch._foreach_norm` adds in float32 and is off by 8e-5 at 4 M elements.
+        """
+        with np.errstate(all="ignore"):
+            if self._one_pass is None or not all(map(_is_plain, tensors)):
+                return np.array([_squares_of(tensor) for tensor in tensors])
+            addresses = [tensor.data_ptr() for tensor in tensors]
+            found = self._one_pass.read(addresses, [one.numel() for one in tensors])
+            squares, greatest = found[0], found[1]
+            held = (squares > _SMALLEST_SUM) & (squares < np.inf) | (greatest == 0.0)
+            if not held.all():
+                doubtful: list[int] = np.flatnonzero(~held).tolist()
+                squares[doubtful] = [_squares_of(tensors[index]) for index in doubtful]
+        return np.asarray(squares)
 
     def _read_plain(
         self, plain: Sequence[int], sizes: Sequence[int], tensors: Sequence[Tensor], sums: Sums
@@ -148,19 +166,14 @@ def _mend(indices: Sequence[int], tensors: Sequence[Tensor], sums: Sums) -> None
             sums[:NUM_ELEMENTS, indices[place]] = _read_exactly(dense(tensors[indices[place]]))
 
 
-def sum_of_squares(tensor: Tensor) -> float:
-    """Of all elements of a CPU tensor; NaN or infinite where one of them is.
-
-    `torch._foreach_norm` adds in float32 and is off by 8e-5 at 4 M elements.
-    """
+def _squares_of(tensor: Tensor) -> float:
     flat = dense(tensor)
     if flat.dtype == torch.float32:
         squares = sum(_sum_of_squares(chunk) for chunk in _chunks(flat.numpy()))
         if _SMALLEST_SUM < squares < np.inf:
             return squares
-    with np.errstate(all="ignore"):
-        chunks = (piece.double().numpy() for piece in _pieces(flat))
-        return float(sum(np.dot(chunk, chunk) for chunk in chunks))
+    chunks = (piece.double().numpy() for piece in _pieces(flat))
+    return float(sum(np.dot(chunk, chunk) for chunk in chunks))
 
 
 def _is_exact(squares: float, greatest: float) -> bool:

@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from runwatch_hooks.dense import dense_view
@@ -41,13 +40,30 @@ def sample(tensor: Tensor) -> Tensor:
     return flat[::stride][:NUM_SAMPLED]
 
 
+class _Joined:
+    """Samples on the host, which numpy joins at two thirds of torch's cost.
+
+    In two buffers by turns, before and after a step: new memory would cost as much again.
+    """
+
+    def __init__(self, samples: Sequence[Tensor]) -> None:
+        self._arrays = [one.numpy() for one in samples]
+        num_elements = sum(one.numel() for one in samples)
+        self._buffers = (np.empty(num_elements, np.float32), np.empty(num_elements, np.float32))
+        self._turn = 0
+
+    def join(self) -> Tensor:
+        self._turn = 1 - self._turn
+        return torch.from_numpy(np.concatenate(self._arrays, out=self._buffers[self._turn]))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
     """What does not change from step to step about one optimizer's tensors."""
 
     slots: list[int]
-    arrays: list[NDArray[np.float32]] | None
-    """The samples; None where numpy has no such type, or the memory is not the host's."""
+    joined: _Joined | None
+    """None where numpy has no such type, or the memory is not the host's."""
     lengths: Tensor
     """(T,) int64: elements in each sample."""
     sizes: Tensor
@@ -87,7 +103,7 @@ class SampledUpdates:
         (plan, before), self._open = self._open, None
         if self._refresh(plan.slots):
             return None
-        squares = (self._gather(plan) - before).square_()
+        squares = self._gather(plan).sub_(before).square_()
         means = torch.segment_reduce(squares, "mean", lengths=plan.lengths, unsafe=True)
         return plan.slots, means.mul_(plan.sizes)
 
@@ -104,24 +120,23 @@ class SampledUpdates:
 
     def _plan(self, slots: Sequence[int]) -> _Plan:
         device = self._tensors[slots[0]].device
-        lengths = [self._samples[slot].numel() for slot in slots]
+        samples = [self._samples[slot] for slot in slots]
+        lengths = [one.numel() for one in samples]
         sizes = [float(self._tensors[slot].numel()) for slot in slots]
         return _Plan(
             slots=list(slots),
-            arrays=_arrays([self._samples[slot] for slot in slots]),
+            joined=_Joined(samples) if all(map(_is_plain, samples)) else None,
             lengths=torch.tensor(lengths, dtype=torch.int64).to(device),
             sizes=torch.tensor(sizes, dtype=torch.float32).to(device),
         )
 
     def _gather(self, plan: _Plan) -> Tensor:
-        if plan.arrays is not None:
-            return torch.from_numpy(np.concatenate(plan.arrays))
+        """The samples in one, owned until the next step but one."""
+        if plan.joined is not None:
+            return plan.joined.join()
         together = torch.cat([self._samples[slot] for slot in plan.slots])
         return together if together.dtype.itemsize >= 4 else together.float()
 
 
-def _arrays(samples: Sequence[Tensor]) -> list[NDArray[np.float32]] | None:
-    """The samples as numpy sees them, which joins them at two thirds of the cost."""
-    if any(one.device.type != "cpu" or one.dtype != torch.float32 for one in samples):
-        return None
-    return [one.numpy() for one in samples]
+def _is_plain(sample: Tensor) -> bool:
+    return sample.device.type == "cpu" and sample.dtype == torch.float32

@@ -16,7 +16,6 @@ from runwatch_hooks.gradient_sums import (
     NUM_ZEROS,
     SUM_OF_SQUARES,
     GradientReader,
-    sum_of_squares,
 )
 from runwatch_hooks.one_pass import load_one_pass
 from runwatch_hooks.sampled_updates import SampledUpdates
@@ -77,11 +76,12 @@ class CpuStatistics:
     ) -> None:
         sums = self._reader.read(grads)
         divisor = 1.0 if scale is None else float(scale)
+        places = np.array(slots)  # once: numpy would turn a list into one at each use
         with np.errstate(all="ignore"):  # beyond float32 is infinite
-            self._stats[GRAD_NORM, slots] = np.sqrt(sums[SUM_OF_SQUARES]) / divisor
-            self._stats[GRAD_ABSMAX, slots] = sums[MAX_ABS] / divisor
-            self._stats[ZERO_FRAC, slots] = sums[NUM_ZEROS] / np.maximum(sums[NUM_ELEMENTS], 1)
-        self._stats[NONFINITE, slots] = sums[NUM_NONFINITE]
+            self._stats[GRAD_NORM, places] = np.sqrt(sums[SUM_OF_SQUARES]) / divisor
+            self._stats[GRAD_ABSMAX, places] = sums[MAX_ABS] / divisor
+            self._stats[ZERO_FRAC, places] = sums[NUM_ZEROS] / np.maximum(sums[NUM_ELEMENTS], 1)
+        self._stats[NONFINITE, places] = sums[NUM_NONFINITE]
 
     def before_step(self, slots: Sequence[int]) -> None:
         self._updates.before(slots)
@@ -96,9 +96,9 @@ class CpuStatistics:
         stats, self._stats = self._stats, self._empty()
         squares, self._squares = self._squares, np.full(len(self._tensors), np.nan)
         with np.errstate(all="ignore"):
-            for slot in self._turns.next():
-                self._norms[slot] = np.sqrt(sum_of_squares(self._tensors[slot]))
-                stats[PARAM_NORM, slot] = self._norms[slot]
+            turn = self._turns.next()
+            parameters = [self._tensors[slot].detach() for slot in turn]
+            self._norms[turn] = stats[PARAM_NORM, turn] = np.sqrt(self._reader.squares(parameters))
             ratios = np.sqrt(squares) / self._norms
             # Not of a tensor that no step moved, nor of zeros, which have no size to compare with.
             known = np.flatnonzero((self._norms != 0.0) & ~np.isnan(squares))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from runwatch_hooks.gradient_sums import GradientReader, sum_of_squares
+from runwatch_hooks.gradient_sums import GradientReader
 from runwatch_hooks.one_pass import load_one_pass
 
 Read = Callable[..., list[list[float]]]
@@ -149,16 +149,35 @@ def test_reading_changes_no_bit_of_a_gradient(read: Read) -> None:
     assert [tensor.numpy().tobytes() for tensor in tensors] == before
 
 
-def test_a_norm_of_many_elements_is_exact_to_1e_6() -> None:
+def test_a_norm_of_many_elements_is_exact_to_1e_6(reader: GradientReader) -> None:
     tensor = torch.randn(1_000_000, generator=torch.Generator().manual_seed(3))
     reference = float(np.square(tensor.numpy(), dtype=np.float64).sum())
 
-    assert sum_of_squares(tensor) == pytest.approx(reference, rel=1e-6)
+    assert reader.squares([tensor]) == pytest.approx([reference], rel=1e-6)
 
 
-def test_a_norm_shows_what_is_not_finite() -> None:
-    assert math.isnan(sum_of_squares(torch.tensor([1.0, math.nan])))
-    assert sum_of_squares(torch.tensor([1.0, math.inf])) == math.inf
+def test_a_norm_shows_what_is_not_finite(reader: GradientReader) -> None:
+    tensors = [torch.tensor([1.0, value]) for value in (math.nan, math.inf, 2.0)]
+    not_a_number, infinite, finite = reader.squares(tensors).tolist()
+
+    assert math.isnan(not_a_number)
+    assert (infinite, finite) == (math.inf, 5.0)
+
+
+@pytest.mark.parametrize("value", [1e25, 1e-25, 0.0])
+def test_a_norm_beyond_float32_is_taken_in_float64(reader: GradientReader, value: float) -> None:
+    [squares] = reader.squares([torch.full((3,), value)])
+
+    assert squares == pytest.approx(3 * value**2, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex64])
+def test_a_norm_is_of_any_type_and_of_no_elements_too(
+    reader: GradientReader, dtype: torch.dtype
+) -> None:
+    tensors = [torch.ones(3, dtype=dtype), torch.ones(0, dtype=dtype), torch.ones(2)]
+
+    assert reader.squares(tensors).tolist() == [3.0, 0.0, 2.0]
 
 
 def test_a_sum_of_equal_squares_is_not_rounded_away(read: Read) -> None:
