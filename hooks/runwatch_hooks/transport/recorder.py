@@ -139,11 +139,12 @@ class Recorder:
         seq = self.spool.next_seq
         try:
             frame = frame_of(draft, rank=self._meta.rank, seq=seq, segment=self._segment)
+            payload = encode_frame(frame)
         except (InvalidInputError, ValueError, TypeError, OverflowError) as error:
             log.warning("rows that make no frame are dropped: %s", error)
             self.ledger.add(draft.to_loss(LossReason.INVALID))
             return
-        self.spool.append(encode_frame(frame))
+        self.spool.append(payload)
 
     def _note_layout(self, layout: Layout) -> None:
         if layout.hash not in self._meta.layouts:

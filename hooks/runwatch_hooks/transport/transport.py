@@ -31,6 +31,7 @@ from runwatch_hooks.transport.service import Service
 from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.splits import SplitLedger
 from runwatch_hooks.transport.spool_folder import SpoolFolder, SpoolMeta
+from runwatch_hooks.transport.texts import sendable, sendable_event
 from runwatch_hooks.transport.wakeup import Wakeup
 
 log = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ class Transport:
     def put_event(self, event: Event) -> None:
         """Travels with the rows before and after it."""
         if not self._is_inert():
-            self._queue.put(event)
+            self._queue.put(sendable_event(event))
 
     def put_receipt(self, receipt: Receipt) -> None:
         """Sent at once, and again until the service has it."""
@@ -131,7 +132,7 @@ class Transport:
             return
         self._is_closed = True
         atexit.unregister(self._close_at_exit)
-        closing = AttemptClose(status, last_step=self._progress.last_step, reason=reason)
+        closing = AttemptClose(status, last_step=self._progress.last_step, reason=sendable(reason))
         self._sender.close(closing, timeout_s)
 
     def _is_inert(self) -> bool:

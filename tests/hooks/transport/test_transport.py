@@ -26,6 +26,7 @@ from tests.hooks.transport.factories import (
 from tests.hooks.transport.stub_service import Fault, StubService
 
 from runwatch.commands import Command, CommandState, LowerLr, Receipt
+from runwatch.frames import Event
 from runwatch.nonfinite import ABSENT_32
 from runwatch.vocabulary import CommandId, Phase
 from runwatch_hooks.transport import Transport
@@ -407,3 +408,30 @@ def test_a_configuration_that_no_service_would_take_is_left_out(
     transport.close("finished")
 
     assert service.runs[RUN.run_id].config == {}
+
+
+def test_an_event_that_no_encoding_carries_costs_no_row(
+    tmp_path: Path, service: StubService
+) -> None:
+    transport = started(tmp_path, service.url)
+    train(transport, 3)
+    transport.put_event(Event(2, "hook_fault", 1.7e9, {"error": "no file 'a\udcff'"}))
+    train(transport, 3, first_step=3)
+    transport.close("failed", reason="OSError: 'a\udcff'")
+
+    assert service.steps == list(range(6))
+    (frame,) = (frame for frame in service.frames.values() if frame.events)
+    assert frame.events[0].detail == {"error": "no file 'a?'"}
+
+
+def test_a_row_under_a_name_that_no_encoding_carries_is_a_loss_and_no_more(
+    tmp_path: Path, service: StubService
+) -> None:
+    transport = started(tmp_path, service.url)
+    transport.put_row(row(0))
+    transport.put_row(row(1, metrics={"a\udcff": 1.0}))
+    transport.put_row(row(2))
+    transport.close("finished")
+
+    assert service.steps == [0, 2]
+    assert transport.num_dropped_rows == 1
