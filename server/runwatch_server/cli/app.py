@@ -2,7 +2,19 @@
 
 import typer
 
-from runwatch_server.cli import acting, alerts, database, demo, keys, rules, runs, serve, sync
+from runwatch_server.cli import (
+    acting,
+    alerts,
+    backtest,
+    database,
+    demo,
+    import_logs,
+    keys,
+    rules,
+    runs,
+    serve,
+    sync,
+)
 
 app = typer.Typer(
     name="runwatch",
@@ -18,6 +30,8 @@ app.command("signal")(alerts.signal)
 app.command("policy")(acting.policy)
 app.command("approve")(acting.approve)
 app.command("cancel")(acting.cancel)
+app.command("backtest")(backtest.backtest)
+app.command("import")(import_logs.import_logs)
 app.command("sync", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
     sync.sync
 )

@@ -1,28 +1,77 @@
-"""`runwatch rules`: checked before they judge, then applied."""
+"""`runwatch rules`: checked and tested before they judge, then applied."""
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 
 from runwatch.errors import Fault, RuleError
+from runwatch.rules.rule_tests import RuleTestResult, run_rule_tests
 from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
+from runwatch_server.cli.rule_files import BUILTIN, read_rules, refuse
 from runwatch_server.cli.tables import print_table
 from runwatch_server.rules.documents import located, parse_yaml
-from runwatch_server.rules.pack import FiledRule, split_file
+from runwatch_server.rules.pack import FiledRule
 
-app = typer.Typer(help="Rules: check a file, list, apply.", no_args_is_help=True)
+app = typer.Typer(help="Rules: check a file, test, list, apply.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(help="A rule file in YAML.", exists=True, dir_okay=False)]
+
+
+class _Named(msgspec.Struct):
+    """What a file of tests says beside its tests."""
+
+    rule_files: list[str] = []
 
 
 @app.command()
 def check(file: File) -> None:
     """Say all that is wrong with a file; needs no service."""
-    filed_rules = _read(file)
+    filed_rules = read_rules(str(file))
     _say(f"{file}: in order; rules found: {len(filed_rules)}")
+
+
+@app.command("test")
+def test_files(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILES...", help="Tests of rules, in YAML.")
+    ],
+) -> None:
+    """Run tests of rules, written as data (docs/rules.md); needs no service.
+
+    A file names the rules that it tests in `rule_files`, beside it; without, they are the
+    built-in ones. Ends with 1 where a test fails, with 2 where a file cannot be used.
+    """
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    num_tests = num_failed = num_unusable = 0
+    for file in files:
+        try:
+            results = _run_tests(file)
+        except RuleError as error:
+            refuse(str(file), error)
+            num_unusable += 1
+            continue
+        except (OSError, UnicodeDecodeError) as error:
+            refuse(str(file), RuleError([Fault("file", f"cannot be read: {error}")]))
+            num_unusable += 1
+            continue
+        failed = [result for result in results if result.failures]
+        num_tests += len(results)
+        num_failed += len(failed)
+        console.print(f"{file}: {len(results)} tests, {len(failed)} failed")
+        for result in failed:
+            console.print(f"  FAILED {result.name}")
+            for failure in result.failures:
+                console.print(textwrap.indent(failure, "    "))
+    console.print(f"{num_tests} tests, {num_failed} failed, {num_unusable} files unusable")
+    if num_unusable:
+        raise typer.Exit(2)
+    if num_failed:
+        raise typer.Exit(1)
 
 
 @app.command("list")
@@ -51,7 +100,7 @@ def apply_file(
     token: Token = "",
 ) -> None:
     """Put a file's rules in force: new ones are added, known ones replaced."""
-    filed_rules = _read(file)
+    filed_rules = read_rules(str(file))
     with open_client(url, token) as client:
         found = client.request("GET", "/rules").json()["rules"]
         known = {
@@ -75,29 +124,29 @@ def _apply(
         client.request("PUT", f"/rules/{known['id']}", json=filed.file, headers=headers)
 
 
-def _read(file: Path) -> tuple[FiledRule, ...]:
-    """The rules of a file; ends the command with all faults where there are any."""
+def _names_of_rule_files(document: object) -> list[str]:
+    """Raises RuleError."""
     try:
-        document, lines = parse_yaml(_text_of(file))
-        try:
-            return split_file(document)
-        except RuleError as error:
-            raise located(error, lines) from error
+        return msgspec.convert(document, _Named).rule_files
+    except msgspec.ValidationError as error:
+        raise RuleError([Fault("file", f"found no tests of rules: {error}")]) from error
+
+
+def _run_tests(file: Path) -> list[RuleTestResult]:
+    """The results of a file's tests, against the rule files that it names, or else the pack.
+
+    Ends the command where a rule file cannot be used. Raises RuleError and OSError."""
+    document, lines = parse_yaml(file.read_text("utf-8"))
+    named = _names_of_rule_files(document)
+    rules = [
+        filed.rule
+        for name in named or [BUILTIN]
+        for filed in read_rules(name if name == BUILTIN else str(file.parent / name))
+    ]
+    try:
+        return list(run_rule_tests(document, rules))
     except RuleError as error:
-        console = Console(stderr=True)
-        for fault in error.faults:
-            console.print(f"{file}: {fault}", highlight=False, soft_wrap=True, markup=False)
-        raise typer.Exit(1) from error
-
-
-def _text_of(file: Path) -> str:
-    try:
-        return file.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        message = f"found no UTF-8 at byte {error.start}, wanted a text"
-        raise RuleError([Fault("file", message)]) from error
-    except OSError as error:
-        raise RuleError([Fault("file", f"cannot be read: {error.strerror}")]) from error
+        raise located(error, lines) from error
 
 
 def _say(text: str) -> None:

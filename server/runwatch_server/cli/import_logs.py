@@ -1,0 +1,91 @@
+"""`runwatch import`: logs of other programs become finished runs of a service."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+
+from runwatch.codec import CONTENT_TYPE, encode_frame
+from runwatch.messages import AttemptClose, AttemptOpened, FrameReply
+from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
+from runwatch_server.cli.progress import new_progress, tell_unreadable
+from runwatch_server.importing import LogError, read_run_log
+from runwatch_server.importing.parcels import Parcel
+
+
+def import_logs(
+    logs: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILES...", help="Logs in any known format, or their folders."),
+    ],
+    project: Annotated[str, typer.Option(help="Where the runs go.")] = "default",
+    name: Annotated[str | None, typer.Option(help="Of the run; default: of the file.")] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = "",
+) -> None:
+    """Bring logs into a service, as runs that are over; a second time changes nothing.
+
+    Needs a key with the scope ingest. Ends with 1 where a file could not be read; the others are
+    brought in.
+    """
+    console = Console(stderr=True)
+    num_failed = 0
+    with open_client(url, token) as client, new_progress(console) as progress:
+        for path in logs:
+            try:
+                parcel = Parcel(read_run_log(path), project)
+            except (LogError, OSError) as error:
+                tell_unreadable(console, path, error)
+                num_failed += 1
+                continue
+            task = progress.add_task(path.name[-40:], total=parcel.log.num_rows)
+            advance = partial(progress.advance, task)
+            num_new = _send(client, parcel, name or parcel.log.name, advance)
+            _say(path, parcel, num_new)
+    if num_failed:
+        raise typer.Exit(1)
+
+
+def _send(client: Client, parcel: Parcel, name: str, advance: Callable[[int], None]) -> int:
+    """The number of frames that the service did not hold yet."""
+    run_path = f"/runs/{parcel.run_id}"
+    _post(client, "/runs", parcel.run(name))
+    if parcel.layout is not None:
+        body = msgspec.json.encode(parcel.layout.to_document())
+        client.request("PUT", f"{run_path}/layouts/{parcel.layout.hash}", content=body)
+    num_new = 0
+    for attempt in parcel.attempts:
+        reply = _post(client, f"{run_path}/attempts", parcel.attempt(attempt))
+        number = msgspec.json.decode(reply, type=AttemptOpened).attempt
+        last_step = 0
+        for frame in parcel.frames(attempt, number):
+            reply = client.request(
+                "POST",
+                f"{run_path}/frames?late=true",
+                content=encode_frame(frame),
+                headers={"Content-Type": CONTENT_TYPE},
+            ).content
+            num_new += not msgspec.json.decode(reply, type=FrameReply).duplicate
+            last_step = frame.last_step
+            advance(frame.num_steps)
+        closing = AttemptClose("finished", last_step, "brought in from a log")
+        _post(client, f"{run_path}/attempts/{number}/close", closing)
+    return num_new
+
+
+def _post(client: Client, path: str, message: msgspec.Struct) -> bytes:
+    body = msgspec.json.encode(message)
+    headers = {"Content-Type": "application/json"}
+    return client.request("POST", path, content=body, headers=headers).content
+
+
+def _say(path: Path, parcel: Parcel, num_new: int) -> None:
+    what = f"{parcel.log.num_rows} rows" if num_new else "all of it was there already"
+    notes = "".join(f"\n  {note}" for note in parcel.log.notes)
+    Console().print(
+        f"{path}: run {parcel.run_id}, {what}{notes}", highlight=False, soft_wrap=True, markup=False
+    )

@@ -1,0 +1,47 @@
+"""Rule files that a command names, and the pack under its own name."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import typer
+from rich.console import Console
+
+from runwatch.errors import Fault, RuleError
+from runwatch_server.rules.documents import located, parse_yaml
+from runwatch_server.rules.pack import FiledRule, split_file
+
+BUILTIN: Final = "builtin"
+"""In place of a file: the pack that the service ships."""
+
+
+def read_rule_text(name: str) -> str:
+    """The text of a rule file, or of the pack. Ends the command where there is no such file."""
+    if name == BUILTIN:
+        return (files("runwatch_server.rules") / "builtin.yaml").read_text("utf-8")
+    try:
+        return Path(name).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        refuse(name, RuleError([Fault("file", f"cannot be read: {error}")]))
+        raise typer.Exit(2) from error
+
+
+def read_rules(name: str) -> tuple[FiledRule, ...]:
+    """The rules of a file, or the pack's; ends the command with all faults where there are any."""
+    text = read_rule_text(name)
+    try:
+        document, lines = parse_yaml(text)
+        try:
+            return split_file(document)
+        except RuleError as error:
+            raise located(error, lines) from error
+    except RuleError as error:
+        refuse(name, error)
+        raise typer.Exit(1) from error
+
+
+def refuse(name: str, error: RuleError) -> None:
+    """Say all that is wrong with a file."""
+    console = Console(stderr=True)
+    for fault in error.faults:
+        console.print(f"{name}: {fault}", highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,136 @@
+"""Puts a log's entries into the order in which the run lived: attempts, segments, rising steps.
+
+A log may be appended to by a job that went back to a checkpoint or began anew, and loggers write
+a validation loss late. So an entry whose step lies behind is one of two things: late, where all
+that it records is news there, and then it is put into its place; or the run went back. Back to
+where the attempt began, it began anew (another attempt); back to somewhere within, it resumed
+(another segment), and rules forget what was undone.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from runwatch_server.importing.run_log import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A row with its step: one entry, or several of one step put together."""
+
+    step: int
+    at: float | None
+    values: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Rows between two falls of the step."""
+
+    attempt: int
+    segment: int
+    rows: list[Placed] = field(default_factory=list[Placed])
+    newest: dict[str, int] = field(default_factory=dict[str, int])
+    """The last step at which each series was recorded."""
+
+    def goes_back(self, step: int, values: Mapping[str, float]) -> bool:
+        return any(self.newest.get(name, step) > step for name in values)
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    stretches: list[Stretch]
+    notes: tuple[str, ...]
+    falls: tuple[str, ...]
+    """Where the step went back, and what that was taken for."""
+
+
+def arrange(entries: list[Entry]) -> Arranged:
+    """The entries as stretches of rising steps, in the order in which they were lived."""
+    notes: list[str] = []
+    falls: list[str] = []
+    if _is_newest_first(entries):
+        notes.append("the newest row stood first: read from the end")
+        entries = entries[::-1]
+    stretches = [Stretch(1, 0)]
+    for step, entry in _with_steps(entries, notes):
+        stretch = stretches[-1]
+        if stretch.goes_back(step, entry.values):
+            stretch = _next_stretch(stretches, step)
+            stretches.append(stretch)
+            falls.append(_fall(entry, step, stretch))
+        stretch.rows.append(Placed(step, entry.at, entry.values))
+        stretch.newest.update(dict.fromkeys(entry.values, step))
+    kept = [stretch for stretch in stretches if stretch.rows]
+    for stretch in kept:
+        stretch.rows = list(_merged(sorted(stretch.rows, key=lambda row: row.step)))
+    return Arranged(kept, tuple(notes), tuple(falls))
+
+
+def _with_steps(entries: list[Entry], notes: list[str]) -> Iterator[tuple[int, Entry]]:
+    """Each entry with its step; without one it belongs to the step before it. Where no entry has
+    a step, rows are counted."""
+    if all(entry.step is None for entry in entries):
+        notes.append("no step is given: rows are counted from 0")
+        yield from enumerate(entries)
+        return
+    latest: int | None = None
+    num_carried = num_dropped = 0
+    for entry in entries:
+        latest = latest if entry.step is None else entry.step
+        num_carried += entry.step is None and latest is not None
+        if latest is None:
+            num_dropped += 1
+        else:
+            yield latest, entry
+    if num_carried:
+        notes.append(f"{num_carried} rows without a step belong to the step before them")
+    if num_dropped:
+        notes.append(f"{num_dropped} rows stand before the first step: left out")
+
+
+def _is_newest_first(entries: list[Entry]) -> bool:
+    steps = [entry.step for entry in entries if entry.step is not None]
+    return len(steps) > 2 and all(after < before for before, after in pairwise(steps))
+
+
+def _next_stretch(stretches: list[Stretch], step: int) -> Stretch:
+    last = stretches[-1]
+    begun = min(
+        row.step for one in stretches if one.attempt == last.attempt for row in one.rows[:1]
+    )
+    if step <= begun:
+        return Stretch(last.attempt + 1, 0)
+    return Stretch(last.attempt, last.segment + 1)
+
+
+def _fall(entry: Entry, step: int, stretch: Stretch) -> str:
+    if stretch.segment:
+        return f"{entry.place} goes back to step {step}: segment {stretch.segment}"
+    return f"{entry.place} begins anew at step {step}: attempt {stretch.attempt}"
+
+
+def _merged(rows: Iterable[Placed]) -> Iterator[Placed]:
+    """Rows of one step become one where none contradicts another, as a validation loss that has
+    a row of its own."""
+    held: Placed | None = None
+    for row in rows:
+        if held is None:
+            held = row
+        elif row.step == held.step and _agree(held.values, row.values):
+            held = Placed(
+                held.step, held.at if row.at is None else row.at, {**held.values, **row.values}
+            )
+        else:
+            yield held
+            held = row
+    if held is not None:
+        yield held
+
+
+def _agree(left: Mapping[str, float], right: Mapping[str, float]) -> bool:
+    return all(
+        left[name] == value or (left[name] != left[name] and value != value)
+        for name, value in right.items()
+        if name in left
+    )

@@ -1,0 +1,144 @@
+"""A raw log made into a RunLog: names mapped, rows in order, values in matrices.
+
+Shapes: N rows, M metrics, S stats, L layers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runwatch.frames import MAX_METRICS
+from runwatch.layouts import MAX_LAYERS, MAX_NAME_BYTES
+from runwatch.nonfinite import ABSENT_32, ABSENT_64
+from runwatch.rules import Rows
+from runwatch_server.importing.arranging import Stretch, arrange
+from runwatch_server.importing.errors import LogError
+from runwatch_server.importing.run_log import Entry, RawLog, RunLog
+from runwatch_server.importing.series_names import NameMap, map_names
+
+_MAX_FALLS_SHOWN: Final = 5
+"""A log can go back at every line."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Where each of a log's series goes."""
+
+    metrics: Mapping[str, int]
+    metric_names: tuple[str, ...]
+    stats: Mapping[str, tuple[int, int]]
+    stat_names: tuple[str, ...]
+    layer_names: tuple[str, ...]
+
+
+def build(name: str, raw: RawLog) -> RunLog:
+    """The run that a log tells. Raises LogError where it tells of none."""
+    names = list(dict.fromkeys(name for entry in raw.entries for name in entry.values))
+    name_map = map_names(names)
+    _check(raw.entries, names, name_map)
+    columns = _lay_out(name_map)
+    num_left_out = len(names) - len(columns.metrics) - len(columns.stats)
+    entries = _only(raw.entries, columns) if num_left_out else raw.entries
+    arranged = arrange(entries)
+    has_times = all(row.at is not None for one in arranged.stretches for row in one.rows)
+    notes = [*raw.notes, *name_map.notes, *arranged.notes]
+    if len(arranged.falls) > _MAX_FALLS_SHOWN:
+        notes += arranged.falls[:_MAX_FALLS_SHOWN]
+        notes.append(f"and goes back {len(arranged.falls) - _MAX_FALLS_SHOWN} times more")
+    else:
+        notes += arranged.falls
+    if num_left_out:
+        notes.append(f"{num_left_out} series are more than a run may have: left out")
+    if not has_times:
+        notes.append("no times are given: a row counts as a second")
+    stretches = _judgeable(arranged.stretches, columns, has_times=has_times)
+    return RunLog(name, stretches, tuple(notes), has_times)
+
+
+def _check(entries: list[Entry], names: list[str], name_map: NameMap) -> None:
+    if not names:
+        raise LogError("", "found no numbers, wanted rows of a training run")
+    if not name_map.known_series and all(entry.step is None for entry in entries):
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        raise LogError(
+            "", f"found only {shown}; wanted a step, or a series such as loss, grad_norm or lr"
+        )
+
+
+def _lay_out(name_map: NameMap) -> _Columns:
+    metrics = [
+        theirs
+        for theirs, ours in name_map.metrics.items()
+        if 0 < len(ours.encode()) <= MAX_NAME_BYTES
+    ][:MAX_METRICS]
+    layers = list(dict.fromkeys(found.layer for found in name_map.stats.values()))[:MAX_LAYERS]
+    stats = list(dict.fromkeys(found.stat for found in name_map.stats.values()))
+    layer_place = {layer: place for place, layer in enumerate(layers)}
+    return _Columns(
+        metrics={theirs: place for place, theirs in enumerate(metrics)},
+        metric_names=tuple(name_map.metrics[theirs] for theirs in metrics),
+        stats={
+            theirs: (stats.index(found.stat), layer_place[found.layer])
+            for theirs, found in name_map.stats.items()
+            if found.layer in layer_place and len(found.layer.encode()) <= MAX_NAME_BYTES
+        },
+        stat_names=tuple(stats),
+        layer_names=tuple(layers),
+    )
+
+
+def _only(entries: list[Entry], columns: _Columns) -> list[Entry]:
+    """The entries without what found no column."""
+    return [
+        replace(
+            entry,
+            values={
+                name: value
+                for name, value in entry.values.items()
+                if name in columns.metrics or name in columns.stats
+            },
+        )
+        for entry in entries
+    ]
+
+
+def _judgeable(stretches: list[Stretch], columns: _Columns, *, has_times: bool) -> tuple[Rows, ...]:
+    made: list[Rows] = []
+    num_before = 0
+    for stretch in stretches:
+        num_rows = len(stretch.rows)
+        times = (
+            [row.at or 0.0 for row in stretch.rows]
+            if has_times
+            else range(num_before, num_before + num_rows)
+        )
+        made.append(_rows(stretch, columns, np.array(times, np.float64)))
+        num_before += num_rows
+    return tuple(made)
+
+
+def _rows(stretch: Stretch, columns: _Columns, times: NDArray[np.float64]) -> Rows:
+    absent = float(ABSENT_64)
+    theirs = list(columns.metrics)
+    metrics_NM = np.array(
+        [[row.values.get(name, absent) for name in theirs] for row in stretch.rows], np.float64
+    ).reshape(len(stretch.rows), len(theirs))
+    shape_NSL = (len(stretch.rows), len(columns.stat_names), len(columns.layer_names))
+    stats_NSL = np.full(shape_NSL, ABSENT_32, np.float32)
+    with np.errstate(over="ignore"):  # beyond float32, a gradient has become infinite
+        for name, (stat, layer) in columns.stats.items():
+            stats_NSL[:, stat, layer] = [row.values.get(name, absent) for row in stretch.rows]
+    return Rows(
+        steps=np.array([row.step for row in stretch.rows], np.int64),
+        times=times,
+        metric_names=columns.metric_names,
+        metrics=metrics_NM,
+        layer_names=columns.layer_names,
+        stat_names=columns.stat_names,
+        stats=stats_NSL,
+        attempt=stretch.attempt,
+        segment=stretch.segment,
+    )

@@ -1,0 +1,115 @@
+"""Tables of text: plain CSV in any order of columns, and the metrics.csv of Lightning."""
+
+import csv
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field
+
+from runwatch_server.importing.errors import LogError
+from runwatch_server.importing.numbers import (
+    is_absent_text,
+    number_of,
+    unix_time,
+    whole_step,
+)
+from runwatch_server.importing.run_log import Entry, RawLog
+from runwatch_server.importing.series_names import find_step, find_time, map_names
+
+
+@dataclass(slots=True)
+class _Cells:
+    """What cannot be read as numbers, by column: a column of words is left out, but a word among
+    the numbers of a series that rules know is a fault."""
+
+    known: Set[str]
+    num_numbers: dict[str, int] = field(default_factory=dict[str, int])
+    first_words: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    """The place and the text."""
+
+    def read(self, name: str, text: str, place: str) -> float | None:
+        number = number_of(text)
+        if number is not None:
+            self.num_numbers[name] = self.num_numbers.get(name, 0) + 1
+        elif name not in self.first_words and not is_absent_text(text):
+            self.first_words[name] = (place, text)
+        return number
+
+    def notes(self) -> list[str]:
+        """Raises LogError for a word among the numbers of a known series."""
+        notes: list[str] = []
+        for name, (place, text) in self.first_words.items():
+            found = f"{name}: found {text[:40]!r}"
+            if name in self.known and name in self.num_numbers:
+                raise LogError(place, f"{found}, wanted a number, or nothing")
+            notes.append(f"{place}, {found}: where it holds no numbers it is left out")
+        return notes
+
+
+def read_csv(text: str) -> RawLog:
+    """The log in a text with a line of names. Raises LogError."""
+    lines = text.splitlines(keepends=True)
+    rows = _rows(lines)
+    header = next(rows, None)
+    if header is None:
+        raise LogError("line 1", "found nothing, wanted the names of columns")
+    names = _names(header[1])
+    step, time = find_step(names), find_time(names)
+    series = [(place, name) for place, name in enumerate(names) if name not in ("", step, time)]
+    cells = _Cells(map_names([name for _, name in series]).known_series)
+    entries: list[Entry] = []
+    for line, row in rows:
+        place = f"line {line}"
+        if row == header[1]:  # a restarted job that appends writes its header again
+            continue
+        _check_width(row, names, place)
+        values: dict[str, float] = {}
+        for column, name in series:
+            if row[column] and (number := cells.read(name, row[column], place)) is not None:
+                values[name] = number
+        entries.append(
+            Entry(
+                place,
+                _step(row[names.index(step)], place) if step is not None else None,
+                unix_time(number_of(row[names.index(time)])) if time is not None else None,
+                values,
+            )
+        )
+    return RawLog(entries, tuple(cells.notes()))
+
+
+def _rows(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """The rows that hold anything, each with the line where it ends."""
+    first = next((line for line in lines if line.strip()), "")
+    delimiter = max(",;\t", key=first.count)
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+    try:
+        for row in reader:
+            if any(cell.strip() for cell in row) and not row[0].startswith("#"):
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise LogError(f"line {reader.line_num}", f"found no row of a table: {error}") from error
+
+
+def _names(header: list[str]) -> list[str]:
+    names = [name.strip() for name in header]
+    if all(not name or number_of(name) is not None for name in names):
+        raise LogError("line 1", "found numbers, wanted the names of columns")
+    twice = next((name for place, name in enumerate(names) if name and name in names[:place]), None)
+    if twice is not None:
+        raise LogError("line 1", f"found the column {twice!r} twice, wanted it once")
+    return names
+
+
+def _check_width(row: list[str], names: list[str], place: str) -> None:
+    while len(row) > len(names) and not row[-1].strip():
+        row.pop()
+    if len(row) != len(names):
+        raise LogError(place, f"found {len(row)} cells, wanted {len(names)} as in the header")
+
+
+def _step(text: str, place: str) -> int | None:
+    if is_absent_text(text):
+        return None
+    number = number_of(text)
+    if number is None:
+        raise LogError(place, f"step: found {text[:40]!r}, wanted a whole number")
+    return whole_step(number, place)

@@ -1,0 +1,80 @@
+"""JSON lines: an object a line, its nested names joined by slashes."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from runwatch_server.importing.errors import LogError
+from runwatch_server.importing.numbers import unix_time, value_of, whole_step
+from runwatch_server.importing.run_log import Entry, RawLog
+from runwatch_server.importing.series_names import find_step, find_time
+
+
+def read_json_lines(text: str) -> RawLog:
+    """The log in a text of JSON objects, one a line. Raises LogError."""
+    documents: list[tuple[str, Mapping[str, object]]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            documents.append((f"line {number}", _object(line, f"line {number}")))
+    return read_objects(documents)
+
+
+def read_objects(documents: Sequence[tuple[str, Mapping[str, object]]]) -> RawLog:
+    """The log in objects, each with its place. Raises LogError."""
+    flat = [(place, dict(_flat(document, ""))) for place, document in documents]
+    names = list(dict.fromkeys(name for _, values in flat for name in values))
+    step, time = find_step(names), find_time(names)
+    entries: list[Entry] = []
+    words: dict[str, None] = {}
+    for place, found in flat:
+        numbers = {name: value_of(value) for name, value in found.items()}
+        values = {
+            name: number
+            for name, number in numbers.items()
+            if number is not None and name not in (step, time)
+        }
+        words.update(
+            (name, None)
+            for name, number in numbers.items()
+            if number is None and found[name] is not None
+        )
+        at_step = None if step is None else _step(found.get(step), place)
+        at = None if time is None else unix_time(numbers.get(time))
+        if values:
+            entries.append(Entry(place, at_step, at, values))
+    notes = tuple(f"{name} holds what is no number: left out there" for name in words)
+    return RawLog(entries, notes)
+
+
+def _object(line: str, place: str) -> Mapping[str, object]:
+    try:
+        document: object = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise LogError(place, f"found no JSON ({error}), wanted an object a line") from error
+    return object_of(document, place)
+
+
+def object_of(document: object, place: str) -> dict[str, object]:
+    """A JSON value that is an object. Raises LogError for another."""
+    try:
+        return msgspec.convert(document, dict[str, object])
+    except msgspec.ValidationError as error:
+        raise LogError(place, f"found {str(document)[:40]!r}, wanted an object") from error
+
+
+def _flat(document: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    for name, value in document.items():
+        if isinstance(value, dict):
+            yield from _flat(msgspec.convert(value, dict[str, object]), f"{prefix}{name}/")
+        elif not isinstance(value, list):
+            yield f"{prefix}{name}", value
+
+
+def _step(found: object, place: str) -> int | None:
+    if found is None:
+        return None
+    number = value_of(found)
+    if number is None:
+        raise LogError(place, f"step: found {found!r}, wanted a whole number")
+    return whole_step(number, place)

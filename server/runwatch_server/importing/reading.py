@@ -1,0 +1,98 @@
+"""Which format a file has, by its content, and the run in it."""
+
+import json
+import re
+from pathlib import Path
+from typing import Final
+
+from runwatch_server.importing.building import build
+from runwatch_server.importing.csv_log import read_csv
+from runwatch_server.importing.errors import LogError
+from runwatch_server.importing.json_lines import read_json_lines
+from runwatch_server.importing.leveldb_log import is_wandb
+from runwatch_server.importing.run_log import RawLog, RunLog
+from runwatch_server.importing.tensorboard import read_events
+from runwatch_server.importing.tfrecord import is_tfrecord
+from runwatch_server.importing.trainer_state import is_trainer_state, read_trainer_state
+from runwatch_server.importing.wandb_run import read_wandb
+
+MAX_FILE_BYTES: Final = 2 * 2**30
+_WANTED: Final = (
+    "a trainer_state.json (or checkpoint-N folders with one), event files of TensorBoard, "
+    "a .wandb file or a metrics.csv"
+)
+
+
+def read_run_log(path: Path) -> RunLog:
+    """The run in a file, or in a folder that a training left. Raises LogError and OSError."""
+    files = _files_of(path) if path.is_dir() else [path]
+    name = path.stem if path.is_file() else path.resolve().name
+    return build(name, _read([_content(file) for file in files]))
+
+
+def _read(contents: list[bytes]) -> RawLog:
+    first = contents[0]
+    if is_tfrecord(first):
+        return read_events(contents)
+    if is_wandb(first):
+        return read_wandb(first)
+    return _read_text(_text(first))
+
+
+def _read_text(text: str) -> RawLog:
+    if not text.lstrip().startswith("{"):
+        return read_csv(text)
+    document: object
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):  # more than one object, or a broken one: told by its line
+        document = None
+    if is_trainer_state(document):
+        return read_trainer_state(document)
+    return read_json_lines(text)
+
+
+def _content(file: Path) -> bytes:
+    if not file.is_file():
+        raise LogError("", "found no such file")
+    num_bytes = file.stat().st_size
+    if num_bytes > MAX_FILE_BYTES:
+        raise LogError("", f"found {num_bytes} bytes, wanted at most {MAX_FILE_BYTES}")
+    content = file.read_bytes()
+    if not content.strip():
+        raise LogError("", "found nothing in it, wanted a log")
+    return content
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise LogError(
+            f"line {line}",
+            "found neither text in UTF-8 nor an event file or a W&B run; wanted one of them",
+        ) from error
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """The files that hold a folder's run: of several states the one of the newest checkpoint."""
+    state = folder / "trainer_state.json"
+    if state.is_file():
+        return [state]
+    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=_checkpoint_step)
+    if states:
+        return [states[-1]]
+    events = sorted(folder.glob("*tfevents*"), key=lambda file: file.name)
+    if events:
+        return events
+    files = [*sorted(folder.glob("*.wandb")), folder / "metrics.csv"]
+    found = next((file for file in files if file.is_file()), None)
+    if found is None:
+        raise LogError("", f"found a folder without a log, wanted {_WANTED}")
+    return [found]
+
+
+def _checkpoint_step(state: Path) -> int:
+    match = re.fullmatch(r"checkpoint-([0-9]+)", state.parent.name)
+    return int(match[1]) if match else -1

@@ -1,0 +1,115 @@
+"""The names that programs give to the same series, and ours for them."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from runwatch.rules.names import METRICS, STATS
+
+_STEP_NAMES: Final = (
+    "step", "global_step", "train/global_step", "trainer/global_step", "iteration", "iterations",
+    "iter", "it", "num_updates", "train/step", "_step",
+)  # fmt: skip
+"""The optimizer's count goes before that of the logger: W&B counts its own calls in `_step`."""
+
+_TIME_NAMES: Final = ("timestamp", "_timestamp", "wall_time", "walltime")
+
+_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "loss": (
+        "loss", "train_loss", "train/loss", "training_loss", "loss/train", "training/loss",
+        "train_loss_step", "train/loss_step", "lm_loss", "lm_loss_training",
+    ),
+    "val_loss": (
+        "val_loss", "eval_loss", "eval/loss", "val/loss", "valid_loss", "validation_loss",
+        "valid/loss", "validation/loss", "loss/val", "loss/valid", "loss/validation", "loss/eval",
+        "val_loss_epoch",
+    ),
+    "lr": (
+        "lr", "learning_rate", "train/learning_rate", "train/lr", "learningrate", "lr-adam",
+        "lr-adamw", "lr-sgd", "lr-adam/pg1", "lr-adamw/pg1", "lr-sgd/pg1",
+    ),
+    "grad_norm": (
+        "grad_norm", "gnorm", "train/grad_norm", "gradient_norm", "global_grad_norm",
+        "total_grad_norm", "grad_norm/total", "grad_norm_total", "grad_2.0_norm_total",
+        "grad_2.0_norm/total",
+    ),
+    "loss_scale": ("loss_scale", "train/loss_scale", "grad_scale", "amp_scale"),
+    "step_time": ("step_time", "iter_time", "iteration_time", "step_time_s", "time_per_step"),
+    "tokens_per_s": (
+        "tokens_per_s", "tokens_per_sec", "tokens_per_second", "tokens/s", "tokens/sec", "tok/s",
+        "train_tokens_per_second", "train/tokens_per_sec",
+    ),
+}  # fmt: skip
+"""By preference: where a log has several, the first is taken, the rest keep their own names."""
+
+_STAT_OF_LAYER: Final = re.compile(
+    rf"(?P<stat>{'|'.join(sorted(STATS))}|grad_2(?:\.0)?_norm)/(?P<layer>.+)"
+)
+_NO_LAYERS: Final = frozenset(("total", "all", "global", "mean", "max", "min"))
+
+
+@dataclass(frozen=True, slots=True)
+class StatOfLayer:
+    stat: str
+    layer: str
+
+
+@dataclass(frozen=True, slots=True)
+class NameMap:
+    """What each name of a log is."""
+
+    metrics: Mapping[str, str]
+    """Ours, by the log's."""
+    stats: Mapping[str, StatOfLayer]
+    notes: tuple[str, ...]
+
+    @property
+    def known_series(self) -> frozenset[str]:
+        """The log's names of those that rules know without being told of them."""
+        of_run = (theirs for theirs, ours in self.metrics.items() if ours in METRICS)
+        return frozenset((*of_run, *self.stats))
+
+
+def map_names(names: Iterable[str]) -> NameMap:
+    """Ours for each of a log's names; a name that means nothing to us stays as it is."""
+    stats = {name: found for name in names if (found := _stat_of(name)) is not None}
+    others = [name for name in names if name not in stats]
+    ours: dict[str, str] = {}
+    for metric, synonyms in _SYNONYMS.items():
+        chosen = _first(others, synonyms)
+        if chosen is not None:
+            ours[chosen] = metric
+    notes = [f"{theirs} is read as {mine}" for theirs, mine in ours.items() if theirs != mine]
+    if stats:
+        num_layers = len({found.layer for found in stats.values()})
+        notes.append(f"{len(stats)} columns are read as stats of {num_layers} layers")
+    metrics = {name: ours.get(name, name) for name in others}
+    return NameMap(metrics, stats, tuple(notes))
+
+
+def find_step(names: Iterable[str]) -> str | None:
+    """Which of a log's names counts the steps."""
+    return _first(list(names), _STEP_NAMES)
+
+
+def find_time(names: Iterable[str]) -> str | None:
+    """Which of a log's names is a clock in Unix seconds."""
+    return _first(list(names), _TIME_NAMES)
+
+
+def _first(names: list[str], wanted: tuple[str, ...]) -> str | None:
+    by_form = {_normal(name): name for name in reversed(names)}
+    return next((by_form[form] for form in wanted if form in by_form), None)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"\s+", "_", name.strip().lower())
+
+
+def _stat_of(name: str) -> StatOfLayer | None:
+    match = _STAT_OF_LAYER.fullmatch(name.strip())
+    if match is None or match["layer"].lower() in _NO_LAYERS:
+        return None
+    stat = match["stat"] if match["stat"] in STATS else "grad_norm"
+    return StatOfLayer(stat, match["layer"])
