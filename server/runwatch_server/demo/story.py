@@ -17,12 +17,11 @@ _COMMAND_STATES = {
     "cancelled": "was cancelled",
 }
 _ALERT_STATES = {
-    "pending": "is pending",
     "firing": "fires",
     "recovering": "is recovering",
     "resolved": "is resolved",
-    "inactive": "went away",
 }
+"""Those that people are told of: what is pending may yet go away, and nobody needs to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Story:
         return [
             Happening("alert", _alert_sentence(alert))
             for alert in alerts
-            if self._is_news(alert.id, alert.state)
+            if alert.state in _ALERT_STATES and self._is_news(alert.id, alert.state)
         ]
 
     def of_commands(self, commands: Iterable[Command]) -> list[Happening]:
@@ -62,7 +61,7 @@ class Story:
 
 
 def _alert_sentence(alert: Alert) -> str:
-    state = _ALERT_STATES.get(alert.state, alert.state)
+    state = _ALERT_STATES[alert.state]
     sentence = f"{alert.rule} ({alert.severity}) {state}, since step {alert.onset_step}"
     return f"{sentence}: {alert.summary}" if alert.state == "firing" and alert.summary else sentence
 

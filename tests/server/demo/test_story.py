@@ -1,5 +1,7 @@
 """Each change of an alert or a command is told once."""
 
+import msgspec
+
 from runwatch_server.demo.client import Alert, Command
 from runwatch_server.demo.story import Happening, Story
 
@@ -36,3 +38,7 @@ def test_a_command_says_what_it_asks_for_and_how_far_it_came() -> None:
     assert [told.text for told in story.of_commands([applied])] == [
         "rollback to before step 500 was carried out before step 503"
     ]
+
+
+def test_an_alert_that_is_pending_is_not_told() -> None:
+    assert Story().of_alerts([msgspec.structs.replace(FIRING, state="pending")]) == []
