@@ -201,12 +201,13 @@ class LiveWatch(Watch):
         now = time.time()
         numbers = self._numbers(metrics)
         if loss is not None:
-            numbers["loss"] = number(loss)
+            numbers |= self._numbers({"loss": loss})
         step_time_s = self._timer.lap(time.monotonic())
         if step_time_s is not None:
             numbers["step_time"] = step_time_s
             if tokens is not None and step_time_s > 0:
-                numbers["tokens_per_s"] = tokens / step_time_s
+                with self._faults.guard("tokens"):
+                    numbers["tokens_per_s"] = tokens / step_time_s
         numbers["lr_scale"] = self._actor.lr_scale
         reading = self._probe.take()
         numbers.update(reading.numbers)
@@ -219,7 +220,7 @@ class LiveWatch(Watch):
         numbers: dict[str, Number] = {}
         for name, value in list(metrics.items())[:_MAX_USER_METRICS]:
             with self._faults.guard(f"metric {name}"):
-                if len(name.encode()) <= MAX_NAME_BYTES:
+                if 0 < len(name.encode()) <= MAX_NAME_BYTES:
                     numbers[name] = number(value)
         return numbers
 

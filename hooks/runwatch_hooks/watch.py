@@ -116,7 +116,7 @@ class Watch(ABC):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None:
+        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             self.finish()
         else:
             self.finish("failed", reason=f"{type(error).__name__}: {error}"[:500])

@@ -1,6 +1,7 @@
 """The watch at its boundaries: rows, commands, phases, the end."""
 
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,28 @@ def test_a_number_that_is_none_is_left_out_and_harms_nothing(line: RecordingLine
     assert line.rows[0].metrics["fine"] == 2.0
     assert "oddity" not in line.rows[0].metrics
     assert training.watch.num_faults == 1
+
+
+def test_a_loss_that_is_no_number_costs_the_step_nothing_else(line: RecordingLine) -> None:
+    training = Training(line)
+    training.run(1)
+    training.watch.step("text", tokens="many", fine=2.0)  # type: ignore[arg-type]
+    training.run(1)
+
+    assert "loss" not in line.rows[1].metrics
+    assert line.rows[1].metrics["fine"] == 2.0
+    assert line.rows[2].layout is not None
+
+
+@pytest.mark.parametrize("name", ["", "x" * 300])
+def test_a_name_that_the_wire_refuses_costs_the_step_nothing_else(
+    line: RecordingLine, name: str
+) -> None:
+    training = Training(line)
+    training.watch.step(1.0, tokens=None, **{"fine": 2.0, name: 3.0})
+
+    assert name not in line.rows[0].metrics
+    assert line.rows[0].metrics["fine"] == 2.0
 
 
 def test_a_loss_that_is_not_finite_is_urgent_and_travels_as_itself(line: RecordingLine) -> None:
@@ -252,6 +275,16 @@ def test_leaving_by_an_exception_fails_the_run(line: RecordingLine) -> None:
         watch.step(1 / 0)
 
     assert line.closed == [("failed", "ZeroDivisionError: division by zero")]
+
+
+@pytest.mark.parametrize(("code", "status"), [(None, "finished"), (0, "finished"), (3, "failed")])
+def test_leaving_by_sys_exit_ends_as_its_code_says(
+    line: RecordingLine, code: int | None, status: str
+) -> None:
+    with pytest.raises(SystemExit), Training(line).watch:
+        sys.exit(code)
+
+    assert [found for found, _ in line.closed] == [status]
 
 
 def test_after_the_end_nothing_is_sent(line: RecordingLine) -> None:
