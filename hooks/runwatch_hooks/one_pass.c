@@ -39,7 +39,8 @@ int32_t runwatch_version(void)
 }
 
 /* Of num_tensors float32 arrays: out holds all sums of squares, then all greatest magnitudes,
- * then all counts of zeros. */
+ * then all counts of zeros. An array at address 0 has none of anything: FSDP frees the memory of
+ * parameters and lets them keep their sizes. */
 void runwatch_read(const uint64_t *addresses, const int64_t *sizes, int64_t num_tensors, double *out)
 {
     for (int64_t t = 0; t < num_tensors; t++) {
@@ -47,7 +48,7 @@ void runwatch_read(const uint64_t *addresses, const int64_t *sizes, int64_t num_
         double squares = 0.0;
         int64_t zeros = 0;
         int32_t greatest = 0;
-        for (int64_t at = 0; at < sizes[t]; at += BLOCK) {
+        for (int64_t at = 0; x != 0 && at < sizes[t]; at += BLOCK) {
             int64_t left = sizes[t] - at;
             float block_squares;
             int32_t block_zeros;

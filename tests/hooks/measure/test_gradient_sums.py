@@ -187,6 +187,23 @@ def test_a_sum_of_equal_squares_is_not_rounded_away(read: Read) -> None:
     assert read(tensor)[0][0] == pytest.approx(reference, rel=1e-6)
 
 
+def test_memory_that_was_freed_is_not_read() -> None:
+    compiled = load_one_pass()
+    if compiled is None:
+        pytest.skip("installed without a C compiler")
+    parameter = torch.ones(1000)
+    parameter.untyped_storage().resize_(0)
+
+    assert GradientReader(compiled).read([parameter]).T.tolist() == [[0.0, 0.0, 0, 0, 1000]]
+
+
+def test_a_tensor_of_a_class_of_its_own_is_read_as_torch_shows_it(read: Read) -> None:
+    class Wrapped(Tensor):
+        pass
+
+    assert read(torch.ones(3).as_subclass(Wrapped)) == [[3.0, 1.0, 0, 0, 3]]
+
+
 def test_both_ways_of_reading_find_the_same() -> None:
     compiled = load_one_pass()
     if compiled is None:
