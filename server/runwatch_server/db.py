@@ -1,9 +1,10 @@
 """The database: many readers, and one writer that commits in groups.
 
-All writing goes through `Database.write`. One task owns the one writing connection; it takes
+All writing goes through `Database.write`. One thread owns the one writing connection; it takes
 whatever works are waiting, runs each in a savepoint inside one transaction, commits once, and
-only then tells their callers. So a frame costs a share of an fsync instead of a whole one, a
-work that fails undoes nothing but itself, and an answer is never given before it is on disk.
+only then are their callers told. So a frame costs a share of an fsync instead of a whole one, a
+work that fails undoes nothing but itself, and an answer is never given before it is on disk. A
+work runs from its start to its end in that thread, and so may await nothing but its connection.
 
 SQLite runs with WAL and `synchronous=FULL`, and WAL checkpoints only on the writing connection:
 before 3.51.3 a checkpoint that races a write of another connection can corrupt the WAL
@@ -15,27 +16,32 @@ import contextlib
 import fcntl
 import logging
 import os
+import sqlite3
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, Generic, Protocol, TypeVar
+from typing import IO, Any, Final, Generic, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from runwatch_server.direct_sqlite import DirectConnection, run_here
 from runwatch_server.errors import DataDirInUseError, OverloadedError
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Work = Callable[[AsyncConnection], Awaitable[T]]
+Work = Callable[[AsyncConnection], Coroutine[Any, Any, T]]
 
 DATABASE_FILE: Final = "runwatch.db"
+SAFE_SQLITE: Final = (3, 51, 3)
+"""From here on a checkpoint cannot race a write."""
 _LOCK_FILE: Final = "lock"
 _MAX_GROUP: Final = 64
 """Works in one transaction: bounds how long a caller waits for the works of others."""
@@ -58,7 +64,7 @@ class _Waiting(Generic[T]):
         """Runs the work in a savepoint, which a failure undoes."""
         try:
             async with connection.begin_nested():
-                return _Finished(self.done, result=await self.work(connection))
+                return _Finished(self.done, result=run_here(self.work(connection)))
         except Exception as error:  # noqa: BLE001 - any failure belongs to the caller that waits
             return _Finished(self.done, error=error)
 
@@ -102,7 +108,8 @@ class Database:
         self._queue_works = queue_works
         self._observer = observer
         self._lock = _DataDirLock(data_dir)
-        self._writer: AsyncEngine = _writer_engine(self.url)
+        self._writer: AsyncEngine = _writer_engine(self.url, data_dir / DATABASE_FILE)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="database writer")
         self._readers: AsyncEngine = _reader_engine(self.url)
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -123,6 +130,13 @@ class Database:
     async def __aenter__(self) -> "Database":
         self._data_dir.mkdir(parents=True, exist_ok=True)
         self._lock.acquire()
+        if sqlite3.sqlite_version_info < SAFE_SQLITE:
+            log.warning(
+                "SQLite %s can damage its WAL when another process writes at a checkpoint; nothing "
+                "but this service may write to %s, or use 3.51.3 or newer",
+                sqlite3.sqlite_version,
+                self._data_dir / DATABASE_FILE,
+            )
         return self
 
     async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
@@ -148,6 +162,7 @@ class Database:
             await self._task
         await self._readers.dispose()
         await self._writer.dispose()  # last: it alone may fold the WAL into the database
+        self._thread.shutdown()
         self._lock.release()
 
     def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -179,26 +194,27 @@ class Database:
         return await done
 
     async def _write_groups(self) -> None:
-        is_open = True
-        while is_open:
-            group: list[_Waiting[object]] = []
-            waiting = await self._queue.get()
-            while waiting is not None:
-                group.append(waiting)
-                if len(group) >= _MAX_GROUP or self._queue.empty():
-                    break
-                waiting = self._queue.get_nowait()
-            is_open = waiting is not None
-            if group:
-                await self._commit(group)
+        async with self._writer.connect() as connection:
+            is_open = True
+            while is_open:
+                group: list[_Waiting[Any]] = []
+                waiting = await self._queue.get()
+                while waiting is not None:
+                    group.append(waiting)
+                    if len(group) >= _MAX_GROUP or self._queue.empty():
+                        break
+                    waiting = self._queue.get_nowait()
+                is_open = waiting is not None
+                if group:
+                    await self._commit(connection, group)
 
-    async def _commit(self, group: list[_Waiting[object]]) -> None:
+    async def _commit(self, connection: AsyncConnection, group: Sequence[_Waiting[Any]]) -> None:
         started = time.perf_counter()
-        finished: list[_Finished[object]] = []
+        loop = asyncio.get_running_loop()
         try:
-            async with self._writer.begin() as connection:
-                for waiting in group:
-                    finished.append(await waiting.run(connection))
+            finished = await loop.run_in_executor(
+                self._thread, lambda: run_here(_transaction(connection, group))
+            )
         except (SQLAlchemyError, OSError) as error:
             log.exception("a transaction of %d works was lost", len(group))
             failure = OverloadedError("not_committed", "The database did not commit.")
@@ -212,6 +228,13 @@ class Database:
             self._observer.observe_commit(
                 num_works=len(group), seconds=time.perf_counter() - started
             )
+
+
+async def _transaction(
+    connection: AsyncConnection, group: Sequence[_Waiting[Any]]
+) -> list[_Finished[Any]]:
+    async with connection.begin():
+        return [await waiting.run(connection) for waiting in group]
 
 
 class _DataDirLock:
@@ -240,8 +263,11 @@ class _DataDirLock:
             self._file = None
 
 
-def _writer_engine(url: str) -> AsyncEngine:
-    engine = create_async_engine(url, pool_size=1, max_overflow=0)
+def _writer_engine(url: str, path: Path) -> AsyncEngine:
+    async def connect() -> DirectConnection:
+        return DirectConnection(path)
+
+    engine = create_async_engine(url, pool_size=1, max_overflow=0, async_creator=connect)
     _prepare(
         engine,
         "PRAGMA journal_mode=WAL",
@@ -283,7 +309,8 @@ def _prepare(engine: AsyncEngine, *pragmas: str, begin: str) -> None:
     (docs.sqlalchemy.org, "SQLite Transactions with the sqlite3 driver")."""
 
     def on_connect(connection: _DriverConnection, _: object) -> None:
-        connection.isolation_level = None
+        if connection.isolation_level is not None:
+            connection.isolation_level = None
         cursor = connection.cursor()
         for pragma in (f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}", *pragmas):
             cursor.execute(pragma)

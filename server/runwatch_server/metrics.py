@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 import runwatch
 from runwatch_server.auth.guard import public, require
 from runwatch_server.auth.keys import KeyScope
+from runwatch_server.db import SAFE_SQLITE
 from runwatch_server.errors import OverloadedError
 from runwatch_server.http import json_response
 from runwatch_server.services import CurrentServices
@@ -45,5 +46,6 @@ async def get_readiness(services: CurrentServices) -> Response:
             "runs_not_judged": services.evaluators.health.failing_runs,
             "writes_waiting": services.database.num_waiting,
             "sqlite": sqlite3.sqlite_version,
+            "sqlite_is_safe": sqlite3.sqlite_version_info >= SAFE_SQLITE,
         }
     )

@@ -10,6 +10,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch_server.db import Database
+from runwatch_server.direct_sqlite import SuspendedError
 from runwatch_server.errors import DataDirInUseError, OverloadedError
 
 pytestmark = pytest.mark.anyio
@@ -73,6 +74,25 @@ async def test_a_work_that_fails_undoes_only_itself(tmp_path: Path) -> None:
 
         assert results[0] == 1
         assert isinstance(results[1], ValueError)
+        assert await stored(database) == {1, 3}
+
+
+async def test_a_work_that_awaits_something_else_fails_alone(tmp_path: Path) -> None:
+    async def dawdle(connection: AsyncConnection) -> None:
+        await insert(connection, 2)
+        await asyncio.sleep(0)
+
+    async with Database(tmp_path) as database:
+        await opened(database)
+
+        results = await asyncio.gather(
+            database.write(lambda c: insert(c, 1)),
+            database.write(dawdle),
+            database.write(lambda c: insert(c, 3)),
+            return_exceptions=True,
+        )
+
+        assert isinstance(results[1], SuspendedError)
         assert await stored(database) == {1, 3}
 
 

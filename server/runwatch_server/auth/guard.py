@@ -46,7 +46,7 @@ def requirement_of(route: APIRoute) -> Requirement | None:
     return next((call for call in calls if isinstance(call, Requirement)), None)
 
 
-def deny_by_default(request: Request) -> None:
+async def deny_by_default(request: Request) -> None:
     """App-wide dependency. Raises ForbiddenError for a route that declares no requirement."""
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or requirement_of(route) is None:
@@ -66,7 +66,7 @@ async def _authenticate(request: Request) -> Principal:
     return principal
 
 
-def _principal(request: Request) -> Principal:
+async def _principal(request: Request) -> Principal:
     principal = request.state.principal
     assert isinstance(principal, Principal), "only routes that require a scope have a principal"
     return principal

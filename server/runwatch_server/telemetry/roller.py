@@ -111,7 +111,7 @@ async def _roll_up(
         first_step=first_step,
         before=first_step + TILE_STEPS[level],
     )
-    tiles = await asyncio.to_thread(_coarser, found, level, first_step)
+    tiles = _coarser(found, level, first_step)
     await queries.put_tiles(connection, segment, tiles)
 
 
