@@ -95,7 +95,7 @@ def summarise(first_step: int, values: NDArray[np.float32] | NDArray[np.float64]
 
 def regroup(pieces: Sequence[Buckets], width: int, num_columns: int) -> Buckets:
     """Buckets of `width` steps, aligned to its multiples, out of finer ones in any order."""
-    if not pieces:
+    if not any(piece.steps.size for piece in pieces):
         return _empty(num_columns)
     joined = _in_order(_joined(pieces))
     steps = joined.steps // width * width

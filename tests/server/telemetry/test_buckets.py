@@ -94,3 +94,11 @@ def test_one_column_of_a_tile_is_that_column() -> None:
 
     assert_array_equal(one.low[:5], tile().low[:, 3:4])
     assert one.nonfinite[0, 0] == 1
+
+
+def test_pieces_without_a_step_make_no_bucket() -> None:
+    nothing = from_values(np.empty(0, np.int64), np.empty((0, 2)))
+    one = from_values(np.array([7]), np.array([[1.0, 2.0]]))
+
+    assert regroup([nothing, nothing], 1, 2).steps.tolist() == []
+    assert regroup([nothing, one], 4, 2).steps.tolist() == [4]

@@ -74,6 +74,15 @@ async def test_a_metric_logged_afterwards_joins_its_step(api: Api) -> None:
     assert (found["steps"], found["values"]) == ([1], [7.0])
 
 
+async def test_a_stretch_in_which_a_metric_was_never_sent_is_empty(api: Api) -> None:
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [1.0, 2.0]))
+    await api.post(run_id, frame(2, [7.0], first_step=1, metric="val_loss"))
+
+    found = await api.series(run_id, metric="val_loss", to=0)
+    assert (found["steps"], found["values"]) == ([], [])
+
+
 async def test_rollups_say_what_the_values_said(api: Api) -> None:
     run_id = await api.new_run()
     values = losses(NUM_STEPS)
