@@ -8,22 +8,21 @@ from typing import Annotated, Final
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from runwatch.rules import Rule
 from runwatch.vocabulary import Severity
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
 from runwatch_server.cli.progress import new_progress, tell_unreadable
 from runwatch_server.cli.rule_files import BUILTIN, read_rule_text, read_rules
+from runwatch_server.cli.tables import print_table
 from runwatch_server.importing import LogError, RunLog, read_run_log
-from runwatch_server.rules.backtest import Backtest, BacktestAlert, BacktestReply, BacktestRun
+from runwatch_server.rules.backtest import Backtest, BacktestReply, BacktestRun
 
 _SHOWN_FIELDS: Final = (
     "alert", "severity", "labels", "pending_step", "firing_step", "resolved_step", "value",
 )  # fmt: skip
 """Of an alert, with --json: these and no others (docs/design.md, section 4.6)."""
 _PATIENCE_S: Final = 600.0
-_COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
 def backtest(
@@ -68,7 +67,7 @@ def backtest(
     if as_json:
         typer.echo(json.dumps({"runs": [_to_document(found) for found in runs]}))
     else:
-        Console().print(_table(runs))
+        _show(runs)
     if len(in_files) < len(logs or []):
         raise typer.Exit(1)
 
@@ -112,26 +111,15 @@ def _to_document(found: BacktestRun) -> dict[str, object]:
     return {"file": found.file, "rows": found.rows, "alerts": alerts}
 
 
-def _table(runs: Sequence[BacktestRun]) -> Table:
-    table = Table("run", "rows", "alerts", "first firing", "severity")
-    for found in runs:
-        first = min(found.alerts, key=lambda alert: alert.firing_step, default=None)
-        table.add_row(
-            found.file,
-            str(found.rows),
-            str(len(found.alerts)),
-            "-" if first is None else f"{first.alert} at step {first.firing_step}",
-            _worst(found.alerts),
-        )
+def _show(runs: Sequence[BacktestRun]) -> None:
+    print_table(("run", "rows", "alerts", "first firing", "severity"), map(_cells, runs))
     num_alarmed = sum(bool(found.alerts) for found in runs)
-    table.caption = f"{num_alarmed} of {len(runs)} runs have alerts"
-    return table
+    Console().print(f"{num_alarmed} of {len(runs)} runs have alerts", highlight=False)
 
 
-def _worst(alerts: Sequence[BacktestAlert]) -> str:
-    """The gravest severity among alerts, in its colour."""
-    found = {alert.severity for alert in alerts}
-    for severity, colour in _COLOURS.items():
-        if severity in found:
-            return f"[{colour}]{severity}[/]"
-    return "-"
+def _cells(found: BacktestRun) -> tuple[object, ...]:
+    first = min(found.alerts, key=lambda alert: alert.firing_step, default=None)
+    firing = None if first is None else f"{first.alert} at step {first.firing_step}"
+    severities = {alert.severity for alert in found.alerts}
+    worst = next((one for one in reversed(Severity) if one in severities), None)
+    return (found.file, found.rows, len(found.alerts), firing, worst)

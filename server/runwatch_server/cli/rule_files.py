@@ -16,21 +16,27 @@ BUILTIN: Final = "builtin"
 
 
 def read_rule_text(name: str) -> str:
-    """The text of a rule file, or of the pack. Ends the command where there is no such file."""
+    """The text of a rule file, or of the pack. Raises RuleError."""
     if name == BUILTIN:
         return (files("runwatch_server.rules") / "builtin.yaml").read_text("utf-8")
+    return text_of(Path(name))
+
+
+def text_of(file: Path) -> str:
+    """Raises RuleError."""
     try:
-        return Path(name).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        refuse(name, RuleError([Fault("file", f"cannot be read: {error}")]))
-        raise typer.Exit(2) from error
+        return file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"found no UTF-8 at byte {error.start}, wanted a text"
+        raise RuleError([Fault("file", message)]) from error
+    except OSError as error:
+        raise RuleError([Fault("file", f"cannot be read: {error.strerror}")]) from error
 
 
 def read_rules(name: str) -> tuple[FiledRule, ...]:
     """The rules of a file, or the pack's; ends the command with all faults where there are any."""
-    text = read_rule_text(name)
     try:
-        document, lines = parse_yaml(text)
+        document, lines = parse_yaml(read_rule_text(name))
         try:
             return split_file(document)
         except RuleError as error:

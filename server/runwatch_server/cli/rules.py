@@ -12,7 +12,7 @@ from rich.console import Console
 from runwatch.errors import Fault, RuleError
 from runwatch.rules.rule_tests import RuleTestResult, run_rule_tests
 from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
-from runwatch_server.cli.rule_files import BUILTIN, read_rules, refuse
+from runwatch_server.cli.rule_files import BUILTIN, read_rules, refuse, text_of
 from runwatch_server.cli.tables import print_table
 from runwatch_server.rules.documents import located, parse_yaml
 from runwatch_server.rules.pack import FiledRule
@@ -53,10 +53,6 @@ def test_files(
             results = _run_tests(file)
         except RuleError as error:
             refuse(str(file), error)
-            num_unusable += 1
-            continue
-        except (OSError, UnicodeDecodeError) as error:
-            refuse(str(file), RuleError([Fault("file", f"cannot be read: {error}")]))
             num_unusable += 1
             continue
         failed = [result for result in results if result.failures]
@@ -135,8 +131,8 @@ def _names_of_rule_files(document: object) -> list[str]:
 def _run_tests(file: Path) -> list[RuleTestResult]:
     """The results of a file's tests, against the rule files that it names, or else the pack.
 
-    Ends the command where a rule file cannot be used. Raises RuleError and OSError."""
-    document, lines = parse_yaml(file.read_text("utf-8"))
+    Ends the command where a rule file cannot be used. Raises RuleError."""
+    document, lines = parse_yaml(text_of(file))
     named = _names_of_rule_files(document)
     rules = [
         filed.rule

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from runwatch.errors import RunwatchError
-from runwatch_server.app import make_app
+from runwatch_server.app import make_app, release_waiting
 from runwatch_server.auth.service import NewKey
 from runwatch_server.settings import Settings
 
@@ -60,9 +60,10 @@ def serve(
 
 def _run(settings: Settings, listener: socket.socket, console: Console) -> None:
     first_keys: list[NewKey] = []
+    app = make_app(settings, on_first_key=first_keys.append)
     server = _Server(
         uvicorn.Config(
-            make_app(settings, on_first_key=first_keys.append),
+            app,
             log_config=None,
             access_log=False,
             backlog=_BACKLOG,
@@ -74,6 +75,7 @@ def _run(settings: Settings, listener: socket.socket, console: Console) -> None:
             server_header=False,
         ),
         on_started=lambda: _say_where(settings, first_keys, console),
+        on_stopping=lambda: release_waiting(app),
     )
     for stop in (signal.SIGTERM, signal.SIGINT):
         # uvicorn drains, then raises the signal anew: by then all is in order, so exit with 0.
@@ -109,16 +111,28 @@ def _say_where(settings: Settings, first_keys: Sequence[NewKey], console: Consol
 
 
 class _Server(uvicorn.Server):
-    """Says when it answers: only then may others be told the address."""
+    """Says when it answers: only then may others be told the address; and when it is about to
+    stop, which uvicorn tells the app only once every request has ended."""
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        on_started: Callable[[], None],
+        on_stopping: Callable[[], None],
+    ) -> None:
         super().__init__(config)
         self._on_started = on_started
+        self._on_stopping = on_stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._on_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_stopping()
+        await super().shutdown(sockets)
 
 
 def service_url(settings: Settings) -> str:

@@ -1,0 +1,162 @@
+"""`runwatch backtest`, `rules test` and `import` from a shell."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.server.cli.test_serve import Served
+from typer.testing import CliRunner, Result
+
+from runwatch_server.cli.app import app
+
+ROOT = Path(__file__).parents[3]
+RULES = """\
+version: 1
+groups:
+- name: mine
+  rules:
+  - {alert: Low, when: loss < 1, severity: info}
+"""
+TESTS = """\
+rule_files: [rules.yaml]
+tests:
+- name: it fires
+  series: {loss: '2x3 0.5'}
+  expect:
+  - {step: 3, alerts: [{rule: Low, state: STATE}]}
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    file = tmp_path / "run.csv"
+    losses = [2.0, 1.5, 0.5, math.nan, *([2.0] * 30)]
+    file.write_text("\n".join(["step,loss", *(f"{s},{v}" for s, v in enumerate(losses))]))
+    return file
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES)
+    return file
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_json_holds_exactly_what_is_promised(log: Path, rules: Path) -> None:
+    result = call("backtest", log, "--rules", rules, "--json")
+
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {
+        "runs": [
+            {
+                "file": str(log),
+                "rows": 34,
+                "alerts": [
+                    {
+                        "alert": "Low",
+                        "severity": "info",
+                        "labels": {},
+                        "pending_step": 2,
+                        "firing_step": 2,
+                        "resolved_step": 3,
+                        "value": 0.5,
+                    },
+                    {
+                        "alert": "NonFinite",
+                        "severity": "critical",
+                        "labels": {},
+                        "pending_step": 3,
+                        "firing_step": 3,
+                        "resolved_step": 24,
+                        "value": "NaN",
+                    },
+                ],
+            }
+        ]
+    }
+
+
+def test_only_the_severities_asked_for_are_told(log: Path, rules: Path) -> None:
+    result = call("backtest", log, "--rules", rules, "--json", "--severity", "critical")
+
+    (run,) = json.loads(result.stdout)["runs"]
+    assert [alert["alert"] for alert in run["alerts"]] == ["NonFinite"]
+
+
+def test_a_broken_file_is_named_and_the_others_go_on(log: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.csv"
+    broken.write_text("step,loss\n0,1\n1,oops\n")
+    result = call("backtest", broken, log)
+
+    assert result.exit_code == 1
+    assert f"{broken}: line 3: loss: found 'oops'" in result.stderr
+    assert "NonFinite at step 3" in result.stdout
+    assert "1 of 1 runs have alerts" in result.stdout
+
+
+def test_nothing_to_judge_is_wrong_use() -> None:
+    assert call("backtest").exit_code == 2
+
+
+def test_the_packs_own_tests_pass() -> None:
+    result = call("rules", "test", *sorted((ROOT / "tests" / "rules").glob("*.yaml")))
+
+    assert result.exit_code == 0, result.output
+    assert " 0 failed" in result.stdout
+
+
+def test_a_test_that_fails_shows_what_was_found_and_wanted(rules: Path) -> None:
+    file = rules.with_name("tests.yaml")
+    file.write_text(TESTS.replace("STATE", "pending"))
+    result = call("rules", "test", file)
+
+    assert result.exit_code == 1
+    assert "FAILED it fires" in result.stdout
+    assert "Low: found firing, wanted pending" in result.stdout
+
+
+def test_a_file_of_tests_names_its_rules_beside_it(rules: Path) -> None:
+    file = rules.with_name("tests.yaml")
+    file.write_text(TESTS.replace("STATE", "firing"))
+
+    assert call("rules", "test", file).exit_code == 0
+
+
+def test_a_broken_file_of_tests_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "tests.yaml"
+    file.write_text("tests:\n- name: x\n  series: {loss: 1y5}\n")
+    result = call("rules", "test", file)
+
+    assert result.exit_code == 2
+    assert "line 3, tests[0].series.loss" in result.stderr
+
+
+@pytest.mark.slow
+def test_an_imported_run_is_there_once_and_brings_the_same_alerts(
+    log: Path, tmp_path: Path
+) -> None:
+    served = Served(tmp_path / "data", tmp_path / "serve.log")
+    try:
+        to_service = ["--url", served.url, "--token", served.find(r"RUNWATCH_TOKEN=(\S+)")]
+        command = [sys.executable, "-m", "runwatch_server.cli", "import", str(log), *to_service]
+        first = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        (run,) = json.loads(call("runs", "--json", *to_service).stdout)["runs"]
+        stored = call("backtest", "--run", run["id"], "--json", *to_service)
+        pack = call("backtest", "--run", run["id"], "--rules", "builtin", "--json", *to_service)
+    finally:
+        served.stop()
+
+    in_file = json.loads(call("backtest", log, "--json").stdout)["runs"][0]
+    assert f"run {run['id']}, 34 rows" in first
+    assert "all of it was there already" in again
+    assert (run["state"], run["name"], run["last_step"]) == ("finished", "run", 33)
+    assert json.loads(stored.stdout)["runs"][0]["alerts"] == in_file["alerts"]
+    assert json.loads(pack.stdout)["runs"][0]["alerts"] == in_file["alerts"]

@@ -1,0 +1,152 @@
+"""Tables of text, as tidy and as odd as people's are."""
+
+import csv
+import io
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runwatch.nonfinite import is_absent
+from runwatch_server.importing import LogError, RunLog
+from runwatch_server.importing.building import build
+from runwatch_server.importing.csv_log import read_csv
+
+
+def read(text: str) -> RunLog:
+    return build("log", read_csv(text))
+
+
+def series(log: RunLog, name: str) -> list[float]:
+    return [
+        value
+        for rows in log.stretches
+        for value in rows.metrics[:, rows.metric_names.index(name)].tolist()
+    ]
+
+
+def test_columns_may_stand_in_any_order_under_other_names() -> None:
+    log = read("train/loss,reward,Global_Step,Learning Rate\n2.5,7,10,1e-3\n2.4,8,20,1e-3\n")
+    (rows,) = log.stretches
+
+    assert rows.steps.tolist() == [10, 20]
+    assert rows.metric_names == ("loss", "reward", "lr")
+    assert "train/loss is read as loss" in log.notes
+
+
+def test_an_empty_cell_is_not_recorded_and_nan_is_a_value() -> None:
+    log = read("step,loss,grad_norm\n0,nan,inf\n1,,-Infinity\n2,NaN,\n")
+    (rows,) = log.stretches
+
+    assert is_absent(rows.metrics).tolist() == [[False, False], [True, False], [False, True]]
+    assert math.isnan(rows.metrics[0, 0])
+    assert rows.metrics[:2, 1].tolist() == [math.inf, -math.inf]
+
+
+def test_of_two_names_for_one_series_the_nearer_is_taken_and_the_other_kept() -> None:
+    log = read("step,train_loss_step,loss\n0,1,2\n")
+
+    assert series(log, "loss") == [2.0]
+    assert series(log, "train_loss_step") == [1.0]
+
+
+def test_rows_are_counted_where_no_step_is_given() -> None:
+    log = read("loss\n3\n2\n1\n")
+
+    assert log.stretches[0].steps.tolist() == [0, 1, 2]
+    assert "no step is given: rows are counted from 0" in log.notes
+
+
+def test_lightnings_rows_of_one_step_become_one() -> None:
+    log = read("epoch,step,train_loss_step,val_loss\n0,9,2.0,\n0,9,,2.5\n1,19,1.5,\n")
+    (rows,) = log.stretches
+
+    assert rows.steps.tolist() == [9, 19]
+    assert series(log, "val_loss")[0] == 2.5
+
+
+def test_a_stat_of_a_layer_is_a_series_of_that_layer() -> None:
+    log = read("step,loss,grad_norm/a.weight,grad_2.0_norm/b.weight,grad_norm/total\n0,1,2,3,4\n")
+    (rows,) = log.stretches
+
+    assert rows.layer_names == ("a.weight", "b.weight")
+    assert rows.stats[0, 0].tolist() == [2.0, 3.0]
+    assert series(log, "grad_norm") == [4.0]
+
+
+def test_a_column_of_words_is_left_out_and_named() -> None:
+    log = read("step,phase,loss\n0,train,2\n1,train,1\n")
+
+    assert log.stretches[0].metric_names == ("loss",)
+    assert any("phase" in note for note in log.notes)
+
+
+def test_a_header_written_again_by_a_restarted_job_is_passed_over() -> None:
+    log = read("step,loss\n0,3\n1,2\nstep,loss\n2,1\n")
+
+    assert series(log, "loss") == [3.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_other_delimiters_are_found(delimiter: str) -> None:
+    log = read("step,loss\n0,3\n1,2\n".replace(",", delimiter))
+
+    assert series(log, "loss") == [3.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("step,loss\n0,3\n1,oops\n", "line 3: loss: found 'oops', wanted a number"),
+        ("step,loss\n0,3\nsoon,2\n", "line 3: step: found 'soon', wanted a whole number"),
+        ("step,loss\n0.5,3\n", "line 2: step: found 0.5, wanted a whole number"),
+        ("step,loss\nnan,3\n", "line 2: step: found nan, wanted a whole number"),
+        ("step,loss\n-inf,3\n", "line 2: step: found -inf, wanted a whole number"),
+        ("step,loss\n0,3,4\n", "line 2: found 3 cells, wanted 2"),
+        ("step,loss,loss\n0,3,4\n", "line 1: found the column 'loss' twice"),
+        ("0,3\n1,2\n", "line 1: found numbers, wanted the names of columns"),
+        ("file,note,n_steps\na.csv,fine,300\n", "found only n_steps; wanted a step, or a series"),
+        ("step,loss\n", "found no numbers"),
+        ('step,loss\n0,"3\n', "line 2: found no row of a table"),
+    ],
+)
+def test_a_broken_table_is_refused_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(LogError) as caught:
+        read(text)
+
+    assert str(caught.value).startswith(message)
+
+
+CELLS = st.one_of(st.just(""), st.floats(width=64).map(repr))
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), CELLS, CELLS), min_size=1, max_size=30))
+def test_no_row_is_lost_or_invented_whatever_the_order(
+    table: list[tuple[int, str, str]],
+) -> None:
+    text = io.StringIO()
+    csv.writer(text).writerows([("step", "loss", "lr"), *table])
+    recorded = [cell for row in table for cell in row[1:] if cell]
+    if not recorded:
+        return
+    log = read(text.getvalue())
+
+    found = [rows.metrics[~is_absent(rows.metrics)] for rows in log.stretches]
+    assert all((rows.steps[1:] >= rows.steps[:-1]).all() for rows in log.stretches)
+    assert {repr(value) for part in found for value in part.tolist()} == set(recorded)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_log_or_is_refused(text: str) -> None:
+    try:
+        log = read(text)
+    except LogError:
+        return
+    assert log.num_rows > 0
+
+
+def test_a_file_with_a_mark_of_byte_order_and_crlf_is_read() -> None:
+    content = b"\xef\xbb\xbfstep,loss\r\n0,3\r\n1,2\r\n".decode("utf-8-sig")
+
+    assert series(read(content), "loss") == [3.0, 2.0]

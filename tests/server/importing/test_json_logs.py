@@ -1,0 +1,72 @@
+"""JSON lines, and the state that Hugging Face's Trainer saves."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from runwatch.nonfinite import is_absent
+from runwatch_server.importing import LogError, read_run_log
+
+HISTORY = [
+    {"step": 10, "loss": 2.0, "grad_norm": 1.0, "learning_rate": 1e-4, "epoch": 0.1},
+    {"step": 10, "eval_loss": 2.2, "eval_runtime": 3.0, "epoch": 0.1},
+    {"step": 20, "loss": math.nan, "grad_norm": math.inf, "learning_rate": 1e-4, "epoch": 0.2},
+    {"step": 20, "train_runtime": 9.0, "train_loss": 7.0, "epoch": 0.2},
+]
+
+
+def test_nested_names_and_words_for_numbers_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_text('{"step": 1, "train": {"loss": "NaN"}}\n{"step": 2, "train": {"loss": 1}}\n')
+    (rows,) = read_run_log(file).stretches
+
+    assert rows.metric_names == ("loss",)
+    assert math.isnan(rows.metrics[0, 0])
+    assert not is_absent(rows.metrics).any()
+
+
+def test_a_broken_line_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_text('{"step": 1, "loss": 2}\n{"step": 2, "lo\n')
+
+    with pytest.raises(LogError, match=r"^line 2: found no JSON"):
+        read_run_log(file)
+
+
+def test_a_trainer_state_is_read_without_the_mean_over_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "trainer_state.json"
+    file.write_text(json.dumps({"log_history": HISTORY, "global_step": 20}, indent=2))
+    (rows,) = read_run_log(file).stretches
+
+    assert rows.steps.tolist() == [10, 20]
+    assert rows.metrics[0, rows.metric_names.index("val_loss")] == 2.2
+    assert math.isnan(rows.metrics[1, rows.metric_names.index("loss")])
+
+
+def test_of_checkpoints_the_newest_is_read(tmp_path: Path) -> None:
+    for step in (9, 10):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        state = {"log_history": [{"step": step, "loss": 1.0}]}
+        (folder / "trainer_state.json").write_text(json.dumps(state))
+
+    assert read_run_log(tmp_path).stretches[0].steps.tolist() == [10]
+
+
+def test_a_history_that_is_none_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    file.write_text('{"log_history": [3]}')
+
+    with pytest.raises(LogError, match=r"log_history\[0\]: found '3', wanted an object"):
+        read_run_log(file)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff\x00\xff" * 9, b"\n\n"])
+def test_what_is_no_log_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(content)
+
+    with pytest.raises(LogError, match="found"):
+        read_run_log(file)
