@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import Final, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -38,6 +39,10 @@ T = TypeVar("T")
 
 BATCH_FRAMES: Final = 64
 STATE_EVERY_FRAMES: Final = 64
+"""Frames between two savings of an evaluator's state, at least."""
+STATE_SHARE: Final = 0.25
+"""Of what is written, that states may be: windows of many layers are larger than their frames."""
+STATE_AT_MOST_FRAMES: Final = 512
 """Frames that a restart judges again, silently, at most."""
 GAP_TIMEOUT_S: Final = 30.0
 """A frame that is missing for so long is passed over."""
@@ -77,6 +82,17 @@ class _Stream:
     queue: FrameQueue
     project: str
     gap_since: float | None = None
+    unsaved_bytes: int = 0
+    """Of the frames judged since the state was saved."""
+
+    @property
+    def state_is_due(self) -> bool:
+        """Once the frames judged so far are to be saved."""
+        num_frames = self.queue.next_seq - 1 - self.evaluation.state_seq
+        if num_frames < STATE_EVERY_FRAMES:
+            return False
+        is_cheap = len(self.evaluation.state) <= STATE_SHARE * self.unsaved_bytes
+        return is_cheap or num_frames >= STATE_AT_MOST_FRAMES
 
 
 class RunEvaluation:
@@ -211,28 +227,33 @@ class RunEvaluation:
             )
             first_seq = frames[0].seq
         stream.gap_since = None
-        return [frame for index, frame in enumerate(frames) if frame.seq == first_seq + index]
+        in_line = [frame for index, frame in enumerate(frames) if frame.seq == first_seq + index]
+        # Late frames command nothing; they must not silence the live ones behind them.
+        return list(takewhile(lambda frame: frame.late == in_line[0].late, in_line))
 
     async def _judge(
         self, key: StreamKey, stream: _Stream, frames: Sequence[CommittedFrame]
     ) -> None:
         await self._follow_rules(key, stream)
-        passed_over = range(stream.evaluation.evaluated_seq + 1, frames[0].seq)
         judge = stream.judge
         transitions = await self._shop.compute(lambda: judge.observe(frames))
         after = replace(stream.evaluation, evaluated_seq=frames[-1].seq)
-        if frames[-1].seq - after.state_seq >= STATE_EVERY_FRAMES:
+        if stream.state_is_due:
             state = await self._shop.compute(judge.state)
             after = replace(after, state_seq=frames[-1].seq, state=state)
+        lr_scale = self.lr_scale
 
         async def work(connection: AsyncConnection) -> tuple[list[News], list[Posted] | None]:
+            passed_over = range(stream.evaluation.evaluated_seq + 1, frames[0].seq)
             await self._store(connection, stream, after)
             if len(passed_over):
                 await self._note_gap(connection, frames[0], passed_over)
+            if not transitions and await self._is_quiet(connection, key, stream):
+                return [], None
             addressee = await self._addressee(connection)
-            live = key.attempt == addressee.attempt and not any(frame.late for frame in frames)
-            source = self._source(key, stream, addressee, live=live)
-            news, ordered = await self._record(connection, source, frames, transitions)
+            live = key.attempt == addressee.attempt and not frames[0].late
+            source = self._source(key, addressee, stream, live=live)
+            news, ordered = await self._record(connection, source, frames, transitions, lr_scale)
             return news, await posting(connection, self.run_id) if ordered else None
 
         try:
@@ -242,11 +263,20 @@ class RunEvaluation:
             self._arrived[key] = FrameQueue(next_seq=1)
             self._arrived[key].note(max(frames[-1].seq, stream.queue.newest_seq))
             raise
+        is_saved = after.state_seq == frames[-1].seq
+        stream.unsaved_bytes = 0 if is_saved else stream.unsaved_bytes + _num_bytes(frames)
         stream.evaluation, stream.is_stored = after, True
         stream.queue.done(frames[-1].seq)
         if posted is not None:
             self._shop.commands.post(self.run_id, posted)
         self._shop.on_news(news)
+
+    async def _is_quiet(self, connection: AsyncConnection, key: StreamKey, stream: _Stream) -> bool:
+        """Whether frames that brought no transition leave nothing to do: the common case, which
+        must cost no more than its watermark."""
+        if not stream.is_stored or stream.evaluation.evaluated_seq == 0:
+            return False
+        return key.rank != 0 or not await queries.list_watched(connection, self.run_id)
 
     async def _note_gap(
         self, connection: AsyncConnection, after: CommittedFrame, seqs: range
@@ -273,6 +303,7 @@ class RunEvaluation:
         source: Source,
         frames: Sequence[CommittedFrame],
         transitions: Sequence[Transition],
+        lr_scale: float,
     ) -> tuple[list[News], bool]:
         now = self._shop.clock.wall()
         attempt = frames[0].attempt
@@ -283,30 +314,32 @@ class RunEvaluation:
         async for one in record(connection, source, transitions, now=now):
             news.append(one)
             if source.live and one.is_first_firing and one.transition.actions:
-                ordered |= await self.act(connection, one)
+                ordered |= await self.act(connection, one, lr_scale)
         if source.live and source.rank == 0:
             last_step = frames[-1].frame.last_step
             await watch_recovery(connection, self.run_id, attempt, last_step, at=now)
         return news, ordered
 
-    async def act(self, connection: AsyncConnection, news: News) -> bool:
-        """Put what an alert asks for before the policy; whether a command came of it."""
-        actor = await self._actor(connection)
-        transition = news.transition
-        return await actor.act(connection, news.alert, transition.actions, step=transition.step)
-
-    async def _actor(self, connection: AsyncConnection) -> Actor:
-        """The one who acts on this run, with the policy of this moment."""
-        addressee = await self._addressee(connection)
+    @property
+    def lr_scale(self) -> float:
+        """In force in the trainer, as far as it has said. Asked on the event loop, before the
+        write that needs it."""
         facts = self._shop.liveness.facts(self.run_id, now=self._shop.clock.monotonic())
-        return Actor(
+        return facts[0].lr_scale if facts else 1.0
+
+    async def act(self, connection: AsyncConnection, news: News, lr_scale: float) -> bool:
+        """Put what an alert asks for before the policy; whether a command came of it."""
+        addressee = await self._addressee(connection)
+        actor = Actor(
             clock=self._shop.clock,
             ids=self._shop.ids,
             addressee=addressee,
             mode=addressee.policy or self._shop.default_policy,
             limits=self._shop.limits,
-            lr_scale=facts[0].lr_scale if facts else 1.0,
+            lr_scale=lr_scale,
         )
+        transition = news.transition
+        return await actor.act(connection, news.alert, transition.actions, step=transition.step)
 
     async def _follow_rules(self, key: StreamKey, stream: _Stream) -> None:
         """Take over rules that changed, at a boundary that a restart will find again."""
@@ -374,14 +407,14 @@ class RunEvaluation:
         await end_alerts(connection, older, why=f"attempt {attempt} began", at=now)
 
     def _source(
-        self, key: StreamKey, stream: _Stream, addressee: Addressee, *, live: bool
+        self, key: StreamKey, addressee: Addressee, stream: _Stream, *, live: bool
     ) -> Source:
         return Source(
             run_id=self.run_id,
             project=addressee.project,
             rank=key.rank,
             live=live,
-            rule_hashes={rule.name: rule.hash for rule in stream.judge.rule_set.rules},
+            rule_hashes=stream.judge.rule_set.hashes,
             new_id=self._shop.ids.new,
         )
 
@@ -390,3 +423,7 @@ class RunEvaluation:
         if addressee is None:
             raise StreamMovedError(f"run {self.run_id} was removed")
         return addressee
+
+
+def _num_bytes(frames: Sequence[CommittedFrame]) -> int:
+    return sum(frame.frame.stats.nbytes + frame.frame.metrics.nbytes for frame in frames)

@@ -125,15 +125,15 @@ class Ticker:
 
     async def _tell(self, key: _Key, rule: Rule, change: Change, facts: RankFacts) -> None:
         run_id, attempt, rank, _ = key
+        run = RunEvaluation(run_id, self._shop)
+        lr_scale, known = run.lr_scale, self._silences.get(key)
 
         async def work(connection: AsyncConnection) -> tuple[list[News], Silence | None, bool]:
             addressee = await find_addressee(connection, run_id)
             if addressee is None:
                 return [], None, False
             num_before = await queries.count_episodes(connection, run_id, rule.name, attempt)
-            transition, silence = transition_of(
-                rule, change, facts, self._silences.get(key), num_before=num_before
-            )
+            transition, silence = transition_of(rule, change, facts, known, num_before=num_before)
             source = Source(
                 run_id=run_id,
                 project=addressee.project,
@@ -147,7 +147,7 @@ class Ticker:
             async for one in record(connection, source, [transition], now=self._shop.clock.wall()):
                 news.append(one)
                 if one.is_first_firing and rule.actions:
-                    ordered |= await RunEvaluation(run_id, self._shop).act(connection, one)
+                    ordered |= await run.act(connection, one, lr_scale)
             return news, silence, ordered
 
         news, silence, ordered = await self._shop.database.write(work)

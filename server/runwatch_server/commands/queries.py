@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy import bindparam
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.commands import AnyAction, Command, CommandState, Receipt, action_from_document
@@ -88,17 +90,20 @@ class CommandEvent:
     detail: Mapping[str, object]
 
 
+_FIND_ADDRESSEE: Final = (
+    sa.select(runs, attempts.c.world_size, attempts.c.allow)
+    .select_from(
+        runs.outerjoin(
+            attempts,
+            (attempts.c.run_id == runs.c.id) & (attempts.c.attempt == runs.c.current_attempt),
+        )
+    )
+    .where(runs.c.id == bindparam("of_run"))
+)
+
+
 async def find_addressee(connection: AsyncConnection, run_id: RunId) -> Addressee | None:
-    joined = sa.outerjoin(
-        runs,
-        attempts,
-        (attempts.c.run_id == runs.c.id) & (attempts.c.attempt == runs.c.current_attempt),
-    )
-    found = await connection.execute(
-        sa.select(runs, attempts.c.world_size, attempts.c.allow)
-        .select_from(joined)
-        .where(runs.c.id == run_id)
-    )
+    found = await connection.execute(_FIND_ADDRESSEE, {"of_run": run_id})
     row = found.mappings().first()
     if row is None:
         return None

@@ -31,9 +31,14 @@ class RuleSet:
 
     filed: tuple[FiledRule, ...]
 
-    @property
+    @cached_property
     def rules(self) -> tuple[Rule, ...]:
         return tuple(filed.rule for filed in self.filed)
+
+    @cached_property
+    def hashes(self) -> Mapping[str, str]:
+        """Of the rules, by name."""
+        return {rule.name: rule.hash for rule in self.rules}
 
     @property
     def documents(self) -> list[object]:

@@ -151,3 +151,16 @@ def test_what_the_trainer_refuses_keeps_the_rest_from_going(start_service: Start
             ]
 
     asyncio.run(scenario())
+
+
+def test_late_frames_do_not_silence_the_live_ones_behind_them(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(policy=PolicyMode.AUTO)
+            await bench.send([math.nan], first_step=10, seq=2)
+            await bench.send(healthy(10), first_step=0, seq=1, late=True)
+            await bench.settle()
+            (command,) = await bench.commands()
+            assert command.action == Rollback(before_step=10)
+
+    asyncio.run(scenario())
