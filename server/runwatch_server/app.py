@@ -97,6 +97,13 @@ def make_app(
     return app
 
 
+def release_waiting(app: FastAPI) -> None:
+    """To be called when the service is about to stop: long polls and event streams end."""
+    services = app.state.services
+    assert isinstance(services, Services), "called once the app has started"
+    services.release_waiting()
+
+
 _ROUTERS: Final = (
     auth_api.router,
     metrics.router,

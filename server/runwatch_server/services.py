@@ -48,6 +48,11 @@ class Services:
     ticker: Ticker
     board: NewsBoard
 
+    def release_waiting(self) -> None:
+        """Answer whoever waits for news, so that a stop need not wait for them."""
+        self.commands.close()
+        self.board.close()
+
 
 def services_of(request: Request) -> Services:
     services = request.app.state.services
@@ -55,4 +60,9 @@ def services_of(request: Request) -> Services:
     return services
 
 
-CurrentServices = Annotated[Services, Depends(services_of)]
+async def _services(request: Request) -> Services:
+    """Async, though it awaits nothing: FastAPI hands other dependencies to a thread, each time."""
+    return services_of(request)
+
+
+CurrentServices = Annotated[Services, Depends(_services)]

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
 
+from runwatch.policy import PolicyLimits
 from runwatch.vocabulary import PolicyMode
 from runwatch_server.errors import SettingsError
 
@@ -36,6 +37,18 @@ class Settings:
     `host` are allowed always."""
     policy: PolicyMode = PolicyMode.OBSERVE
     """How far rules may act on a run that says nothing of its own."""
+    max_rollbacks: int = 3
+    """Rollbacks that rules may bring about in one run; a run that needs more needs a person."""
+    max_lr_cuts: int = 4
+    """Likewise for lowering the learning rate."""
+    max_checkpoints: int = 50
+    """Likewise for checkpoints, which fill a disk."""
+    cooldown_steps: int = 50
+    """Steps between two actions of one kind."""
+    cooldown_s: float = 0.0
+    """Seconds between two actions of one kind; both must have passed."""
+    min_lr_scale: float = 0.05
+    """Rules lower the learning rate no further than to this share of the schedule's."""
     queue_works: int = 4096
     """Writes that may wait; beyond, requests get 503: a few seconds of work, some 100 MB."""
     stall_s: float = 600.0
@@ -57,6 +70,11 @@ class Settings:
         for name in ("stall_s", "lost_s", "rollup_every_s", "maintain_every_s", "raw_days"):
             value: float = getattr(self, name)
             _check(name, value, 0 < value < 10**9, "a positive number")
+        for name in ("max_rollbacks", "max_lr_cuts", "max_checkpoints", "cooldown_steps"):
+            count: int = getattr(self, name)
+            _check(name, count, count >= 0, "0 or more")
+        _check("cooldown_s", self.cooldown_s, 0 <= self.cooldown_s < 10**9, "0 or more seconds")
+        _check("min_lr_scale", self.min_lr_scale, 0 < self.min_lr_scale <= 1, "above 0, at most 1")
         _check("drain_s", self.drain_s, 0 <= self.drain_s <= 600, "0 to 600 seconds")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise SettingsError("tls_cert, tls_key: found one of them, wanted both or none")
@@ -73,6 +91,18 @@ class Settings:
     @property
     def trusted_hosts(self) -> tuple[str, ...]:
         return (*_LOOPBACK, self.host, *self.allowed_hosts)
+
+    @property
+    def policy_limits(self) -> PolicyLimits:
+        """How much rules may do to one run."""
+        return PolicyLimits(
+            max_rollbacks=self.max_rollbacks,
+            max_lr_cuts=self.max_lr_cuts,
+            max_checkpoints=self.max_checkpoints,
+            cooldown_steps=self.cooldown_steps,
+            cooldown_s=self.cooldown_s,
+            min_lr_scale=self.min_lr_scale,
+        )
 
     @classmethod
     def from_env(
@@ -120,6 +150,10 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "tls_key": Path,
     "allowed_hosts": _hosts,
     "policy": PolicyMode,
+    "max_rollbacks": int,
+    "max_lr_cuts": int,
+    "max_checkpoints": int,
+    "cooldown_steps": int,
     "queue_works": int,
 }
 

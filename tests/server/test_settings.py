@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from runwatch.policy import PolicyLimits
 from runwatch_server.errors import SettingsError
 from runwatch_server.settings import Settings
 
@@ -24,6 +25,8 @@ def test_the_environment_sets_what_is_not_given() -> None:
         ("POLICY", "yolo"),
         ("STALL_S", "nan"),
         ("RAW_DAYS", "-1"),
+        ("MAX_ROLLBACKS", "-1"),
+        ("MIN_LR_SCALE", "nan"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(name: str, text: str) -> None:
@@ -36,3 +39,15 @@ def test_an_address_that_others_can_reach_needs_tls_or_a_proxy() -> None:
         Settings(host="0.0.0.0")
 
     assert Settings(host="0.0.0.0", behind_proxy=True).host == "0.0.0.0"
+
+
+def test_the_limits_of_the_policy_can_be_set() -> None:
+    variables = {"RUNWATCH_MAX_ROLLBACKS": "1", "RUNWATCH_COOLDOWN_S": "5"}
+
+    limits = Settings.from_env(variables).policy_limits
+
+    assert limits == PolicyLimits(max_rollbacks=1, cooldown_s=5.0)
+
+
+def test_limits_that_are_not_set_are_those_of_the_policy_itself() -> None:
+    assert Settings().policy_limits == PolicyLimits()

@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from runwatch.policy import PolicyLimits
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.evaluators import Evaluators
 from runwatch_server.alerts.run_evaluation import Workshop
@@ -56,7 +55,7 @@ async def start_alerting(
         liveness=liveness,
         events=events,
         default_policy=settings.policy,
-        limits=PolicyLimits(),
+        limits=settings.policy_limits,
         thread=thread,
         on_news=board.post,
     )

@@ -20,6 +20,7 @@ class NewsBoard:
 
     def __init__(self) -> None:
         self._waiting: WeakSet[asyncio.Event] = WeakSet()
+        self.is_open = True
         self.transitions: Counter[tuple[str, str]] = Counter()
         """Number of transitions for each rule and state, since the start."""
 
@@ -44,6 +45,11 @@ class NewsBoard:
         """Let those who wait look again."""
         for event in tuple(self._waiting):
             event.set()
+
+    def close(self) -> None:
+        """Let those go who wait: the service is about to stop."""
+        self.is_open = False
+        self.wake()
 
     def waiter(self) -> asyncio.Event:
         """To be taken before looking, so that nothing is missed between looking and waiting."""

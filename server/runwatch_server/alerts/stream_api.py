@@ -72,7 +72,7 @@ async def _events(
     request: Request, services: Services, run_id: RunId, place: Place
 ) -> AsyncIterator[bytes]:
     yield b": here begins the stream\n\n"
-    while services.evaluators.health.is_running and not await request.is_disconnected():
+    while services.board.is_open and not await request.is_disconnected():
         waiting = services.board.waiter()
         texts, place = await _read(services, run_id, place)
         for text in texts:

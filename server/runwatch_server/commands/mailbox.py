@@ -29,13 +29,26 @@ class Posted:
         )
 
 
+class _Waiter:
+    """One long poll."""
+
+    def __init__(self) -> None:
+        self.wakes = asyncio.Event()
+        self.is_released = False
+
+    def release(self) -> None:
+        self.is_released = True
+        self.wakes.set()
+
+
 class Mailbox:
     """The commands that are under way, by run."""
 
     def __init__(self) -> None:
         self._posted: dict[RunId, tuple[Posted, ...]] = {}
         self._told: set[CommandId] = set()
-        self._waiting: dict[RunId, set[asyncio.Event]] = {}
+        self._waiting: dict[RunId, set[_Waiter]] = {}
+        self._is_closed = False
 
     def post(self, run_id: RunId, posted: Sequence[Posted]) -> None:
         """Replace what is under way for a run, and wake those who wait for it."""
@@ -45,8 +58,19 @@ class Mailbox:
             self._posted[run_id] = tuple(posted)
         else:
             self._posted.pop(run_id, None)
-        for event in self._waiting.get(run_id, ()):
-            event.set()
+        for waiter in self._waiting.get(run_id, ()):
+            waiter.wakes.set()
+
+    def release(self, run_id: RunId) -> None:
+        """Let those go who wait for a run: there is nothing more to come."""
+        for waiter in self._waiting.get(run_id, ()):
+            waiter.release()
+
+    def close(self) -> None:
+        """Let all go who wait, and nobody wait any more."""
+        self._is_closed = True
+        for run_id in self._waiting:
+            self.release(run_id)
 
     def take(self, run_id: RunId, attempt: int, rank: int, now: float) -> tuple[Command, ...]:
         """What this rank must be told now: again and again, until it has given its answer."""
@@ -66,16 +90,20 @@ class Mailbox:
             if one.record.id in ids and one.record.state is CommandState.QUEUED
         ]
 
-    async def wait(self, run_id: RunId, wait_s: float) -> None:
-        """Return when something changed for the run, or after a time."""
-        event = asyncio.Event()
+    async def wait(self, run_id: RunId, wait_s: float) -> bool:
+        """Return when something changed for the run; False where nothing did in time, or never
+        will."""
+        if self._is_closed:
+            return False
+        waiter = _Waiter()
         waiting = self._waiting.setdefault(run_id, set())
-        waiting.add(event)
+        waiting.add(waiter)
         try:
-            await asyncio.wait_for(event.wait(), wait_s)
+            await asyncio.wait_for(waiter.wakes.wait(), wait_s)
         except TimeoutError:
-            pass
+            return False
         finally:
-            waiting.discard(event)
+            waiting.discard(waiter)
             if not waiting and self._waiting.get(run_id) is waiting:
                 del self._waiting[run_id]
+        return not waiter.is_released

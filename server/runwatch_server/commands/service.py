@@ -50,6 +50,14 @@ class Commands:
         for run_id in {record.run_id for record in under_way}:
             await self.refresh(run_id)
 
+    def release(self, run_id: RunId) -> None:
+        """Answer the long polls of a run whose attempt has ended."""
+        self._mailbox.release(run_id)
+
+    def close(self) -> None:
+        """Answer every long poll, and hold none any more: the service is about to stop."""
+        self._mailbox.close()
+
     async def stop(self) -> None:
         """Wait for what is being noted."""
         if self._notes:
@@ -81,9 +89,8 @@ class Commands:
         while True:
             told = await self.pending(run_id, attempt, rank)
             left_s = deadline - self._clock.monotonic()
-            if told or left_s <= 0:
+            if told or left_s <= 0 or not await self._mailbox.wait(run_id, left_s):
                 return told
-            await self._mailbox.wait(run_id, left_s)
 
     async def order(
         self,

@@ -172,6 +172,7 @@ async def close_attempt(
 ) -> Response:
     """An attempt ends in order."""
     run = await services.runs.close_attempt(run_id, attempt, close)
+    services.commands.release(run_id)
     return json_response(_view(run, services))
 
 

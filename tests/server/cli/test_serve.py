@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import urllib3
+from tests.faults.sender import Sender
 
 pytestmark = pytest.mark.slow
 
@@ -104,3 +106,22 @@ def test_an_open_address_without_tls_is_refused(tmp_path: Path) -> None:
 
     assert refused.returncode == 2
     assert "wanted TLS" in " ".join(refused.stderr.split())
+
+
+def test_a_stop_does_not_wait_for_long_polls(serve: Callable[[], Served]) -> None:
+    served = serve()
+    key = served.find(r"RUNWATCH_TOKEN=(\S+)")
+    sender = Sender.open(served.url, key)
+    path = f"/runs/{sender.run_id}/commands/next?attempt=1"
+    sender.json("GET", path)
+    polling = ThreadPoolExecutor(1)
+    poll = polling.submit(sender.json, "GET", f"{path}&wait_s=25")
+    while not poll.running():
+        time.sleep(0.001)
+    Sender.open(served.url, key)  # several requests: by then the poll has long arrived
+
+    started = time.monotonic()
+    assert served.stop() == 0
+    assert time.monotonic() - started < 5
+    assert poll.result() == {"commands": []}
+    polling.shutdown()

@@ -161,3 +161,15 @@ async def test_who_ordered_it_stands_in_the_audit(api: Api) -> None:
     assert [(deed["deed"], deed["subject"]) for deed in deeds] == [
         ("command_queued", command["id"])
     ]
+
+
+async def test_a_long_poll_is_answered_when_the_attempt_closes(api: Api) -> None:
+    run_id = await api.new_run()
+    await next_commands(api, run_id)
+    poll = asyncio.create_task(next_commands(api, run_id, wait_s=20))
+    await asyncio.sleep(0)
+    close = {"status": "finished"}
+    await api.json("POST", f"/runs/{run_id}/attempts/1/close", json=close)
+
+    async with asyncio.timeout(5):
+        assert await poll == []
