@@ -62,14 +62,24 @@ def judged(service: RealService, sender: Sender) -> list[Any]:
     return [sorted(told, key=str), sorted(str(command["action"]) for command in commands)]
 
 
-def test_five_kills_in_a_run_change_nothing_in_its_alerts(service: RealService) -> None:
+def open_run(service: RealService, key: str, policy: str) -> Sender:
+    sender = Sender.open(service.url, key)
+    service.ask("PATCH", f"/runs/{sender.run_id}", {"policy": policy})
+    return sender
+
+
+@pytest.mark.parametrize("policy", ["observe", "auto"])
+def test_five_kills_in_a_run_change_nothing_in_its_alerts(
+    service: RealService, policy: str
+) -> None:
     key = service.create_key("ingest")
-    undisturbed = Sender.open(service.url, key)
+    undisturbed = open_run(service, key, policy)
     send_all(undisturbed)
     expected = judged(service, undisturbed)
     assert len(expected[0]) >= 5
+    assert expected[1]
 
-    disturbed = Sender.open(service.url, key)
+    disturbed = open_run(service, key, policy)
     sending = threading.Thread(target=send_all, args=(disturbed,))
     sending.start()
     chance = random.Random(5)

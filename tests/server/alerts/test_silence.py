@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy
 
 from runwatch.alerts import AlertState
@@ -118,5 +119,26 @@ def test_a_run_may_be_lost_twice_after_the_same_step(start_service: StartService
                 await beat(bench, step_age_s=0)
                 await bench.alerting.ticker.tick()
             assert await told(bench) == [("RunLost", AlertState.RESOLVED)] * 2
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow
+def test_a_tick_that_comes_after_a_pause_judges_nothing(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0)
+            ticker = bench.alerting.ticker
+            running = asyncio.create_task(ticker.run())
+            await asyncio.sleep(0)
+            bench.clock.advance(61)
+            await bench.until(lambda: ticker.age_s == 0)
+            assert await told(bench) == []
+
+            async with asyncio.timeout(10):
+                while await told(bench) != [("RunLost", AlertState.FIRING)]:
+                    await asyncio.sleep(0.02)
+            running.cancel()
 
     asyncio.run(scenario())

@@ -116,3 +116,13 @@ async def test_a_backtest_says_what_a_rule_would_have_said(api: Api) -> None:
     found = {(alert["alert"], alert["firing_step"], alert["value"]) for alert in run["alerts"]}
     assert run["rows"] == 6
     assert found == {("Low", 2, 0.5), ("NonFinite", 4, "NaN")}
+
+
+async def test_a_project_holds_two_hundred_rules(api: Api) -> None:
+    rule = "  - {alert: Low%d, scope: run, when: loss < 1}\n"
+    head = "version: 1\ngroups:\n- name: mine\n  rules:\n"
+    many = head + "".join(rule % number for number in range(200))
+    await api.json("POST", "/rules", content=many, headers=YAML)
+    refused = await api.call("POST", "/rules", content=LOW, headers=YAML)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "too_many_rules")
