@@ -3,7 +3,7 @@
 #   make demo     a small GPT goes wrong at step 500, and Runwatch brings it back (under two minutes)
 #   make test     every test
 #   make quick    the tests that take no real processes
-#   make check    formatting, lint, types, import directions
+#   make check    formatting, lint, types, import directions, the rules' tests
 #   make bench    the programs behind the figures in the README
 #   make lock     remake constraints.txt
 #   make clean    remove .venv and caches
@@ -42,6 +42,8 @@ check: $(STAMP)
 	@echo "==> Types (mypy, then pyright; both strict)"
 	@$(BIN)/mypy
 	@$(BIN)/pyright --warnings
+	@echo "==> The built-in rules' own tests"
+	@$(BIN)/runwatch rules test tests/rules/*.yaml
 	@echo "==> All checks passed"
 
 bench: $(STAMP)
