@@ -5,13 +5,13 @@ thing after the other of pieces that stay in the processor's cache, so that memo
 once. 148 gradients of a GPT with 21.4 M parameters, float32, one thread, CPU time, least of 12
 runs by turns on a busy machine:
 
-    compiled                                                 9.6 ms   all four, exact
-    numpy                                                   16.9 ms   all four, exact
-    torch._foreach_norm                                      8.5 ms   the norm alone, off by 8e-5
-    + aminmax per tensor                                    20.4 ms   still no zeros
-    + count_nonzero per tensor                              55.5 ms
-    torch._foreach_norm of order 2 and infinity             76.7 ms
-    norm, max-abs, isfinite, zeros per tensor by `.item()` 149.9 ms
+    compiled                                                10.5 ms   all four, exact
+    numpy                                                   16.3 ms   all four, exact
+    torch._foreach_norm                                      8.9 ms   the norm alone, off by 8e-5
+    + aminmax per tensor                                    20.8 ms   still no zeros
+    + count_nonzero per tensor                              53.6 ms
+    torch._foreach_norm of order 2 and infinity             76.3 ms
+    norm, max-abs, isfinite, zeros per tensor by `.item()` 162.8 ms
 
 Numpy's sums of squares are dot products of at most 8192 elements: below 10 000 OpenBLAS takes no
 second thread, whose waiting would slow down torch's own.
