@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from runwatch.nonfinite import ABSENT_64, is_absent
 from runwatch.rules.block import Block, Level
-from runwatch.rules.evaluation import Evaluation, Reader
+from runwatch.rules.evaluation import Evaluation
 from runwatch.rules.expressions import Comparison
 from runwatch.rules.observations import Rows
 from runwatch.rules.parsing import parse_condition
+from runwatch.rules.window_keys import Reader
 from runwatch.vocabulary import Scope
 
 Samples = list[float]

@@ -9,16 +9,16 @@
 Legend: T rows, L columns, K points, U distinct rows among them.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from runwatch.rules import expressions as tree
 from runwatch.rules.block import Block, Level, Numbers, Points, Truths, grid, points_of_rows
-from runwatch.rules.functions import FUNCTIONS
 from runwatch.rules.statistics import OF_CURRENT, OF_WINDOW, quantile
+from runwatch.rules.window_keys import Histories, Reader, WindowKey
 from runwatch.rules.windows import NO_STEP, Bools, Floats, History, Indices, Samples
 
 _GATHERED_SAMPLES: Final = 2**19
@@ -45,64 +45,6 @@ _CHECK: Final[Mapping[str, "np.ufunc"]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WindowKey:
-    """Which window: rules that need the same one share it."""
-
-    level: Level
-    operand: tree.Expression
-    size: int
-    min_history: int | None
-    """Of the rule, where the operand has windows itself, whose values depend on it."""
-    owner: str
-    """The rule whose failing samples stay out; empty where all samples enter."""
-    is_clean: bool
-    is_opening: bool
-    """It takes the first samples of the attempt, and no more once it is full."""
-
-    @property
-    def text(self) -> str:
-        """The same for equal keys and for no others; names the window in a saved state."""
-        operand = tree.render(self.operand)
-        parts = (self.level.value, self.size, self.min_history, self.owner, self.is_clean)
-        return "|".join(map(str, (*parts, self.is_opening, operand)))
-
-
-Histories = dict[WindowKey, History]
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """How one rule reads: what its windows hold, and from when on they speak."""
-
-    min_history: int | None
-    owner: str
-    """The rule's name where its baseline is clean, or else empty."""
-
-    def key(self, level: Level, node: tree.Windowed) -> WindowKey:
-        is_clean = bool(self.owner) and node.function in tree.BASELINE_FUNCTIONS
-        is_private = is_clean or (bool(self.owner) and tree.has_baseline(node.operand))
-        has_windows = bool(tree.windows_of(node.operand))
-        return WindowKey(
-            level=level,
-            operand=node.operand,
-            size=node.size,
-            min_history=self.min_history if has_windows else None,
-            owner=self.owner if is_private else "",
-            is_clean=is_clean,
-            is_opening=tree.window_of(node).is_opening,
-        )
-
-    def num_needed(self, node: tree.Windowed) -> int:
-        """Samples without which a window says nothing."""
-        if node.function == "count":
-            return 0
-        if node.function in ("prev", "last", "age", "first"):
-            return node.size
-        asked = (node.size + 1) // 2 if self.min_history is None else self.min_history
-        return min(node.size, max(FUNCTIONS[node.function].smallest, asked))
-
-
 Laid = dict[WindowKey, Samples]
 """Windows that hold their samples of the present rows, and which samples those are."""
 
@@ -118,7 +60,7 @@ class Evaluation:
         self._histories = histories
         self._shared = laid
         self._rows = rows
-        self._computed: dict[tuple[tree.Windowed, Points], Numbers] = {}
+        self._computed: dict[tuple[WindowKey, str, float, Points], Numbers] = {}
         """A window's worth at points that were asked for before: `x - median(x, n) > median(x, n)`
         sorts its window once."""
         self.private: Laid = {}
@@ -127,6 +69,24 @@ class Evaluation:
     def lay(self, level: Level, node: tree.Windowed) -> None:
         """Put the present rows into a window, whether or not a verdict will come to read it."""
         self._lay(self._reader.key(level, node))
+
+    def lay_one(self, key: WindowKey, sample: float | None) -> None:
+        """Put what the single row of the block brings into a window of the run."""
+        history = self._histories.get(key)
+        if history is None:
+            history = self._histories[key] = History(key.size, 1)
+        enters = sample is not None and math.isfinite(sample)
+        if key.is_opening and history.is_full:
+            enters = False
+        steps_T = self._block.rows.steps
+        history.lay_one(sample if enters else None, int(steps_T[0]))
+        laid = self.private if key.owner else self._shared
+        value = np.nan if sample is None else sample
+        laid[key] = Samples(np.array([[value]]), np.array([[enters]]), steps_T)
+
+    @property
+    def num_rows(self) -> int:
+        return len(self._rows)
 
     def grid(self, level: Level) -> Points:
         return grid(level, self._rows.start, self._rows.stop, self._block.num_columns(level))
@@ -174,9 +134,11 @@ class Evaluation:
             case tree.Choice():
                 return self._choice(node, points)
             case tree.Windowed():
-                computed = self._computed.get((node, points))
+                key = self._reader.key(points.level, node)
+                asked = (key, node.function, node.parameter, points)
+                computed = self._computed.get(asked)
                 if computed is None:
-                    computed = self._computed[node, points] = self._windowed(node, points)
+                    computed = self._computed[asked] = self._windowed(node, points)
                 return computed
             case tree.AcrossLayers():
                 return self._across_layers(node, points)

@@ -12,14 +12,16 @@ import numpy as np
 
 from runwatch.alerts import Change, Moment
 from runwatch.rules.block import Block, Level
-from runwatch.rules.evaluation import Histories, Laid
+from runwatch.rules.evaluation import Laid
 from runwatch.rules.judging import ConditionJudge, Found, Judge, NonFiniteJudge
 from runwatch.rules.nonfinite_rule import NON_FINITE
 from runwatch.rules.observations import Rows
 from runwatch.rules.rule import Rule
 from runwatch.rules.saving import Memory, dump, load
+from runwatch.rules.single_row import SingleRow
 from runwatch.rules.standing import Standing
 from runwatch.rules.transitions import Transition
+from runwatch.rules.window_keys import Histories, KeyTable
 
 _BLOCK_VALUES: Final = 2**16
 """Values of one stat in a block: few enough for the cache, enough to spread numpy's cost a call."""
@@ -42,8 +44,11 @@ class Evaluator:
         self._layers: tuple[str, ...] = ()
         self._stamps: list[tuple[int, float]] = []
         self._histories: Histories = {}
+        table: KeyTable = {}
         self._judges: list[Judge] = [
-            NonFiniteJudge(rule, ()) if rule.name == NON_FINITE.name else ConditionJudge(rule, ())
+            NonFiniteJudge(rule, ())
+            if rule.name == NON_FINITE.name
+            else ConditionJudge(rule, (), table)
             for rule in self.rules
             if rule.absence is None
         ]
@@ -67,7 +72,9 @@ class Evaluator:
         height = min(_MAX_BLOCK_ROWS, max(_MIN_BLOCK_ROWS, _BLOCK_VALUES // max(num_layers, 1)))
         with np.errstate(all="ignore"):  # what is not finite is a verdict here, not an accident
             for start in range(0, rows.num_rows, height):
-                transitions += self._judge(rows.between(start, start + height))
+                is_all = rows.num_rows <= height
+                part = rows if is_all else rows.between(start, start + height)
+                transitions += self._judge(part)
         self._note_times(rows)
         return transitions
 
@@ -145,9 +152,10 @@ class Evaluator:
     def _judge(self, rows: Rows) -> list[Transition]:
         block = Block(rows, len(self._layers))
         laid: Laid = {}
+        single = SingleRow(rows, self._histories) if rows.num_rows == 1 else None
         found: Found = []
         for judge in self._judges:
-            found += judge.judge(block, self._histories, laid)
+            found += judge.judge(block, self._histories, laid, single)
         for key in laid:
             self._histories[key].keep()
         return [told for _, told in sorted(found, key=lambda pair: pair[0])]

@@ -17,13 +17,15 @@ from runwatch.alerts import Change, Moment, Reason
 from runwatch.rules import expressions as tree
 from runwatch.rules.block import Block, Level, Points
 from runwatch.rules.episodes import Episode
-from runwatch.rules.evaluation import Evaluation, Histories, Laid, Reader, WindowKey
+from runwatch.rules.evaluation import Evaluation, Laid
 from runwatch.rules.names import STEP, comes_from_gradients
 from runwatch.rules.nonfinite_rule import RUN_COLUMN, judge_non_finite
 from runwatch.rules.reporting import excess, name_layers
 from runwatch.rules.rule import Baseline, Rule
+from runwatch.rules.single_row import Compiler, SingleRow, Verdict, Worth, looks_at_layers
 from runwatch.rules.standing import Standing
 from runwatch.rules.transitions import Transition
+from runwatch.rules.window_keys import Histories, KeyTable, Reader, WindowKey
 from runwatch.rules.windows import Bools, Floats, Indices
 from runwatch.vocabulary import Scope
 
@@ -46,6 +48,15 @@ class Verdicts:
         return Verdicts(self.first_row, self.failing_RC[:stop], self.known_RC[:stop])
 
 
+@dataclass(frozen=True, slots=True)
+class OfOneRow:
+    """A condition compiled for a single row, and what such a row brings to each of its windows."""
+
+    verdict: Verdict
+    windows: tuple[tuple[WindowKey, Worth], ...]
+    """Inner ones first."""
+
+
 def windows_with_level(node: tree.Expression, level: Level) -> list[tuple[Level, tree.Windowed]]:
     """Every window of a tree, inner ones first, and whether it is the run's or the layers'."""
     below = Level.LAYER if isinstance(node, tree.AcrossLayers) else level
@@ -56,14 +67,14 @@ def windows_with_level(node: tree.Expression, level: Level) -> list[tuple[Level,
 class ConditionJudge:
     """A rule with a condition, and how it stands."""
 
-    def __init__(self, rule: Rule, columns: tuple[str, ...]) -> None:
+    def __init__(self, rule: Rule, columns: tuple[str, ...], table: KeyTable) -> None:
         assert rule.when is not None
         self.rule = rule
         self.standing = Standing(rule, self.columns_of(columns))
         self._condition = rule.when
         self._is_clean = rule.baseline is Baseline.CLEAN
         self._level = Level.LAYER if rule.scope is Scope.LAYER else Level.RUN
-        self._reader = Reader(rule.min_history, rule.name if self._is_clean else "")
+        self._reader = Reader(rule.min_history, rule.name if self._is_clean else "", table)
         self._windows = windows_with_level(rule.when, self._level)
         self._series = tree.series_read(rule.when) - {STEP}
         self._has_window_of_steps = any(
@@ -71,6 +82,7 @@ class ConditionJudge:
         )
         self._subject, self._comparison = tree.subject_of(rule.when)
         self._backward = comes_from_gradients(self._series)
+        self._of_one_row = None if self._looks_at_layers() else self._compile(rule.when)
 
     def columns_of(self, layers: tuple[str, ...]) -> tuple[str, ...]:
         return layers if self.rule.scope is Scope.LAYER else (RUN_COLUMN,)
@@ -79,9 +91,14 @@ class ConditionJudge:
         """The windows that the rule needs."""
         return {self._reader.key(level, node) for level, node in self._windows}
 
-    def judge(self, block: Block, histories: Histories, laid: Laid) -> Found:
+    def judge(
+        self, block: Block, histories: Histories, laid: Laid, single: SingleRow | None
+    ) -> Found:
+        """`single` is the row of a block of one."""
         if self.standing.is_quiet and not self._concerns(block):
             return []
+        if single is not None and self._of_one_row is not None:
+            return self._judge_one(self._of_one_row, single, block, laid)
         found: Found = []
         triggered_T = self._triggered(block)
         start, width = 0, block.num_rows
@@ -96,6 +113,39 @@ class ConditionJudge:
             )
             self._keep(reading, verdicts, histories)
         return found
+
+    def _looks_at_layers(self) -> bool:
+        return self._level is Level.LAYER or looks_at_layers(self._condition)
+
+    def _compile(self, condition: tree.Truth) -> "OfOneRow":
+        compiler = Compiler(self._reader)
+        windows = [
+            (self._reader.key(level, node), compiler.sample(node.operand))
+            for level, node in self._windows
+        ]
+        return OfOneRow(compiler.verdict(condition), tuple(dict(windows).items()))
+
+    def _judge_one(self, one: "OfOneRow", row: SingleRow, block: Block, laid: Laid) -> Found:
+        reading = Evaluation(block, self._reader, row.histories, laid, range(1))
+        for key, sample in one.windows:
+            if key not in (reading.private if key.owner else laid):
+                reading.lay_one(key, sample(row))
+        failing = one.verdict(row) if self._is_triggered(row, block) else None
+        verdicts = Verdicts(0, np.array([[failing is True]]), np.array([[failing is not None]]))
+        found: Found = []
+        if failing or not self.standing.is_quiet:
+            look = self._look(reading)
+            found = follow(self.standing, verdicts, look, block, self._backward)
+        self._keep(reading, verdicts, row.histories)
+        return found
+
+    def _is_triggered(self, row: SingleRow, block: Block) -> bool:
+        """The same as `_triggered`, of one row."""
+        names = self._series if self.rule.every is None else (self.rule.every,)
+        if not names or any(row.read(name) is not None for name in names):
+            return True
+        stats = block.rows.stat_columns
+        return any(name in stats and bool(block.records(name)[0]) for name in names)
 
     def _concerns(self, block: Block) -> bool:
         """Whether the block has a column of any series that the rule reads. Where it has none, no
@@ -148,6 +198,10 @@ class ConditionJudge:
             return
         self.standing.count_streaks(verdicts.failing_RC, verdicts.known_RC)
         failing_C = verdicts.failing_RC[-1]
+        if len(verdicts.failing_RC) == reading.num_rows and not failing_C.any():
+            for key in reading.private:
+                histories[key].keep()
+            return
         if self.rule.relearn_after:
             failing_C = failing_C & (self.standing.streaks_L <= self.rule.relearn_after)
         for key, samples in reading.private.items():
@@ -172,7 +226,9 @@ class NonFiniteJudge:
     def window_keys(self) -> set[WindowKey]:
         return set()
 
-    def judge(self, block: Block, histories: Histories, laid: Laid) -> Found:
+    def judge(
+        self, block: Block, histories: Histories, laid: Laid, single: SingleRow | None
+    ) -> Found:
         failing_TC, known_TC, shown_TC = judge_non_finite(block)
 
         def look(row: int, columns: Indices) -> tuple[Floats, Floats]:

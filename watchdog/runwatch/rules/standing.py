@@ -72,6 +72,8 @@ class Standing:
 
     def count_streaks(self, verdicts_TL: Bools, known_TL: Bools) -> None:
         """Note rows of which only the last may hold failing verdicts."""
+        if not verdicts_TL[-1].any() and not self.streaks_L.any():
+            return
         cleared_L = (known_TL & ~verdicts_TL).any(axis=0)
         fails_L = known_TL[-1] & verdicts_TL[-1]
         self.streaks_L = np.where(cleared_L, 0, self.streaks_L) + fails_L

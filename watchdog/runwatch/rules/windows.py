@@ -68,6 +68,16 @@ class History:
         self._values_LC[columns_E, places_E] = samples.values_TL[rows_E, columns_E]
         self._steps_LC[columns_E, places_E] = samples.steps_T[rows_E]
 
+    def lay_one(self, sample: float | None, step: int) -> None:
+        """The same for one row of a window of the run; None where no sample enters."""
+        self._make_room(1)
+        self._before_TL = np.zeros((1, 1), np.intp)
+        self._laid_L = np.full(1, sample is not None, np.intp)
+        if sample is not None:
+            end = self._ends_L[0]
+            self._values_LC[0, end] = sample
+            self._steps_LC[0, end] = step
+
     def opening(self, samples: Samples) -> Samples:
         """Of these samples, those that a window still takes which stays as it is once full."""
         arrived_TL = np.cumsum(samples.enter_TL, axis=0, dtype=np.intp)
@@ -76,6 +86,9 @@ class History:
 
     def keep(self) -> None:
         """The block that was laid belongs to the history from now on."""
+        if not self._laid_L.any():
+            self._before_TL = self._before_TL[:0]
+            return
         self._ends_L = self._ends_L + self._laid_L
         self._filled_L = np.minimum(self._filled_L + self._laid_L, self.depth)
         self._laid_L = np.zeros_like(self._laid_L)
@@ -94,6 +107,24 @@ class History:
         """(K,) the step of the newest sample before these rows, NO_STEP where there is none."""
         places_K = self._ends_L[columns_K] + self._before_TL[rows_K, columns_K] - 1
         return np.asarray(self._steps_LC[columns_K, places_K])
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a window of the run that stays as it is once full takes no more."""
+        return bool(self._filled_L[0] >= self.size)
+
+    def num_held(self) -> int:
+        """How many samples the window of the run holds, before what was laid last."""
+        return min(int(self._filled_L[0]), self.size)
+
+    def window(self, num_held: int) -> Floats:
+        """(1, F) the samples of the window of the run, newest last."""
+        end = self._ends_L[0]
+        return self._values_LC[:1, end - num_held : end]
+
+    def newest_step(self) -> int:
+        """The step of the newest of them, NO_STEP where there is none."""
+        return int(self._steps_LC[0, self._ends_L[0] - 1])
 
     def forget(self, first_step: int) -> None:
         """Drop the samples of this step and later ones: a rollback has undone them."""

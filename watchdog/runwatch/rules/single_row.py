@@ -1,0 +1,226 @@
+"""A condition over one row of the run, as plain floats: what `evaluation` says, for less.
+
+Live, a row comes at a time, and a rule of the run asks for a dozen numbers of it; in arrays of one
+element each of them costs a hundred times what it is worth. So a condition that looks at no layer
+is compiled once, into functions that take a row. None stands for 'unknown'. The windows themselves,
+and the functions of their samples, are those of `evaluation`, so both give the same bits.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from runwatch.nonfinite import is_absent
+from runwatch.rules import expressions as tree
+from runwatch.rules.block import Level
+from runwatch.rules.names import STEP
+from runwatch.rules.observations import Rows
+from runwatch.rules.statistics import OF_CURRENT, OF_WINDOW, quantile
+from runwatch.rules.window_keys import Histories, Reader, WindowKey
+from runwatch.rules.windows import NO_STEP, Floats
+
+Question = tuple[WindowKey, str, float, int]
+"""A function of a window: which window, which function, its parameter, the samples it needs."""
+
+
+class SingleRow:
+    """What one row recorded of the run, and what was computed from it so far."""
+
+    def __init__(self, rows: Rows, histories: Histories) -> None:
+        self.step = int(rows.steps[0])
+        self.histories = histories
+        self.answers: dict[Question, float | None] = {}
+        """Rules ask the same of the same windows."""
+        self.samples: dict[WindowKey, float | None] = {}
+        self._columns = rows.metric_columns
+        self._values: list[float] = rows.metrics[0].tolist()
+        self._absent: list[bool] = is_absent(np.ascontiguousarray(rows.metrics[0])).tolist()
+
+    def read(self, name: str) -> float | None:
+        if name == STEP:
+            return float(self.step)
+        column = self._columns.get(name)
+        return None if column is None or self._absent[column] else self._values[column]
+
+
+Worth = Callable[[SingleRow], float | None]
+Verdict = Callable[[SingleRow], bool | None]
+
+_COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+    "==": lambda left, right: left == right,
+    # Not `left != right`, which holds for NaN.
+    "!=": lambda left, right: left < right or left > right,
+}
+_CHECK: Final[dict[str, Callable[[float], bool]]] = {
+    "isnan": math.isnan,
+    "isinf": math.isinf,
+    "isfinite": math.isfinite,
+}
+_COMPUTE: Final[dict[str, Callable[[float, float], float]]] = {
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    # Python raises where numpy, and the rule language, give infinity or NaN.
+    "/": lambda left, right: left / right if right else float(np.divide(left, right)),
+}
+_OF_ONE: Final[dict[str, Callable[[float], float]]] = {
+    "-": lambda value: -value,
+    "abs": abs,
+    "log10": lambda value: float(np.log10(value)),  # the last bit of math.log10 may be another
+}
+
+
+def looks_at_layers(condition: tree.Truth) -> bool:
+    return any(isinstance(part, tree.AcrossLayers) for part in tree.walk(condition))
+
+
+class Compiler:
+    """Makes functions of a row from the nodes of one rule of the run."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def verdict(self, node: tree.Truth) -> Verdict:
+        match node:
+            case tree.Comparison():
+                return self._comparison(node)
+            case tree.Check():
+                check, operand = _CHECK[node.function], self.worth(node.operand)
+                return lambda row: None if (value := operand(row)) is None else check(value)
+            case tree.Not():
+                verdict = self.verdict(node.operand)
+                return lambda row: None if (holds := verdict(row)) is None else not holds
+            case tree.Logic():
+                return self._logic(node)
+
+    def worth(self, node: tree.Number) -> Worth:
+        match node:
+            case tree.Constant():
+                number = node.number
+                return lambda row: number
+            case tree.Series():
+                name = node.name
+                return lambda row: row.read(name)
+            case tree.Negative():
+                return self._of_one("-", node.operand)
+            case tree.Elementwise():
+                return self._of_one(node.function, node.operand)
+            case _:
+                return self._composed(node)
+
+    def _composed(
+        self, node: tree.Arithmetic | tree.Choice | tree.Windowed | tree.AcrossLayers
+    ) -> Worth:
+        match node:
+            case tree.Arithmetic():
+                return self._arithmetic(node)
+            case tree.Choice():
+                return self._choice(node)
+            case tree.Windowed():
+                return self._windowed(node)
+            case tree.AcrossLayers():
+                raise AssertionError("a rule that looks at layers is not compiled")
+
+    def sample(self, node: tree.Expression) -> Worth:
+        """What a row brings to the window over this operand."""
+        if isinstance(node, tree.Number):
+            return self.worth(node)
+        verdict = self.verdict(node)
+        return lambda row: None if (holds := verdict(row)) is None else float(holds)
+
+    def _of_one(self, function: str, operand: tree.Number) -> Worth:
+        compute, worth = _OF_ONE[function], self.worth(operand)
+        return lambda row: None if (value := worth(row)) is None else compute(value)
+
+    def _comparison(self, node: tree.Comparison) -> Verdict:
+        compare = _COMPARE[node.operator]
+        left, right = self.worth(node.left), self.worth(node.right)
+
+        def verdict(row: SingleRow) -> bool | None:
+            if (one := left(row)) is None or (other := right(row)) is None:
+                return None
+            return compare(one, other)
+
+        return verdict
+
+    def _logic(self, node: tree.Logic) -> Verdict:
+        decided_by = node.operator == "or"
+        operands = [self.verdict(operand) for operand in node.operands]
+
+        def verdict(row: SingleRow) -> bool | None:
+            undecided: bool | None = not decided_by
+            for operand in operands:
+                holds = operand(row)
+                if holds is decided_by:
+                    return decided_by
+                if holds is None:
+                    undecided = None
+            return undecided
+
+        return verdict
+
+    def _arithmetic(self, node: tree.Arithmetic) -> Worth:
+        compute = _COMPUTE[node.operator]
+        left, right = self.worth(node.left), self.worth(node.right)
+
+        def worth(row: SingleRow) -> float | None:
+            if (one := left(row)) is None or (other := right(row)) is None:
+                return None
+            return compute(one, other)
+
+        return worth
+
+    def _choice(self, node: tree.Choice) -> Worth:
+        condition = self.verdict(node.condition)
+        then, otherwise = self.worth(node.then), self.worth(node.otherwise)
+
+        def worth(row: SingleRow) -> float | None:
+            holds = condition(row)
+            if holds is None:
+                return None
+            return then(row) if holds else otherwise(row)
+
+        return worth
+
+    def _windowed(self, node: tree.Windowed) -> Worth:
+        key, needed = self._reader.key(Level.RUN, node), self._reader.num_needed(node)
+        sample = self.sample(node.operand)
+        question = (key, node.function, node.parameter, needed)
+
+        def worth(row: SingleRow) -> float | None:
+            if question not in row.answers:
+                row.answers[question] = _answer(row, question, sample)
+            return row.answers[question]
+
+        return worth
+
+
+def _answer(row: SingleRow, question: Question, sample: Worth) -> float | None:
+    key, function, parameter, needed = question
+    history = row.histories.get(key)
+    now = sample(row) if function in ("last", "age") or function in OF_CURRENT else None
+    if function == "age":
+        if now is not None and math.isfinite(now):
+            return 0.0
+        newest = NO_STEP if history is None else history.newest_step()
+        return None if newest == NO_STEP else float(row.step - newest)
+    if function == "last" and now is not None:
+        return now
+    filled = 0 if history is None else history.num_held()
+    if history is None or filled < needed or not filled:
+        return 0.0 if function == "count" else None
+    return _apply(function, parameter, history.window(filled), now)
+
+
+def _apply(function: str, parameter: float, window: Floats, now: float | None) -> float | None:
+    if function in OF_CURRENT:
+        return None if now is None else float(OF_CURRENT[function](np.array([now]), window)[0])
+    if function == "quantile":
+        return float(quantile(window, parameter)[0])
+    return float(OF_WINDOW[function](window)[0])

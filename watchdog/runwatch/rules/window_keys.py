@@ -1,0 +1,74 @@
+"""Which window a rule reads: rules that need the same samples share them.
+
+A key is made once for each place in a rule, and equal ones become one object: a step looks up
+dozens of them, and must neither build nor compare trees for it.
+"""
+
+from dataclasses import dataclass
+
+from runwatch.rules import expressions as tree
+from runwatch.rules.block import Level
+from runwatch.rules.functions import FUNCTIONS
+from runwatch.rules.windows import History
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowKey:
+    """Which window. Two keys of one table are equal only if they are the same object."""
+
+    level: Level
+    operand: tree.Expression
+    size: int
+    owner: str
+    """The rule whose failing samples stay out; empty where all samples enter."""
+    is_clean: bool
+    is_opening: bool
+    """It takes the first samples of the attempt, and no more once it is full."""
+    text: str
+    """Names the window in a saved state: the same for windows that are the same, only."""
+
+
+KeyTable = dict[str, WindowKey]
+"""The windows of all rules that are judged together, by their texts."""
+
+Histories = dict[WindowKey, History]
+
+
+class Reader:
+    """How one rule reads: what its windows hold, and from when on they speak."""
+
+    def __init__(self, min_history: int | None, owner: str, table: KeyTable | None = None) -> None:
+        """`owner` is the rule's name where its baseline is clean, or else empty."""
+        self._min_history = min_history
+        self._owner = owner
+        self._table: KeyTable = {} if table is None else table
+        self._known: dict[tuple[int, Level], tuple[WindowKey, tree.Windowed]] = {}
+        """By the node's identity; the node is held with its key, so that no other can take it."""
+
+    def key(self, level: Level, node: tree.Windowed) -> WindowKey:
+        known = self._known.get((id(node), level))
+        if known is None:
+            known = self._known[id(node), level] = self._key(level, node), node
+        return known[0]
+
+    def num_needed(self, node: tree.Windowed) -> int:
+        """Samples without which a window says nothing."""
+        if node.function == "count":
+            return 0
+        if node.function in ("prev", "last", "age", "first"):
+            return node.size
+        asked = (node.size + 1) // 2 if self._min_history is None else self._min_history
+        return min(node.size, max(FUNCTIONS[node.function].smallest, asked))
+
+    def _key(self, level: Level, node: tree.Windowed) -> WindowKey:
+        is_clean = bool(self._owner) and node.function in tree.BASELINE_FUNCTIONS
+        is_private = is_clean or (bool(self._owner) and tree.has_baseline(node.operand))
+        owner = self._owner if is_private else ""
+        is_opening = tree.window_of(node).is_opening
+        # The values of an operand that has windows itself depend on the rule's min_history.
+        min_history = self._min_history if tree.windows_of(node.operand) else None
+        operand = tree.render(node.operand)
+        parts = (level.value, node.size, min_history, owner, is_clean, is_opening, operand)
+        text = "|".join(map(str, parts))
+        fresh = WindowKey(level, node.operand, node.size, owner, is_clean, is_opening, text)
+        return self._table.setdefault(text, fresh)
