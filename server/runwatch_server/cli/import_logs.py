@@ -42,7 +42,7 @@ def import_logs(
                 tell_unreadable(console, path, error)
                 num_failed += 1
                 continue
-            task = progress.add_task(path.name[-40:], total=parcel.log.num_rows)
+            task = progress.add_task(path.name[-40:], total=parcel.num_steps)
             advance = partial(progress.advance, task)
             num_new = _send(client, parcel, name or parcel.log.name, advance)
             _say(path, parcel, num_new)

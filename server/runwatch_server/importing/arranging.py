@@ -32,9 +32,15 @@ class Stretch:
     rows: list[Placed] = field(default_factory=list[Placed])
     newest: dict[str, int] = field(default_factory=dict[str, int])
     """The last step at which each series was recorded."""
+    highest: int = -1
 
     def goes_back(self, step: int, values: Mapping[str, float]) -> bool:
-        return any(self.newest.get(name, step) > step for name in values)
+        return step < self.highest and any(self.newest.get(name, step) > step for name in values)
+
+    def add(self, row: Placed) -> None:
+        self.rows.append(row)
+        self.newest.update(dict.fromkeys(row.values, row.step))
+        self.highest = max(self.highest, row.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +65,7 @@ def arrange(entries: list[Entry]) -> Arranged:
             stretch = _next_stretch(stretches, step)
             stretches.append(stretch)
             falls.append(_fall(entry, step, stretch))
-        stretch.rows.append(Placed(step, entry.at, entry.values))
-        stretch.newest.update(dict.fromkeys(entry.values, step))
+        stretch.add(Placed(step, entry.at, entry.values))
     kept = [stretch for stretch in stretches if stretch.rows]
     for stretch in kept:
         stretch.rows = list(_merged(sorted(stretch.rows, key=lambda row: row.step)))

@@ -21,14 +21,14 @@ class _Cells:
     the numbers of a series that rules know is a fault."""
 
     known: Set[str]
-    num_numbers: dict[str, int] = field(default_factory=dict[str, int])
+    with_numbers: set[str] = field(default_factory=set[str])
     first_words: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """The place and the text."""
 
     def read(self, name: str, text: str, place: str) -> float | None:
         number = number_of(text)
         if number is not None:
-            self.num_numbers[name] = self.num_numbers.get(name, 0) + 1
+            self.with_numbers.add(name)
         elif name not in self.first_words and not is_absent_text(text):
             self.first_words[name] = (place, text)
         return number
@@ -38,7 +38,7 @@ class _Cells:
         notes: list[str] = []
         for name, (place, text) in self.first_words.items():
             found = f"{name}: found {text[:40]!r}"
-            if name in self.known and name in self.num_numbers:
+            if name in self.known and name in self.with_numbers:
                 raise LogError(place, f"{found}, wanted a number, or nothing")
             notes.append(f"{place}, {found}: where it holds no numbers it is left out")
         return notes

@@ -7,9 +7,7 @@ from typing import Final
 from runwatch.frames import MAX_STEP
 from runwatch_server.importing.errors import LogError
 
-_WORDS: Final = {
-    "nan": math.nan, "inf": math.inf, "infinity": math.inf, "true": 1.0, "false": 0.0,
-}  # fmt: skip
+_TRUTHS: Final = {"true": 1.0, "false": 0.0}
 _ABSENT: Final = frozenset(("", "none", "null", "n/a", "na", "-"))
 _TENSOR: Final = re.compile(r"tensor\(([^,()]+)(?:,[^()]*)?\)")
 """What `print(loss)` makes of a tensor."""
@@ -21,7 +19,7 @@ def is_absent_text(text: str) -> bool:
 
 
 def number_of(text: str) -> float | None:
-    """The number in a text; None where it holds none."""
+    """The number in a text, NaN and the infinities included; None where it holds none."""
     try:
         # Python reads 1_000 as a number; in a log that is a name.
         return float(text) if "_" not in text else None
@@ -30,8 +28,7 @@ def number_of(text: str) -> float | None:
     match = _TENSOR.fullmatch(text.strip())
     if match is not None:
         return number_of(match[1])
-    word = text.strip().lower()
-    return _WORDS.get(word.lstrip("+-"), None) if not word.startswith("-") else None
+    return _TRUTHS.get(text.strip().lower())
 
 
 def value_of(found: object) -> float | None:

@@ -48,6 +48,12 @@ class Parcel:
         return found.digest()
 
     @property
+    def num_steps(self) -> int:
+        """Those that its frames hold: the log's, and what it passed over between them."""
+        pieces = (piece for rows in self.log.stretches for piece in _pieces(rows))
+        return sum(int(piece.steps[-1] - piece.steps[0]) + 1 for piece in pieces)
+
+    @property
     def attempts(self) -> list[int]:
         return list(dict.fromkeys(rows.attempt for rows in self.log.stretches))
 

@@ -17,6 +17,7 @@ from runwatch_server.importing.trainer_state import is_trainer_state, read_train
 from runwatch_server.importing.wandb_run import read_wandb
 
 MAX_FILE_BYTES: Final = 2 * 2**30
+_NO_NAMES: Final = frozenset(("trainer_state", "metrics", "log", "history"))
 _WANTED: Final = (
     "a trainer_state.json (or checkpoint-N folders with one), event files of TensorBoard, "
     "a .wandb file or a metrics.csv"
@@ -26,8 +27,18 @@ _WANTED: Final = (
 def read_run_log(path: Path) -> RunLog:
     """The run in a file, or in a folder that a training left. Raises LogError and OSError."""
     files = _files_of(path) if path.is_dir() else [path]
-    name = path.stem if path.is_file() else path.resolve().name
-    return build(name, _read([_content(file) for file in files]))
+    try:
+        return build(_name(path), _read([_content(file) for file in files]))
+    except RecursionError as error:
+        raise LogError("", "found objects within objects, deeper than any log's") from error
+
+
+def _name(path: Path) -> str:
+    """Of the run: some programs give every run's file the same name."""
+    whole = path.resolve()
+    if path.is_dir():
+        return whole.name
+    return whole.parent.name if whole.stem in _NO_NAMES else whole.stem
 
 
 def _read(contents: list[bytes]) -> RawLog:

@@ -1,9 +1,13 @@
 """TensorBoard's event files and W&B's offline runs."""
 
+import contextlib
 import math
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.server.importing.written import (
     event,
     event_file,
@@ -12,6 +16,7 @@ from tests.server.importing.written import (
     tensor,
     tensor_of_bytes,
     text_tensor,
+    tfrecord,
     wandb_file,
 )
 
@@ -102,3 +107,25 @@ def test_a_wandb_file_cut_off_is_read_to_there(tmp_path: Path) -> None:
     content = wandb_file([history({"loss": 1.0}, step=step) for step in range(3)])
 
     assert read(tmp_path, content[:-3]).num_rows == 2
+
+
+EVENTS = event_file(*(event(step, "loss", tensor(1.0)) for step in range(4)))
+HISTORY = wandb_file([history({"loss": 1.0, "a": {"b": 2}}, step=step) for step in range(4)])
+
+
+@pytest.mark.parametrize("whole", [EVENTS, HISTORY], ids=["tensorboard", "wandb"])
+@given(place=st.integers(0, 10_000), change=st.integers(1, 255))
+def test_no_changed_byte_passes_for_a_number(whole: bytes, place: int, change: int) -> None:
+    content = bytearray(whole)
+    content[place % len(content)] ^= change
+
+    with contextlib.suppress(LogError), tempfile.TemporaryDirectory() as folder:
+        (rows,) = read(Path(folder), bytes(content)).stretches
+        assert set(rows.metrics[:, rows.metric_names.index("loss")].tolist()) == {1.0}
+
+
+@given(st.binary(max_size=80))
+def test_any_message_is_read_or_refused(message: bytes) -> None:
+    for content in (event_file(tfrecord(message)), wandb_file([message])):
+        with contextlib.suppress(LogError), tempfile.TemporaryDirectory() as folder:
+            assert read(Path(folder), content).num_rows > 0

@@ -5,7 +5,7 @@ import io
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from runwatch.nonfinite import is_absent
@@ -128,8 +128,7 @@ def test_no_row_is_lost_or_invented_whatever_the_order(
     text = io.StringIO()
     csv.writer(text).writerows([("step", "loss", "lr"), *table])
     recorded = [cell for row in table for cell in row[1:] if cell]
-    if not recorded:
-        return
+    assume(recorded)
     log = read(text.getvalue())
 
     found = [rows.metrics[~is_absent(rows.metrics)] for rows in log.stretches]

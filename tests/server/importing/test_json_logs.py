@@ -70,3 +70,18 @@ def test_what_is_no_log_is_refused(tmp_path: Path, content: bytes) -> None:
 
     with pytest.raises(LogError, match="found"):
         read_run_log(file)
+
+
+def test_objects_nested_without_end_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    file.write_text('{"a":' * 900 + "1" + "}" * 900)
+
+    with pytest.raises(LogError, match="found"):
+        read_run_log(file)
+
+
+def test_a_run_takes_its_folders_name_where_its_file_has_the_name_of_all(tmp_path: Path) -> None:
+    file = tmp_path / "trainer_state.json"
+    file.write_text(json.dumps({"log_history": HISTORY}))
+
+    assert read_run_log(file).name == tmp_path.name
