@@ -14,7 +14,7 @@ from runwatch.rules.rule import Absence
 from runwatch.rules.templates import Template
 from runwatch.rules.transitions import episode_id
 from runwatch.vocabulary import Scope, Severity
-from runwatch_server.alerts.queries import AlertRecord
+from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.runs.liveness import RankFacts
 
 RUN_LOST: Final = "RunLost"

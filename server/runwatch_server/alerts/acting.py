@@ -15,8 +15,8 @@ from runwatch.alerts import AlertState
 from runwatch.commands import AnyAction, CommandState, Rollback
 from runwatch.policy import Decision, PastAction, PolicyLimits, PolicyVerdict, decide
 from runwatch.vocabulary import CommandId, PolicyMode, Severity
-from runwatch_server.alerts import queries
-from runwatch_server.alerts.queries import AlertRecord
+from runwatch_server.alerts import event_queries, queries
+from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.clock import Clock
 from runwatch_server.commands import queries as command_queries
 from runwatch_server.commands.changes import (
@@ -28,7 +28,7 @@ from runwatch_server.commands.changes import (
 )
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.lifecycle import DELIVERABLE
-from runwatch_server.commands.queries import Addressee, CommandRecord
+from runwatch_server.commands.records import Addressee, CommandRecord
 
 INCIDENT_STEPS: Final = 64
 """Alerts that began so few steps before another belong to one incident: what spreads through a
@@ -92,7 +92,7 @@ class Actor:
         objection = _objection(alert, action, commands, acts=acts) or _suppression(decision)
         if objection is not None:
             detail = {"action": msgspec.to_builtins(action), "reason": objection}
-            await queries.append_event(
+            await event_queries.append_event(
                 connection, alert, "suppressed", at=now, actor=POLICY, step=step, detail=detail
             )
             return False
@@ -115,7 +115,7 @@ class Actor:
             expires_at=now + (COMMAND_TTL_S if acts else PROPOSAL_TTL_S),
         )
         await put(connection, record, self.addressee, actor=POLICY)
-        await queries.append_event(
+        await event_queries.append_event(
             connection,
             alert,
             f"command_{record.state}",

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from runwatch.alerts import AlertState
 from runwatch.nonfinite import JsonNumber
 from runwatch.vocabulary import AlertId, RunId, Severity
-from runwatch_server.alerts.queries import AlertEvent, AlertFilter, AlertRecord, RunEvent
+from runwatch_server.alerts.records import AlertEvent, AlertFilter, AlertRecord, RunEvent
 from runwatch_server.alerts.service import Card
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope

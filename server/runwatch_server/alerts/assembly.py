@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.evaluators import Evaluators
-from runwatch_server.alerts.run_evaluation import Workshop
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
+from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.clock import Clock
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.service import Commands

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Depends, Response
 from runwatch.errors import RuleError
 from runwatch.rules import Rows, Rule
 from runwatch.vocabulary import RunId
-from runwatch_server.alerts.stored_frames import iterate_frames, list_streams
+from runwatch_server.alerts.frame_queries import list_streams
+from runwatch_server.alerts.stored_frames import iterate_frames
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import UnprocessableError

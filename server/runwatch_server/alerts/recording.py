@@ -14,8 +14,8 @@ from runwatch.alerts import AlertState
 from runwatch.nonfinite import to_json
 from runwatch.rules import Transition
 from runwatch.vocabulary import AlertId, RunId
-from runwatch_server.alerts import queries
-from runwatch_server.alerts.queries import AlertRecord, Facts, Recovery
+from runwatch_server.alerts import event_queries, queries
+from runwatch_server.alerts.records import AlertRecord, Facts, Recovery
 from runwatch_server.alerts.recovery import recovery_at
 
 ENDED: Final = "ended"
@@ -81,7 +81,7 @@ async def end_alerts(
             recovery=None if alert.recovery is Recovery.WATCHED else alert.recovery,
         )
         await queries.update_alert(connection, after)
-        await queries.append_event(
+        await event_queries.append_event(
             connection,
             after,
             AlertState.RESOLVED,
@@ -103,7 +103,7 @@ async def watch_recovery(
         if alert.attempt == attempt and recovery is not alert.recovery:
             assert recovery is not None
             await queries.update_alert(connection, replace(alert, recovery=recovery))
-            await queries.append_event(connection, alert, recovery, at=at, step=last_step)
+            await event_queries.append_event(connection, alert, recovery, at=at, step=last_step)
 
 
 async def _record_one(
@@ -129,7 +129,7 @@ async def _record_one(
     else:
         after = _advance(before, transition)
         await queries.update_alert(connection, after)
-    await queries.append_event(
+    await event_queries.append_event(
         connection,
         after,
         transition.state,

@@ -9,9 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.alerts import AlertState
 from runwatch.commands import CommandState
 from runwatch.frames import Scalar
-from runwatch_server.alerts import queries
-from runwatch_server.alerts.queries import AlertRecord, Recovery
-from runwatch_server.commands.queries import CommandRecord
+from runwatch_server.alerts import event_queries, queries
+from runwatch_server.alerts.records import AlertRecord, Recovery
+from runwatch_server.commands.records import CommandRecord
 
 RECOVERY_STEPS: Final = 200
 """An alert that still fires so many steps after the command was applied did not recover:
@@ -36,7 +36,7 @@ async def note_command(
     alert = await queries.find_alert(connection, command.alert_id)
     if alert is None:
         return
-    await queries.append_event(
+    await event_queries.append_event(
         connection,
         alert,
         f"command_{state}",

@@ -1,41 +1,32 @@
 """Judging one run: its streams in order, each batch with all that follows from it in one write."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
-from typing import Final, TypeVar
+from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.frames import Event
-from runwatch.policy import PolicyLimits
 from runwatch.rules import Transition
-from runwatch.vocabulary import PolicyMode, RunId
-from runwatch_server.alerts import queries
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts import evaluation_queries, queries
 from runwatch_server.alerts.acting import Actor
-from runwatch_server.alerts.queries import Evaluation
 from runwatch_server.alerts.recording import News, Source, end_alerts, record, watch_recovery
+from runwatch_server.alerts.records import Evaluation
 from runwatch_server.alerts.stored_frames import iterate_frames, read_frames
 from runwatch_server.alerts.stream import FrameQueue, StreamJudge, StreamKey
-from runwatch_server.clock import Clock
-from runwatch_server.commands.ids import OrderedIds
+from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.mailbox import Posted
-from runwatch_server.commands.queries import Addressee, find_addressee
-from runwatch_server.commands.service import Commands, posting
-from runwatch_server.db import Database
+from runwatch_server.commands.queries import find_addressee
+from runwatch_server.commands.records import Addressee
+from runwatch_server.commands.service import posting
 from runwatch_server.rules.pack import RuleSet
-from runwatch_server.rules.service import Rules
-from runwatch_server.runs.liveness import Liveness
-from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.seams import CommittedFrame
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 BATCH_FRAMES: Final = 64
 STATE_EVERY_FRAMES: Final = 64
@@ -50,27 +41,6 @@ GAP_TIMEOUT_S: Final = 30.0
 
 class StreamMovedError(Exception):
     """Somebody else has judged the stream's frames."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
-    """What judging needs; one for all runs."""
-
-    database: Database
-    clock: Clock
-    ids: OrderedIds
-    rules: Rules
-    commands: Commands
-    liveness: Liveness
-    events: EventLog
-    default_policy: PolicyMode
-    limits: PolicyLimits
-    thread: Executor
-    """Of one thread: numpy must not stall the event loop, nor take both cores."""
-    on_news: Callable[[Sequence[News]], None]
-
-    async def compute(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.thread, function)
 
 
 @dataclass(slots=True)
@@ -160,10 +130,12 @@ class RunEvaluation:
         """A stream as it was left: the saved state, and the frames since, judged silently."""
         async with self._shop.database.read() as connection:
             addressee = await self._addressee(connection)
-            stored = await queries.find_evaluation(connection, self.run_id, key.attempt, key.rank)
+            stored = await evaluation_queries.find_evaluation(
+                connection, self.run_id, key.attempt, key.rank
+            )
             if stored is None:
                 return await self._fresh(key, arrived, addressee)
-            documents = await queries.find_rule_set(connection, stored.rule_set)
+            documents = await evaluation_queries.find_rule_set(connection, stored.rule_set)
             rule_set = RuleSet.of_documents(documents)
             judge = await self._shop.compute(lambda: StreamJudge(key.rank, rule_set, stored.state))
             async for frames in iterate_frames(
@@ -389,10 +361,10 @@ class RunEvaluation:
     async def _store(self, connection: AsyncConnection, stream: _Stream, after: Evaluation) -> None:
         if not stream.is_stored or after.rule_set != stream.evaluation.rule_set:
             rule_set = stream.judge.rule_set
-            await queries.store_rule_set(connection, rule_set.hash, rule_set.documents)
+            await evaluation_queries.store_rule_set(connection, rule_set.hash, rule_set.documents)
         if not stream.is_stored:
-            await queries.insert_evaluation(connection, after)
-        elif not await queries.advance_evaluation(connection, stream.evaluation, after):
+            await evaluation_queries.insert_evaluation(connection, after)
+        elif not await evaluation_queries.advance_evaluation(connection, stream.evaluation, after):
             raise StreamMovedError(f"run {self.run_id}: frames were judged by somebody else")
 
     async def _end_older(

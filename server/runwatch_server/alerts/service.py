@@ -7,12 +7,13 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import AlertId
-from runwatch_server.alerts import queries
+from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.board import NewsBoard
-from runwatch_server.alerts.queries import AlertEvent, AlertFilter, AlertRecord, RunEvent
+from runwatch_server.alerts.records import AlertEvent, AlertFilter, AlertRecord, RunEvent
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.clock import Clock
-from runwatch_server.commands.queries import CommandRecord, list_for_alert
+from runwatch_server.commands.queries import list_for_alert
+from runwatch_server.commands.records import CommandRecord
 from runwatch_server.db import Database
 from runwatch_server.errors import NotFoundError
 
@@ -56,9 +57,9 @@ class Alerts:
             similar = AlertFilter(run_id=alert.run_id, rule=alert.rule, before_id=alert.id)
             return Card(
                 alert=alert,
-                events=await queries.list_events(connection, alert.run_id, alert.id),
+                events=await event_queries.list_events(connection, alert.run_id, alert.id),
                 commands=await list_for_alert(connection, alert.run_id, alert.id),
-                changed_before=await queries.list_run_events(
+                changed_before=await event_queries.list_run_events(
                     connection,
                     alert.run_id,
                     attempt=alert.attempt,
@@ -79,7 +80,7 @@ class Alerts:
             now = self._clock.wall()
             after = replace(alert, acked_at=now, acked_by=actor, ack_note=note)
             await queries.update_alert(connection, after)
-            await queries.append_event(
+            await event_queries.append_event(
                 connection, after, "acknowledged", at=now, actor=actor, detail={"note": note}
             )
             await append_deed(

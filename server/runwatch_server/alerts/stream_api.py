@@ -9,11 +9,13 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import StreamingResponse
 
 from runwatch.vocabulary import RunId
-from runwatch_server.alerts import queries as alert_queries
+from runwatch_server.alerts import event_queries as alert_event_queries
+from runwatch_server.alerts import records as alert_records
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.commands import queries as command_queries
+from runwatch_server.commands import records as command_records
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.services import CurrentServices, Services
 
@@ -63,7 +65,7 @@ async def stream(
 async def _newest(services: Services) -> Place:
     async with services.database.read() as connection:
         return Place(
-            await alert_queries.last_event_number(connection),
+            await alert_event_queries.last_event_number(connection),
             await command_queries.last_event_number(connection),
         )
 
@@ -85,7 +87,7 @@ async def _read(services: Services, run_id: RunId, place: Place) -> tuple[list[b
     """The events after a place, and the place after them."""
     texts: list[bytes] = []
     async with services.database.read() as connection:
-        for alert in await alert_queries.list_events_after(
+        for alert in await alert_event_queries.list_events_after(
             connection, place.alert_event, run_id=run_id, limit=_CHUNK
         ):
             place = Place(alert.number, place.command_event)
@@ -103,7 +105,7 @@ async def _read(services: Services, run_id: RunId, place: Place) -> tuple[list[b
 def _text(
     topic: str,
     place: Place,
-    event: alert_queries.AlertEvent | command_queries.CommandEvent,
+    event: alert_records.AlertEvent | command_records.CommandEvent,
     facts: dict[str, object],
 ) -> bytes:
     told = facts | {

@@ -24,8 +24,10 @@ from runwatch_server.alerts.absence import (
 )
 from runwatch_server.alerts.evaluators import Evaluators
 from runwatch_server.alerts.recording import News, Source, end_alerts, record
-from runwatch_server.alerts.run_evaluation import RunEvaluation, Workshop
-from runwatch_server.commands.queries import Addressee, find_addressee
+from runwatch_server.alerts.run_evaluation import RunEvaluation
+from runwatch_server.alerts.workshop import Workshop
+from runwatch_server.commands.queries import find_addressee
+from runwatch_server.commands.records import Addressee
 from runwatch_server.runs.liveness import RankFacts
 
 log = logging.getLogger(__name__)

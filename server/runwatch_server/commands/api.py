@@ -15,7 +15,7 @@ from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.clock import rfc3339
 from runwatch_server.commands import queries
 from runwatch_server.commands.changes import COMMAND_TTL_S
-from runwatch_server.commands.queries import CommandEvent, CommandRecord
+from runwatch_server.commands.records import CommandEvent, CommandRecord
 from runwatch_server.commands.service import MAX_WAIT_S
 from runwatch_server.errors import NotFoundError
 from runwatch_server.http import documented, json_body, json_response

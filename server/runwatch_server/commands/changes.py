@@ -17,7 +17,7 @@ from runwatch_server.alerts.queries import find_alert
 from runwatch_server.alerts.recovery import note_command
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.commands import queries
-from runwatch_server.commands.queries import Addressee, CommandRecord
+from runwatch_server.commands.records import Addressee, CommandRecord
 
 COMMAND_TTL_S: Final = 600.0
 """A command that no rank took for so long is stale: what it answered to is over."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runwatch.commands import Command, CommandState
 from runwatch.vocabulary import CommandId, RunId
 from runwatch_server.commands.lifecycle import DELIVERABLE, is_final_answer
-from runwatch_server.commands.queries import CommandRecord
+from runwatch_server.commands.records import CommandRecord
 
 
 @dataclass(frozen=True, slots=True)

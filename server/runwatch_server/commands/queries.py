@@ -1,7 +1,6 @@
 """Every question put to the tables of commands."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -9,86 +8,13 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.commands import AnyAction, Command, CommandState, Receipt, action_from_document
+from runwatch.commands import AnyAction, CommandState, Receipt, action_from_document
 from runwatch.frames import Scalar
 from runwatch.vocabulary import AlertId, CommandId, PolicyMode, RunId, RunState
 from runwatch_server.commands.lifecycle import UNDER_WAY
+from runwatch_server.commands.records import Addressee, CommandEvent, CommandRecord
 from runwatch_server.commands.tables import command_events, command_receipts, commands
 from runwatch_server.runs.tables import attempts, runs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Addressee:
-    """What must be known of a run to command it."""
-
-    run_id: RunId
-    project: str
-    name: str
-    state: RunState
-    policy: PolicyMode | None
-    """None: the service's default."""
-    attempt: int
-    """The one that lives; 0 before the first."""
-    num_ranks: int
-    """Of that attempt; each must answer a command."""
-    allow: frozenset[str]
-    """Kinds of action that its trainer carries out."""
-    last_step: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRecord:
-    """A command as it is kept."""
-
-    run_id: RunId
-    id: CommandId
-    attempt: int
-    action: AnyAction
-    state: CommandState
-    reason: str
-    requested_by: str
-    created_at: float
-    expires_at: float
-    automatic: bool = False
-    segment: int | None = None
-    """Of the alert that asked; a rollback makes it and all before it history."""
-    alert_id: AlertId | None = None
-    action_index: int | None = None
-    after_id: CommandId | None = None
-    idempotency_key: str | None = None
-    ended_at: float | None = None
-    ended_step: int | None = None
-    detail: Mapping[str, Scalar] = field(default_factory=dict[str, Scalar])
-
-    @property
-    def kind(self) -> str:
-        return self.action.kind
-
-    def to_command(self) -> Command:
-        """As it travels to the trainer."""
-        return Command(
-            id=self.id,
-            action=self.action,
-            attempt=self.attempt,
-            expires_at=self.expires_at,
-            reason=self.reason,
-            requested_by=self.requested_by,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandEvent:
-    """One thing that happened to a command."""
-
-    number: int
-    run_id: RunId
-    command_id: CommandId
-    kind: str
-    rank: int | None
-    at: float
-    actor: str
-    detail: Mapping[str, object]
-
 
 _FIND_ADDRESSEE: Final = (
     sa.select(runs, attempts.c.world_size, attempts.c.allow)

@@ -13,11 +13,19 @@ from runwatch.vocabulary import CommandId, RunId
 from runwatch_server.clock import Clock
 from runwatch_server.commands import lifecycle, queries
 from runwatch_server.commands.changes import COMMAND_TTL_S, SERVICE, TRAINER, enter, put
+from runwatch_server.commands.checks import (
+    check_receipt,
+    commandable,
+    existing_command,
+    find_addressee,
+    same_order,
+    why_over,
+)
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.mailbox import Mailbox, Posted
-from runwatch_server.commands.queries import Addressee, CommandRecord
+from runwatch_server.commands.records import CommandRecord
 from runwatch_server.db import Database
-from runwatch_server.errors import ConflictError, NotFoundError, UnprocessableError
+from runwatch_server.errors import ConflictError
 
 log = logging.getLogger(__name__)
 
@@ -105,11 +113,11 @@ class Commands:
         """A person's command. Raises NotFoundError, ConflictError, UnprocessableError."""
 
         async def work(connection: AsyncConnection) -> CommandRecord:
-            addressee = await _commandable(connection, run_id)
+            addressee = await commandable(connection, run_id)
             if idempotency_key is not None:
                 known = await queries.find_by_idempotency_key(connection, run_id, idempotency_key)
                 if known is not None:
-                    return _same(known, action)
+                    return same_order(known, action)
             now = self._clock.wall()
             record = CommandRecord(
                 run_id=run_id,
@@ -132,8 +140,8 @@ class Commands:
         """Let a proposal go. Raises NotFoundError, ConflictError."""
 
         async def work(connection: AsyncConnection) -> CommandRecord:
-            record = await _existing(connection, command_id)
-            addressee = await _commandable(connection, record.run_id)
+            record = await existing_command(connection, command_id)
+            addressee = await commandable(connection, record.run_id)
             if not lifecycle.can_be_approved(record.state):
                 raise ConflictError("not_a_proposal", f"The command is {record.state} already.")
             if record.attempt != addressee.attempt:
@@ -154,7 +162,7 @@ class Commands:
         """Withdraw a command. Raises NotFoundError, and ConflictError where it is too late."""
 
         async def work(connection: AsyncConnection) -> CommandRecord:
-            record = await _existing(connection, command_id)
+            record = await existing_command(connection, command_id)
             addressee = await find_addressee(connection, record.run_id)
             if record.state is CommandState.CANCELLED:
                 return record
@@ -173,10 +181,10 @@ class Commands:
 
     async def receive(self, command_id: CommandId, receipt: Receipt) -> CommandRecord:
         """A rank's answer; the same one again changes nothing."""
-        _check_receipt(command_id, receipt)
+        check_receipt(command_id, receipt)
 
         async def work(connection: AsyncConnection) -> CommandRecord:
-            record = await _existing(connection, command_id)
+            record = await existing_command(connection, command_id)
             if receipt.attempt != record.attempt:
                 raise ConflictError(
                     "foreign_attempt",
@@ -194,15 +202,15 @@ class Commands:
             due = [
                 record
                 for record in under_way
-                if await _why_over(connection, record, now) is not None
+                if await why_over(connection, record, now) is not None
             ]
         if not due:
             return
 
         async def work(connection: AsyncConnection) -> None:
             for stale in due:
-                record = await _existing(connection, stale.id)
-                why = await _why_over(connection, record, now)
+                record = await existing_command(connection, stale.id)
+                why = await why_over(connection, record, now)
                 if why is None or record.state.is_ended:
                     continue
                 detail: dict[str, Scalar] = {"reason": why}
@@ -264,7 +272,7 @@ class Commands:
 
     async def _deliver(self, command_id: CommandId) -> None:
         async def work(connection: AsyncConnection) -> None:
-            record = await _existing(connection, command_id)
+            record = await existing_command(connection, command_id)
             if record.state is CommandState.QUEUED:
                 addressee = await find_addressee(connection, record.run_id)
                 await enter(
@@ -288,60 +296,3 @@ async def posting(connection: AsyncConnection, run_id: RunId) -> list[Posted]:
         Posted(record, await queries.list_answers(connection, record))
         for record in await queries.list_under_way(connection, run_id)
     ]
-
-
-async def find_addressee(connection: AsyncConnection, run_id: RunId) -> Addressee:
-    """Raises NotFoundError."""
-    addressee = await queries.find_addressee(connection, run_id)
-    if addressee is None:
-        raise NotFoundError("run_not_found", f"There is no run {run_id!r}.")
-    return addressee
-
-
-async def _commandable(connection: AsyncConnection, run_id: RunId) -> Addressee:
-    addressee = await find_addressee(connection, run_id)
-    if addressee.state.is_ended:
-        raise ConflictError("run_ended", f"The run is {addressee.state}: nobody would obey.")
-    if addressee.attempt == 0:
-        raise ConflictError("no_attempt", "The run has not begun: nobody would obey.")
-    return addressee
-
-
-async def _existing(connection: AsyncConnection, command_id: CommandId) -> CommandRecord:
-    record = await queries.find_command(connection, command_id)
-    if record is None:
-        raise NotFoundError("command_not_found", f"There is no command {command_id!r}.")
-    return record
-
-
-async def _why_over(connection: AsyncConnection, record: CommandRecord, now: float) -> str | None:
-    """Why a command that is under way has come to nothing; None where it has not."""
-    if not now < record.expires_at:
-        return "not applied in time"
-    addressee = await find_addressee(connection, record.run_id)
-    if addressee.state.is_ended:
-        return f"the run is {addressee.state}"
-    if record.attempt != addressee.attempt:
-        return f"attempt {record.attempt} is over"
-    return None
-
-
-def _same(known: CommandRecord, action: AnyAction) -> CommandRecord:
-    if known.action != action:
-        raise UnprocessableError(
-            "idempotency_conflict", "The Idempotency-Key was used for another command."
-        )
-    return known
-
-
-def _check_receipt(command_id: CommandId, receipt: Receipt) -> None:
-    if receipt.command_id != command_id:
-        raise UnprocessableError(
-            "invalid_receipt",
-            f"command_id: found {receipt.command_id!r}, wanted {command_id!r} as in the path",
-        )
-    if receipt.state not in lifecycle.RECEIPT_STATES:
-        wanted = ", ".join(lifecycle.RECEIPT_STATES)
-        raise UnprocessableError(
-            "invalid_receipt", f"state: found {receipt.state!r}, wanted one of {wanted}"
-        )

@@ -19,12 +19,13 @@ from runwatch.messages import AttemptClose, AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import CommandId, PolicyMode, RunId
 from runwatch_server.alerts.assembly import Alerting, start_alerting
-from runwatch_server.alerts.queries import AlertFilter, AlertRecord
+from runwatch_server.alerts.records import AlertFilter, AlertRecord
 from runwatch_server.alerts.tables import evaluations
 from runwatch_server.app import upgrade_schema
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.clock import Clock
-from runwatch_server.commands.queries import CommandRecord, list_commands
+from runwatch_server.commands.queries import list_commands
+from runwatch_server.commands.records import CommandRecord
 from runwatch_server.db import Database
 from runwatch_server.health import Health
 from runwatch_server.runs.liveness import Liveness

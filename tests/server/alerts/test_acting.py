@@ -8,7 +8,7 @@ from tests.server.alerts.bench import RUN, Bench, StartService, healthy, rule_fi
 from runwatch.alerts import AlertState
 from runwatch.commands import CommandState, Rollback
 from runwatch.vocabulary import PolicyMode
-from runwatch_server.alerts.queries import Recovery
+from runwatch_server.alerts.records import Recovery
 from runwatch_server.rules.pack import split_file
 
 

@@ -1,0 +1,105 @@
+"""How far each stream has been judged, and by which rules."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import bindparam
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.records import Evaluation
+from runwatch_server.alerts.tables import evaluations, rule_sets
+
+# Built once: these run with every batch, and building takes longer than running.
+_ADVANCE: Final = (
+    sa.update(evaluations)
+    .where(
+        evaluations.c.run_id == bindparam("of_run"),
+        evaluations.c.attempt == bindparam("of_attempt"),
+        evaluations.c.rank == bindparam("of_rank"),
+        evaluations.c.evaluated_seq == bindparam("found"),
+    )
+    .values(evaluated_seq=bindparam("to_seq"))
+)
+_ADVANCE_WITH_STATE: Final = _ADVANCE.values(
+    state_seq=bindparam("to_state_seq"),
+    state=bindparam("to_state"),
+    rule_set=bindparam("to_rule_set"),
+)
+
+
+async def find_evaluation(
+    connection: AsyncConnection, run_id: RunId, attempt: int, rank: int
+) -> Evaluation | None:
+    found = await connection.execute(
+        sa.select(evaluations).where(
+            evaluations.c.run_id == run_id,
+            evaluations.c.attempt == attempt,
+            evaluations.c.rank == rank,
+        )
+    )
+    row = found.mappings().first()
+    return None if row is None else Evaluation(**row)
+
+
+async def insert_evaluation(connection: AsyncConnection, evaluation: Evaluation) -> None:
+    await connection.execute(
+        sa.insert(evaluations).values(
+            run_id=evaluation.run_id,
+            attempt=evaluation.attempt,
+            rank=evaluation.rank,
+            evaluated_seq=evaluation.evaluated_seq,
+            state_seq=evaluation.state_seq,
+            state=evaluation.state,
+            rule_set=evaluation.rule_set,
+        )
+    )
+
+
+async def advance_evaluation(
+    connection: AsyncConnection,
+    before: Evaluation,
+    after: Evaluation,
+) -> bool:
+    """Move a watermark on, unless somebody else has moved it. With its state where that is new."""
+    key = {
+        "of_run": before.run_id,
+        "of_attempt": before.attempt,
+        "of_rank": before.rank,
+        "found": before.evaluated_seq,
+        "to_seq": after.evaluated_seq,
+    }
+    if after.state_seq == before.state_seq and after.rule_set == before.rule_set:
+        done = await connection.execute(_ADVANCE, key)
+    else:
+        saved = {
+            "to_state_seq": after.state_seq,
+            "to_state": after.state,
+            "to_rule_set": after.rule_set,
+        }
+        done = await connection.execute(_ADVANCE_WITH_STATE, key | saved)
+    return done.rowcount == 1
+
+
+async def store_rule_set(
+    connection: AsyncConnection, rule_set: str, documents: Sequence[object]
+) -> None:
+    """Keep the rules of a set, once."""
+    known = await connection.execute(
+        sa.select(rule_sets.c.hash).where(rule_sets.c.hash == rule_set)
+    )
+    if known.first() is None:
+        await connection.execute(
+            sa.insert(rule_sets).values(
+                hash=rule_set, documents=msgspec.json.encode(documents).decode()
+            )
+        )
+
+
+async def find_rule_set(connection: AsyncConnection, rule_set: str) -> list[object]:
+    found = await connection.execute(
+        sa.select(rule_sets.c.documents).where(rule_sets.c.hash == rule_set)
+    )
+    return msgspec.json.decode(found.scalar_one(), type=list[object])

@@ -1,0 +1,104 @@
+"""What happened to alerts, and beside them to their runs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import AlertId, RunId
+from runwatch_server.alerts.records import (
+    AlertEvent,
+    AlertRecord,
+    RunEvent,
+)
+from runwatch_server.alerts.tables import alert_events
+from runwatch_server.telemetry.tables import events
+
+
+async def append_event(
+    connection: AsyncConnection,
+    record: AlertRecord,
+    kind: str,
+    *,
+    at: float,
+    actor: str = "rules",
+    step: int | None = None,
+    detail: Mapping[str, object] | None = None,
+) -> None:
+    await connection.execute(
+        sa.insert(alert_events).values(
+            run_id=record.run_id,
+            alert_id=record.id,
+            kind=kind,
+            step=step,
+            at=at,
+            actor=actor,
+            detail=msgspec.json.encode(detail or {}).decode(),
+        )
+    )
+
+
+async def list_events(
+    connection: AsyncConnection, run_id: RunId, alert_id: AlertId
+) -> list[AlertEvent]:
+    found = await connection.execute(
+        sa.select(alert_events)
+        .where(alert_events.c.run_id == run_id, alert_events.c.alert_id == alert_id)
+        .order_by(alert_events.c.number)
+    )
+    return [_event(row) for row in found.mappings()]
+
+
+async def list_events_after(
+    connection: AsyncConnection, number: int, *, run_id: RunId | None, limit: int
+) -> list[AlertEvent]:
+    """What happened to alerts since an event, in the order of its writing."""
+    wanted = sa.select(alert_events).where(alert_events.c.number > number)
+    if run_id is not None:
+        wanted = wanted.where(alert_events.c.run_id == run_id)
+    found = await connection.execute(wanted.order_by(alert_events.c.number).limit(limit))
+    return [_event(row) for row in found.mappings()]
+
+
+async def last_event_number(connection: AsyncConnection) -> int:
+    found = await connection.execute(sa.select(sa.func.max(alert_events.c.number)))
+    return found.scalar_one() or 0
+
+
+async def list_run_events(
+    connection: AsyncConnection,
+    run_id: RunId,
+    *,
+    attempt: int,
+    first_step: int,
+    last_step: int,
+    limit: int,
+) -> list[RunEvent]:
+    """What happened to a run between two steps, the newest last."""
+    found = await connection.execute(
+        sa.select(events)
+        .where(
+            events.c.run_id == run_id,
+            events.c.attempt == attempt,
+            events.c.step.between(first_step, last_step),
+        )
+        .order_by(events.c.step.desc(), events.c.id.desc())
+        .limit(limit)
+    )
+    return [
+        RunEvent(
+            step=row["step"],
+            kind=row["kind"],
+            at=row["at"],
+            source=row["source"],
+            detail=msgspec.json.decode(row["detail"], type=dict[str, object]),
+        )
+        for row in reversed(found.mappings().all())
+    ]
+
+
+def _event(row: sa.RowMapping) -> AlertEvent:
+    columns: dict[str, Any] = {**row, "detail": msgspec.json.decode(row["detail"])}
+    return AlertEvent(**columns)

@@ -1,0 +1,88 @@
+"""Which frames of a stream are on disk, for those who judge them."""
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.stream import StreamKey
+from runwatch_server.alerts.tables import evaluations
+from runwatch_server.telemetry.tables import frames, layouts, streams
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFrame:
+    """A frame as it was received."""
+
+    seq: int
+    layout_hash: str
+    late: bool
+    body: bytes
+
+
+async def find_frames(
+    connection: AsyncConnection,
+    run_id: RunId,
+    key: StreamKey,
+    *,
+    first_seq: int,
+    last_seq: int | None,
+    limit: int,
+) -> list[StoredFrame]:
+    """The frames of a stream within bounds, in order."""
+    wanted = (
+        sa.select(frames.c.seq, frames.c.layout_hash, frames.c.late, frames.c.body)
+        .where(
+            frames.c.run_id == run_id,
+            frames.c.attempt == key.attempt,
+            frames.c.rank == key.rank,
+            frames.c.seq >= first_seq,
+        )
+        .order_by(frames.c.seq)
+        .limit(limit)
+    )
+    if last_seq is not None:
+        wanted = wanted.where(frames.c.seq <= last_seq)
+    return [StoredFrame(*row) for row in await connection.execute(wanted)]
+
+
+async def find_layout(connection: AsyncConnection, run_id: RunId, layout_hash: str) -> bytes:
+    """A layout's document, packed as it is kept."""
+    found = await connection.execute(
+        sa.select(layouts.c.document).where(
+            layouts.c.run_id == run_id, layouts.c.hash == layout_hash
+        )
+    )
+    document: bytes = found.scalar_one()
+    return document
+
+
+async def list_streams(connection: AsyncConnection, run_id: RunId) -> list[tuple[StreamKey, int]]:
+    """The streams of a run, each with its newest sequence number."""
+    found = await connection.execute(
+        sa.select(streams.c.attempt, streams.c.rank, streams.c.max_seq)
+        .where(streams.c.run_id == run_id)
+        .order_by(streams.c.attempt, streams.c.rank)
+    )
+    return [(StreamKey(attempt, rank), max_seq) for attempt, rank, max_seq in found]
+
+
+async def list_behind(connection: AsyncConnection) -> list[tuple[RunId, StreamKey, int]]:
+    """The streams that hold frames which were not judged, each with its newest number."""
+    joined = sa.outerjoin(
+        streams,
+        evaluations,
+        (evaluations.c.run_id == streams.c.run_id)
+        & (evaluations.c.attempt == streams.c.attempt)
+        & (evaluations.c.rank == streams.c.rank),
+    )
+    found = await connection.execute(
+        sa.select(streams.c.run_id, streams.c.attempt, streams.c.rank, streams.c.max_seq)
+        .select_from(joined)
+        .where(streams.c.max_seq > sa.func.coalesce(evaluations.c.evaluated_seq, 0))
+    )
+    return [
+        (RunId(run_id), StreamKey(attempt, rank), max_seq)
+        for run_id, attempt, rank, max_seq in found
+    ]

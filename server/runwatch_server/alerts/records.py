@@ -1,0 +1,119 @@
+"""Alerts, what happens to them, and how far judging has come, as they are kept."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+
+from runwatch.alerts import AlertState
+from runwatch.nonfinite import JsonNumber
+from runwatch.vocabulary import AlertId, RunId, Severity
+
+OPEN_STATES = (AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING)
+
+
+class Recovery(StrEnum):
+    """Whether the run recovered after a command that the alert brought about was applied."""
+
+    WATCHED = "watched"
+    RECOVERED = "recovered"
+    NOT_RECOVERED = "not_recovered"
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an alert says, as its last transition had it."""
+
+    value: JsonNumber = None
+    first_layer: str | None = None
+    worst_layer: str | None = None
+    layers: tuple[str, ...] = ()
+    num_layers: int = 0
+    summary: str = ""
+    description: str = ""
+    runbook: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRecord:
+    """An alert as it is kept."""
+
+    run_id: RunId
+    id: AlertId
+    project: str
+    episode: str
+    rule: str
+    rule_hash: str
+    severity: Severity
+    labels: Mapping[str, str]
+    state: AlertState
+    live: bool
+    attempt: int
+    segment: int
+    rank: int
+    onset_step: int
+    onset_at: float
+    last_step: int
+    facts: Facts
+    created_at: float
+    firing_step: int | None = None
+    firing_at: float | None = None
+    resolved_step: int | None = None
+    resolved_at: float | None = None
+    acked_at: float | None = None
+    acked_by: str | None = None
+    ack_note: str | None = None
+    recovery: Recovery | None = None
+    acted_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertEvent:
+    """One thing that happened to an alert."""
+
+    number: int
+    run_id: RunId
+    alert_id: AlertId
+    kind: str
+    step: int | None
+    at: float
+    actor: str
+    detail: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """Something that happened to the run itself."""
+
+    step: int | None
+    kind: str
+    at: float
+    source: str
+    detail: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """How far one stream of frames has been judged."""
+
+    run_id: RunId
+    attempt: int
+    rank: int
+    evaluated_seq: int
+    state_seq: int
+    state: bytes
+    rule_set: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertFilter:
+    """Which alerts are asked for; what is empty does not narrow."""
+
+    projects: Collection[str] | None = None
+    run_id: RunId | None = None
+    states: Sequence[AlertState] = field(default_factory=lambda: ())
+    severities: Sequence[Severity] = field(default_factory=lambda: ())
+    rule: str | None = None
+    acked: bool | None = None
+    before_id: str | None = None

@@ -1,0 +1,41 @@
+"""What judging needs, one for all runs."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from runwatch.policy import PolicyLimits
+from runwatch.vocabulary import PolicyMode
+from runwatch_server.alerts.recording import News
+from runwatch_server.clock import Clock
+from runwatch_server.commands.ids import OrderedIds
+from runwatch_server.commands.service import Commands
+from runwatch_server.db import Database
+from runwatch_server.rules.service import Rules
+from runwatch_server.runs.liveness import Liveness
+from runwatch_server.telemetry.events import EventLog
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What judging needs; one for all runs."""
+
+    database: Database
+    clock: Clock
+    ids: OrderedIds
+    rules: Rules
+    commands: Commands
+    liveness: Liveness
+    events: EventLog
+    default_policy: PolicyMode
+    limits: PolicyLimits
+    thread: Executor
+    """Of one thread: numpy must not stall the event loop, nor take both cores."""
+    on_news: Callable[[Sequence[News]], None]
+
+    async def compute(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.thread, function)

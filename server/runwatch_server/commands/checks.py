@@ -1,0 +1,66 @@
+"""What must hold before a command may change."""
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.commands import AnyAction, Receipt
+from runwatch.vocabulary import CommandId, RunId
+from runwatch_server.commands import lifecycle, queries
+from runwatch_server.commands.records import Addressee, CommandRecord
+from runwatch_server.errors import ConflictError, NotFoundError, UnprocessableError
+
+
+async def find_addressee(connection: AsyncConnection, run_id: RunId) -> Addressee:
+    """Raises NotFoundError."""
+    addressee = await queries.find_addressee(connection, run_id)
+    if addressee is None:
+        raise NotFoundError("run_not_found", f"There is no run {run_id!r}.")
+    return addressee
+
+
+async def commandable(connection: AsyncConnection, run_id: RunId) -> Addressee:
+    addressee = await find_addressee(connection, run_id)
+    if addressee.state.is_ended:
+        raise ConflictError("run_ended", f"The run is {addressee.state}: nobody would obey.")
+    if addressee.attempt == 0:
+        raise ConflictError("no_attempt", "The run has not begun: nobody would obey.")
+    return addressee
+
+
+async def existing_command(connection: AsyncConnection, command_id: CommandId) -> CommandRecord:
+    record = await queries.find_command(connection, command_id)
+    if record is None:
+        raise NotFoundError("command_not_found", f"There is no command {command_id!r}.")
+    return record
+
+
+async def why_over(connection: AsyncConnection, record: CommandRecord, now: float) -> str | None:
+    """Why a command that is under way has come to nothing; None where it has not."""
+    if not now < record.expires_at:
+        return "not applied in time"
+    addressee = await find_addressee(connection, record.run_id)
+    if addressee.state.is_ended:
+        return f"the run is {addressee.state}"
+    if record.attempt != addressee.attempt:
+        return f"attempt {record.attempt} is over"
+    return None
+
+
+def same_order(known: CommandRecord, action: AnyAction) -> CommandRecord:
+    if known.action != action:
+        raise UnprocessableError(
+            "idempotency_conflict", "The Idempotency-Key was used for another command."
+        )
+    return known
+
+
+def check_receipt(command_id: CommandId, receipt: Receipt) -> None:
+    if receipt.command_id != command_id:
+        raise UnprocessableError(
+            "invalid_receipt",
+            f"command_id: found {receipt.command_id!r}, wanted {command_id!r} as in the path",
+        )
+    if receipt.state not in lifecycle.RECEIPT_STATES:
+        wanted = ", ".join(lifecycle.RECEIPT_STATES)
+        raise UnprocessableError(
+            "invalid_receipt", f"state: found {receipt.state!r}, wanted one of {wanted}"
+        )

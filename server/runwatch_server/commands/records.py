@@ -1,0 +1,81 @@
+"""Commands, whom they are for, and what happens to them, as they are kept."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runwatch.commands import AnyAction, Command, CommandState
+from runwatch.frames import Scalar
+from runwatch.vocabulary import AlertId, CommandId, PolicyMode, RunId, RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addressee:
+    """What must be known of a run to command it."""
+
+    run_id: RunId
+    project: str
+    name: str
+    state: RunState
+    policy: PolicyMode | None
+    """None: the service's default."""
+    attempt: int
+    """The one that lives; 0 before the first."""
+    num_ranks: int
+    """Of that attempt; each must answer a command."""
+    allow: frozenset[str]
+    """Kinds of action that its trainer carries out."""
+    last_step: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRecord:
+    """A command as it is kept."""
+
+    run_id: RunId
+    id: CommandId
+    attempt: int
+    action: AnyAction
+    state: CommandState
+    reason: str
+    requested_by: str
+    created_at: float
+    expires_at: float
+    automatic: bool = False
+    segment: int | None = None
+    """Of the alert that asked; a rollback makes it and all before it history."""
+    alert_id: AlertId | None = None
+    action_index: int | None = None
+    after_id: CommandId | None = None
+    idempotency_key: str | None = None
+    ended_at: float | None = None
+    ended_step: int | None = None
+    detail: Mapping[str, Scalar] = field(default_factory=dict[str, Scalar])
+
+    @property
+    def kind(self) -> str:
+        return self.action.kind
+
+    def to_command(self) -> Command:
+        """As it travels to the trainer."""
+        return Command(
+            id=self.id,
+            action=self.action,
+            attempt=self.attempt,
+            expires_at=self.expires_at,
+            reason=self.reason,
+            requested_by=self.requested_by,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEvent:
+    """One thing that happened to a command."""
+
+    number: int
+    run_id: RunId
+    command_id: CommandId
+    kind: str
+    rank: int | None
+    at: float
+    actor: str
+    detail: Mapping[str, object]
