@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from runwatch.vocabulary import RunId
+from runwatch_server.alerts.consequences import StreamMovedError
 from runwatch_server.alerts.frame_queries import list_behind
-from runwatch_server.alerts.run_evaluation import RunEvaluation, StreamMovedError
+from runwatch_server.alerts.run_evaluation import RunEvaluation
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.telemetry.seams import CommittedFrame
 

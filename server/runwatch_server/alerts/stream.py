@@ -6,11 +6,19 @@ from typing import Final
 
 from runwatch.rules import Evaluator, Rows, Rule, Transition
 from runwatch.vocabulary import Scope
+from runwatch_server.alerts.records import Evaluation
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.telemetry.seams import CommittedFrame
 
 MAX_HELD: Final = 64
 """Frames kept in memory; what comes beyond is read back from disk when its turn has come."""
+
+STATE_EVERY_FRAMES: Final = 64
+"""Frames between two savings of an evaluator's state, at least."""
+STATE_SHARE: Final = 0.25
+"""Of what is written, that states may be: windows of many layers are larger than their frames."""
+STATE_AT_MOST_FRAMES: Final = 512
+"""Frames that a restart judges again, silently, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +86,30 @@ class StreamJudge:
     def with_rules(self, rule_set: RuleSet) -> "StreamJudge":
         """The same with other rules: what did not change goes on, what did starts cold."""
         return StreamJudge(self._rank, rule_set, self.state())
+
+
+@dataclass(slots=True)
+class Stream:
+    """A stream that is being judged."""
+
+    evaluation: Evaluation
+    """As it is on disk."""
+    is_stored: bool
+    judge: StreamJudge
+    queue: FrameQueue
+    project: str
+    gap_since: float | None = None
+    unsaved_bytes: int = 0
+    """Of the frames judged since the state was saved."""
+
+    @property
+    def state_is_due(self) -> bool:
+        """Once the frames judged so far are to be saved."""
+        num_frames = self.queue.next_seq - 1 - self.evaluation.state_seq
+        if num_frames < STATE_EVERY_FRAMES:
+            return False
+        is_cheap = len(self.evaluation.state) <= STATE_SHARE * self.unsaved_bytes
+        return is_cheap or num_frames >= STATE_AT_MOST_FRAMES
 
 
 def judged_at(rank: int, rules: Sequence[Rule]) -> list[Rule]:

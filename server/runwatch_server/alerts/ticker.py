@@ -22,9 +22,9 @@ from runwatch_server.alerts.absence import (
     silence_of,
     transition_of,
 )
+from runwatch_server.alerts.consequences import Consequences
 from runwatch_server.alerts.evaluators import Evaluators
 from runwatch_server.alerts.recording import News, Source, end_alerts, record
-from runwatch_server.alerts.run_evaluation import RunEvaluation
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
@@ -127,8 +127,8 @@ class Ticker:
 
     async def _tell(self, key: _Key, rule: Rule, change: Change, facts: RankFacts) -> None:
         run_id, attempt, rank, _ = key
-        run = RunEvaluation(run_id, self._shop)
-        lr_scale, known = run.lr_scale, self._silences.get(key)
+        consequences = Consequences(run_id, self._shop)
+        lr_scale, known = consequences.lr_scale, self._silences.get(key)
 
         async def work(connection: AsyncConnection) -> tuple[list[News], Silence | None, bool]:
             addressee = await find_addressee(connection, run_id)
@@ -149,7 +149,7 @@ class Ticker:
             async for one in record(connection, source, [transition], now=self._shop.clock.wall()):
                 news.append(one)
                 if one.is_first_firing and rule.actions:
-                    ordered |= await run.act(connection, one, lr_scale)
+                    ordered |= await consequences.act(connection, one, lr_scale)
             return news, silence, ordered
 
         news, silence, ordered = await self._shop.database.write(work)

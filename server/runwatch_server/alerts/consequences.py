@@ -1,0 +1,125 @@
+"""What follows from a batch of judged frames: alerts, what they ask for, and notes."""
+
+from collections.abc import Sequence
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.frames import Event
+from runwatch.rules import Transition
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts import queries
+from runwatch_server.alerts.acting import Actor
+from runwatch_server.alerts.recording import News, Source, end_alerts, watch_recovery
+from runwatch_server.alerts.recording import record as record_transitions
+from runwatch_server.alerts.stream import StreamKey
+from runwatch_server.alerts.workshop import Workshop
+from runwatch_server.commands.queries import find_addressee
+from runwatch_server.commands.records import Addressee
+from runwatch_server.rules.pack import RuleSet
+from runwatch_server.telemetry.seams import CommittedFrame
+
+
+class StreamMovedError(Exception):
+    """Somebody else has judged the stream's frames."""
+
+
+class Consequences:
+    """For one run. All but `lr_scale` is for use inside the transaction that moves the watermark:
+    the frames are judged and all of this is done, or neither."""
+
+    def __init__(self, run_id: RunId, workshop: Workshop) -> None:
+        self.run_id = run_id
+        self._shop = workshop
+
+    async def note_gap(
+        self, connection: AsyncConnection, after: CommittedFrame, seqs: range
+    ) -> None:
+        """Show on the run's timeline what was passed over."""
+        event = Event(
+            step=after.frame.first_step,
+            kind="gap",
+            at=self._shop.clock.wall(),
+            detail={"first_seq": seqs.start, "num_frames": len(seqs)},
+        )
+        await self._shop.events.record(
+            connection,
+            self.run_id,
+            (event,),
+            attempt=after.attempt,
+            rank=after.rank,
+            segment=after.frame.segment,
+        )
+
+    async def record(
+        self,
+        connection: AsyncConnection,
+        source: Source,
+        frames: Sequence[CommittedFrame],
+        transitions: Sequence[Transition],
+        *,
+        lr_scale: float,
+    ) -> tuple[list[News], bool]:
+        now = self._shop.clock.wall()
+        attempt = frames[0].attempt
+        if source.live and frames[0].seq == 1:
+            await self._end_older(connection, attempt, source.rank, now)
+        ordered = False
+        news: list[News] = []
+        async for one in record_transitions(connection, source, transitions, now=now):
+            news.append(one)
+            if source.live and one.is_first_firing and one.transition.actions:
+                ordered |= await self.act(connection, one, lr_scale)
+        if source.live and source.rank == 0:
+            last_step = frames[-1].frame.last_step
+            await watch_recovery(connection, self.run_id, attempt, last_step, at=now)
+        return news, ordered
+
+    @property
+    def lr_scale(self) -> float:
+        """In force in the trainer, as far as it has said. Asked on the event loop, before the
+        write that needs it."""
+        facts = self._shop.liveness.facts(self.run_id, now=self._shop.clock.monotonic())
+        return facts[0].lr_scale if facts else 1.0
+
+    async def act(self, connection: AsyncConnection, news: News, lr_scale: float) -> bool:
+        """Put what an alert asks for before the policy; whether a command came of it."""
+        addressee = await self.addressee(connection)
+        actor = Actor(
+            clock=self._shop.clock,
+            ids=self._shop.ids,
+            addressee=addressee,
+            mode=addressee.policy or self._shop.default_policy,
+            limits=self._shop.limits,
+            lr_scale=lr_scale,
+        )
+        transition = news.transition
+        return await actor.act(connection, news.alert, transition.actions, step=transition.step)
+
+    async def _end_older(
+        self, connection: AsyncConnection, attempt: int, rank: int, now: float
+    ) -> None:
+        """A new attempt starts with a clean sheet."""
+        older = [
+            alert
+            for alert in await queries.list_open(connection, self.run_id)
+            if alert.attempt < attempt and alert.rank == rank and alert.live
+        ]
+        await end_alerts(connection, older, why=f"attempt {attempt} began", at=now)
+
+    def source(
+        self, key: StreamKey, addressee: Addressee, rule_set: RuleSet, *, live: bool
+    ) -> Source:
+        return Source(
+            run_id=self.run_id,
+            project=addressee.project,
+            rank=key.rank,
+            live=live,
+            rule_hashes=rule_set.hashes,
+            new_id=self._shop.ids.new,
+        )
+
+    async def addressee(self, connection: AsyncConnection) -> Addressee:
+        addressee = await find_addressee(connection, self.run_id)
+        if addressee is None:
+            raise StreamMovedError(f"run {self.run_id} was removed")
+        return addressee
