@@ -3,6 +3,7 @@
 Legend: T rows, L layers, K points, U distinct rows.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -45,6 +46,8 @@ class Points:
     level: Level
     rows: Indices
     columns: Indices
+    is_whole: bool = False
+    """All columns of a stretch: rules ask for the same again."""
 
     @property
     def size(self) -> int:
@@ -52,11 +55,6 @@ class Points:
 
     def where(self, chosen: Bools) -> "Points":
         return Points(self.level, self.rows[chosen], self.columns[chosen])
-
-
-def grid(level: Level, start: int, stop: int, num_columns: int) -> Points:
-    """All columns of the rows from `start` to before `stop`, row by row."""
-    return points_of_rows(level, np.arange(start, stop), num_columns)
 
 
 def points_of_rows(level: Level, rows: Indices, num_columns: int) -> Points:
@@ -70,6 +68,10 @@ class Block:
     def __init__(self, rows: Rows, num_layers: int) -> None:
         self.rows = rows
         self.num_layers = num_layers
+        self.computed: dict[Hashable, Numbers] = {}
+        """What a rule found of windows that others share, at all points."""
+        self._grids: dict[tuple[Level, int, int], Points] = {}
+        self._read: dict[tuple[str, Points], Numbers] = {}
 
     @property
     def num_rows(self) -> int:
@@ -78,8 +80,25 @@ class Block:
     def num_columns(self, level: Level) -> int:
         return self.num_layers if level is Level.LAYER else 1
 
+    def grid(self, level: Level, start: int, stop: int) -> Points:
+        """All columns of the rows from `start` to before `stop`, row by row."""
+        points = self._grids.get((level, start, stop))
+        if points is None:
+            bare = points_of_rows(level, np.arange(start, stop), self.num_columns(level))
+            points = Points(level, bare.rows, bare.columns, is_whole=True)
+            self._grids[level, start, stop] = points
+        return points
+
     def read(self, name: str, points: Points) -> Numbers:
         """A series at these points; among layers a stat's name never means a metric."""
+        if not points.is_whole:
+            return self._gather(name, points)
+        numbers = self._read.get((name, points))
+        if numbers is None:
+            numbers = self._read[name, points] = self._gather(name, points)
+        return numbers
+
+    def _gather(self, name: str, points: Points) -> Numbers:
         if points.level is Level.LAYER and name in STATS:
             column = self.rows.stat_columns.get(name)
             if column is None:

@@ -11,6 +11,8 @@ class Culprits:
     worst: str | None = None
     layers: tuple[str, ...] = ()
     num_layers: int = 0
+    origin: str = ""
+    """Where it began, in words, where the name of a layer does not say it."""
 
 
 @dataclass(frozen=True, slots=True)

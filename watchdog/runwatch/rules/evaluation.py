@@ -10,13 +10,13 @@ Legend: T rows, L columns, K points, U distinct rows among them.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Final
 
 import numpy as np
 
 from runwatch.rules import expressions as tree
-from runwatch.rules.block import Block, Level, Numbers, Points, Truths, grid, points_of_rows
+from runwatch.rules.block import Block, Level, Numbers, Points, Truths, points_of_rows
 from runwatch.rules.statistics import OF_CURRENT, OF_WINDOW, quantile
 from runwatch.rules.window_keys import Histories, Reader, WindowKey
 from runwatch.rules.windows import NO_STEP, Bools, Floats, History, Indices, Samples
@@ -60,7 +60,7 @@ class Evaluation:
         self._histories = histories
         self._shared = laid
         self._rows = rows
-        self._computed: dict[tuple[WindowKey, str, float, Points], Numbers] = {}
+        self._computed: dict[Hashable, Numbers] = {}
         """A window's worth at points that were asked for before: `x - median(x, n) > median(x, n)`
         sorts its window once."""
         self.private: Laid = {}
@@ -89,7 +89,7 @@ class Evaluation:
         return len(self._rows)
 
     def grid(self, level: Level) -> Points:
-        return grid(level, self._rows.start, self._rows.stop, self._block.num_columns(level))
+        return self._block.grid(level, self._rows.start, self._rows.stop)
 
     def truths(self, node: tree.Truth, points: Points) -> Truths:
         match node:
@@ -134,12 +134,7 @@ class Evaluation:
             case tree.Choice():
                 return self._choice(node, points)
             case tree.Windowed():
-                key = self._reader.key(points.level, node)
-                asked = (key, node.function, node.parameter, points)
-                computed = self._computed.get(asked)
-                if computed is None:
-                    computed = self._computed[asked] = self._windowed(node, points)
-                return computed
+                return self._remembered(node, points)
             case tree.AcrossLayers():
                 return self._across_layers(node, points)
 
@@ -184,6 +179,16 @@ class Evaluation:
             reduce(values_UL, usable_UL)[place_K], np.asarray(usable_UL.any(axis=1))[place_K]
         )
 
+    def _remembered(self, node: tree.Windowed, points: Points) -> Numbers:
+        """A window's worth; other rules ask the same of shared windows at all points."""
+        key, needed = self._reader.key(points.level, node), self._reader.num_needed(node)
+        asked = (key, node.function, node.parameter, needed, points)
+        is_shared = not key.owner and points.is_whole
+        computed = self._block.computed if is_shared else self._computed
+        if asked not in computed:
+            computed[asked] = self._windowed(node, points)
+        return computed[asked]
+
     def _windowed(self, node: tree.Windowed, points: Points) -> Numbers:
         key = self._reader.key(points.level, node)
         rows_K = points.rows - self._lay(key)
@@ -197,7 +202,7 @@ class Evaluation:
             current = self.numbers(_number(node.operand), points)
             current_K, known_K = current.values, known_K & current.known
         values_K = np.full(points.size, 0.0 if node.function == "count" else np.nan)
-        for size in np.unique(filled_K[known_K & (filled_K > 0)]):
+        for size in _sizes(filled_K, known_K):
             chosen = np.flatnonzero(known_K & (filled_K == size))
             for some in np.array_split(chosen, 1 + len(chosen) * node.size // _GATHERED_SAMPLES):
                 windows = history.windows_at(rows_K[some], points.columns[some])
@@ -231,7 +236,12 @@ class Evaluation:
         num_columns = self._block.num_columns(key.level)
         if key not in self._histories:
             self._histories[key] = History(key.size, num_columns)
-        points = grid(key.level, rows.start, rows.stop, num_columns)
+        if key.is_opening and self._histories[key].is_full:
+            laid[key] = self._histories[key].lay_nothing(
+                self._block.rows.steps[rows.start : rows.stop]
+            )
+            return rows.start
+        points = self._block.grid(key.level, rows.start, rows.stop)
         operand = self._operand(key.operand, points)
         enters = operand.known & np.isfinite(operand.values)
         samples = Samples(
@@ -250,6 +260,13 @@ class Evaluation:
             return self.numbers(node, points)
         verdicts = self.truths(node, points)
         return Numbers(verdicts.values.astype(np.float64), verdicts.known)
+
+
+def _sizes(filled_K: Indices, known_K: Bools) -> Indices:
+    """The different numbers of samples that the known windows hold, but for none."""
+    if known_K.all() and filled_K.size and (filled_K == filled_K[0]).all():
+        return filled_K[:1] if filled_K[0] else filled_K[:0]
+    return np.unique(filled_K[known_K & (filled_K > 0)])
 
 
 def _apply(node: tree.Windowed, windows: Floats, current: Floats | None) -> Floats:

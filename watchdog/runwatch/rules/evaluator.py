@@ -25,7 +25,7 @@ from runwatch.rules.window_keys import Histories, KeyTable
 
 _BLOCK_VALUES: Final = 2**16
 """Values of one stat in a block: few enough for the cache, enough to spread numpy's cost a call."""
-_MAX_BLOCK_ROWS: Final = 1024
+_MAX_BLOCK_ROWS: Final = 4096
 _MIN_BLOCK_ROWS: Final = 16
 _STEP_TIMES_KEPT: Final = 64
 

@@ -9,17 +9,18 @@ Legend: T rows, R rows of a stretch, C columns (layers, or one for the run), F f
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from runwatch.alerts import Change, Moment, Reason
 from runwatch.rules import expressions as tree
 from runwatch.rules.block import Block, Level, Points
-from runwatch.rules.episodes import Episode
+from runwatch.rules.episodes import Culprits, Episode
 from runwatch.rules.evaluation import Evaluation, Laid
 from runwatch.rules.names import STEP, comes_from_gradients
-from runwatch.rules.nonfinite_rule import RUN_COLUMN, judge_non_finite
+from runwatch.rules.nonfinite_rule import RUN_COLUMN, Origin, judge_non_finite, origin_of
 from runwatch.rules.reporting import excess, name_layers
 from runwatch.rules.rule import Baseline, Rule
 from runwatch.rules.single_row import Compiler, SingleRow, Verdict, Worth, looks_at_layers
@@ -34,6 +35,8 @@ Found = list[tuple[int, Transition]]
 
 Look = Callable[[int, Indices], tuple[Floats, Floats]]
 """(F,) what the rule looks at in a row's columns, and how far each is beyond its limit."""
+
+OriginOfRow = Callable[[int], Origin | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,14 +238,20 @@ class NonFiniteJudge:
             values = shown_TC[row, columns]
             return values, excess(None, values, values)
 
-        return follow(self.standing, Verdicts(0, failing_TC, known_TC), look, block, True)
+        verdicts = Verdicts(0, failing_TC, known_TC)
+        return follow(self.standing, verdicts, look, block, True, partial(origin_of, block))
 
 
 Judge = ConditionJudge | NonFiniteJudge
 
 
 def follow(
-    standing: Standing, verdicts: Verdicts, look: Look, block: Block, backward: bool
+    standing: Standing,
+    verdicts: Verdicts,
+    look: Look,
+    block: Block,
+    backward: bool,
+    origin_of_row: OriginOfRow | None = None,
 ) -> Found:
     """Move the alert row by row; healthy rows of a quiet rule change nothing and are passed."""
     num_rows = len(verdicts.failing_RC)
@@ -257,14 +266,21 @@ def follow(
         before = standing.alert
         for change in standing.judge(verdicts.failing_RC[offset], verdicts.known_RC[offset], now):
             if change.is_news:
-                _describe(standing, change, look, block, row, backward)
+                origin = None if origin_of_row is None else origin_of_row(row)
+                _describe(standing, change, look, block, row, backward, origin)
                 found.append((row, standing.tell(change, before, now, block.rows.rank)))
             before = standing.alert
     return found
 
 
 def _describe(
-    standing: Standing, change: Change, look: Look, block: Block, row: int, backward: bool
+    standing: Standing,
+    change: Change,
+    look: Look,
+    block: Block,
+    row: int,
+    backward: bool,
+    origin: Origin | None,
 ) -> None:
     """Name whom the change is about. Those who failed stay named when they have recovered."""
     failing_F = np.flatnonzero(standing.failing_L)
@@ -280,11 +296,19 @@ def _describe(
     culprits = name_layers(
         standing.columns, standing.failing_L, began_L, excess_L, backward=backward
     )
+    if origin is not None:
+        culprits = _with_origin(culprits, origin, standing.columns)
     value = float(values_F[int(np.argmax(excess_F))])
     if standing.episode is None:
         standing.episode = Episode(block.rows.attempt, block.rows.segment, culprits, value)
     else:
         standing.refresh_episode(culprits, value)
+
+
+def _with_origin(culprits: Culprits, origin: Origin, columns: tuple[str, ...]) -> Culprits:
+    """Culprits of the rule whose first column is the run's."""
+    first = None if origin.layer is None else columns[1 + origin.layer]
+    return replace(culprits, first=first, origin=origin.words.format(layer=first))
 
 
 def _show_recovery(standing: Standing, look: Look, row: int) -> None:

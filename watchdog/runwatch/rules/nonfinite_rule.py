@@ -5,13 +5,15 @@ in the run and in every layer, before all others. It is code and not a document,
 name the run's own numbers and the layers in one alert, and because no document may weaken it.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from runwatch.alerts import Span
 from runwatch.commands import Rollback
-from runwatch.nonfinite import is_absent
+from runwatch.nonfinite import ABSENT_32, is_absent
 from runwatch.rules.block import Block
 from runwatch.rules.rule import Rule
 from runwatch.rules.templates import Template
@@ -47,6 +49,59 @@ NON_FINITE: Final = Rule(
     actions=(Rollback(),),
     document={"builtin": "NonFinite", "version": 1},
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where it began, where that was not in a gradient."""
+
+    layer: int | None
+    """Its place among the layers; None for what has no layer."""
+    words: str
+    """As the alert says it, with a placeholder for the layer's name."""
+
+
+_PARAMETER: Final = "the parameter {layer}"
+_AFTER_SOUND_PARAMETERS: Final = (
+    "the loss: no parameter was broken before it, so an activation or the data"
+)
+_AFTER_ANYTHING: Final = "the loss: an activation, the data, or a parameter that was not read"
+
+
+def origin_of(block: Block, row: int) -> Origin | None:
+    """What broke before the gradients did. None where they broke first, or nobody knows.
+
+    A parameter that is not finite breaks the loss, and such a loss breaks every gradient: the
+    layers whose gradients broke then say nothing about where it began. A parameter's norm is of
+    before the step, so the step by a broken gradient does not show in it.
+    """
+    norms_L, known_L = _stat(block, row, "param_norm")
+    broken = np.flatnonzero(known_L & ~np.isfinite(norms_L))
+    if broken.size:
+        return Origin(int(broken[0]), _PARAMETER)
+    if not _has_broken_loss(block, row):
+        return None
+    gradients_L, _ = _stat(block, row, "grad_norm")
+    has_gradient_L = ~is_absent(gradients_L)
+    all_read = bool(known_L.any() and known_L[has_gradient_L].all())
+    return Origin(None, _AFTER_SOUND_PARAMETERS if all_read else _AFTER_ANYTHING)
+
+
+def _stat(block: Block, row: int, name: str) -> tuple[NDArray[np.float32], Bools]:
+    """(L,) a stat's values, and which of them are recorded."""
+    column = block.rows.stat_columns.get(name)
+    if column is None:
+        return np.full(block.num_layers, ABSENT_32), np.zeros(block.num_layers, np.bool_)
+    values_L = np.ascontiguousarray(block.rows.stats[row, column, :])
+    return values_L, ~is_absent(values_L)
+
+
+def _has_broken_loss(block: Block, row: int) -> bool:
+    metrics = block.rows.metrics[row]
+    return any(
+        is_loss(name) and not is_absent(metrics[[column]])[0] and not np.isfinite(metrics[column])
+        for column, name in enumerate(block.rows.metric_names)
+    )
 
 
 def is_loss(name: str) -> bool:

@@ -104,7 +104,7 @@ def _facts(rule: Rule, alert: Alert, episode: Episode, now: Moment, rank: int) -
         "rank": rank,
         "rule": rule.name,
         "severity": rule.severity.value,
-        "first_layer": episode.culprits.first or "the run",
+        "first_layer": episode.culprits.origin or episode.culprits.first or "the run",
         "worst_layer": episode.culprits.worst or "the run",
         "layers": ", ".join(episode.culprits.layers),
     }

@@ -112,9 +112,11 @@ class Standing:
         return told
 
     def refresh_episode(self, culprits: Culprits, value: float) -> None:
-        """Say who fails now, and how badly; who was first stays."""
+        """Say who fails now, and how badly; who was first, or that nobody was, stays."""
         assert self.episode is not None
-        culprits = replace(culprits, first=self.episode.culprits.first or culprits.first)
+        known = self.episode.culprits
+        first = known.first if known.origin else known.first or culprits.first
+        culprits = replace(culprits, first=first, origin=known.origin)
         self.episode = replace(self.episode, culprits=culprits, value=value)
 
     def memory(self) -> StandingMemory:

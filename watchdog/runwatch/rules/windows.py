@@ -60,6 +60,9 @@ class History:
         """Put a block behind what is kept, in place of one laid before."""
         num_rows, num_columns = samples.enter_TL.shape
         self._make_room(num_rows)
+        if num_rows == 1:
+            self._lay_row(samples)
+            return
         arrived_TL = np.cumsum(samples.enter_TL, axis=0, dtype=np.intp)
         self._before_TL = arrived_TL - samples.enter_TL
         self._laid_L = arrived_TL[-1] if num_rows else np.zeros(num_columns, np.intp)
@@ -68,11 +71,26 @@ class History:
         self._values_LC[columns_E, places_E] = samples.values_TL[rows_E, columns_E]
         self._steps_LC[columns_E, places_E] = samples.steps_T[rows_E]
 
+    def _lay_row(self, samples: Samples) -> None:
+        columns_E = np.flatnonzero(samples.enter_TL[0])
+        places_E = self._ends_L[columns_E]
+        self._before_TL = np.zeros(samples.enter_TL.shape, np.intp)
+        self._laid_L = samples.enter_TL[0].astype(np.intp)
+        self._values_LC[columns_E, places_E] = samples.values_TL[0, columns_E]
+        self._steps_LC[columns_E, places_E] = samples.steps_T[0]
+
+    def lay_nothing(self, steps_T: Ints) -> Samples:
+        """Put rows behind what is kept of which none enters."""
+        shape_TL = (len(steps_T), self.num_columns)
+        self._before_TL = np.zeros(shape_TL, np.intp)
+        self._laid_L = np.zeros(self.num_columns, np.intp)
+        return Samples(np.zeros(shape_TL), np.zeros(shape_TL, np.bool_), steps_T)
+
     def lay_one(self, sample: float | None, step: int) -> None:
         """The same for one row of a window of the run; None where no sample enters."""
         self._make_room(1)
         self._before_TL = np.zeros((1, 1), np.intp)
-        self._laid_L = np.full(1, sample is not None, np.intp)
+        self._laid_L = np.array([sample is not None], np.intp)
         if sample is not None:
             end = self._ends_L[0]
             self._values_LC[0, end] = sample
@@ -86,9 +104,6 @@ class History:
 
     def keep(self) -> None:
         """The block that was laid belongs to the history from now on."""
-        if not self._laid_L.any():
-            self._before_TL = self._before_TL[:0]
-            return
         self._ends_L = self._ends_L + self._laid_L
         self._filled_L = np.minimum(self._filled_L + self._laid_L, self.depth)
         self._laid_L = np.zeros_like(self._laid_L)
@@ -110,8 +125,8 @@ class History:
 
     @property
     def is_full(self) -> bool:
-        """Whether a window of the run that stays as it is once full takes no more."""
-        return bool(self._filled_L[0] >= self.size)
+        """Whether a window that stays as it is once full takes no more, in any column."""
+        return bool((self._filled_L >= self.size).all())
 
     def num_held(self) -> int:
         """How many samples the window of the run holds, before what was laid last."""
@@ -186,4 +201,7 @@ class History:
 
     def _gather(self, buffer_LC: Floats, rows_K: Indices, columns_K: Indices) -> Floats:
         starts_K = self._ends_L[columns_K] + self._before_TL[rows_K, columns_K] - self.size
+        is_one_row = len(rows_K) == self.num_columns and rows_K[0] == rows_K[-1]
+        if is_one_row and (starts_K == starts_K[0]).all():  # all columns: a slice, not a gathering
+            return np.ascontiguousarray(buffer_LC[:, starts_K[0] : starts_K[0] + self.size])
         return np.asarray(sliding_window_view(buffer_LC, self.size, axis=1)[columns_K, starts_K])
