@@ -14,11 +14,15 @@ PACK = Path(__file__).parents[3] / "server" / "runwatch_server" / "rules" / "bui
 NUM_STEPS, NUM_LAYERS, FAULT = 1200, 40, 500
 
 
-def training(seed: int, factor_T: NDArray[np.float64]) -> Rows:
-    """A loss that falls and gradients that scatter: a typical step is within a factor of two."""
+def training(
+    seed: int, factor_T: NDArray[np.float64], rise_T: NDArray[np.float64] | None = None
+) -> Rows:
+    """A loss that falls and gradients that scatter: a typical step is within a factor of two.
+    Gradients times a factor are a fault, and so is what the loss rises by."""
     rng = np.random.default_rng(seed)
     steps_T = np.arange(NUM_STEPS, dtype=np.int64)
     loss_T = 2.0 + 8.0 * np.exp(-steps_T / 150) + rng.normal(0.0, 0.05, NUM_STEPS)
+    loss_T += 0.0 if rise_T is None else rise_T
     norm_T = (1.0 + 4.0 * np.exp(-steps_T / 80)) * rng.lognormal(0.0, 0.25, NUM_STEPS) * factor_T
     layers_TL = norm_T[:, np.newaxis] * rng.lognormal(0.0, 0.3, (NUM_STEPS, NUM_LAYERS)) / 6
     layers_TL *= np.logspace(-2, 0, NUM_LAYERS)
@@ -46,8 +50,20 @@ def test_noise_that_is_healthy_alarms_nobody(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_gradients_ten_times_as_large_fire_at_that_very_step(seed: int) -> None:
+def test_gradients_ten_times_as_large_warn_at_that_very_step_and_page_nobody(seed: int) -> None:
     factor_T = np.ones(NUM_STEPS)
     factor_T[FAULT] = 10.0
 
-    assert ("GradientExplosion", FAULT) in fired(training(seed, factor_T))
+    all_fired = fired(training(seed, factor_T))
+
+    assert ("GradientSpike", FAULT) in all_fired
+    assert "GradientExplosion" not in {name for name, _ in all_fired}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_when_the_loss_follows_a_gradient_spike_it_is_an_explosion(seed: int) -> None:
+    factor_T, rise_T = np.ones(NUM_STEPS), np.zeros(NUM_STEPS)
+    factor_T[FAULT : FAULT + 6] = 10.0
+    rise_T[FAULT + 2 : FAULT + 20] = 1.5
+
+    assert ("GradientExplosion", FAULT + 2) in fired(training(seed, factor_T, rise_T))

@@ -1,5 +1,6 @@
 """The built-in rules, by the tests that are written as data in tests/rules."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,4 +41,36 @@ def test_a_built_in_rule_says_what_it_saw_why_and_what_to_do(rule: Rule) -> None
     assert rule.summary.text
     assert "Likely causes" in rule.description.text
     assert "worked if" in rule.description.text
-    assert (ROOT / rule.runbook).is_file()
+
+
+@pytest.mark.parametrize("rule", [NON_FINITE, *pack()], ids=lambda rule: rule.name)
+def test_a_built_in_rule_has_a_runbook_that_is_about_it(rule: Rule) -> None:
+    page = (ROOT / rule.runbook).read_text()
+
+    assert page.startswith(f"# {rule.name}\n\nSeverity: {rule.severity.value}.\n\n")
+    assert "\n## What to do\n" in page
+    assert "\n## It worked if\n" in page
+
+
+def test_every_runbook_belongs_to_one_rule_and_links_to_pages_that_exist() -> None:
+    pages = sorted((ROOT / "docs" / "runbooks").glob("*.md"))
+    runbooks = sorted(ROOT / rule.runbook for rule in (NON_FINITE, *pack()))
+    links = [link for page in pages for link in re.findall(r"\]\(([^)]+)\)", page.read_text())]
+
+    assert pages == runbooks
+    assert links
+    assert all((ROOT / "docs" / "runbooks" / link).is_file() for link in links)
+
+
+def test_the_tests_as_data_show_every_rule_with_a_condition_firing() -> None:
+    documents = [yaml.safe_load(file.read_text()) for file in (ROOT / "tests/rules").glob("*.yaml")]
+    fires = {
+        alert["rule"]
+        for document in documents
+        for test in document["tests"]
+        for expected in test.get("expect", [])
+        for alert in expected["alerts"]
+        if alert["state"] == "firing"
+    }
+
+    assert {rule.name for rule in (NON_FINITE, *pack()) if rule.absence is None} <= fires
