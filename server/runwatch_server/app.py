@@ -32,6 +32,7 @@ from runwatch_server.commands import api as commands_api
 from runwatch_server.db import Database
 from runwatch_server.health import Health
 from runwatch_server.maintenance import Maintenance
+from runwatch_server.parameters import known_parameters_only
 from runwatch_server.problems import TooLargeAsProblem, add_problem_handlers
 from runwatch_server.rules import api as rules_api
 from runwatch_server.runs import api as runs_api
@@ -85,7 +86,7 @@ def make_app(
         title="Runwatch",
         version=runwatch.__version__,
         lifespan=lifespan,
-        dependencies=[Depends(deny_by_default)],
+        dependencies=[Depends(deny_by_default), Depends(known_parameters_only)],
     )
     add_problem_handlers(app, on_problem=health.observe_problem)
     app.add_middleware(TooLargeAsProblem, on_problem=health.observe_problem)

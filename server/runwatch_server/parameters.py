@@ -1,0 +1,36 @@
+"""The check on every query string: a name that the route does not know is refused.
+
+A filter that is misspelt and ignored answers with everybody's alerts instead of one run's.
+"""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from fastapi import Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from runwatch_server.errors import UnprocessableError
+
+
+async def known_parameters_only(request: Request) -> None:
+    """App-wide dependency. Raises UnprocessableError that names the parameter."""
+    route = request.scope.get("route")
+    if not request.query_params or not isinstance(route, APIRoute):
+        return
+    known = set(_names(route.dependant))
+    for name in request.query_params:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            wanted = ", ".join(sorted(known)) or "none"
+            raise UnprocessableError(
+                "unknown_parameter", f"query: found {name!r}, wanted {wanted}{hint}"
+            )
+
+
+def _names(dependant: Dependant) -> Iterator[str]:
+    for field in dependant.query_params:
+        yield field.alias
+    for inner in dependant.dependencies:
+        yield from _names(inner)

@@ -1,0 +1,26 @@
+"""A query parameter that a route does not know is refused by its name."""
+
+from pathlib import Path
+
+import pytest
+from tests.server.harness import serve
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_misspelt_filter_is_refused_and_the_right_one_named(tmp_path: Path) -> None:
+    async with serve(tmp_path) as api:
+        refused = await api.call("GET", "/alerts?run=01M7ZCTTGHMP6SFQRK6YE6PX4W")
+
+    problem = refused.json()
+    assert (refused.status_code, problem["code"]) == (422, "unknown_parameter")
+    assert "did you mean 'run_id'?" in problem["detail"]
+
+
+async def test_parameters_of_shared_dependencies_are_known(tmp_path: Path) -> None:
+    async with serve(tmp_path) as api:
+        run_id = await api.new_run()
+        query = "metric=loss&from=0&to=9&points=5"
+        answer = await api.call("GET", f"/runs/{run_id}/series?{query}")
+
+    assert answer.status_code in (200, 404), answer.text
