@@ -32,7 +32,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from runwatch_server.direct_sqlite import DirectConnection, run_here
-from runwatch_server.errors import DataDirInUseError, OverloadedError
+from runwatch_server.errors import DataDirError, DataDirInUseError, OverloadedError
 
 log = logging.getLogger(__name__)
 
@@ -128,8 +128,11 @@ class Database:
         return self.num_waiting >= self._queue_works
 
     async def __aenter__(self) -> "Database":
-        self._data_dir.mkdir(parents=True, exist_ok=True)
-        self._lock.acquire()
+        try:
+            self._data_dir.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except OSError as error:
+            raise DataDirError(self._data_dir, error) from error
         if sqlite3.sqlite_version_info < SAFE_SQLITE:
             log.warning(
                 "SQLite %s can damage its WAL when another process writes at a checkpoint; nothing "

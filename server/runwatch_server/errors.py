@@ -12,6 +12,7 @@ RunwatchError
 │   ├── UnprocessableError      422
 │   └── OverloadedError         503, with the seconds after which to come again
 ├── SettingsError (ValueError)  a setting that cannot be used
+├── DataDirError                the data directory cannot be made or written
 └── DataDirInUseError           another service has the data directory open
 """
 
@@ -99,6 +100,16 @@ class OverloadedError(ServiceError):
 
 class SettingsError(RunwatchError, ValueError):
     """A setting that cannot be used: its name, what was found, what was wanted."""
+
+
+class DataDirError(RunwatchError):
+    """Nothing can be kept there."""
+
+    def __init__(self, data_dir: Path, error: OSError) -> None:
+        super().__init__(
+            f"data directory {data_dir}: found {error.strerror or error}, wanted a folder that "
+            "can be made and written"
+        )
 
 
 class DataDirInUseError(RunwatchError):

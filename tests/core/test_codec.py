@@ -134,6 +134,15 @@ def test_a_block_that_unpacks_to_more_than_it_says_is_refused_before_unpacking()
         decode_frame(body)
 
 
+def test_a_block_that_does_not_say_its_size_is_refused() -> None:
+    header, _ = split_frame(encode_frame(a_frame()))
+    block = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(56))
+    body = join_frame(msgspec.structs.replace(header, crc32=zlib.crc32(block)), block)
+
+    with pytest.raises(FrameError, match="found no size declared by zstd, wanted 56 bytes"):
+        decode_frame(body)
+
+
 def test_a_declared_gigabyte_is_refused() -> None:
     header, block = split_frame(encode_frame(a_frame()))
     greedy = msgspec.structs.replace(header, num_columns=2**29)

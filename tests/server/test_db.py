@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch_server.db import Database
 from runwatch_server.direct_sqlite import SuspendedError
-from runwatch_server.errors import DataDirInUseError, OverloadedError
+from runwatch_server.errors import DataDirError, DataDirInUseError, OverloadedError
 
 pytestmark = pytest.mark.anyio
 
@@ -145,3 +145,12 @@ async def test_the_database_syncs_each_commit(tmp_path: Path) -> None:
             return mode, await connection.scalar(sa.text("PRAGMA synchronous"))
 
         assert await database.write(pragmas) == ("wal", 2)
+
+
+async def test_a_data_directory_that_cannot_be_made_is_said_so(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    with pytest.raises(DataDirError, match=r"file/data: found Not a directory, wanted a folder"):
+        async with Database(file / "data"):
+            pass

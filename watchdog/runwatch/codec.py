@@ -169,6 +169,8 @@ def _check_header(header: FrameHeader) -> None:
 def _decompress(block: bytes, wanted_bytes: int) -> bytes:
     try:
         declared = zstandard.get_frame_parameters(block).content_size
+        if declared == zstandard.CONTENTSIZE_UNKNOWN:
+            raise FrameError(f"block: found no size declared by zstd, wanted {wanted_bytes} bytes")
         if declared != wanted_bytes:
             raise FrameTooLargeError(
                 f"block: found {declared} bytes declared by zstd, wanted {wanted_bytes}"

@@ -62,6 +62,11 @@ async def create_key(
         )
     if wanted.expires_at is not None and wanted.expires_at.tzinfo is None:
         raise UnprocessableError("invalid_body", "expires_at: wanted a time with its zone")
+    if wanted.expires_at is not None and wanted.expires_at.timestamp() <= services.clock.wall():
+        raise UnprocessableError(
+            "invalid_body",
+            f"expires_at: found {wanted.expires_at.isoformat()}, wanted a time to come",
+        )
     new = await services.keys.create(
         wanted.name,
         scopes=wanted.scopes,

@@ -89,3 +89,11 @@ async def test_a_key_bound_to_a_project_makes_none_for_another(api: Api) -> None
     response = await api.call("POST", "/keys", key=admin, json={"name": "x", "scopes": ["admin"]})
 
     assert (response.status_code, response.json()["code"]) == (403, "foreign_project")
+
+
+async def test_a_key_that_is_over_already_is_refused(api: Api) -> None:
+    body = {"name": "a", "scopes": ["read"], "expires_at": "2020-01-01T00:00:00Z"}
+    refused = await api.call("POST", "/keys", json=body)
+
+    assert refused.status_code == 422
+    assert "expires_at: found 2020-01-01T00:00:00+00:00" in refused.json()["detail"]
