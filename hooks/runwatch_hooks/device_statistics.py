@@ -2,10 +2,14 @@
 
 Two readings of each gradient (its norm and its greatest magnitude). What needs a third is had
 more cheaply: `nonfinite` is 1 where the greatest magnitude is not finite, and norm and magnitude
-then show NaN or infinity themselves; `zero_frac` is of 1024 sampled elements.
+then show NaN or infinity themselves; `zero_frac` is of 1024 sampled elements. Nor are all
+parameters read where gradients break, as the host learns of that too late: those whose turn it is
+not are known by the elements that `update_ratio` samples, and have the norm NaN where one of these
+is not finite.
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
@@ -43,6 +47,8 @@ class DeviceStatistics:
         self._stats = self._absent.clone()
         self._norms = torch.zeros(len(tensors), device=device)
         self._squares = torch.full((len(tensors),), torch.nan, device=device)
+        self._turn: list[int] | None = None
+        """Whose norms are yet to be read in this step."""
         self._indices: dict[tuple[int, ...], Tensor] = {}
 
     def read_gradients(
@@ -69,6 +75,11 @@ class DeviceStatistics:
 
     def before_step(self, slots: Sequence[int]) -> None:
         self._updates.before(slots)
+        marked = self._updates.broken_before()
+        if marked is not None:
+            places, marks = marked
+            self._stats[PARAM_NORM].index_copy_(0, self._index(tuple(places)), marks)
+        self._read_norms(frozenset(slots))
 
     def after_step(self) -> None:
         compared = self._updates.after()
@@ -78,6 +89,9 @@ class DeviceStatistics:
 
     def take(self) -> Tensor:
         self._read_norms()
+        self._turn = None
+        norms = self._stats[PARAM_NORM]
+        self._stats[PARAM_NORM] = torch.where(norms < 0, self._absent[PARAM_NORM], norms)
         ratios = self._squares.sqrt() / self._norms
         known = (self._norms != 0) & ~self._squares.isnan()
         self._stats[UPDATE_RATIO] = torch.where(known, ratios, self._absent[UPDATE_RATIO])
@@ -86,12 +100,13 @@ class DeviceStatistics:
         self._squares.fill_(torch.nan)
         return stats
 
-    def _read_norms(self) -> None:
-        flats = {
-            slot: flat
-            for slot in self._turns.next()
-            if (flat := _flat(self._tensors[slot])) is not None
-        }
+    def _read_norms(self, slots: AbstractSet[int] | None = None) -> None:
+        """Of those among these tensors, or of all, whose turn it is and that are still unread."""
+        if self._turn is None:
+            self._turn = list(self._turns.next())
+        due = [slot for slot in self._turn if slots is None or slot in slots]
+        self._turn = [slot for slot in self._turn if slots is not None and slot not in slots]
+        flats = {slot: flat for slot in due if (flat := _flat(self._tensors[slot])) is not None}
         if not flats:
             return
         places = self._index(tuple(flats))

@@ -92,6 +92,18 @@ class SampledUpdates:
             plan = self._plans[tuple(slots)] = self._plan(slots)
         self._open = plan, self._gather(plan)
 
+    def broken_before(self) -> tuple[list[int], Tensor] | None:
+        """The remembered tensors' places, and (T,) NaN where a remembered element is not finite
+        and -1 elsewhere."""
+        if self._open is None:
+            return None
+        plan, before = self._open
+        # Times zero, all that is finite vanishes.
+        marks = torch.segment_reduce(
+            before * 0.0, "sum", lengths=plan.lengths, initial=-1.0, unsafe=True
+        )
+        return plan.slots, marks.float()
+
     def after(self) -> tuple[list[int], Tensor] | None:
         """The remembered tensors' places and the squared length of each one's update, (T,).
 

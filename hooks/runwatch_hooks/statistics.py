@@ -45,7 +45,11 @@ class LayerStatistics(Protocol):
         ...
 
     def before_step(self, slots: Sequence[int]) -> None:
-        """An optimizer is about to change these tensors."""
+        """An optimizer is about to change these tensors.
+
+        Reads an eighth of the parameters' norms, at first all. A norm of a step is that of before
+        it: one that is not finite was there before the loss and its gradients were, and a step by
+        a gradient that is not finite spoils every parameter."""
         ...
 
     def after_step(self) -> None:
@@ -53,9 +57,8 @@ class LayerStatistics(Protocol):
         ...
 
     def take(self) -> Tensor:
-        """(S, T) float32 of the step, owned, ABSENT_32 where nothing was recorded.
-
-        Reads an eighth of the parameters' norms, at first all; the next step begins."""
+        """(S, T) float32 of the step, owned, ABSENT_32 where nothing was recorded. The next step
+        begins."""
         ...
 
 
@@ -70,6 +73,9 @@ class CpuStatistics:
         self._norms = np.full(len(tensors), np.nan)
         self._squares = np.full(len(tensors), np.nan)
         self._stats = self._empty()
+        self._are_norms_read = False
+        self._is_broken = False
+        self._was_broken = False
 
     def read_gradients(
         self, slots: Sequence[int], grads: Sequence[Tensor], scale: Tensor | None
@@ -82,8 +88,10 @@ class CpuStatistics:
             self._stats[GRAD_ABSMAX, places] = sums[MAX_ABS] / divisor
             self._stats[ZERO_FRAC, places] = sums[NUM_ZEROS] / np.maximum(sums[NUM_ELEMENTS], 1)
         self._stats[NONFINITE, places] = sums[NUM_NONFINITE]
+        self._is_broken = self._is_broken or bool(sums[NUM_NONFINITE].any())
 
     def before_step(self, slots: Sequence[int]) -> None:
+        self._read_norms()
         self._updates.before(slots)
 
     def after_step(self) -> None:
@@ -93,17 +101,30 @@ class CpuStatistics:
             self._squares[slots] = squares.numpy()
 
     def take(self) -> Tensor:
+        self._read_norms()  # of a step that no optimizer took
+        self._are_norms_read = False
+        self._was_broken, self._is_broken = self._is_broken, False
         stats, self._stats = self._stats, self._empty()
         squares, self._squares = self._squares, np.full(len(self._tensors), np.nan)
         with np.errstate(all="ignore"):
-            turn = self._turns.next()
-            parameters = [self._tensors[slot].detach() for slot in turn]
-            self._norms[turn] = stats[PARAM_NORM, turn] = np.sqrt(self._reader.squares(parameters))
             ratios = np.sqrt(squares) / self._norms
             # Not of a tensor that no step moved, nor of zeros, which have no size to compare with.
             known = np.flatnonzero((self._norms != 0.0) & ~np.isnan(squares))
             stats[UPDATE_RATIO, known] = ratios[known]
         return torch.from_numpy(stats)
+
+    def _read_norms(self) -> None:
+        """Those whose turn it is; where gradients have just broken all, to find a culprit."""
+        if self._are_norms_read:
+            return
+        self._are_norms_read = True
+        turn = self._turns.next()
+        if self._is_broken and not self._was_broken:
+            turn = range(len(self._tensors))
+        parameters = [self._tensors[slot].detach() for slot in turn]
+        with np.errstate(all="ignore"):
+            norms = np.sqrt(self._reader.squares(parameters))
+            self._norms[turn] = self._stats[PARAM_NORM, turn] = norms
 
     def _empty(self) -> NDArray[np.float32]:
         return np.full((len(STATS), len(self._tensors)), ABSENT_32, np.float32)

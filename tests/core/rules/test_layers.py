@@ -81,6 +81,43 @@ def test_gradients_break_from_the_loss_backwards_so_the_deepest_layer_is_first()
     assert (told.first_layer, told.num_layers, told.value) == ("block", 2, 4.0)
 
 
+def test_a_broken_parameter_is_first_though_every_gradient_is_broken_by_it() -> None:
+    stats = {"nonfinite": [[4.0, 4, 4]], "param_norm": [[1, math.nan, math.inf]]}
+    (told,) = non_finite(stats, {"loss": [math.nan]})
+
+    assert (told.first_layer, told.num_layers) == ("block", 3)
+    assert told.summary == ("NaN or infinity since step 0, in 3 layers, first the parameter block")
+
+
+@pytest.mark.parametrize(
+    ("norms", "words"),
+    [
+        ([1, 1, 1], "no parameter was broken before it, so an activation or the data"),
+        ([1, ABSENT, 1], "an activation, the data, or a parameter that was not read"),
+        ([ABSENT] * 3, "an activation, the data, or a parameter that was not read"),
+    ],
+)
+def test_of_a_broken_loss_no_layer_is_first(norms: list[float], words: str) -> None:
+    stats = {"grad_norm": [[1.0, 1, 1]], "nonfinite": [[4.0, 4, 4]], "param_norm": [norms]}
+    (told,) = non_finite(stats, {"loss": [math.inf]})
+
+    assert (told.first_layer, told.num_layers) == (None, 3)
+    assert told.summary == f"NaN or infinity since step 0, in 3 layers, first the loss: {words}"
+
+
+def test_what_breaks_after_the_loss_is_not_called_the_first() -> None:
+    evaluator = Evaluator(())
+    stats = {"nonfinite": [[0.0] * 3, [4.0] * 3, *[[0.0] * 3] * 30]}
+    told = evaluator.observe(rows_of(stats, {"loss": [math.nan, math.nan, *[1.0] * 30]}))
+    restored = Evaluator.restore((), evaluator.state())
+
+    assert [(one.first_layer, one.state.value) for one in told] == [
+        (None, "firing"), (None, "recovering"), (None, "resolved"),
+    ]  # fmt: skip
+    assert all("first the loss" in one.summary for one in told)
+    assert restored.state() == evaluator.state()
+
+
 def test_a_count_that_is_nan_itself_is_an_alarm() -> None:
     (told,) = non_finite({"nonfinite": [[0, 0, math.nan]]}, {"loss": [1.0]})
 

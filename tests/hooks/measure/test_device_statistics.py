@@ -89,6 +89,21 @@ def test_every_norm_is_read_at_first_and_then_in_turn() -> None:
     assert [int(sum(turn[slot] for turn in read[1:])) for slot in range(3)] == [1, 1, 1]
 
 
+def test_what_was_broken_before_the_step_is_told_from_what_the_step_broke() -> None:
+    parameters = tensors()
+    statistics = DeviceStatistics(parameters, CPU)
+    step(statistics, parameters, tensors())
+    parameters[1][3] = math.inf
+    norms = step(statistics, parameters, [one.fill_(math.nan) for one in tensors()])[PARAM_NORM]
+    after = step(statistics, parameters, tensors())[PARAM_NORM]
+
+    assert math.isnan(norms[1]) or norms[1] == math.inf
+    assert not is_absent(norms[1:2].numpy()).any()
+    assert all(is_absent(one.numpy()) or one.isfinite() for one in (norms[:1], norms[2:]))
+    assert after.isnan().all()
+    assert not is_absent(after.numpy()).any()
+
+
 def test_a_tensor_of_zeros_has_no_update_ratio() -> None:
     zeros = torch.zeros(3)
     statistics = DeviceStatistics([zeros], CPU)

@@ -13,7 +13,9 @@ from tests.hooks.measure.tiny import batch, tiny_gpt, train_one, watched
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from runwatch.nonfinite import is_absent
+from runwatch.nonfinite import ABSENT_32, is_absent
+
+ABSENT = float(ABSENT_32)
 
 
 def linear() -> nn.Linear:
@@ -50,10 +52,14 @@ def test_stats_equal_a_float64_reference(line: RecordingLine) -> None:
     assert stat(row, "grad_norm").tolist() == pytest.approx(norms, rel=1e-5)
     assert stat(row, "grad_absmax").tolist() == [g.abs().max().item() for g in grads]
     assert stat(row, "param_norm").tolist() == pytest.approx(
-        [length(one) for one in after], rel=1e-5
+        [length(one) for one in before], rel=1e-5
     )
-    moved = [length(a - b) / length(a) for a, b in zip(after, before, strict=True)]
-    assert stat(row, "update_ratio").tolist() == pytest.approx(moved, rel=1e-4)
+    moved = [
+        length(a - b) / length(b) if length(b) else ABSENT
+        for a, b in zip(after, before, strict=True)
+    ]
+    found = stat(row, "update_ratio").tolist()
+    assert found == pytest.approx(moved, rel=1e-4, nan_ok=True)
     assert row.metrics["grad_norm"] == pytest.approx(math.hypot(*norms), rel=1e-5)
 
 
@@ -67,6 +73,64 @@ def test_every_layers_norm_is_read_within_eight_steps(line: RecordingLine) -> No
 
     assert read[0].all()
     assert np.sum(read[1:], axis=0).tolist() == [1] * len(read[0])
+
+
+def test_the_parameters_are_read_before_the_step_that_spoils_them_all(
+    line: RecordingLine,
+) -> None:
+    model = tiny_gpt()
+    optimizer = torch.optim.AdamW(model.parameters())
+    watch = watched(model, optimizer, line=line)
+    for step in range(6):
+        if step == 3:
+            with torch.no_grad():
+                model.get_parameter("blocks.1.qkv.weight")[2, 1] = math.nan
+        watch.step(train_one(model, optimizer, max_norm=1.0))
+    broken = [np.flatnonzero(np.isnan(stat(row, "grad_norm"))).size for row in line.rows]
+    norms = stat(line.rows[3], "param_norm")
+    layout = line.rows[3].layout
+    assert layout is not None
+
+    assert stat(line.rows[3], "nonfinite").all()
+    assert broken == [0] * 6
+    assert not is_absent(norms).any()
+    assert np.flatnonzero(~np.isfinite(norms)).tolist() == [
+        layout.layer_names.index("blocks.1.qkv.weight")
+    ]
+    assert is_absent(stat(line.rows[4], "param_norm")).any()
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_gradients_that_break_among_sound_parameters_show_them_sound(
+    skips: bool, line: RecordingLine
+) -> None:
+    model = linear()
+    optimizer = sgd(model)
+    watch = watched(model, optimizer, line=line)
+    for step in range(4):
+        give_gradients(model, math.inf if step == 2 else 1.0)
+        clip_grad_norm_(model.parameters(), 1.0)
+        if not (skips and step == 2):
+            optimizer.step()
+        watch.step(1.0)
+
+    assert np.isfinite(stat(line.rows[2], "param_norm")).all()
+
+
+def test_a_closures_parameters_are_read_before_it_runs(line: RecordingLine) -> None:
+    model = linear()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    watch = watched(model, optimizer, line=line)
+
+    def closure() -> float:
+        give_gradients(model, math.nan)
+        return math.nan
+
+    take_step = cast("Callable[[Callable[[], float]], float]", optimizer.step)
+    take_step(closure)
+    watch.step(math.nan)
+
+    assert np.isfinite(stat(line.rows[0], "param_norm")).all()
 
 
 def test_gradients_are_read_before_a_clip_that_was_imported_by_name(line: RecordingLine) -> None:
@@ -332,9 +396,9 @@ def test_a_step_within_a_step_is_one_step(line: RecordingLine) -> None:
     optimizer = Doubled(model.parameters(), lr=0.1)
     watch = watched(model, optimizer, line=line)
     give_gradients(model)
+    size = math.sqrt(12) * 0.1 / length(model.weight)
     optimizer.step()
     watch.step()
-    size = math.sqrt(12) * 0.1 / length(model.weight)
 
     assert of_layer(line.rows[0], "update_ratio", "weight") == pytest.approx(size, rel=1e-4)
 
