@@ -98,10 +98,11 @@ class ConditionJudge:
         self, block: Block, histories: Histories, laid: Laid, single: SingleRow | None
     ) -> Found:
         """`single` is the row of a block of one."""
-        if self.standing.is_quiet and not self._concerns(block):
+        is_quiet = self.standing.is_quiet
+        if is_quiet and not self._concerns(block):
             return []
         if single is not None and self._of_one_row is not None:
-            return self._judge_one(self._of_one_row, single, block, laid)
+            return self._judge_one(self._of_one_row, single, block, laid, is_quiet)
         found: Found = []
         triggered_T = self._triggered(block)
         start, width = 0, block.num_rows
@@ -128,7 +129,9 @@ class ConditionJudge:
         ]
         return OfOneRow(compiler.verdict(condition), tuple(dict(windows).items()))
 
-    def _judge_one(self, one: "OfOneRow", row: SingleRow, block: Block, laid: Laid) -> Found:
+    def _judge_one(
+        self, one: "OfOneRow", row: SingleRow, block: Block, laid: Laid, is_quiet: bool
+    ) -> Found:
         reading = Evaluation(block, self._reader, row.histories, laid, range(1))
         for key, sample in one.windows:
             if key not in (reading.private if key.owner else laid):
@@ -136,7 +139,7 @@ class ConditionJudge:
         failing = one.verdict(row) if self._is_triggered(row, block) else None
         verdicts = Verdicts(0, np.array([[failing is True]]), np.array([[failing is not None]]))
         found: Found = []
-        if failing or not self.standing.is_quiet:
+        if failing or not is_quiet:
             look = self._look(reading)
             found = follow(self.standing, verdicts, look, block, self._backward)
         self._keep(reading, verdicts, row.histories)

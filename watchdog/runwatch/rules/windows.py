@@ -88,7 +88,8 @@ class History:
 
     def lay_one(self, sample: float | None, step: int) -> None:
         """The same for one row of a window of the run; None where no sample enters."""
-        self._make_room(1)
+        if self._ends_L[0] == self._values_LC.shape[1]:
+            self._make_room(1)
         self._before_TL = np.zeros((1, 1), np.intp)
         self._laid_L = np.array([sample is not None], np.intp)
         if sample is not None:
@@ -104,6 +105,13 @@ class History:
 
     def keep(self) -> None:
         """The block that was laid belongs to the history from now on."""
+        if self.num_columns == 1:  # of the run: numbers are cheaper than arrays of one
+            num_laid = int(self._laid_L[0])
+            self._ends_L[0] += num_laid
+            self._filled_L[0] = min(int(self._filled_L[0]) + num_laid, self.depth)
+            self._laid_L[0] = 0
+            self._before_TL = self._before_TL[:0]
+            return
         self._ends_L = self._ends_L + self._laid_L
         self._filled_L = np.minimum(self._filled_L + self._laid_L, self.depth)
         self._laid_L = np.zeros_like(self._laid_L)
