@@ -22,7 +22,8 @@ from runwatch_hooks.building import build_watch
 from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.line import Line
 from runwatch_hooks.objects import Objects, extra_of, modules_of, optimizers_of, stateful_of
-from runwatch_hooks.options import DEFAULT_GOOD_AFTER, Options
+from runwatch_hooks.options import DEFAULT_GOOD_AFTER, Options, kinds_of
+from runwatch_hooks.run_facts import check_text, config_of
 from runwatch_hooks.settings import Environment, read_environment
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import Watch
@@ -66,6 +67,8 @@ def attach(
     environment = read_environment()
     if environment.disabled:
         return InertWatch(RunId(run_id or _new_ulid()))
+    check_text("run", run)
+    check_text("project", project)
     environment = _override(environment, run_id=run_id, url=url, token=token, spool=spool)
     objects = Objects(
         modules=modules_of(model),
@@ -74,8 +77,9 @@ def attach(
         scalers=stateful_of(scaler, "scaler"),
         extra=extra_of(extra, dataloader),
     )
+    settings = config_of(config)
     options = Options(
-        allow=tuple(allow),
+        allow=kinds_of(allow),
         snapshot_every=snapshot_every,
         snapshots=snapshots,
         good_after=good_after,
@@ -89,7 +93,7 @@ def attach(
     if environment.world_size > 1 and options.allow:
         log.warning("runwatch: one process cannot act for %d ranks", environment.world_size)
         options = replace(options, allow=())
-    opened = RunOpen(run_id=found, name=run, project=project, config=dict(config or {}))
+    opened = RunOpen(run_id=found, name=run, project=project, config=settings)
     return build_watch(found, objects, options, _line_opener(environment, opened, options.allow))
 
 

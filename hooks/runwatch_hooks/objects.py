@@ -27,15 +27,24 @@ class Objects:
 
 
 def modules_of(model: nn.Module | Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+    if not (_is_module(model) or _is_mapping(model)):
+        raise AttachError(f"model: found {_found(model)}, wanted a Module or a mapping of Modules")
     modules = {"": model} if isinstance(model, nn.Module) else dict(model)
+    if not modules:
+        raise AttachError("model: found an empty mapping, wanted at least one Module")
     for name, module in modules.items():
+        if not _is_text(name):
+            raise AttachError(f"model: found the name {name!r}, wanted a text")
         if not _is_module(module):
             raise AttachError(f"model {name!r}: found {type(module).__name__}, wanted a Module")
     return modules
 
 
 def optimizers_of(given: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ...]:
-    return _several(given, _is_optimizer, "optimizer")
+    optimizers = _several(given, _is_optimizer, "optimizer")
+    if not optimizers:
+        raise AttachError(f"optimizer: found {_found(given)}, wanted at least one torch optimizer")
+    return optimizers
 
 
 def stateful_of(given: HasState | Sequence[HasState] | None, place: str) -> tuple[HasState, ...]:
@@ -51,8 +60,16 @@ def _several(
     items = tuple(cast("Sequence[_Item]", given)) if isinstance(given, Sequence) else (given,)
     for item in items:
         if not fits(item):
-            raise AttachError(f"{place}: found {type(item).__name__}, wanted a torch {place}")
+            raise AttachError(f"{place}: found {_found(item)}, wanted a torch {place}")
     return items
+
+
+def _found(item: object) -> str:
+    return "none" if item is None or item in ((), []) else type(item).__name__
+
+
+def _is_text(item: object) -> bool:
+    return isinstance(item, str)
 
 
 def _is_module(item: object) -> bool:
@@ -63,6 +80,10 @@ def _is_optimizer(item: object) -> bool:
     return isinstance(item, Optimizer)
 
 
+def _is_mapping(item: object) -> bool:
+    return isinstance(item, Mapping)
+
+
 def _has_state(item: object) -> bool:
     return isinstance(item, HasState)
 
@@ -70,6 +91,8 @@ def _has_state(item: object) -> bool:
 def extra_of(
     extra: Mapping[str, HasState | Generator] | None, dataloader: object | None
 ) -> dict[str, HasState | Generator]:
+    if extra is not None and not _is_mapping(extra):
+        raise AttachError(f"extra: found {_found(extra)}, wanted a mapping")
     items = dict(extra or {})
     if isinstance(dataloader, HasState):
         items["dataloader"] = dataloader

@@ -1,9 +1,9 @@
 """How a run may be acted on, as its program says: the trainer's last word."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from runwatch.commands import ACTION_KINDS
 from runwatch_hooks.errors import AttachError
@@ -15,6 +15,14 @@ that a step, or 0.1 % to 0.9 % of steps of 1250, 27 and 30 ms. The first `snapsh
 make their buffers, which may take ten times as long."""
 DEFAULT_GOOD_AFTER: Final = 10
 """Healthy steps after which a saved state counts as good."""
+
+
+def kinds_of(allow: object) -> tuple[str, ...]:
+    """Kinds of action. Raises AttachError for a single text, which would be read by its letters."""
+    if isinstance(allow, str) or not isinstance(allow, Iterable):
+        wanted = f"wanted a tuple of some of {ACTION_KINDS}"
+        raise AttachError(f"allow: found {allow!r}, {wanted}")
+    return tuple(cast("Iterable[str]", allow))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +43,7 @@ class Options:
     """Checkpoints on disk, beside the newest good ones."""
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.allow) - set(ACTION_KINDS))
+        unknown = [kind for kind in self.allow if kind not in ACTION_KINDS]
         if unknown:
             raise AttachError(f"allow: found {unknown[0]!r}, wanted some of {ACTION_KINDS}")
         for name, number in (

@@ -1,6 +1,7 @@
 """Attaching for real: arguments, environment, spool."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -104,6 +105,41 @@ def test_an_argument_that_cannot_be_used_is_named(
     before = facts()
     with pytest.raises(AttachError, match=message):
         attach(model, optimizer, run="bad", **arguments)  # type: ignore[arg-type]
+
+    assert facts() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": None}, "model: found none, wanted a Module"),
+        ({"model": {}}, "model: found an empty mapping, wanted at least one Module"),
+        ({"model": {1: nn.Linear(1, 1)}}, "model: found the name 1, wanted a text"),
+        ({"optimizer": []}, "optimizer: found none, wanted at least one torch optimizer"),
+        ({"optimizer": None}, "optimizer: found none, wanted at least one torch optimizer"),
+        ({"optimizer": [None]}, "optimizer: found none, wanted a torch optimizer"),
+        ({"run": ""}, "run: found 0 characters, wanted a text of 1 to 256"),
+        ({"run": 7}, "run: found int, wanted a text"),
+        ({"run": "x" * 257}, "run: found 257 characters"),
+        ({"project": ""}, "project: found 0 characters"),
+        ({"project": None}, "project: found NoneType, wanted a text"),
+        ({"config": ["lr", 1]}, "config: found list, wanted a mapping"),
+        ({"extra": [1]}, "extra: found list, wanted a mapping"),
+        ({"allow": "rollback"}, "allow: found 'rollback', wanted a tuple of some of"),
+        ({"allow": 3}, "allow: found 3, wanted a tuple"),
+        ({"allow": (3,)}, "allow: found 3, wanted some of"),
+    ],
+)
+def test_whatever_stands_in_for_an_argument_is_told_from_one(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    arguments: dict[str, object],
+    message: str,
+) -> None:
+    before = facts()
+    given: dict[str, Any] = {"model": model, "optimizer": optimizer, "run": "bad", **arguments}
+    with pytest.raises(AttachError, match=message):
+        attach(**given)
 
     assert facts() == before
 
