@@ -139,9 +139,12 @@ class Assembly:
         num_nonfinite = _sum(stats[NONFINITE])
         metrics = {"nonfinite": num_nonfinite, "param_norm": self._param_norm(layout, stats)}
         if not is_absent(stats[GRAD_NORM]).all():
-            # A layer's norm is over its finite elements; the run's says that some are not.
+            # A layer's norm on a CPU is over its finite elements; the run's says that some are
+            # not, by a NaN, as nobody counts which of them are infinite. On a device the layers
+            # tell infinity from NaN, and so does the run.
             norm = math.sqrt(_sum(np.square(stats[GRAD_NORM], dtype=np.float64)))
-            metrics["grad_norm"] = norm if num_nonfinite == 0.0 else math.nan
+            is_hidden = num_nonfinite != 0.0 and math.isfinite(norm)
+            metrics["grad_norm"] = math.nan if is_hidden else norm
         return metrics
 
     def _param_norm(self, layout: Layout, stats: NDArray[np.float32]) -> float:

@@ -23,7 +23,7 @@ class Faults:
         try:
             yield
         except Exception as fault:  # noqa: BLE001  training is never harmed, whatever we did wrong
-            self._note(place, fault)
+            self._note(place, fault, is_off=disable is not None)
             if disable is not None:
                 disable()
 
@@ -32,11 +32,10 @@ class Faults:
         untold, self._untold = self._untold, []
         return untold
 
-    def _note(self, place: str, fault: Exception) -> None:
+    def _note(self, place: str, fault: Exception, *, is_off: bool) -> None:
         self.count += 1
         if place not in self._told:
             self._told.add(place)
             self._untold.append(f"{place}: {type(fault).__name__}: {fault}"[:500])
-            log.warning(
-                "runwatch: fault at %s, this part is off; training goes on", place, exc_info=fault
-            )
+            what = "this part is off" if is_off else "left out"
+            log.warning("runwatch: fault at %s, %s; training goes on", place, what, exc_info=fault)

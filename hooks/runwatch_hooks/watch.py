@@ -118,6 +118,8 @@ class Watch(ABC):
     ) -> None:
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             self.finish()
+        elif isinstance(error, KeyboardInterrupt):
+            self.finish("stopped", reason="KeyboardInterrupt")
         else:
             self.finish("failed", reason=f"{type(error).__name__}: {error}"[:500])
 

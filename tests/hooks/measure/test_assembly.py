@@ -55,6 +55,15 @@ def test_the_runs_norm_does_not_hide_what_a_layers_finite_norm_leaves_out() -> N
     assert row.urgent
 
 
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_the_runs_norm_is_what_the_layers_say_where_they_tell(value: float) -> None:
+    assembly = Assembly()
+    assembly.add(0, 0, 1.0, {}, reading(grad_norm=[3, value, 0], nonfinite=[0, 1, 0]))
+    [row] = assembly.finished()
+
+    assert row.metrics["grad_norm"] == pytest.approx(value, nan_ok=True)
+
+
 def test_absent_stays_absent_to_the_bit() -> None:
     assembly = Assembly()
     assembly.add(0, 0, 1.0, {}, reading(nonfinite=[0, 0, 0]))

@@ -58,7 +58,9 @@ def test_a_row_holds_the_steps_own_numbers(line: RecordingLine) -> None:
     assert row.metrics["lr_scale"] == 1.0
 
 
-def test_a_number_that_is_none_is_left_out_and_harms_nothing(line: RecordingLine) -> None:
+def test_a_number_that_is_none_is_left_out_and_harms_nothing(
+    line: RecordingLine, caplog: pytest.LogCaptureFixture
+) -> None:
     training = Training(line)
     report = training.watch.step(1.0, oddity="text", fine=2.0)  # type: ignore[arg-type]
 
@@ -66,6 +68,8 @@ def test_a_number_that_is_none_is_left_out_and_harms_nothing(line: RecordingLine
     assert line.rows[0].metrics["fine"] == 2.0
     assert "oddity" not in line.rows[0].metrics
     assert training.watch.num_faults == 1
+    assert "left out" in caplog.text
+    assert "this part is off" not in caplog.text
 
 
 def test_a_loss_that_is_no_number_costs_the_step_nothing_else(line: RecordingLine) -> None:
@@ -275,6 +279,13 @@ def test_leaving_by_an_exception_fails_the_run(line: RecordingLine) -> None:
         watch.step(1 / 0)
 
     assert line.closed == [("failed", "ZeroDivisionError: division by zero")]
+
+
+def test_who_stops_a_run_by_hand_has_not_failed(line: RecordingLine) -> None:
+    with pytest.raises(KeyboardInterrupt), Training(line).watch:
+        raise KeyboardInterrupt
+
+    assert line.closed == [("stopped", "KeyboardInterrupt")]
 
 
 @pytest.mark.parametrize(("code", "status"), [(None, "finished"), (0, "finished"), (3, "failed")])
