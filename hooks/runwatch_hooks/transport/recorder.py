@@ -122,7 +122,14 @@ class Recorder:
             self._write_meta()
 
     def close(self, *, is_delivered: bool) -> None:
-        """Leaves what a sync will need, which may be nothing."""
+        """Leaves what a sync will need, which may be nothing; says what it cannot leave."""
+        num_rows = self.ledger.num_rows
+        if self.spool.give_up_memory():
+            log.warning(
+                "%d rows are lost (%d in all): neither the disk nor the service took them",
+                self.ledger.num_rows - num_rows,
+                self.ledger.num_rows,
+            )
         self.spool.close()
         try:
             if is_delivered and self._on_disk and not self._folder.bad_files():

@@ -76,6 +76,13 @@ class Spool:
             except OSError as error:  # it would be sent once more by a sync: a duplicate
                 log.debug("spool: the mark of what was acknowledged is not written: %s", error)
 
+    def give_up_memory(self) -> int:
+        """At the end: what was never on disk is lost. Returns how many records that were."""
+        num_lost = len(self._memory)
+        while self._memory:
+            self._lose(self._pop_memory())
+        return num_lost
+
     def close(self) -> None:
         if self._segments is not None:
             self._segments.close()

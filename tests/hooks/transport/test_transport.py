@@ -256,6 +256,18 @@ def test_memory_is_bounded_while_the_service_and_the_disk_are_away(tmp_path: Pat
     transport.close("finished", timeout_s=2.0)
 
 
+def test_rows_that_end_with_the_process_are_counted_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    transport = started(tmp_path / "file", "http://127.0.0.1:9")
+    train(transport, 30)
+    transport.close("finished", timeout_s=5.0)
+
+    assert transport.num_dropped_rows == 30
+    assert "30 rows are lost (30 in all)" in caplog.text
+
+
 def test_losses_are_told_in_the_next_frame(tmp_path: Path, service: StubService) -> None:
     transport = Transport(settings(tmp_path, service.url, queue_bytes=2**16), RUN, ATTEMPT, 0)
     train(transport, 1000)
