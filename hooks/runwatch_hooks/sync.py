@@ -7,9 +7,9 @@ be run twice, broken off, or meet a service that dies in between: nothing is sto
 The service's address and key come from RUNWATCH_URL and RUNWATCH_TOKEN.
 
 Exit status:
-    0  everything is stored
+    0  everything is stored, or there was nothing to store
     1  something is left (no answer, a key refused, a trainer still running): run it again
-    2  wrong use: no address, no such folder, no spool in it
+    2  wrong use: no address, no such folder
     3  all is stored but what was damaged on disk or refused; what was refused is kept as *.bad
 """
 
@@ -60,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = (spool.resolve() for folder in options.folders for spool in find_spools(folder))
     spools = list(dict.fromkeys(found))
     if not spools:
-        return _usage_error("no spool found (a spool holds a meta.json)")
+        sys.stderr.write("nothing is left to bring in: no spool (a meta.json) lies there\n")
+        return ExitCode.DONE
     return _sync_all(spools, settings, options.patience)
 
 

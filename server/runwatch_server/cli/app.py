@@ -32,9 +32,11 @@ app.command("approve")(acting.approve)
 app.command("cancel")(acting.cancel)
 app.command("backtest")(backtest.backtest)
 app.command("import")(import_logs.import_logs)
-app.command("sync", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
-    sync.sync
-)
+app.command(
+    "sync",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,  # the other program says what it takes
+)(sync.sync)
 app.add_typer(keys.app, name="keys")
 app.add_typer(rules.app, name="rules")
 app.add_typer(database.app, name="db")

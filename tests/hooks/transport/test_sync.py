@@ -162,14 +162,17 @@ def test_wrong_use_is_told(
 ) -> None:
     assert main([str(tmp_path)]) == 2
     assert sync(tmp_path / "nowhere", service) == 2
-    assert sync(tmp_path, service) == 2
 
     told = capsys.readouterr().err.splitlines()
-    assert [line.split(": ")[1] for line in told] == [
-        "url",
-        "no such folder",
-        "no spool found (a spool holds a meta.json)",
-    ]
+    assert [line.split(": ")[1] for line in told] == ["url", "no such folder"]
+
+
+def test_a_folder_that_was_brought_in_before_is_none_to_complain_of(
+    tmp_path: Path, service: StubService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spooled(tmp_path)
+    assert [sync(tmp_path, service), sync(tmp_path, service)] == [0, 0]
+    assert capsys.readouterr().err.splitlines()[-1].startswith("nothing is left to bring in")
 
 
 def test_what_is_left_by_a_live_run_comes_in_under_the_same_attempt(
