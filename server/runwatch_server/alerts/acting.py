@@ -198,8 +198,9 @@ def _last_under_way(commands: Sequence[CommandRecord]) -> CommandId | None:
 
 
 def _is_same_incident(alert: AlertRecord, other: AlertRecord) -> bool:
+    """One that is recovering counts too: a gradient spike is over when the loss follows it."""
     return (
-        other.state in (AlertState.PENDING, AlertState.FIRING)
+        (other.state is AlertState.PENDING or other.state.is_open)
         and other.severity is not Severity.INFO
         and (other.attempt, other.segment) == (alert.attempt, alert.segment)
         and other.onset_step >= alert.onset_step - INCIDENT_STEPS

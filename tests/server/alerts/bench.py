@@ -164,7 +164,12 @@ def healthy(count: int) -> list[float]:
 
 
 def rule_file(
-    name: str, when: str, *, for_steps: int = 0, actions: Sequence[object] = ()
+    name: str,
+    when: str,
+    *,
+    for_steps: int = 0,
+    keep_steps: int = 0,
+    actions: Sequence[object] = (),
 ) -> dict[str, object]:
     """A file of one rule about the run."""
     rule: dict[str, object] = {
@@ -172,6 +177,7 @@ def rule_file(
         "scope": "run",
         "when": when,
         "for": {"steps": for_steps},
+        "keep_firing_for": {"steps": keep_steps},
         "actions": list(actions),
     }
     return {"version": 1, "groups": [{"name": "tests", "rules": [rule]}]}

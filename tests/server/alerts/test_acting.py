@@ -74,6 +74,23 @@ def test_the_rollback_goes_to_before_the_first_sign_of_the_incident(
     asyncio.run(scenario())
 
 
+def test_a_first_sign_that_is_over_already_still_belongs_to_the_incident(
+    start_service: StartService,
+) -> None:
+    filed = split_file(rule_file("Spike", "loss > 3", keep_steps=20))
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.alerting.rules.create(filed, project="", enabled=True, actor="tests")
+            await bench.send([*healthy(10), 4.0, *healthy(2), math.nan], first_step=0)
+            await bench.settle()
+            (command,) = await bench.commands()
+            assert command.action == Rollback(before_step=10)
+
+    asyncio.run(scenario())
+
+
 def test_after_a_rollback_the_run_recovers_and_nothing_orders_a_second(
     start_service: StartService,
 ) -> None:
