@@ -1,6 +1,8 @@
 """All layers of a run: which statistics hold which, on whatever devices they lie."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +13,24 @@ from runwatch_hooks.device_statistics import DeviceStatistics
 from runwatch_hooks.layer_table import LayerTable
 from runwatch_hooks.statistics import STATS, CpuStatistics, LayerStatistics
 
+_LOOKED_THROUGH_EVERY: Final = 32
+"""Steps after which the modules' own parameters are compared with those that are measured: to ask
+all modules takes longer than all else that is asked of a step."""
+_NAMED: Final = 8
+"""Replaced parameters that are told by name."""
+
 
 class Board:
     """The layers' statistics of the step that is open. A slot is a layer's place in the layout."""
 
     def __init__(self, modules: Mapping[str, nn.Module], optimizers: Sequence[Optimizer]) -> None:
         self._table = LayerTable(modules, optimizers, STATS)
+        self._strangers: WeakSet[Optimizer] = WeakSet()
+        """Optimizers of tensors that were not in the layout when they were first seen."""
+        self._num_refreshes = 0
+        self._is_doubtful = False
+        self._replaced: set[str] = set()
+        self._notices: list[str] = []
         self._open()
 
     @property
@@ -25,13 +39,27 @@ class Board:
 
     def refresh(self) -> None:
         """Begin anew, with another layout, where what is trained has changed."""
+        self._num_refreshes += 1
+        if self._is_doubtful or self._num_refreshes % _LOOKED_THROUGH_EVERY == 0:
+            self._is_doubtful = False
+            if missed := self._table.missed():
+                self._note_replaced(missed)
+                self._rebuild()
         if not self._table.is_current():
-            self._table = self._table.rebuilt()
-            self._open()
+            self._rebuild()
 
     def slots_of(self, optimizer: Optimizer) -> tuple[int, ...]:
         """The places of an optimizer's tensors; empty where all are foreign to the run."""
-        return self._table.slots_of(optimizer)
+        slots = self._table.slots_of(optimizer)
+        if optimizer not in self._strangers and self._table.num_unknown(optimizer):
+            self._strangers.add(optimizer)
+            self._is_doubtful = True
+        return slots
+
+    def take_notices(self) -> list[str]:
+        """What was found replaced, to be told once."""
+        notices, self._notices = self._notices, []
+        return notices
 
     def slots_of_tensors(self, tensors: Sequence[Tensor]) -> list[int]:
         slots = self._table.slots
@@ -67,6 +95,17 @@ class Board:
         """The step's (S, T) of each device, by the slots that its columns are."""
         with torch.no_grad():
             return {tuple(self._slots[device]): part.take() for device, part in self._parts.items()}
+
+    def _note_replaced(self, names: Sequence[str]) -> None:
+        untold = [name for name in names if name not in self._replaced]
+        self._replaced.update(untold)
+        if untold:
+            some = ", ".join(untold[:_NAMED])
+            self._notices.append(f"parameters were replaced or added, and are watched now: {some}")
+
+    def _rebuild(self) -> None:
+        self._table = self._table.rebuilt()
+        self._open()
 
     def _open(self) -> None:
         self._slots: dict[torch.device, list[int]] = {}

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch.layouts import MAX_LAYERS, Layer, Layout
-from runwatch_hooks.layer_names import NamedTensor, name_tensors
+from runwatch_hooks.layer_names import NamedTensor, clean_name, name_tensors
 
 _Signature = tuple[object, ...]
 
@@ -37,6 +37,24 @@ class LayerTable:
         20 microseconds for 150 tensors, so it is asked every step.
         """
         return self._signature == self._sign()
+
+    def missed(self) -> list[str]:
+        """Names of parameters that the modules hold now and did not when the table was built."""
+        known = {id(tensor) for tensor in self._watched}
+        return [
+            clean_name(name)
+            for prefix, module in self._modules.items()
+            for name, tensor in module.named_parameters(prefix)
+            if id(tensor) not in known
+        ]
+
+    def num_unknown(self, optimizer: Optimizer) -> int:
+        """How many tensors an optimizer steps that have no place, though it was not given to us."""
+        if id(optimizer) in self._of_optimizers:
+            return 0
+        return sum(
+            id(one) not in self.slots for group in optimizer.param_groups for one in group["params"]
+        )
 
     def rebuilt(self) -> "LayerTable":
         """A table of what the modules and optimizers hold now."""

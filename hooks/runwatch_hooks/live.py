@@ -15,8 +15,10 @@ from runwatch_hooks.assembly import Assembly
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.line import Line
+from runwatch_hooks.own_names import OF_LAYERS, OwnNames
 from runwatch_hooks.probe import Number, Probe, Reading, number
 from runwatch_hooks.reports import Reports
+from runwatch_hooks.sight import Sight
 from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.watch import Loggable, Status, StepReport, Watch
 
@@ -48,6 +50,8 @@ class LiveWatch(Watch):
         self._reports = Reports(faults)
         self._pid = os.getpid()
         self._assembly = Assembly()
+        self._own_names = OwnNames()
+        self._sight = Sight()
         self._timer = StepTimer()
         self._phases: list[Phase] = [Phase.INIT]
         self._next_step = 0
@@ -119,7 +123,7 @@ class LiveWatch(Watch):
             return
         self.begin()
         with self._faults.guard("log"):
-            numbers = self._numbers(metrics)
+            numbers = self._own_names.apart(self._numbers(metrics))
             if numbers:
                 reading = Reading(layout=None, stats={}, numbers={}, stage=None)
                 self._assembly.add(
@@ -199,19 +203,29 @@ class LiveWatch(Watch):
         metrics: Mapping[str, Loggable],
     ) -> None:
         now = time.time()
-        numbers = self._numbers(metrics)
+        theirs = self._numbers(metrics)
         if loss is not None:
-            numbers |= self._numbers({"loss": loss})
+            theirs |= self._numbers({"loss": loss})
+        numbers: dict[str, Number] = {"lr_scale": self._actor.lr_scale}
         step_time_s = self._timer.lap(time.monotonic())
         if step_time_s is not None:
             numbers["step_time"] = step_time_s
             if tokens is not None and step_time_s > 0:
                 with self._faults.guard("tokens"):
                     numbers["tokens_per_s"] = tokens / step_time_s
-        numbers["lr_scale"] = self._actor.lr_scale
         reading = self._probe.take()
         numbers.update(reading.numbers)
+        self._own_names.add(numbers)
+        if "clip_coef" in numbers:
+            self._own_names.add(["clipped"])
+        if reading.layout is not None:
+            self._own_names.add(OF_LAYERS)
+        numbers |= self._own_names.apart(theirs)
         self._reports.tell_stage(reading, step, now)
+        self._reports.tell_unwatched(
+            [*reading.notices, *self._sight.look(reading.layout is not None)], step, now
+        )
+        self._reports.tell_renamed(self._own_names.untold(), step, now)
         self._assembly.add(step, self._segment, now, numbers, reading)
         self._send_rows()
 

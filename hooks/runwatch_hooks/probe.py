@@ -45,6 +45,8 @@ class Reading:
     numbers: Mapping[str, Number]
     """`lr`, `clip_coef`, `loss_scale`, `skipped`."""
     stage: Stage | None
+    notices: tuple[str, ...] = ()
+    """What is watched otherwise than before, or not at all."""
 
 
 class Probe:
@@ -58,12 +60,13 @@ class Probe:
         lr_scale: Callable[[], float] = lambda: 1.0,
     ) -> None:
         """`lr_scale` is the multiplier that stands in the groups while an optimizer steps."""
-        self._optimizers = tuple(optimizers)
+        self._optimizers = list(optimizers)
         self._faults = faults
         self._lr_scale = lr_scale
         self._board = Board(modules, optimizers)
         self._patches = Patches(self)
         self._numbers: dict[str, Number] = {}
+        self._notices: list[str] = []
         self._has_scaler = False
         self._reset()
 
@@ -83,7 +86,9 @@ class Probe:
             stats=self._board.take() if stages else {},
             numbers=numbers,
             stage=max(stages) if stages else None,
+            notices=(*self._board.take_notices(), *self._notices),
         )
+        self._notices = []
         self._reset()
         return reading
 
@@ -138,6 +143,7 @@ class Probe:
             depth = self._depths[id(optimizer)] = self._depths.get(id(optimizer), 0) + 1
             if depth > 1:  # a subclass whose `step` calls that of its parent
                 return
+            self._follow(optimizer, slots)
             self._note_lr(optimizer)
             if _closure(args, kwargs) is not None:
                 self._with_closure.add(id(optimizer))
@@ -184,6 +190,31 @@ class Probe:
         if self._is_fresh:
             self._is_fresh = False
             self._board.refresh()
+
+    def _follow(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
+        """Take an optimizer that was made later for ours, in the place of those whose tensors it
+        steps: its rate stands where theirs stood."""
+        if any(one is optimizer for one in self._optimizers):
+            return
+        ours = set(slots)
+        wrapped = any(one.param_groups is optimizer.param_groups for one in self._optimizers)
+        replaced = [
+            place
+            for place, one in enumerate(self._optimizers)
+            if not ours.isdisjoint(self._board.slots_of(one))
+        ]
+        if replaced:
+            self._optimizers[replaced[0]] = optimizer
+            for place in reversed(replaced[1:]):
+                del self._optimizers[place]
+        else:
+            self._optimizers.append(optimizer)
+        if not wrapped:  # else the one that we were given only handed the step on, as Accelerate's
+            self._notices.append(
+                f"an optimizer that attach was not given ({type(optimizer).__name__}) steps the "
+                "run's parameters: its gradients and rate are watched, but its state is not saved "
+                "for rollbacks and checkpoints"
+            )
 
     def _note_lr(self, optimizer: Optimizer, scale: float = 1.0) -> None:
         index = 0

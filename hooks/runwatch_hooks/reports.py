@@ -1,5 +1,6 @@
 """What the service is told about a run, and hears back: nothing at all before the line is open."""
 
+import logging
 from collections.abc import Iterable, Mapping
 
 from runwatch.commands import Command
@@ -8,9 +9,12 @@ from runwatch.vocabulary import Phase
 from runwatch_hooks.actions import Notes, Outcome
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.line import Line
+from runwatch_hooks.own_names import PREFIX
 from runwatch_hooks.probe import Reading
 from runwatch_hooks.rows import Row
 from runwatch_hooks.watch import Status
+
+log = logging.getLogger(__name__)
 
 
 class Reports:
@@ -65,6 +69,17 @@ class Reports:
         if reading.stage is not None and reading.stage.name.lower() != self._stage:
             self._stage = reading.stage.name.lower()
             self.tell_event(step, "grad_stage", now, {"stage": self._stage})
+
+    def tell_unwatched(self, notices: Iterable[str], step: int, now: float) -> None:
+        """What of the training is not watched, or no longer as it was at the beginning."""
+        for notice in notices:
+            log.warning("runwatch: step %d: %s", step, notice)
+            self.tell_event(step, "unwatched", now, {"what": notice})
+
+    def tell_renamed(self, names: Iterable[str], step: int, now: float) -> None:
+        """The user's numbers that are kept under other names than they were given."""
+        for name in names:
+            self.tell_event(step, "renamed", now, {"name": name, "kept_as": PREFIX + name})
 
     def tell_faults(self, step: int, now: float, *, num_lost: int) -> None:
         """What went wrong in us, and the rows (counted from the start) that lost their stats."""

@@ -64,7 +64,8 @@ class Watch(ABC):
     ) -> StepReport:
         """The boundary: call it once a step, after `optimizer.step()` and `scheduler.step()`.
 
-        Closes the step's row and carries out what was commanded.
+        Closes the step's row and carries out what was commanded. A number of yours under a name
+        that we record ourselves (`lr`, `grad_norm`, `step_time`, ...) is kept as `user/lr`.
         """
 
     @abstractmethod

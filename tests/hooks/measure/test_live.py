@@ -15,6 +15,7 @@ from runwatch.errors import InvalidInputError
 from runwatch.vocabulary import CommandId, Phase
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.options import Options
+from runwatch_hooks.sight import BLIND_AFTER
 
 EVERYTHING = Options(
     allow=("checkpoint", "lower_lr", "rollback", "stop"),
@@ -70,6 +71,43 @@ def test_a_number_that_is_none_is_left_out_and_harms_nothing(
     assert training.watch.num_faults == 1
     assert "left out" in caplog.text
     assert "this part is off" not in caplog.text
+
+
+def test_a_number_named_like_one_of_ours_is_kept_under_another_name(
+    line: RecordingLine, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = Training(line)
+    for _ in range(2):
+        loss = train_one(training.model, training.optimizer)
+        training.watch.step(loss, lr=5.0, grad_norm=-3.0, step_time=7.0, loss_scale=8.0)
+    training.watch.log(lr=6.0)
+    metrics = line.rows[1].metrics
+
+    assert {name: metrics[f"user/{name}"] for name in ("lr", "grad_norm")} == {
+        "lr": 5.0, "grad_norm": -3.0,
+    }  # fmt: skip
+    assert (metrics["lr"], metrics["loss_scale"]) == (1e-2, 8.0)
+    assert metrics["grad_norm"] > 0
+    assert dict(line.rows[2].metrics) == {"user/lr": 6.0}
+    assert [event.detail["name"] for event in line.events if event.kind == "renamed"] == [
+        "lr", "grad_norm", "step_time",
+    ]  # fmt: skip
+    assert caplog.text.count("yours is kept as 'user/lr'") == 1
+
+
+def test_a_watch_that_sees_no_gradients_any_more_says_so(
+    line: RecordingLine, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = Training(line)
+    training.run(2)
+    for _ in range(2 * BLIND_AFTER):
+        training.watch.step(1.0)
+    training.run(1)
+    told = [event for event in line.events if event.kind == "unwatched"]
+
+    assert [event.step for event in told] == [1 + BLIND_AFTER]
+    assert told[0].detail == {"what": f"no gradient was seen for {BLIND_AFTER} steps"}
+    assert caplog.text.count("no gradient was seen") == 1
 
 
 def test_a_loss_that_is_no_number_costs_the_step_nothing_else(line: RecordingLine) -> None:

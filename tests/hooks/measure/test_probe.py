@@ -452,10 +452,60 @@ def test_an_optimizer_made_anew_for_the_same_parameters_is_ours(line: RecordingL
     model = linear()
     watch = watched(model, sgd(model), line=line)
     give_gradients(model)
-    sgd(model).step()
+    sgd(model, lr=0.5).step()
     watch.step()
 
     assert stat(line.rows[0], "grad_absmax").tolist() == [1.0, 1.0]
+    assert line.rows[0].metrics["lr"] == 0.5
+    assert [event.kind for event in line.events].count("unwatched") == 1
+    assert "(SGD) steps the run's parameters" in str(line.events)
+
+
+@pytest.mark.parametrize("remade", [False, True])
+def test_a_parameter_that_was_replaced_is_said_and_followed(
+    remade: bool, line: RecordingLine
+) -> None:
+    model = linear()
+    optimizer = sgd(model)
+    watch = watched(model, optimizer, line=line)
+    for step in range(40):
+        if step == 3:
+            model.weight = nn.Parameter(model.weight.detach().clone())
+            optimizer = sgd(model) if remade else optimizer
+        give_gradients(model, float(step))
+        optimizer.step()
+        watch.step()
+    told = [event for event in line.events if "replaced" in str(event.detail)]
+
+    assert [str(event.detail["what"]).split(": ")[1] for event in told] == ["weight"]
+    assert told[0].step == (4 if remade else 31)
+    assert (of_layer(line.rows[-1], "grad_norm", "weight") > 0) is remade
+    assert watch.num_faults == 0
+
+
+class Wrapper(torch.optim.Optimizer):
+    """Hands its steps on, as Accelerate's does."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+        self.param_groups = inner.param_groups
+        self.state = inner.state
+        self.defaults = inner.defaults
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        self.inner.step()
+
+
+def test_an_optimizer_behind_a_wrapper_is_the_one_that_was_given(line: RecordingLine) -> None:
+    model = linear()
+    wrapper = Wrapper(sgd(model, lr=0.25))
+    watch = watched(model, wrapper, line=line)
+    give_gradients(model)
+    wrapper.step()
+    watch.step()
+
+    assert line.rows[0].metrics["lr"] == 0.25
+    assert "unwatched" not in line.kinds()
 
 
 def test_a_step_that_only_makes_the_optimizers_state_is_no_step(line: RecordingLine) -> None:
