@@ -48,8 +48,11 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.hook_overhead
+	@$(BIN)/python -m benchmarks.hook_overhead --model small --seconds 60 --threads 1
+	@$(BIN)/python -m benchmarks.service_killed
 	@$(BIN)/python -m benchmarks.ingest
 	@$(BIN)/python -m benchmarks.command_latency
+	@$(BIN)/python -m benchmarks.rules
 
 install: $(STAMP)
 

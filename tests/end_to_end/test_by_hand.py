@@ -90,7 +90,7 @@ def test_a_run_obeys_the_commands_it_is_given(
     until(lambda: 0.5 in service.ask("GET", f"/runs/{run_id}/series?metric=lr_scale")["values"])
 
     shell.run("signal", run_id, "stop")
-    assert job.process.wait(60) == 0
+    assert job.process.wait(120) == 0
     until(lambda: service.ask("GET", f"/runs/{run_id}")["state"] == "stopped")
 
 
@@ -101,7 +101,7 @@ def commands(service: RealService, run_id: str, kind: str, state: str) -> Any:
     return next(matching, None)
 
 
-def until(ask: Callable[[], Any], timeout_s: float = 60) -> Any:
+def until(ask: Callable[[], Any], timeout_s: float = 120) -> Any:
     """The first answer that says something."""
     deadline = time.monotonic() + timeout_s
     while not (answer := ask()):
