@@ -32,6 +32,11 @@ from runwatch_server.commands import api as commands_api
 from runwatch_server.db import Database
 from runwatch_server.health import Health
 from runwatch_server.maintenance import Maintenance
+from runwatch_server.notify import api as notify_api
+from runwatch_server.notify.assembly import start_notifying
+from runwatch_server.notify.collector import NotifyCollector
+from runwatch_server.notify.outbox import Outbox
+from runwatch_server.notify.receivers import Receivers, load_receivers
 from runwatch_server.parameters import known_parameters_only
 from runwatch_server.problems import TooLargeAsProblem, add_problem_handlers
 from runwatch_server.rules import api as rules_api
@@ -117,6 +122,7 @@ _ROUTERS: Final = (
     stream_api.router,
     commands_api.router,
     audit_api.router,
+    notify_api.router,
 )
 
 
@@ -137,6 +143,7 @@ async def _start(
     stack: AsyncExitStack, settings: Settings, clock: Clock, health: Health
 ) -> Services:
     """Opens and starts everything; the stack closes it in the opposite order."""
+    receivers = load_receivers(settings.data_dir, settings.receivers)
     database = await stack.enter_async_context(
         Database(settings.data_dir, queue_works=settings.queue_works, observer=health)
     )
@@ -144,9 +151,12 @@ async def _start(
     await database.migrate(upgrade_schema)
     database.start()
     liveness, events = Liveness(), EventLog(clock)
-    alerting = await start_alerting(stack, settings, clock, database, liveness, events)
+    outbox = Outbox(receivers.receivers, clock)
+    alerting = await start_alerting(
+        stack, settings, clock, database, liveness, events, tell=outbox.tell
+    )
     health.registry.register(AlertingCollector(alerting))
-    services = _build(settings, clock, health, database, liveness, events, alerting)
+    services = _build(settings, clock, health, database, liveness, events, alerting, receivers)
     await services.runs.listen()
     stack.push_async_callback(services.keys.save_uses)
     watcher = RunWatcher(
@@ -164,6 +174,12 @@ async def _start(
         roller=Roller(database, services.layouts),
         save_uses=services.keys.save_uses,
     )
+    notifying = await start_notifying(
+        stack, receivers, database=database, clock=clock, board=alerting.board
+    )
+    health.registry.register(NotifyCollector(notifying))
+    for name, loop in notifying.loops():
+        await run_in_background(stack, loop, name)
     await run_in_background(stack, watcher.run(), "run watcher")
     await run_in_background(stack, alerting.ticker.run(), "ticker")
     await run_in_background(stack, maintenance.run(), "maintenance")
@@ -178,6 +194,7 @@ def _build(
     liveness: Liveness,
     events: EventLog,
     alerting: Alerting,
+    receivers: Receivers,
 ) -> Services:
     layouts = Layouts(database, clock)
     return Services(
@@ -207,6 +224,7 @@ def _build(
         evaluators=alerting.evaluators,
         ticker=alerting.ticker,
         board=alerting.board,
+        receivers=receivers,
     )
 
 

@@ -14,6 +14,7 @@ from runwatch_server.clock import Clock
 from runwatch_server.commands.service import Commands
 from runwatch_server.db import Database
 from runwatch_server.health import Health
+from runwatch_server.notify.receivers import Receivers
 from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.service import Runs
@@ -47,6 +48,7 @@ class Services:
     evaluators: Evaluators
     ticker: Ticker
     board: NewsBoard
+    receivers: Receivers
 
     def release_waiting(self) -> None:
         """Answer whoever waits for news, so that a stop need not wait for them."""

@@ -49,6 +49,8 @@ class Settings:
     """Seconds between two actions of one kind; both must have passed."""
     min_lr_scale: float = 0.05
     """Rules lower the learning rate no further than to this share of the schedule's."""
+    receivers: Path | None = None
+    """YAML file of the receivers of alerts; by default the data directory's receivers.yaml."""
     queue_works: int = 4096
     """Writes that may wait; beyond, requests get 503: a few seconds of work, some 100 MB."""
     stall_s: float = 600.0
@@ -143,6 +145,7 @@ def _hosts(text: str) -> tuple[str, ...]:
 
 _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "data_dir": Path,
+    "receivers": Path,
     "host": str,
     "port": int,
     "behind_proxy": _flag,

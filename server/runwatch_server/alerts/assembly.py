@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.evaluators import Evaluators
+from runwatch_server.alerts.recording import Tell, tell_nobody
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
 from runwatch_server.alerts.workshop import Workshop
@@ -38,6 +39,7 @@ async def start_alerting(
     database: Database,
     liveness: Liveness,
     events: EventLog,
+    tell: Tell = tell_nobody,
 ) -> Alerting:
     """Start it; the stack stops it, which must happen before the database closes. The ticker is
     only ready: its `run` belongs into a background task."""
@@ -58,6 +60,7 @@ async def start_alerting(
         limits=settings.policy_limits,
         thread=thread,
         on_news=board.post,
+        tell=tell,
     )
     evaluators = Evaluators(workshop)
     ticker = Ticker(workshop, evaluators, lost_s=settings.lost_s)

@@ -104,7 +104,8 @@ class Consequences:
             for alert in await queries.list_open(connection, self.run_id)
             if alert.attempt < attempt and alert.rank == rank and alert.live
         ]
-        await end_alerts(connection, older, why=f"attempt {attempt} began", at=now)
+        why = f"attempt {attempt} began"
+        await end_alerts(connection, older, why=why, at=now, tell=self._shop.tell)
 
     def source(
         self, key: StreamKey, addressee: Addressee, rule_set: RuleSet, *, live: bool
@@ -116,6 +117,7 @@ class Consequences:
             live=live,
             rule_hashes=rule_set.hashes,
             new_id=self._shop.ids.new,
+            tell=self._shop.tell,
         )
 
     async def addressee(self, connection: AsyncConnection) -> Addressee:

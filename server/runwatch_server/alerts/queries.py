@@ -52,6 +52,13 @@ async def find_alert(connection: AsyncConnection, alert_id: AlertId) -> AlertRec
     return None if row is None else _record(row)
 
 
+async def find_alerts(
+    connection: AsyncConnection, alert_ids: Collection[AlertId]
+) -> dict[AlertId, AlertRecord]:
+    found = await connection.execute(sa.select(alerts).where(alerts.c.id.in_(alert_ids)))
+    return {row["id"]: _record(row) for row in found.mappings()}
+
+
 async def find_episodes(
     connection: AsyncConnection, run_id: RunId, episodes: Collection[str]
 ) -> dict[str, AlertRecord]:

@@ -4,7 +4,7 @@ For use inside one transaction. Judging the same frames again changes nothing: a
 alert, and a state that it had already is no news.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,6 +21,14 @@ from runwatch_server.alerts.recovery import recovery_at
 ENDED: Final = "ended"
 """The attempt, the run or the rule is over, and the alert with it."""
 
+Tell = Callable[[AsyncConnection, AlertRecord], Awaitable[None]]
+"""Writes down, in the same transaction, that people are to hear of an alert that fires or is
+resolved; of which, and whether at all, is its own matter."""
+
+
+async def tell_nobody(_: AsyncConnection, __: AlertRecord) -> None:
+    """For a service that only judges."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -32,6 +40,7 @@ class Source:
     live: bool
     rule_hashes: Mapping[str, str]
     new_id: Callable[[], str]
+    tell: Tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,12 @@ async def record(
 
 
 async def end_alerts(
-    connection: AsyncConnection, alerts: Sequence[AlertRecord], *, why: str, at: float
+    connection: AsyncConnection,
+    alerts: Sequence[AlertRecord],
+    *,
+    why: str,
+    at: float,
+    tell: Tell,
 ) -> list[AlertRecord]:
     """Resolve alerts that nothing will ever resolve: what they watched is over."""
     ended: list[AlertRecord] = []
@@ -90,6 +104,7 @@ async def end_alerts(
             step=alert.last_step,
             detail={"reason": ENDED, "why": why},
         )
+        await tell(connection, after)
         ended.append(after)
     return ended
 
@@ -137,6 +152,8 @@ async def _record_one(
         step=transition.step,
         detail={"reason": transition.reason, "value": after.facts.value},
     )
+    if after.state in (AlertState.FIRING, AlertState.RESOLVED):
+        await source.tell(connection, after)
     return after
 
 

@@ -236,7 +236,8 @@ class RunEvaluation:
                 and (alert.rule, alert.rule_hash) not in kept
             ]
             now = self._shop.clock.wall()
-            await end_alerts(connection, orphans, why="the rule was changed or removed", at=now)
+            why = "the rule was changed or removed"
+            await end_alerts(connection, orphans, why=why, at=now, tell=self._shop.tell)
 
         await self._store_state(key, stream, end_orphans)
         log.info("run %s: judged by other rules from here on", self.run_id)

@@ -143,6 +143,7 @@ class Ticker:
                 live=True,
                 rule_hashes={rule.name: ""},
                 new_id=self._shop.ids.new,
+                tell=self._shop.tell,
             )
             ordered = False
             news: list[News] = []
@@ -177,7 +178,8 @@ class Ticker:
                     if (alert.attempt, alert.rank, alert.rule) == key[1:]
                 ]
                 at = self._shop.clock.wall()
-                await end_alerts(connection, older, why="a newer attempt began", at=at)
+                why = "a newer attempt began"
+                await end_alerts(connection, older, why=why, at=at, tell=self._shop.tell)
 
             await self._shop.database.write(work)
 
@@ -185,7 +187,8 @@ class Ticker:
         async def work(connection: AsyncConnection) -> None:
             left = await queries.list_open(connection, addressee.run_id)
             at = self._shop.clock.wall()
-            await end_alerts(connection, left, why=f"the run is {addressee.state}", at=at)
+            why = f"the run is {addressee.state}"
+            await end_alerts(connection, left, why=why, at=at, tell=self._shop.tell)
 
         await self._shop.database.write(work)
 

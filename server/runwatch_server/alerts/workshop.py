@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from runwatch.policy import PolicyLimits
 from runwatch.vocabulary import PolicyMode
-from runwatch_server.alerts.recording import News
+from runwatch_server.alerts.recording import News, Tell
 from runwatch_server.clock import Clock
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.service import Commands
@@ -36,6 +36,9 @@ class Workshop:
     thread: Executor
     """Of one thread: numpy must not stall the event loop, nor take both cores."""
     on_news: Callable[[Sequence[News]], None]
+    """After the commit."""
+    tell: Tell
+    """Within the transaction."""
 
     async def compute(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.thread, function)

@@ -1,0 +1,228 @@
+"""`/notifications` and `/silences`: what people were told, and what is held back for a while."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Depends, Query, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch_server.audit.queries import Deed, append_deed
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.clock import rfc3339
+from runwatch_server.errors import NotFoundError, UnprocessableError
+from runwatch_server.http import documented, json_body, json_response
+from runwatch_server.notify import queries, silences
+from runwatch_server.notify.queries import Delivery, DeliveryState
+from runwatch_server.notify.silences import Matcher, Silence
+from runwatch_server.services import CurrentServices
+
+router: Final = APIRouter(prefix="/api/v1", tags=["notifications"])
+
+MAX_SILENCE_S: Final = 366 * 86400.0
+
+
+class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    receiver: str
+    kind: str
+    state: str
+    run_id: str
+    alert_id: str
+    project: str
+    dedup_key: str
+    created_at: datetime
+    due_at: datetime | None
+    """Of what waits: the next try."""
+    delivered_at: datetime | None
+    attempts: int
+    """Failures in a row."""
+    error: str | None
+
+
+class NotificationList(msgspec.Struct, frozen=True):
+    notifications: list[DeliveryView]
+    next_token: str | None = None
+
+
+class SilenceGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    matchers: Annotated[tuple[Matcher, ...], msgspec.Meta(min_length=1, max_length=16)]
+    """All must match. Labels: alertname, severity, project, run_id, run, layer_group, and those
+    of the rule."""
+    ends_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    starts_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    comment: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+    """Why: whoever is on call next will ask."""
+
+
+class SilenceView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    project: str
+    matchers: tuple[Matcher, ...]
+    starts_at: datetime
+    ends_at: datetime
+    author: str
+    comment: str
+    created_at: datetime
+    active: bool
+
+
+class SilenceList(msgspec.Struct, frozen=True):
+    silences: list[SilenceView]
+
+
+@router.get(
+    "/notifications",
+    dependencies=[require(KeyScope.READ)],
+    openapi_extra=documented(answer=NotificationList),
+)
+async def list_notifications(
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    state: DeliveryState | None = None,
+    next_token: int | None = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> Response:
+    """What receivers were told, or not yet, newest first. Receivers are shown by name alone."""
+    async with services.database.read() as connection:
+        found = await queries.list_deliveries(
+            connection, project=principal.project, state=state, before=next_token, limit=limit
+        )
+    token = str(found[-1].number) if len(found) == limit else None
+    return json_response(NotificationList([_delivery_view(one) for one in found], token))
+
+
+@router.get(
+    "/silences",
+    dependencies=[require(KeyScope.READ)],
+    openapi_extra=documented(answer=SilenceList),
+)
+async def list_silences(services: CurrentServices, principal: CurrentPrincipal) -> Response:
+    """Silences that are in force or to come, the newest first."""
+    now = services.clock.wall()
+    async with services.database.read() as connection:
+        found = await silences.list_silences(
+            connection, ending_after=now, project=principal.project
+        )
+    return json_response(SilenceList([_silence_view(one, now) for one in found]))
+
+
+@router.post(
+    "/silences",
+    status_code=201,
+    dependencies=[require(KeyScope.CONTROL)],
+    openapi_extra=documented(SilenceGiven, SilenceView, status=201),
+)
+async def create_silence(
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    given: Annotated[SilenceGiven, Depends(json_body(SilenceGiven))],
+) -> Response:
+    """Hold back the messages of alerts that match. The alerts themselves go on."""
+    now = services.clock.wall()
+    silence = Silence(
+        id=services.clock.new_ulid(),
+        project=principal.project or "",
+        matchers=given.matchers,
+        starts_at=now if given.starts_at is None else _seconds(given.starts_at),
+        ends_at=_seconds(given.ends_at),
+        author=principal.actor,
+        comment=given.comment,
+        created_at=now,
+    )
+    _check_span(silence, now)
+
+    async def work(connection: AsyncConnection) -> None:
+        await silences.insert_silence(connection, silence)
+        await append_deed(connection, _deed(silence, "silence_created", silence.author, now))
+
+    await services.database.write(work)
+    return json_response(_silence_view(silence, now), 201)
+
+
+@router.delete(
+    "/silences/{silence_id}",
+    dependencies=[require(KeyScope.CONTROL)],
+    openapi_extra=documented(answer=SilenceView),
+)
+async def delete_silence(
+    silence_id: str, services: CurrentServices, principal: CurrentPrincipal
+) -> Response:
+    """End a silence now; what it held back is told."""
+    now = services.clock.wall()
+
+    async def work(connection: AsyncConnection) -> Silence:
+        silence = await silences.find_silence(connection, silence_id)
+        if silence is None:
+            raise NotFoundError("silence_not_found", f"There is no silence {silence_id!r}.")
+        principal.check_project(silence.project)
+        if silence.ends_at > now:
+            await silences.end_silence(connection, silence, at=now)
+            deed = _deed(silence, "silence_ended", principal.actor, now)
+            await append_deed(connection, deed)
+        return silence
+
+    silence = await services.database.write(work)
+    ended = msgspec.structs.replace(_silence_view(silence, now), active=False)
+    return json_response(ended)
+
+
+def _check_span(silence: Silence, now: float) -> None:
+    if not max(silence.starts_at, now) < silence.ends_at <= silence.starts_at + MAX_SILENCE_S:
+        raise UnprocessableError(
+            "invalid_silence", "ends_at: wanted a time to come, after starts_at by at most a year."
+        )
+
+
+def _deed(silence: Silence, deed: str, actor: str, now: float) -> Deed:
+    return Deed(
+        at=now,
+        actor=actor,
+        deed=deed,
+        subject=silence.id,
+        project=silence.project,
+        detail={
+            "matchers": [msgspec.to_builtins(matcher) for matcher in silence.matchers],
+            "starts_at": silence.starts_at,
+            "ends_at": silence.ends_at,
+            "comment": silence.comment,
+        },
+    )
+
+
+def _seconds(at: datetime) -> float:
+    return at.astimezone(UTC).timestamp()
+
+
+def _silence_view(silence: Silence, now: float) -> SilenceView:
+    return SilenceView(
+        id=silence.id,
+        project=silence.project,
+        matchers=silence.matchers,
+        starts_at=rfc3339(silence.starts_at),
+        ends_at=rfc3339(silence.ends_at),
+        author=silence.author,
+        comment=silence.comment,
+        created_at=rfc3339(silence.created_at),
+        active=silence.starts_at <= now < silence.ends_at,
+    )
+
+
+def _delivery_view(one: Delivery) -> DeliveryView:
+    waits = one.state is DeliveryState.WAITING
+    return DeliveryView(
+        number=one.number,
+        receiver=one.receiver,
+        kind=one.kind.value,
+        state=one.state.value,
+        run_id=one.run_id,
+        alert_id=one.alert_id,
+        project=one.project,
+        dedup_key=one.dedup_key,
+        created_at=rfc3339(one.created_at),
+        due_at=rfc3339(one.due_at) if waits else None,
+        delivered_at=None if one.delivered_at is None else rfc3339(one.delivered_at),
+        attempts=one.attempts,
+        error=one.error,
+    )

@@ -1,0 +1,71 @@
+"""Sending one message through Apprise. Imported only where a receiver is configured: Apprise is
+an optional part of the installation, and takes 45 MB of memory.
+
+Synchronous: to be called on a worker thread.
+"""
+
+import logging
+from typing import Final
+from urllib.parse import quote
+
+import apprise
+
+from runwatch_server.errors import SettingsError
+from runwatch_server.notify.receivers import Receiver
+from runwatch_server.notify.sending import Message
+
+TIMEOUT_S: Final = 10.0
+
+_DEDUP_PARAMETERS: Final = {
+    "pagerduty": "action=map&dedup",
+    "opsgenie": "alias",
+    **dict.fromkeys(("json", "jsons", "form", "forms"), ":dedup_key"),
+}
+"""How a service is told what makes two messages one incident; the rest read it in the text."""
+
+_LOCAL: Final = frozenset(
+    ("dbus", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows", "file")
+)
+"""Address this machine and nobody on call."""
+
+
+class AppriseSender:
+    """Sends to one receiver. Raises SettingsError for an address that Apprise does not know."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._url = receiver.url
+        self._scheme = receiver.url.partition("://")[0].lower()
+        self._asset = apprise.AppriseAsset(http_redirects=False, async_mode=False)
+        # What it logs may quote addresses, and they hold secrets; we say ourselves what failed.
+        logging.getLogger("apprise").setLevel(logging.CRITICAL)
+        if self._scheme in _LOCAL or self._plugin("") is None:
+            raise SettingsError(
+                f"receivers: receiver {receiver.name}: found an address that is none of "
+                "Apprise's services, wanted one such as json://host/path or slack://..."
+            )
+
+    def send(self, message: Message) -> bool:
+        """Whether the service took it."""
+        plugin = self._plugin(message.dedup_key)
+        assert plugin is not None, "the address was tried at the start"
+        kind = apprise.NotifyType.SUCCESS if message.is_over else apprise.NotifyType.FAILURE
+        return bool(
+            plugin.notify(
+                title=message.title,
+                body=message.body,
+                notify_type=kind,
+                body_format=apprise.NotifyFormat.TEXT,
+            )
+        )
+
+    def _plugin(self, dedup_key: str) -> apprise.NotifyBase | None:
+        url = self._url
+        parameter = _DEDUP_PARAMETERS.get(self._scheme)
+        if dedup_key and parameter is not None:
+            url += f"{'&' if '?' in url else '?'}{parameter}={quote(dedup_key)}"
+        plugin = apprise.Apprise.instantiate(url, asset=self._asset)  # pyright: ignore[reportUnknownMemberType]
+        if plugin is not None:  # set here, so that no address can say otherwise
+            plugin.redirects = False
+            plugin.socket_connect_timeout = TIMEOUT_S
+            plugin.socket_read_timeout = TIMEOUT_S
+        return plugin

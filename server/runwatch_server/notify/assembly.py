@@ -1,0 +1,96 @@
+"""Telling people, put together from the receivers' file and what the service has opened."""
+
+import importlib
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from runwatch_server.alerts.board import NewsBoard
+from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.errors import SettingsError
+from runwatch_server.notify.alertmanager import Replica, make_client
+from runwatch_server.notify.courier import Courier
+from runwatch_server.notify.pusher import Pusher
+from runwatch_server.notify.receivers import Receiver, Receivers
+from runwatch_server.notify.sending import Sender
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notifying:
+    """What tells people; `start_notifying` makes it."""
+
+    replicas: Sequence[Replica]
+    pushers: Sequence[Pusher]
+    couriers: Sequence[Courier]
+
+    def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """One for each replica and receiver, each a background task."""
+        for replica, pusher in zip(self.replicas, self.pushers, strict=True):
+            yield f"pusher to {replica.figures.shown_url}", pusher.run()
+        for courier in self.couriers:
+            yield f"courier to {courier.figures.receiver}", courier.run()
+
+
+async def start_notifying(
+    stack: AsyncExitStack,
+    config: Receivers,
+    *,
+    database: Database,
+    clock: Clock,
+    board: NewsBoard,
+) -> Notifying:
+    """Ready; its loops belong into background tasks, stopped before the stack goes on.
+
+    Raises SettingsError for a receiver that cannot be used.
+    """
+    replicas: list[Replica] = []
+    pushers: list[Pusher] = []
+    if config.alertmanagers is not None:
+        client = await stack.enter_async_context(make_client())
+        replicas = [Replica(url, client) for url in config.alertmanagers.urls]
+        pushers = [
+            Pusher(
+                replica,
+                config,
+                config.alertmanagers,
+                database=database,
+                clock=clock,
+                board=board,
+            )
+            for replica in replicas
+        ]
+    couriers: list[Courier] = []
+    if config.receivers:
+        # One thread a receiver: a slow one must not take another's.
+        threads = stack.enter_context(
+            ThreadPoolExecutor(len(config.receivers), thread_name_prefix="courier")
+        )
+        couriers = [
+            Courier(
+                receiver,
+                sender_to(receiver),
+                config,
+                database=database,
+                clock=clock,
+                board=board,
+                threads=threads,
+            )
+            for receiver in config.receivers
+        ]
+    return Notifying(replicas=replicas, pushers=pushers, couriers=couriers)
+
+
+def sender_to(receiver: Receiver) -> Sender:
+    """By its name, not by an import: Apprise may not be installed, and needs 45 MB."""
+    try:
+        module = importlib.import_module("runwatch_server.notify.apprise_sending")
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            "receivers: found some, but no Apprise to reach them with; "
+            "install it with: pip install 'runwatch[oncall]'"
+        ) from error
+    sender: Sender = module.AppriseSender(receiver)
+    return sender

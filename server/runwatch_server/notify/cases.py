@@ -1,0 +1,63 @@
+"""An alert as it is told to people: with its run's name, its commands, its labels."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from runwatch_server.alerts.records import AlertRecord
+from runwatch_server.commands.records import CommandRecord
+
+_LABEL: Final = re.compile(r"[^A-Za-z0-9_]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """An alert, and what must be known beside it to tell of it."""
+
+    alert: AlertRecord
+    run_name: str
+    layer_group: str
+    fired_at: float
+    resolved_at: float | None
+    """By the service's clock; None: it goes on."""
+    commands: Sequence[CommandRecord]
+
+    @property
+    def is_resolved(self) -> bool:
+        return self.resolved_at is not None
+
+
+def layer_group(layer: str | None) -> str:
+    """The block that a layer stands in: `blocks.12` of `blocks.12.mlp.down`."""
+    if layer is None:
+        return ""
+    parts = layer.split(".")
+    numbers = [place for place, part in enumerate(parts) if part.isdigit()]
+    end = numbers[0] + 1 if numbers else max(len(parts) - 1, 1)
+    return ".".join(parts[:end])[:256]
+
+
+def labels_of(case: Case, watchdog: str) -> dict[str, str]:
+    """What names the alert, and never changes while it lives. Neither step nor value: they would
+    make another alert of it at every step."""
+    alert = case.alert
+    labels = {_label_name(name): value for name, value in alert.labels.items()}
+    labels |= {
+        "alertname": alert.rule,
+        "rule": alert.rule,
+        "severity": alert.severity.value,
+        "watchdog": watchdog,
+        "project": alert.project,
+        "run_id": alert.run_id,
+        "run": case.run_name,
+    }
+    if case.layer_group:
+        labels["layer_group"] = case.layer_group
+    return labels
+
+
+def _label_name(name: str) -> str:
+    """A rule's label as Prometheus allows it: Alertmanager 0.25 refuses any other."""
+    kept = _LABEL.sub("_", name)
+    return f"_{kept}" if kept[:1].isdigit() else kept or "_"

@@ -1,0 +1,250 @@
+"""The loop that carries one receiver's deliveries; every receiver has one of its own, so that one
+that is down keeps nobody else waiting.
+
+At least once: a delivery is marked after it was taken. A service killed in between sends it
+again, with the same dedup key.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch_server.alerts.board import NewsBoard
+from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.notify import queries
+from runwatch_server.notify.letters import (
+    LONGEST_RETRY_S,
+    Letter,
+    Verdict,
+    is_given_up,
+    is_held_back,
+    judge,
+    letters_of,
+    retry_after_s,
+)
+from runwatch_server.notify.queries import Delivery, DeliveryState, Kind
+from runwatch_server.notify.receivers import Receiver, Receivers
+from runwatch_server.notify.sending import Message, Sender
+from runwatch_server.notify.silences import list_silences
+from runwatch_server.notify.texts import body_of, title_of
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 1.0
+_MOST_AT_ONCE: Final = 200
+_COUNT_EVERY_S: Final = 60.0
+_HOLD_S: Final = {DeliveryState.WAITING: 5.0, DeliveryState.DELIVERED: 60.0}
+"""What is held back is looked at again after so long."""
+_SETTLED_S: Final = 30 * 86400.0
+"""What was delivered or given up is shown for so long."""
+
+
+@dataclass(slots=True)
+class CourierFigures:
+    """What one receiver's deliveries are doing, for `/metrics`."""
+
+    receiver: str
+    last_success_at: float = 0.0
+    """Unix seconds; 0 before the first."""
+    num_failed: int = 0
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    """Deliveries in each state."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """What is due, by what is to be done with it."""
+
+    by_verdict: dict[Verdict, list[Delivery]] = field(
+        default_factory=lambda: {verdict: [] for verdict in Verdict}
+    )
+    letters: list[Letter] = field(default_factory=list[Letter])
+
+    @property
+    def held(self) -> Sequence[Delivery]:
+        return self.by_verdict[Verdict.HOLD]
+
+    @property
+    def withheld(self) -> Sequence[Delivery]:
+        return self.by_verdict[Verdict.WITHHOLD]
+
+
+class Courier:
+    """A background task: `run` until cancelled."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        sender: Sender,
+        config: Receivers,
+        *,
+        database: Database,
+        clock: Clock,
+        board: NewsBoard,
+        threads: Executor,
+    ) -> None:
+        self._receiver = receiver
+        self._sender = sender
+        self._config = config
+        self._database = database
+        self._clock = clock
+        self._board = board
+        self._threads = threads
+        self._pruned_at = -math.inf
+        self.figures = CourierFigures(receiver.name)
+
+    async def run(self) -> None:
+        while True:
+            waiter = self._board.waiter()
+            try:
+                await self.deliver()
+            except Exception:  # people must be told also after a round that failed
+                log.exception("receiver %s: a round failed; tried again", self._receiver.name)
+            await self._board.wait(waiter, LOOK_EVERY_S)
+
+    async def deliver(self) -> None:
+        """Send what is due, until one message fails: the rest waits for the next round."""
+        look = await self._look()
+        if look.withheld:
+            await self._mark(look.withheld, state=DeliveryState.WITHHELD.value)
+        await self._hold(look.held)
+        for letter in look.letters:
+            if not await self._send(letter):
+                break
+        if look.letters or look.withheld or self._count_is_due:
+            await self._count()
+
+    async def _look(self) -> _Look:
+        now = self._clock.wall()
+        async with self._database.read() as connection:
+            due = await queries.list_due(
+                connection,
+                self._receiver.name,
+                now=now,
+                horizon_s=max(self._receiver.repeat_s, LONGEST_RETRY_S) + 60.0,
+                limit=_MOST_AT_ONCE,
+            )
+            if not due:
+                return _Look()
+            cases = await queries.find_cases(connection, [one.alert_id for one in due])
+            silences = await list_silences(connection, ending_after=now)
+            look = _Look()
+            for one in due:
+                case = cases.get(one.alert_id)
+                if case is None:  # its run is being removed, and it with the run
+                    continue
+                firing = await queries.find_firing(connection, case.alert)
+                verdict = judge(
+                    one,
+                    case,
+                    firing=firing[one.receiver].state if one.receiver in firing else None,
+                    silenced=is_held_back(case, silences, self._config.name, now=now),
+                )
+                look.by_verdict[verdict].append(one)
+            sent = look.by_verdict[Verdict.SEND]
+            told = await queries.with_commands(connection, [cases[one.alert_id] for one in sent])
+        look.letters = letters_of(sent, {case.alert.id: case for case in told})
+        return look
+
+    async def _hold(self, held: Sequence[Delivery]) -> None:
+        """Look at them again a little later: what waits must not hide what comes behind it."""
+        now = self._clock.wall()
+        for state, after_s in _HOLD_S.items():
+            of_state = [one for one in held if one.state is state]
+            if of_state:
+                await self._mark(of_state, due_at=now + after_s)
+
+    async def _send(self, letter: Letter) -> bool:
+        still_open = await self._still_open(letter)
+        message = Message(
+            title=title_of(letter.cases, still_open=still_open),
+            body=body_of(letter.cases, url=self._config.url, dedup_key=letter.dedup_key),
+            dedup_key=letter.dedup_key,
+            is_over=letter.kind is Kind.RESOLVED and not still_open,
+        )
+        loop = asyncio.get_running_loop()
+        try:
+            taken = await loop.run_in_executor(self._threads, partial(self._sender.send, message))
+        except Exception as error:  # noqa: BLE001 - whatever a service's plug-in raises: it did not take it
+            log.warning("receiver %s: failed with %s", self._receiver.name, type(error).__name__)
+            taken = False
+        if taken:
+            await self._note_delivered(letter)
+        else:
+            await self._note_failed(letter)
+        return taken
+
+    async def _still_open(self, letter: Letter) -> int:
+        """How many alerts of the incident go on."""
+        if letter.kind is Kind.FIRING:
+            return 0
+        async with self._database.read() as connection:
+            return await queries.count_open(connection, self._receiver.name, letter.dedup_key)
+
+    async def _note_delivered(self, letter: Letter) -> None:
+        now = self._clock.wall()
+        self.figures.last_success_at = now
+        await self._mark(
+            letter.deliveries,
+            state=DeliveryState.DELIVERED.value,
+            delivered_at=now,
+            due_at=now + self._receiver.repeat_s,
+            attempts=0,
+            first_failed_at=None,
+            error=None,
+        )
+
+    async def _note_failed(self, letter: Letter) -> None:
+        now = self._clock.wall()
+        self.figures.num_failed += 1
+        for one in letter.deliveries:
+            attempts = one.attempts + 1
+            is_dead = is_given_up(one, now=now) and one.state is DeliveryState.WAITING
+            log.warning(
+                "receiver %s did not take alert %s (try %d)%s",
+                self._receiver.name,
+                one.alert_id,
+                attempts,
+                "; given up" if is_dead else "",
+            )
+            await self._mark(
+                [one],
+                state=DeliveryState.DEAD.value if is_dead else one.state.value,
+                attempts=attempts,
+                due_at=now + retry_after_s(attempts),
+                first_failed_at=now if one.first_failed_at is None else one.first_failed_at,
+                error="the receiver refused the message, or did not answer",
+            )
+
+    async def _mark(self, deliveries: Sequence[Delivery], **values: object) -> None:
+        numbers = [one.number for one in deliveries]
+
+        async def work(connection: AsyncConnection) -> None:
+            await queries.mark(connection, numbers, values)
+
+        await self._database.write(work)
+
+    @property
+    def _count_is_due(self) -> bool:
+        return self._clock.monotonic() - self._pruned_at > _COUNT_EVERY_S
+
+    async def _count(self) -> None:
+        """Take stock, and now and then forget what was settled long ago."""
+        if self._count_is_due:
+            before = self._clock.wall() - _SETTLED_S
+
+            async def work(connection: AsyncConnection) -> None:
+                await queries.prune(connection, before=before)
+
+            await self._database.write(work)
+            self._pruned_at = self._clock.monotonic()
+        async with self._database.read() as connection:
+            self.figures.counts = await queries.count_deliveries(connection, self._receiver.name)

@@ -1,0 +1,74 @@
+"""Which deliveries leave now, and together with which: functions of what is known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from runwatch.vocabulary import AlertId
+from runwatch_server.notify.cases import Case, labels_of
+from runwatch_server.notify.queries import Delivery, DeliveryState, Kind
+from runwatch_server.notify.silences import Silence, is_silenced
+
+FIRST_RETRY_S: Final = 5.0
+LONGEST_RETRY_S: Final = 600.0
+GIVE_UP_S: Final = 86400.0
+
+
+class Verdict(StrEnum):
+    SEND = "send"
+    HOLD = "hold"
+    """Not now; looked at again."""
+    WITHHOLD = "withhold"
+    """Nobody needs to hear of it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One message's deliveries, oldest first, with their cases."""
+
+    dedup_key: str
+    kind: Kind
+    deliveries: tuple[Delivery, ...]
+    cases: tuple[Case, ...]
+
+
+def judge(
+    delivery: Delivery, case: Case, *, firing: DeliveryState | None, silenced: bool
+) -> Verdict:
+    """What to do with a delivery that is due. `firing` is what became of telling that the alert
+    fires, where the news is that it is over."""
+    if delivery.kind is Kind.RESOLVED and firing is not DeliveryState.DELIVERED:
+        # An end is told only to those who heard of the beginning, and after it.
+        return Verdict.HOLD if firing is DeliveryState.WAITING else Verdict.WITHHOLD
+    if delivery.state is DeliveryState.DELIVERED:  # a repeat
+        goes_on = not case.is_resolved and case.alert.acked_at is None
+        return Verdict.SEND if goes_on and not silenced else Verdict.HOLD
+    if not silenced:
+        return Verdict.SEND
+    return Verdict.WITHHOLD if delivery.kind is Kind.FIRING and case.is_resolved else Verdict.HOLD
+
+
+def letters_of(deliveries: Sequence[Delivery], cases: Mapping[AlertId, Case]) -> list[Letter]:
+    """The deliveries put together: one message for an incident and a kind of news."""
+    together: dict[tuple[str, Kind], list[Delivery]] = {}
+    for delivery in deliveries:
+        together.setdefault((delivery.dedup_key, delivery.kind), []).append(delivery)
+    return [
+        Letter(key, kind, tuple(group), tuple(cases[one.alert_id] for one in group))
+        for (key, kind), group in together.items()
+    ]
+
+
+def is_held_back(case: Case, silences: Sequence[Silence], watchdog: str, *, now: float) -> bool:
+    return is_silenced(labels_of(case, watchdog), silences, now=now)
+
+
+def retry_after_s(attempts: int) -> float:
+    """How long to wait after so many failures: 5 s, doubled up to 10 min."""
+    return min(FIRST_RETRY_S * 2.0 ** min(attempts - 1, 10), LONGEST_RETRY_S)
+
+
+def is_given_up(delivery: Delivery, *, now: float) -> bool:
+    """Whether it has been tried for a day; to be asked after another failure."""
+    return delivery.first_failed_at is not None and now - delivery.first_failed_at >= GIVE_UP_S

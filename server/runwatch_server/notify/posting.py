@@ -1,0 +1,134 @@
+"""What is posted to Alertmanager: which alerts, when again, and in what form.
+
+A function of the alerts that stand and of what was sent, with both clocks passed in. The contract
+is that of Prometheus: a firing alert is sent again every minute with an end four minutes ahead,
+so that it ends by itself where we fall silent; a resolved one is repeated for a quarter of an
+hour, so that the end survives a restart of the receiver (prometheus, rules/alerting.go).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from runwatch.nonfinite import JsonNumber
+from runwatch_server.clock import rfc3339
+from runwatch_server.notify.cases import Case, labels_of
+from runwatch_server.notify.texts import done_about, layers_about, link_to
+
+RESEND_S: Final = 60.0
+VALID_S: Final = 240.0
+RESOLVED_FOR_S: Final = 900.0
+
+HEARTBEAT: Final = "Watchdog"
+"""Always firing: a dead man's switch behind Alertmanager notices when it no longer comes."""
+
+
+class PostableAlert(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """As `POST /api/v2/alerts` takes it."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    starts_at: datetime
+    ends_at: datetime
+    generator_url: str = msgspec.field(default="", name="generatorURL")
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """An alert to be posted."""
+
+    key: str
+    is_resolved: bool
+    alert: PostableAlert
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """When an alert was last taken by a replica, and in which state."""
+
+    is_resolved: bool
+    at: float
+    """By the monotonic clock: a wall clock that is set must neither hasten nor stop re-sends."""
+
+
+def is_due(is_resolved: bool, sent: Sent | None, *, now: float) -> bool:
+    """Whether an alert is to be sent: when it is new, when its state is, and every minute."""
+    return sent is None or sent.is_resolved != is_resolved or now - sent.at >= RESEND_S
+
+
+def newest_of_each(cases: Sequence[Case], watchdog: str) -> list[Case]:
+    """One case for each set of labels, which is all that Alertmanager tells alerts apart by: the
+    one that goes on before those that are over, else a resolved one would end its successor."""
+    chosen: dict[tuple[tuple[str, str], ...], Case] = {}
+    for case in sorted(cases, key=lambda case: (not case.is_resolved, case.fired_at)):
+        chosen[tuple(sorted(labels_of(case, watchdog).items()))] = case
+    return list(chosen.values())
+
+
+def due_cases(
+    cases: Sequence[Case], sent: Mapping[str, Sent], *, watchdog: str, now: float
+) -> list[Case]:
+    """What one replica is to be sent now."""
+    return [
+        case
+        for case in newest_of_each(cases, watchdog)
+        if is_due(case.is_resolved, sent.get(case.alert.id), now=now)
+    ]
+
+
+def posting_of(case: Case, *, watchdog: str, url: str, wall: float) -> Posting:
+    return Posting(case.alert.id, case.is_resolved, _postable(case, watchdog, url, wall))
+
+
+def heartbeat(*, watchdog: str, started_at: float, wall: float) -> Posting:
+    return Posting(HEARTBEAT, False, _heartbeat(watchdog, started_at, wall))
+
+
+def _postable(case: Case, watchdog: str, url: str, wall: float) -> PostableAlert:
+    # The onset is by the trainer's clock, which may be ahead: a start after the end is refused.
+    starts_at = min(case.alert.onset_at, case.fired_at, wall)
+    ends_at = wall + VALID_S if case.resolved_at is None else min(case.resolved_at, wall)
+    return PostableAlert(
+        labels=labels_of(case, watchdog),
+        annotations=_annotations(case, url),
+        starts_at=rfc3339(starts_at),
+        ends_at=rfc3339(max(ends_at, starts_at)),
+        generator_url=f"{url}/runs/{case.alert.run_id}?alert={case.alert.id}" if url else "",
+    )
+
+
+def _annotations(case: Case, url: str) -> dict[str, str]:
+    alert = case.alert
+    told = {
+        "summary": alert.facts.summary,
+        "description": alert.facts.description,
+        "value": _number(alert.facts.value),
+        "step": str(alert.last_step),
+        "onset_step": str(alert.onset_step),
+        "layers": layers_about(case),
+        "first_layer": alert.facts.first_layer or "",
+        "done": done_about(case.commands),
+        "runbook_url": alert.facts.runbook,
+        "dashboard_url": link_to(case, url),
+        "episode": alert.episode,
+    }
+    return {name: text for name, text in told.items() if text}
+
+
+def _number(value: JsonNumber) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _heartbeat(watchdog: str, started_at: float, wall: float) -> PostableAlert:
+    return PostableAlert(
+        labels={"alertname": HEARTBEAT, "severity": "none", "watchdog": watchdog},
+        annotations={
+            "summary": "Runwatch is alive; this always fires.",
+            "description": "Connect it to a dead man's switch, which tells when it stops coming.",
+        },
+        starts_at=rfc3339(min(started_at, wall)),
+        ends_at=rfc3339(wall + VALID_S),
+    )

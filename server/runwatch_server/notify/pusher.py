@@ -1,0 +1,132 @@
+"""The loop that keeps one replica of Alertmanager informed; every replica has one of its own."""
+
+import asyncio
+import logging
+import math
+import random
+from typing import Final
+
+from runwatch.vocabulary import AlertId
+from runwatch_server.alerts.board import NewsBoard
+from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.notify import queries
+from runwatch_server.notify.alertmanager import Replica, UndeliveredError, batches
+from runwatch_server.notify.cases import Case
+from runwatch_server.notify.posting import (
+    HEARTBEAT,
+    RESOLVED_FOR_S,
+    Posting,
+    Sent,
+    due_cases,
+    heartbeat,
+    is_due,
+    posting_of,
+)
+from runwatch_server.notify.receivers import Alertmanagers, Receivers
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 1.0
+"""News wake the loop at once; ends that the clock brings are seen by looking."""
+_FIRST_WAIT_S: Final = 1.0
+_LONGEST_WAIT_S: Final = 60.0
+
+
+class Pusher:
+    """A background task: `run` until cancelled."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        config: Receivers,
+        alertmanagers: Alertmanagers,
+        *,
+        database: Database,
+        clock: Clock,
+        board: NewsBoard,
+    ) -> None:
+        self._replica = replica
+        self._config = config
+        self._alertmanagers = alertmanagers
+        self._database = database
+        self._clock = clock
+        self._board = board
+        self._started_at = clock.wall()
+        self._sent: dict[str, Sent] = {}
+        self._num_failures = 0
+
+    async def run(self) -> None:
+        while True:
+            waiter = self._board.waiter()
+            if await self._try_to_push():
+                await self._board.wait(waiter, LOOK_EVERY_S)
+            else:
+                # Not cut short by news: a replica that is down must not be knocked at each time.
+                await asyncio.sleep(self._next_wait_s())
+
+    async def push(self) -> None:
+        """Send what is due. Raises UndeliveredError."""
+        wall, now = self._clock.wall(), self._clock.monotonic()
+        for batch in batches(await self._due(wall, now)):
+            await self._replica.post(batch)
+            self._note_sent(batch, now)
+
+    async def _due(self, wall: float, now: float) -> list[Posting]:
+        name, url = self._config.name, self._config.url
+        async with self._database.read() as connection:
+            cases = await queries.list_standing(
+                connection, since=wall - RESOLVED_FOR_S, also=self._unended()
+            )
+            wanted = [case for case in cases if self._wants(case)]
+            due = due_cases(wanted, self._sent, watchdog=name, now=now)
+            due = await queries.with_commands(connection, due)
+        known = {HEARTBEAT, *(case.alert.id for case in wanted)}
+        self._sent = {key: sent for key, sent in self._sent.items() if key in known}
+        postings = [posting_of(case, watchdog=name, url=url, wall=wall) for case in due]
+        if is_due(False, self._sent.get(HEARTBEAT), now=now):
+            postings.append(heartbeat(watchdog=name, started_at=self._started_at, wall=wall))
+        return postings
+
+    def _unended(self) -> list[AlertId]:
+        """Alerts whose end the replica has not taken yet, however long ago that was."""
+        return [
+            AlertId(key)
+            for key, sent in self._sent.items()
+            if key != HEARTBEAT and not sent.is_resolved
+        ]
+
+    def _wants(self, case: Case) -> bool:
+        return self._alertmanagers.wanted.takes(case.alert.severity, case.alert.project)
+
+    def _note_sent(self, batch: list[Posting], now: float) -> None:
+        for posting in batch:
+            self._sent[posting.key] = Sent(posting.is_resolved, now)
+        self._replica.figures.last_success_at = self._clock.wall()
+
+    def _note_failure(self) -> None:
+        """One that was down may have come back knowing nothing: everything goes to it anew."""
+        self._num_failures += 1
+        self._sent = {key: Sent(sent.is_resolved, -math.inf) for key, sent in self._sent.items()}
+
+    async def _try_to_push(self) -> bool:
+        shown = self._replica.figures.shown_url
+        try:
+            await self.push()
+        except UndeliveredError as error:
+            if self._num_failures == 0:
+                log.warning("alertmanager %s: %s; tried again until it takes", shown, error)
+            self._note_failure()
+            return False
+        except Exception:  # people must be told also after a round that failed
+            log.exception("alertmanager %s: a round failed; tried again", shown)
+            self._note_failure()
+            return False
+        if self._num_failures:
+            log.info("alertmanager %s: takes alerts again", shown)
+        self._num_failures = 0
+        return True
+
+    def _next_wait_s(self) -> float:
+        wait_s = min(_FIRST_WAIT_S * 2.0 ** (self._num_failures - 1), _LONGEST_WAIT_S)
+        return wait_s * random.uniform(0.5, 1.0)

@@ -1,0 +1,279 @@
+"""Every question put to the tables of notices and of deliveries."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import AlertId, RunId
+from runwatch_server.alerts.queries import find_alerts
+from runwatch_server.alerts.records import AlertRecord
+from runwatch_server.commands.queries import list_for_alert
+from runwatch_server.notify.cases import Case
+from runwatch_server.notify.tables import deliveries, notices
+from runwatch_server.runs.tables import runs
+
+
+class Kind(StrEnum):
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
+class DeliveryState(StrEnum):
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+    """Tried for a day without success, and given up."""
+    WITHHELD = "withheld"
+    """A silence held it back until nobody had to hear of it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewDelivery:
+    alert: AlertRecord
+    receiver: str
+    kind: Kind
+    dedup_key: str
+    created_at: float
+    due_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One alert's news on its way to one receiver."""
+
+    number: int
+    run_id: RunId
+    alert_id: AlertId
+    project: str
+    receiver: str
+    kind: Kind
+    dedup_key: str
+    state: DeliveryState
+    created_at: float
+    due_at: float
+    attempts: int
+    first_failed_at: float | None
+    delivered_at: float | None
+    error: str | None
+
+
+async def insert_notice(
+    connection: AsyncConnection, alert: AlertRecord, *, layer_group: str, at: float
+) -> bool:
+    """Whether it is new: of a relapse people know already."""
+    known = await connection.execute(sa.select(notices.c.fired_at).where(*_of(notices, alert)))
+    if known.first() is not None:
+        return False
+    await connection.execute(
+        sa.insert(notices).values(
+            run_id=alert.run_id, alert_id=alert.id, fired_at=at, layer_group=layer_group
+        )
+    )
+    return True
+
+
+async def resolve_notice(connection: AsyncConnection, alert: AlertRecord, *, at: float) -> bool:
+    """Whether there was one to resolve."""
+    done = await connection.execute(
+        sa.update(notices)
+        .where(*_of(notices, alert), notices.c.resolved_at.is_(None))
+        .values(resolved_at=at)
+    )
+    return done.rowcount == 1
+
+
+async def find_group(
+    connection: AsyncConnection, receiver: str, run_id: RunId, *, since: float
+) -> tuple[str, float] | None:
+    """Dedup key and time of a message about the run that is about to leave."""
+    found = await connection.execute(
+        sa.select(deliveries.c.dedup_key, deliveries.c.due_at)
+        .where(
+            deliveries.c.receiver == receiver,
+            deliveries.c.state == DeliveryState.WAITING.value,
+            deliveries.c.run_id == run_id,
+            deliveries.c.kind == Kind.FIRING.value,
+            deliveries.c.attempts == 0,
+            deliveries.c.created_at >= since,
+        )
+        .order_by(deliveries.c.number)
+        .limit(1)
+    )
+    row = found.first()
+    return None if row is None else (row.dedup_key, row.due_at)
+
+
+async def insert_delivery(connection: AsyncConnection, new: NewDelivery) -> None:
+    await connection.execute(
+        sa.insert(deliveries).values(
+            run_id=new.alert.run_id,
+            alert_id=new.alert.id,
+            project=new.alert.project,
+            receiver=new.receiver,
+            kind=new.kind.value,
+            dedup_key=new.dedup_key,
+            state=DeliveryState.WAITING.value,
+            created_at=new.created_at,
+            due_at=new.due_at,
+            attempts=0,
+        )
+    )
+
+
+async def find_firing(connection: AsyncConnection, alert: AlertRecord) -> dict[str, Delivery]:
+    """What became of telling that an alert fires, for each receiver."""
+    found = await connection.execute(
+        sa.select(deliveries).where(*_of(deliveries, alert), deliveries.c.kind == Kind.FIRING.value)
+    )
+    return {row["receiver"]: _delivery(row) for row in found.mappings()}
+
+
+async def list_due(
+    connection: AsyncConnection, receiver: str, *, now: float, horizon_s: float, limit: int
+) -> list[Delivery]:
+    """What is to be sent now, the longest due first: what waits, and repeats of what goes on and
+    was not acknowledged. What is due beyond the horizon was written by a clock that was set back
+    since, and is due as well."""
+    due = (deliveries.c.due_at <= now) | (deliveries.c.due_at > now + horizon_s)
+    waiting = deliveries.c.state == DeliveryState.WAITING.value
+    open_alerts = sa.select(notices.c.alert_id).where(notices.c.resolved_at.is_(None))
+    repeated = (
+        (deliveries.c.state == DeliveryState.DELIVERED.value)
+        & (deliveries.c.kind == Kind.FIRING.value)
+        & deliveries.c.alert_id.in_(open_alerts)
+    )
+    found = await connection.execute(
+        sa.select(deliveries)
+        .where(deliveries.c.receiver == receiver, waiting | repeated, due)
+        .order_by(deliveries.c.due_at, deliveries.c.number)
+        .limit(limit)
+    )
+    return [_delivery(row) for row in found.mappings()]
+
+
+async def list_deliveries(
+    connection: AsyncConnection,
+    *,
+    project: str | None,
+    state: DeliveryState | None,
+    before: int | None,
+    limit: int,
+) -> list[Delivery]:
+    """Deliveries, newest first."""
+    wanted = sa.select(deliveries).order_by(deliveries.c.number.desc()).limit(limit)
+    if project is not None:
+        wanted = wanted.where(deliveries.c.project == project)
+    if state is not None:
+        wanted = wanted.where(deliveries.c.state == state.value)
+    if before is not None:
+        wanted = wanted.where(deliveries.c.number < before)
+    found = await connection.execute(wanted)
+    return [_delivery(row) for row in found.mappings()]
+
+
+async def count_deliveries(connection: AsyncConnection, receiver: str) -> dict[str, int]:
+    """Number for each state."""
+    found = await connection.execute(
+        sa.select(deliveries.c.state, sa.func.count().label("num"))
+        .where(deliveries.c.receiver == receiver)
+        .group_by(deliveries.c.state)
+    )
+    return {row.state: row.num for row in found}
+
+
+async def count_open(connection: AsyncConnection, receiver: str, dedup_key: str) -> int:
+    """How many alerts of an incident that a receiver heard of go on."""
+    open_alerts = sa.select(notices.c.alert_id).where(notices.c.resolved_at.is_(None))
+    found = await connection.execute(
+        sa.select(sa.func.count()).where(
+            deliveries.c.receiver == receiver,
+            deliveries.c.dedup_key == dedup_key,
+            deliveries.c.kind == Kind.FIRING.value,
+            deliveries.c.alert_id.in_(open_alerts),
+        )
+    )
+    return found.scalar_one()
+
+
+async def mark(
+    connection: AsyncConnection, numbers: Collection[int], values: Mapping[str, object]
+) -> None:
+    await connection.execute(
+        sa.update(deliveries).where(deliveries.c.number.in_(numbers)).values(**values)
+    )
+
+
+async def prune(connection: AsyncConnection, *, before: float) -> None:
+    """Forget what was settled long ago, about alerts that are over."""
+    over = sa.select(notices.c.alert_id).where(notices.c.resolved_at < before)
+    await connection.execute(
+        sa.delete(deliveries).where(
+            deliveries.c.state != DeliveryState.WAITING.value,
+            deliveries.c.created_at < before,
+            deliveries.c.alert_id.in_(over),
+        )
+    )
+
+
+async def list_standing(
+    connection: AsyncConnection, *, since: float, also: Collection[AlertId] = ()
+) -> list[Case]:
+    """Alerts that go on, those resolved since a time, and those named; the newest last. Without
+    their commands."""
+    wanted = notices.c.resolved_at.is_(None) | (notices.c.resolved_at >= since)
+    return await _cases(connection, wanted | notices.c.alert_id.in_(also))
+
+
+async def find_cases(
+    connection: AsyncConnection, alert_ids: Collection[AlertId]
+) -> dict[AlertId, Case]:
+    """Without their commands."""
+    cases = await _cases(connection, notices.c.alert_id.in_(alert_ids))
+    return {case.alert.id: case for case in cases}
+
+
+async def with_commands(connection: AsyncConnection, cases: Sequence[Case]) -> list[Case]:
+    return [
+        replace(case, commands=await list_for_alert(connection, case.alert.run_id, case.alert.id))
+        for case in cases
+    ]
+
+
+async def _cases(connection: AsyncConnection, wanted: sa.ColumnElement[bool]) -> list[Case]:
+    found = await connection.execute(
+        sa.select(notices, runs.c.name)
+        .join_from(notices, runs, runs.c.id == notices.c.run_id)
+        .where(wanted)
+        .order_by(notices.c.fired_at, notices.c.alert_id)
+    )
+    rows = found.mappings().all()
+    records = await find_alerts(connection, [row["alert_id"] for row in rows])
+    return [
+        Case(
+            alert=records[row["alert_id"]],
+            run_name=row["name"],
+            layer_group=row["layer_group"],
+            fired_at=row["fired_at"],
+            resolved_at=row["resolved_at"],
+            commands=(),
+        )
+        for row in rows
+        if row["alert_id"] in records
+    ]
+
+
+def _of(table: sa.Table, alert: AlertRecord) -> Sequence[sa.ColumnElement[bool]]:
+    return table.c.run_id == alert.run_id, table.c.alert_id == alert.id
+
+
+def _delivery(row: sa.RowMapping) -> Delivery:
+    columns: dict[str, Any] = {
+        **row,
+        "kind": Kind(row["kind"]),
+        "state": DeliveryState(row["state"]),
+    }
+    return Delivery(**columns)

@@ -1,0 +1,185 @@
+"""Who is told: read from a file of the service's own, never from a request.
+
+    name: prod                       # the label `watchdog` on every alert
+    url: https://runwatch.example    # of this service, for links
+    alertmanager:
+      urls: [http://am-1:9093, http://am-2:9093]
+    receivers:
+      - name: team-chat
+        url_file: /run/secrets/team-chat
+        min_severity: critical
+        projects: [pretrain-*]
+
+The addresses hold secrets: they stand in no log, reply or representation.
+"""
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from runwatch.vocabulary import Severity
+from runwatch_server.errors import SettingsError
+
+RECEIVERS_FILE: Final = "receivers.yaml"
+"""Looked for in the data directory."""
+
+_RANK: Final = {severity: rank for rank, severity in enumerate(Severity)}
+
+_Globs = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Of which alerts somebody wants to hear."""
+
+    min_severity: Severity = Severity.WARNING
+    projects: tuple[str, ...] = ("*",)
+    """Globs; `*` stands for any characters."""
+
+    def takes(self, severity: Severity, project: str) -> bool:
+        return _RANK[severity] >= _RANK[self.min_severity] and any(
+            fnmatchcase(project, glob) for glob in self.projects
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alertmanagers:
+    """The replicas of one Alertmanager: each must hear of every alert."""
+
+    urls: tuple[str, ...] = field(repr=False)
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiver:
+    """An address that Apprise delivers to."""
+
+    name: str
+    url: str = field(repr=False)
+    wanted: Wanted
+    send_resolved: bool
+    repeat_s: float
+    """An alert that goes on, and that nobody acknowledged, is told again after so long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receivers:
+    """Everybody who is told."""
+
+    name: str = "runwatch"
+    url: str = ""
+    """Of the service, as people reach it; empty: messages have no links."""
+    alertmanagers: Alertmanagers | None = None
+    receivers: tuple[Receiver, ...] = ()
+
+
+class _AlertmanagerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    urls: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=16)]
+    min_severity: Severity = Severity.WARNING
+    projects: _Globs = ("*",)
+
+
+class _ReceiverEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+    url: str = ""
+    url_file: str = ""
+    min_severity: Severity = Severity.WARNING
+    projects: _Globs = ("*",)
+    send_resolved: bool = True
+    repeat_s: Annotated[float, msgspec.Meta(ge=60, le=7 * 86400)] = 4 * 3600.0
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] = "runwatch"
+    url: str = ""
+    alertmanager: _AlertmanagerEntry | None = None
+    receivers: Annotated[tuple[_ReceiverEntry, ...], msgspec.Meta(max_length=32)] = ()
+
+
+def load_receivers(data_dir: Path, named: Path | None) -> Receivers:
+    """Those of the file that is named, or of the data directory's; nobody where there is none.
+
+    Raises SettingsError, in which no address stands.
+    """
+    path = named or data_dir / RECEIVERS_FILE
+    if named is None and not path.exists():
+        return Receivers()
+    try:
+        entries = msgspec.convert(yaml.safe_load(path.read_text("utf-8")) or {}, _File)
+    except OSError as error:
+        raise SettingsError(f"receivers: {path}: {error.strerror}") from error
+    except yaml.MarkedYAMLError as error:
+        # The text of the error quotes the file, and the file holds secrets.
+        line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
+        raise SettingsError(f"receivers: {path}{line}: found text that is no YAML") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise SettingsError(f"receivers: {path}: found text that is no YAML") from None
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"receivers: {path}: {error}") from None
+    return _receivers(entries, path)
+
+
+def _receivers(entries: _File, path: Path) -> Receivers:
+    if entries.url:
+        _check_http(path, "url", entries.url)
+    names = [entry.name for entry in entries.receivers]
+    if len(set(names)) < len(names):
+        raise SettingsError(f"receivers: {path}: found a name twice, wanted each once")
+    return Receivers(
+        name=entries.name,
+        url=entries.url.rstrip("/"),
+        alertmanagers=_alertmanagers(entries.alertmanager, path),
+        receivers=tuple(_receiver(entry, path) for entry in entries.receivers),
+    )
+
+
+def _alertmanagers(entry: _AlertmanagerEntry | None, path: Path) -> Alertmanagers | None:
+    if entry is None:
+        return None
+    for index, url in enumerate(entry.urls):
+        _check_http(path, f"alertmanager.urls[{index}]", url)
+    return Alertmanagers(
+        urls=tuple(url.rstrip("/") for url in entry.urls),
+        wanted=Wanted(min_severity=entry.min_severity, projects=entry.projects),
+    )
+
+
+def _receiver(entry: _ReceiverEntry, path: Path) -> Receiver:
+    place = f"receivers: {path}: receiver {entry.name}"
+    if bool(entry.url) == bool(entry.url_file):
+        raise SettingsError(f"{place}: wanted one of url and url_file")
+    url = entry.url
+    if entry.url_file:
+        try:
+            url = (path.parent / entry.url_file).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            raise SettingsError(f"{place}: url_file cannot be read") from None
+    return Receiver(
+        name=entry.name,
+        url=url,
+        wanted=Wanted(min_severity=entry.min_severity, projects=entry.projects),
+        send_resolved=entry.send_resolved,
+        repeat_s=entry.repeat_s,
+    )
+
+
+def _check_http(path: Path, place: str, url: str) -> None:
+    wanted = "wanted http://host:port or https://host:port, perhaps with a path"
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        usable = usable and not parts.query and not parts.fragment and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise SettingsError(f"receivers: {path}: {place}: found another form, {wanted}")
+
+
+def without_secrets(url: str) -> str:
+    """The address without user and password, to be shown."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -1,0 +1,102 @@
+"""Silences: for a stretch of time, alerts that match make no messages.
+
+They are for the receivers of our own; Alertmanager has its silences itself. A pattern is a glob,
+not a regular expression, which a hostile one could be made to run for ever on.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch_server.notify.tables import silences
+
+
+class Matcher(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A label, and what its value must look like."""
+
+    name: str
+    value: str
+    """A glob; `*` stands for any characters."""
+    negated: bool = False
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return fnmatchcase(labels.get(self.name, ""), self.value) is not self.negated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    id: str
+    project: str
+    """Empty: of every project."""
+    matchers: tuple[Matcher, ...]
+    starts_at: float
+    ends_at: float
+    author: str
+    comment: str
+    created_at: float
+
+    def covers(self, labels: Mapping[str, str], *, now: float) -> bool:
+        """Whether an alert with these labels is held back now."""
+        return (
+            self.starts_at <= now < self.ends_at
+            and self.project in ("", labels.get("project", ""))
+            and all(matcher.matches(labels) for matcher in self.matchers)
+        )
+
+
+def is_silenced(labels: Mapping[str, str], all_silences: Iterable[Silence], *, now: float) -> bool:
+    return any(silence.covers(labels, now=now) for silence in all_silences)
+
+
+async def insert_silence(connection: AsyncConnection, silence: Silence) -> None:
+    await connection.execute(
+        sa.insert(silences).values(
+            id=silence.id,
+            project=silence.project,
+            matchers=msgspec.json.encode(silence.matchers).decode(),
+            starts_at=silence.starts_at,
+            ends_at=silence.ends_at,
+            author=silence.author,
+            comment=silence.comment,
+            created_at=silence.created_at,
+        )
+    )
+
+
+async def end_silence(connection: AsyncConnection, silence: Silence, *, at: float) -> None:
+    """Let it end now; it stays on record."""
+    await connection.execute(
+        sa.update(silences)
+        .where(silences.c.id == silence.id)
+        .values(ends_at=at, starts_at=min(silence.starts_at, at))
+    )
+
+
+async def find_silence(connection: AsyncConnection, silence_id: str) -> Silence | None:
+    found = await connection.execute(sa.select(silences).where(silences.c.id == silence_id))
+    row = found.mappings().first()
+    return None if row is None else _silence(row)
+
+
+async def list_silences(
+    connection: AsyncConnection, *, ending_after: float, project: str | None = None
+) -> list[Silence]:
+    """Those that are not over at a time, the newest first."""
+    wanted = sa.select(silences).where(silences.c.ends_at > ending_after)
+    if project is not None:
+        wanted = wanted.where(silences.c.project.in_(("", project)))
+    found = await connection.execute(wanted.order_by(silences.c.id.desc()).limit(1000))
+    return [_silence(row) for row in found.mappings()]
+
+
+def _silence(row: sa.RowMapping) -> Silence:
+    columns: dict[str, Any] = {
+        **row,
+        "matchers": msgspec.json.decode(row["matchers"], type=tuple[Matcher, ...]),
+    }
+    return Silence(**columns)

@@ -1,0 +1,60 @@
+"""What people are to be told, what was told to whom, and what is held back for a while."""
+
+import sqlalchemy as sa
+
+from runwatch_server.tables import metadata
+
+notices = sa.Table(
+    "notices",
+    metadata,
+    sa.Column("run_id", sa.String(26), primary_key=True),
+    sa.Column("alert_id", sa.String(26), primary_key=True),
+    sa.Column("fired_at", sa.Double, nullable=False),
+    sa.Column("layer_group", sa.String(256), nullable=False),  # empty: the rule sees no layers
+    sa.Column("resolved_at", sa.Double),
+    sa.Index("ix_notices_resolved", "resolved_at"),
+)
+"""One row an alert of which people hear. Times are the service's own, unlike those of an alert,
+which are the trainer's; written in the transaction that changed the alert."""
+
+deliveries = sa.Table(
+    "deliveries",
+    metadata,
+    sa.Column(
+        "number",
+        sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
+    sa.Column("run_id", sa.String(26), nullable=False),
+    sa.Column("alert_id", sa.String(26), nullable=False),
+    sa.Column("project", sa.String(256), nullable=False),
+    sa.Column("receiver", sa.String(64), nullable=False),
+    sa.Column("kind", sa.String(16), nullable=False),  # firing or resolved
+    sa.Column("dedup_key", sa.String(64), nullable=False),  # an episode; the group's first
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("due_at", sa.Double, nullable=False),  # next try; of what is delivered: next repeat
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("first_failed_at", sa.Double),
+    sa.Column("delivered_at", sa.Double),
+    sa.Column("error", sa.Text),
+    sa.UniqueConstraint("run_id", "alert_id", "receiver", "kind", name="uq_deliveries_once"),
+    sa.Index("ix_deliveries_due", "receiver", "state", "due_at"),
+    sqlite_autoincrement=True,
+)
+"""The outbox: one row for each alert, receiver and kind of news."""
+
+silences = sa.Table(
+    "silences",
+    metadata,
+    sa.Column("id", sa.String(26), primary_key=True),
+    sa.Column("project", sa.String(256), nullable=False),  # empty: every project
+    sa.Column("matchers", sa.Text, nullable=False),  # JSON
+    sa.Column("starts_at", sa.Double, nullable=False),
+    sa.Column("ends_at", sa.Double, nullable=False),
+    sa.Column("author", sa.String(256), nullable=False),
+    sa.Column("comment", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Index("ix_silences_end", "ends_at"),
+)

@@ -1,0 +1,99 @@
+"""What a message says: what happened, where, since when, what was done, how to look at it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from runwatch.vocabulary import Severity
+from runwatch_server.clock import rfc3339
+from runwatch_server.commands.records import CommandRecord
+from runwatch_server.notify.cases import Case
+
+MAX_CASES: Final = 10
+"""Alerts that one message speaks of in full."""
+_MAX_LAYERS: Final = 4
+_WORST_FIRST: Final = tuple(reversed(Severity))
+
+
+def title_of(cases: Sequence[Case], *, still_open: int = 0) -> str:
+    """The line that a pager shows; all cases are of one run."""
+    run = f"run {cases[0].run_name} ({cases[0].alert.project})"
+    rules = _enumerated(list(dict.fromkeys(case.alert.rule for case in cases)), 3)
+    if cases[0].is_resolved:
+        rest = f", {still_open} still firing" if still_open else ""
+        return f"[resolved] {rules} in {run}{rest}"
+    worst = min((case.alert.severity for case in cases), key=_WORST_FIRST.index)
+    return f"[{worst}] {rules} in {run}"
+
+
+def body_of(cases: Sequence[Case], *, url: str, dedup_key: str) -> str:
+    parts = [_about(case, url) for case in cases[:MAX_CASES]]
+    if len(cases) > MAX_CASES:
+        parts.append(f"and {len(cases) - MAX_CASES} more alerts of this run")
+    return "\n\n".join([*parts, f"Dedup key: {dedup_key}"])
+
+
+def done_about(commands: Sequence[CommandRecord]) -> str:
+    """What was ordered because of an alert, and what came of it."""
+    told = [
+        f"{command.kind}: {command.state}"
+        + ("" if command.ended_step is None else f" at step {command.ended_step}")
+        + (", waits for a person's approval" if command.state == "proposed" else "")
+        for command in reversed(commands)
+    ]
+    return "; ".join(told) or "nothing was ordered"
+
+
+def layers_about(case: Case) -> str:
+    """Layers that fail, worst first; empty where the rule sees none."""
+    facts = case.alert.facts
+    named = ", ".join(facts.layers[:_MAX_LAYERS])
+    more = facts.num_layers - len(facts.layers[:_MAX_LAYERS])
+    return named + (f", +{more}" if more > 0 else "")
+
+
+def link_to(case: Case, url: str) -> str:
+    """The run's page at the step; empty where the service has no address for people."""
+    step = case.alert.onset_step
+    return f"{url}/runs/{case.alert.run_id}?step={step}" if url else ""
+
+
+def _about(case: Case, url: str) -> str:
+    alert = case.alert
+    lines = [
+        f"{alert.rule} ({alert.severity}): {alert.facts.summary}",
+        alert.facts.description,
+        f"Where: {_where(case)}",
+        f"Since: step {alert.onset_step} ({_shown(rfc3339(alert.onset_at))})",
+        f"Done: {done_about(case.commands)}",
+        _standing(case),
+        f"Look: {link_to(case, url) or f'runwatch alerts --run {alert.run_id}'}",
+        f"Runbook: {alert.facts.runbook}" if alert.facts.runbook else "",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _where(case: Case) -> str:
+    alert = case.alert
+    place = f"run {case.run_name} ({alert.run_id}), attempt {alert.attempt}, rank {alert.rank}"
+    if alert.facts.first_layer is None:
+        return place
+    return f"{place}, first in {alert.facts.first_layer}; failing: {layers_about(case)}"
+
+
+def _standing(case: Case) -> str:
+    alert = case.alert
+    if case.is_resolved:
+        recovery = "" if alert.recovery is None else f", {alert.recovery.replace('_', ' ')}"
+        return f"State: resolved at step {alert.last_step}{recovery}"
+    acked = "" if alert.acked_by is None else f", acknowledged by {alert.acked_by}"
+    return f"State: {alert.state} at step {alert.last_step}{acked}"
+
+
+def _shown(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _enumerated(names: Sequence[str], most: int) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,57 @@
+"""A service killed after a receiver took a message, and before it could note so: people hear
+twice, under one dedup key, and never not at all."""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.end_to_end.real_service import RealService
+from tests.faults.sender import Sender
+from tests.server.notify.sink import running_sink
+
+pytestmark = pytest.mark.slow
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_kill_between_sending_and_marking_makes_a_second_message_and_never_none(
+    tmp_path: Path,
+) -> None:
+    service = RealService(tmp_path / "service")
+    (tmp_path / "service" / "data").mkdir()
+    with running_sink() as sink:
+
+        def take_and_kill(_: object) -> int:
+            service.kill()
+            sink.answer = lambda _: 200
+            return 200
+
+        sink.answer = take_and_kill
+        receivers = f"receivers: [{{name: team, url: 'json://127.0.0.1:{sink.port}/hook'}}]"
+        (tmp_path / "service" / "data" / "receivers.yaml").write_text(receivers)
+        service.start()
+        try:
+            sender = Sender.open(service.url, service.create_key("ingest"))
+            sender.send(1, [2.0, math.nan], first_step=0)
+            until(lambda: len(sink.posts) == 1)
+            service.start()
+            until(lambda: len(sink.posts) == 2)
+            until(lambda: delivered(service))
+        finally:
+            service.stop()
+
+        first, second = sink.bodies
+        assert first["dedup_key"] == second["dedup_key"]
+        assert first["title"] == second["title"]
+
+
+def delivered(service: RealService) -> bool:
+    (one,) = service.ask("GET", "/notifications")["notifications"]
+    return bool(one["state"] == "delivered")

@@ -1,0 +1,40 @@
+"""A service with receivers, and a sink that they lead to."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.server.harness import Api, HandClock, serve
+from tests.server.notify.sink import Sink, running_sink
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    with running_sink() as running:
+        yield running
+
+
+@pytest.fixture
+def receivers(sink: Sink) -> dict[str, Any]:
+    """The receivers' file; a test changes what it is about before it takes `told`."""
+    entry = {"name": "team", "url": f"json://127.0.0.1:{sink.port}/hook", "repeat_s": 3600}
+    return {"name": "tests", "url": "https://runwatch.test", "receivers": [entry]}
+
+
+@pytest.fixture
+async def told(
+    tmp_path: Path, hand_clock: HandClock, receivers: dict[str, Any]
+) -> AsyncIterator[Api]:
+    """A service that tells its receivers."""
+    (tmp_path / "receivers.yaml").write_text(yaml.safe_dump(receivers))
+    async with serve(tmp_path, clock=hand_clock) as api:
+        yield api
+
+
+async def until(holds: Callable[[], bool], *, timeout_s: float = 15.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not holds():
+            await asyncio.sleep(0.01)

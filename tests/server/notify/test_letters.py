@@ -1,0 +1,91 @@
+"""Which deliveries leave, which wait, and which nobody needs any more."""
+
+import pytest
+from tests.server.notify.factories import FIRED_AT, a_case, a_delivery
+
+from runwatch_server.notify.letters import Verdict, is_given_up, judge, letters_of, retry_after_s
+from runwatch_server.notify.queries import DeliveryState, Kind
+from runwatch_server.notify.silences import Matcher
+from runwatch_server.notify.texts import body_of, title_of
+
+OVER = a_case(resolved_at=FIRED_AT + 60.0)
+ACKED = a_case(acked_at=FIRED_AT + 1.0, acked_by="key:a")
+REPEAT = a_delivery(state=DeliveryState.DELIVERED)
+END = a_delivery(kind=Kind.RESOLVED)
+
+
+def test_what_waits_is_sent_although_it_is_over_already() -> None:
+    assert judge(a_delivery(), OVER, firing=None, silenced=False) is Verdict.SEND
+
+
+def test_a_silence_holds_back_and_what_ends_under_it_is_not_told() -> None:
+    assert judge(a_delivery(), a_case(), firing=None, silenced=True) is Verdict.HOLD
+    assert judge(a_delivery(), OVER, firing=None, silenced=True) is Verdict.WITHHOLD
+
+
+def test_what_was_acknowledged_is_not_repeated() -> None:
+    assert judge(REPEAT, a_case(), firing=None, silenced=False) is Verdict.SEND
+    assert judge(REPEAT, ACKED, firing=None, silenced=False) is Verdict.HOLD
+    assert judge(REPEAT, a_case(), firing=None, silenced=True) is Verdict.HOLD
+
+
+@pytest.mark.parametrize(
+    ("firing", "verdict"),
+    [
+        (DeliveryState.DELIVERED, Verdict.SEND),
+        (DeliveryState.WAITING, Verdict.HOLD),
+        (DeliveryState.DEAD, Verdict.WITHHOLD),
+        (DeliveryState.WITHHELD, Verdict.WITHHOLD),
+        (None, Verdict.WITHHOLD),
+    ],
+)
+def test_an_end_is_told_after_the_beginning_or_not_at_all(
+    firing: DeliveryState | None, verdict: Verdict
+) -> None:
+    assert judge(END, OVER, firing=firing, silenced=False) is verdict
+
+
+def test_retries_come_after_five_seconds_and_at_last_every_ten_minutes() -> None:
+    assert [retry_after_s(n) for n in (1, 2, 3, 8, 500)] == [5.0, 10.0, 20.0, 600.0, 600.0]
+
+
+def test_a_delivery_is_given_up_after_a_day_of_failures() -> None:
+    assert not is_given_up(a_delivery(), now=FIRED_AT + 9e9)
+    assert not is_given_up(a_delivery(first_failed_at=FIRED_AT), now=FIRED_AT + 86399)
+    assert is_given_up(a_delivery(first_failed_at=FIRED_AT), now=FIRED_AT + 86400)
+
+
+def test_one_incident_makes_one_message() -> None:
+    two = [a_delivery(), a_delivery(number=2)]
+    (letter,) = letters_of(two, {two[0].alert_id: a_case()})
+
+    assert [one.number for one in letter.deliveries] == [1, 2]
+
+
+def test_a_message_says_what_where_since_when_what_was_done_and_where_to_look() -> None:
+    assert title_of([a_case()]) == "[critical] GradientSpike in run llama (pretrain)"
+    body = body_of([a_case()], url="https://rw", dedup_key="k1")
+    where = f"run llama ({'0' * 26}), attempt 1, rank 0, first in blocks.12.mlp.down"
+    for line in (
+        "GradientSpike (critical): the norm of the gradient is 41 times its median",
+        f"Where: {where}; failing: blocks.12.mlp.down, blocks.12.mlp.up, +3",
+        "Since: step 100 (2027-01-15 07:59:55 UTC)",
+        "Done: nothing was ordered",
+        f"Look: https://rw/runs/{'0' * 26}?step=100",
+        "Dedup key: k1",
+    ):
+        assert line in body.splitlines()
+
+
+def test_an_end_says_what_still_fires() -> None:
+    title = title_of([OVER], still_open=2)
+
+    assert title == "[resolved] GradientSpike in run llama (pretrain), 2 still firing"
+
+
+def test_a_matcher_is_a_glob_over_a_label() -> None:
+    labels = {"alertname": "GradientSpike"}
+
+    assert Matcher("alertname", "Gradient*").matches(labels)
+    assert not Matcher("alertname", "Gradient*", negated=True).matches(labels)
+    assert not Matcher("run", "?*").matches(labels)

@@ -1,0 +1,167 @@
+"""A receiver of our own, from the bad value to the message: over real HTTP, through Apprise."""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.server.harness import Api, HandClock, frame
+from tests.server.notify.conftest import until
+from tests.server.notify.sink import Sink
+
+from runwatch.vocabulary import RunId
+
+pytestmark = pytest.mark.anyio
+
+
+async def break_run(api: Api, *, project: str = "default") -> RunId:
+    """A run whose loss is no number any more."""
+    run_id = await api.new_run(project=project)
+    await api.post(run_id, frame(1, [2.0, math.nan]))
+    await until_alert(api, run_id, "firing")
+    return run_id
+
+
+async def heal_run(api: Api, run_id: RunId) -> None:
+    await api.post(run_id, frame(2, [2.0] * 60, first_step=2))
+    await until_alert(api, run_id, "resolved")
+
+
+async def until_alert(api: Api, run_id: RunId, state: str) -> None:
+    for _ in range(1000):
+        found = await api.json("GET", f"/alerts?run_id={run_id}&state={state}")
+        if found["alerts"]:
+            return
+    raise AssertionError(f"no alert is {state}")
+
+
+async def states(api: Api) -> list[tuple[str, str]]:
+    found = await api.json("GET", "/notifications")
+    return [(one["kind"], one["state"]) for one in found["notifications"]]
+
+
+async def test_people_hear_that_it_fires_and_that_it_is_over(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    run_id = await break_run(told)
+    hand_clock.now += 3
+    await until(lambda: len(sink.posts) == 1)
+    await heal_run(told, run_id)
+    hand_clock.now += 10
+    await until(lambda: len(sink.posts) == 2)
+
+    fired, over = sink.bodies
+    assert fired["title"].startswith("[critical] NonFinite")
+    assert "Since: step 1 " in fired["message"]
+    assert f"Look: https://runwatch.test/runs/{run_id}?step=1" in fired["message"]
+    assert fired["type"] == "failure"
+    assert over["title"].startswith("[resolved] NonFinite")
+    assert over["type"] == "success"
+    assert over["dedup_key"] == fired["dedup_key"]
+    assert len(fired["dedup_key"]) == 32
+
+
+async def test_a_receiver_that_refuses_is_tried_again_until_it_takes(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    sink.answer = lambda _: 503
+    await break_run(told)
+    hand_clock.now += 3
+    await until(lambda: len(sink.posts) == 1)
+    sink.answer = lambda _: 200
+    hand_clock.now += 6
+    await until(lambda: len(sink.posts) == 2)
+
+    assert sink.bodies[0]["dedup_key"] == sink.bodies[1]["dedup_key"]
+
+
+async def test_after_a_day_of_refusals_a_delivery_is_dead_and_shows(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    sink.answer = lambda _: 503
+    await break_run(told)
+    hand_clock.now += 3
+    await until(lambda: len(sink.posts) == 1)
+    hand_clock.now += 86401
+    await until(lambda: len(sink.posts) == 2)
+    await until(lambda: "dead" in dead_of(told))
+
+    assert await states(told) == [("firing", "dead")]
+
+
+def dead_of(api: Api) -> str:
+    registry = api.services.health.registry
+    samples = [sample for family in registry.collect() for sample in family.samples]
+    named = [sample for sample in samples if sample.name == "runwatch_deliveries"]
+    return " ".join(sample.labels["state"] for sample in named if sample.value)
+
+
+async def test_what_goes_on_is_repeated_until_somebody_looks_after_it(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    run_id = await break_run(told)
+    hand_clock.now += 3
+    await until(lambda: len(sink.posts) == 1)
+    hand_clock.now += 3601
+    await until(lambda: len(sink.posts) == 2)
+    (alert,) = (await told.json("GET", f"/alerts?run_id={run_id}&rule=NonFinite"))["alerts"]
+    await told.json("POST", f"/alerts/{alert['id']}/ack", json={"note": "on it"})
+    hand_clock.now += 3601
+    other = await break_run(told)
+    hand_clock.now += 3
+    await until(lambda: len(sink.posts) == 3)
+
+    assert other in sink.bodies[2]["message"]
+
+
+async def test_a_silence_holds_back_what_matches_and_its_end_lets_it_go(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    silence = await silence_project(told, "noisy", hand_clock)
+    held = await break_run(told, project="noisy")
+    heard = await break_run(told)
+    hand_clock.now += 3
+    await until(lambda: len(sink.posts) == 1)
+    assert heard in sink.bodies[0]["message"]
+
+    await told.json("DELETE", f"/silences/{silence['id']}")
+    hand_clock.now += 6
+    await until(lambda: len(sink.posts) == 2)
+    assert held in sink.bodies[1]["message"]
+
+
+async def silence_project(api: Api, project: str, clock: HandClock) -> Any:
+    ends = datetime.fromtimestamp(clock.now + 3600, UTC).isoformat()
+    matchers = [{"name": "project", "value": project}]
+    body = {"matchers": matchers, "ends_at": ends, "comment": "a known fault"}
+    return await api.json("POST", "/silences", json=body)
+
+
+async def test_frames_that_came_after_the_fact_wake_nobody(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    late = await told.new_run()
+    await told.post(late, frame(1, [2.0, math.nan]), late=True)
+    await until_alert(told, late, "firing")
+    live = await break_run(told)
+    hand_clock.now += 3
+    await until(lambda: len(sink.posts) == 1)
+
+    assert live in sink.bodies[0]["message"]
+    assert len(await states(told)) == 1
+
+
+async def test_alerts_of_one_moment_make_one_message(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    rule = {"alert": "AlsoBad", "scope": "run", "when": "loss > 100", "severity": "critical"}
+    document = {"version": 1, "groups": [{"name": "t", "rules": [rule]}]}
+    await told.json("POST", "/rules", json=document)
+    run_id = await told.new_run()
+    await told.post(run_id, frame(1, [2.0, 1000.0, math.nan]))
+    await until_alert(told, run_id, "firing")
+    hand_clock.now += 3
+    await until(lambda: len(sink.posts) >= 1)
+
+    assert "AlsoBad" in sink.bodies[0]["title"]
+    assert "NonFinite" in sink.bodies[0]["title"]
