@@ -1,5 +1,6 @@
 """A receiver of our own, from the bad value to the message: over real HTTP, through Apprise."""
 
+import asyncio
 import math
 from datetime import UTC, datetime
 from typing import Any
@@ -35,9 +36,29 @@ async def until_alert(api: Api, run_id: RunId, state: str) -> None:
     raise AssertionError(f"no alert is {state}")
 
 
+async def deliveries(api: Api) -> list[dict[str, Any]]:
+    found: dict[str, list[dict[str, Any]]] = await api.json("GET", "/notifications")
+    return found["notifications"]
+
+
 async def states(api: Api) -> list[tuple[str, str]]:
-    found = await api.json("GET", "/notifications")
-    return [(one["kind"], one["state"]) for one in found["notifications"]]
+    return [(one["kind"], one["state"]) for one in await deliveries(api)]
+
+
+async def until_noted(api: Api, clock: HandClock) -> None:
+    """Until the service has written down what came of its last try, before the clock moves on:
+    the next one is reckoned from then."""
+    now = datetime.fromtimestamp(clock.now, UTC)
+    async with asyncio.timeout(15):
+        while not all(_is_noted(one, now) for one in await deliveries(api)):
+            await asyncio.sleep(0.01)
+
+
+def _is_noted(delivery: dict[str, Any], now: datetime) -> bool:
+    if delivery["state"] == "waiting":
+        return datetime.fromisoformat(delivery["due_at"]) > now
+    delivered_at = datetime.fromisoformat(delivery["delivered_at"])
+    return abs((now - delivered_at).total_seconds()) < 0.001
 
 
 async def test_people_hear_that_it_fires_and_that_it_is_over(
@@ -68,6 +89,7 @@ async def test_a_receiver_that_refuses_is_tried_again_until_it_takes(
     await break_run(told)
     hand_clock.now += 3
     await until(lambda: len(sink.posts) == 1)
+    await until_noted(told, hand_clock)
     sink.answer = lambda _: 200
     hand_clock.now += 6
     await until(lambda: len(sink.posts) == 2)
@@ -82,6 +104,7 @@ async def test_after_a_day_of_refusals_a_delivery_is_dead_and_shows(
     await break_run(told)
     hand_clock.now += 3
     await until(lambda: len(sink.posts) == 1)
+    await until_noted(told, hand_clock)
     hand_clock.now += 86401
     await until(lambda: len(sink.posts) == 2)
     await until(lambda: "dead" in dead_of(told))
@@ -102,8 +125,10 @@ async def test_what_goes_on_is_repeated_until_somebody_looks_after_it(
     run_id = await break_run(told)
     hand_clock.now += 3
     await until(lambda: len(sink.posts) == 1)
+    await until_noted(told, hand_clock)
     hand_clock.now += 3601
     await until(lambda: len(sink.posts) == 2)
+    await until_noted(told, hand_clock)
     (alert,) = (await told.json("GET", f"/alerts?run_id={run_id}&rule=NonFinite"))["alerts"]
     await told.json("POST", f"/alerts/{alert['id']}/ack", json={"note": "on it"})
     hand_clock.now += 3601
