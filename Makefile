@@ -1,8 +1,9 @@
 # What a person does with this checkout. Everything lives in .venv, made by the first command.
 #
 #   make demo     a small GPT goes wrong at step 500, and Runwatch brings it back (under two minutes)
-#   make test     every test
-#   make quick    the tests that take no real processes
+#   make test     the tests: units, real servers, real trainers (under fifteen minutes)
+#   make quick    of these, the ones that take no real processes
+#   make test-heavy  the rest: browsers, several ranks, other frameworks, replicas, faults
 #   make check    formatting, lint, types, import directions, the rules' tests
 #   make bench    the programs behind the figures in the README
 #   make lock     remake constraints.txt
@@ -20,18 +21,22 @@ PIP_OPTIONS ?=
 DEMO_OPTIONS ?=
 TEST_OPTIONS ?=
 
-.PHONY: demo test quick check bench lock clean install
+.PHONY: demo test quick test-heavy check bench lock clean install
 
 demo: $(STAMP)
 	@$(BIN)/runwatch demo $(DEMO_OPTIONS)
 
 test: $(STAMP)
-	@echo "==> Running every test (about five minutes on two cores)"
-	@$(BIN)/python -m pytest $(TEST_OPTIONS)
+	@echo "==> Running the tests (some ten minutes on two cores)"
+	@$(BIN)/python -m pytest -m "not heavy" $(TEST_OPTIONS)
 
 quick: $(STAMP)
 	@echo "==> Running the quick tests"
-	@$(BIN)/python -m pytest -m "not slow" $(TEST_OPTIONS)
+	@$(BIN)/python -m pytest -m "not slow and not heavy" $(TEST_OPTIONS)
+
+test-heavy: $(STAMP)
+	@echo "==> Running the heavy tests: browsers, several ranks, frameworks, replicas, faults"
+	@$(BIN)/python -m pytest -m heavy $(TEST_OPTIONS)
 
 check: $(STAMP)
 	@echo "==> Formatting and lint (ruff)"
