@@ -13,7 +13,9 @@ import numpy as np
 from runwatch.alerts import Change, Moment
 from runwatch.rules.block import Block, Level
 from runwatch.rules.evaluation import Laid
-from runwatch.rules.judging import ConditionJudge, Found, Judge, NonFiniteJudge
+from runwatch.rules.following import Found
+from runwatch.rules.judging import ConditionJudge
+from runwatch.rules.nonfinite_judge import NonFiniteJudge
 from runwatch.rules.nonfinite_rule import NON_FINITE
 from runwatch.rules.observations import Rows
 from runwatch.rules.rule import Rule
@@ -28,6 +30,8 @@ _BLOCK_VALUES: Final = 2**16
 _MAX_BLOCK_ROWS: Final = 4096
 _MIN_BLOCK_ROWS: Final = 16
 _STEP_TIMES_KEPT: Final = 64
+
+Judge = ConditionJudge | NonFiniteJudge
 
 
 class Evaluator:

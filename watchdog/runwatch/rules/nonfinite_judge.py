@@ -1,0 +1,40 @@
+"""The judge of the rule that is defined in code."""
+
+from functools import partial
+
+from runwatch.rules.block import Block
+from runwatch.rules.evaluation import Laid
+from runwatch.rules.following import Found, Verdicts, follow
+from runwatch.rules.nonfinite_rule import RUN_COLUMN, judge_non_finite, origin_of
+from runwatch.rules.reporting import excess
+from runwatch.rules.rule import Rule
+from runwatch.rules.single_row import SingleRow
+from runwatch.rules.standing import Standing
+from runwatch.rules.window_keys import Histories, WindowKey
+from runwatch.rules.windows import Floats, Indices
+
+
+class NonFiniteJudge:
+    """The rule that is defined in code, and how it stands."""
+
+    def __init__(self, rule: Rule, columns: tuple[str, ...]) -> None:
+        self.rule = rule
+        self.standing = Standing(rule, self.columns_of(columns))
+
+    def columns_of(self, layers: tuple[str, ...]) -> tuple[str, ...]:
+        return (RUN_COLUMN, *layers)
+
+    def window_keys(self) -> set[WindowKey]:
+        return set()
+
+    def judge(
+        self, block: Block, histories: Histories, laid: Laid, single: SingleRow | None
+    ) -> Found:
+        failing_TC, known_TC, shown_TC = judge_non_finite(block)
+
+        def look(row: int, columns: Indices) -> tuple[Floats, Floats]:
+            values = shown_TC[row, columns]
+            return values, excess(None, values, values)
+
+        verdicts = Verdicts(0, failing_TC, known_TC)
+        return follow(self.standing, verdicts, look, block, True, partial(origin_of, block))
