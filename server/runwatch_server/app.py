@@ -26,6 +26,7 @@ from runwatch_server.alerts.collector import AlertingCollector
 from runwatch_server.audit import api as audit_api
 from runwatch_server.auth import api as auth_api
 from runwatch_server.auth.guard import deny_by_default
+from runwatch_server.auth.scrape_key import check_scrape_key_file, keep_scrape_key
 from runwatch_server.auth.service import Keys, NewKey
 from runwatch_server.clock import Clock
 from runwatch_server.commands import api as commands_api
@@ -82,6 +83,8 @@ def make_app(
             first = await services.keys.create_first()
             if first is not None and on_first_key is not None:
                 on_first_key(first)
+            if settings.scrape_key_file is not None:
+                await keep_scrape_key(services.keys, settings.scrape_key_file)
             app.state.services = services
             log.info("runwatch %s serves %s", runwatch.__version__, settings.data_dir)
             yield
@@ -143,6 +146,8 @@ async def _start(
     stack: AsyncExitStack, settings: Settings, clock: Clock, health: Health
 ) -> Services:
     """Opens and starts everything; the stack closes it in the opposite order."""
+    if settings.scrape_key_file is not None:
+        check_scrape_key_file(settings.scrape_key_file)
     receivers = load_receivers(settings.data_dir, settings.receivers)
     database = await stack.enter_async_context(
         Database(settings.data_dir, queue_works=settings.queue_works, observer=health)

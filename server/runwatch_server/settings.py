@@ -51,6 +51,8 @@ class Settings:
     """Rules lower the learning rate no further than to this share of the schedule's."""
     receivers: Path | None = None
     """YAML file of the receivers of alerts; by default the data directory's receivers.yaml."""
+    scrape_key_file: Path | None = None
+    """File in which the service leaves a key with the scope `read`, for a Prometheus beside it."""
     queue_works: int = 4096
     """Writes that may wait; beyond, requests get 503: a few seconds of work, some 100 MB."""
     stall_s: float = 600.0
@@ -146,6 +148,7 @@ def _hosts(text: str) -> tuple[str, ...]:
 _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "data_dir": Path,
     "receivers": Path,
+    "scrape_key_file": Path,
     "host": str,
     "port": int,
     "behind_proxy": _flag,

@@ -1,0 +1,60 @@
+"""A key in a file for a Prometheus that starts together with the service: nobody has to carry it
+over by hand, and there is no default one."""
+
+import asyncio
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.auth.service import Keys
+from runwatch_server.errors import SettingsError, UnauthenticatedError
+
+log = logging.getLogger(__name__)
+
+_MODE: Final = 0o640
+"""The service writes; Prometheus reads as a member of its group."""
+
+
+def check_scrape_key_file(path: Path) -> None:
+    """To be called before any key is made. Raises SettingsError where none could be written."""
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise SettingsError(
+            f"scrape_key_file: found {path}, wanted a file in a folder that can be written"
+        )
+
+
+async def keep_scrape_key(keys: Keys, path: Path) -> None:
+    """Leaves a key with the scope `read` in the file: the one that is there, if it still holds."""
+    if await _still_holds(keys, path):
+        return
+    new = await keys.create(
+        "prometheus", scopes={KeyScope.READ}, project=None, expires_at=None, created_by="start"
+    )
+    await asyncio.to_thread(_write, path, new.text)
+    log.info("a key for Prometheus, %s, is in %s", new.key.id, path)
+
+
+async def _still_holds(keys: Keys, path: Path) -> bool:
+    try:
+        text = await asyncio.to_thread(path.read_text, "utf-8")
+        principal = await keys.authenticate(text.strip())
+    except (OSError, UnicodeDecodeError, UnauthenticatedError):
+        return False
+    return principal.allows(KeyScope.READ)
+
+
+def _write(path: Path, text: str) -> None:
+    """At once or not at all, and never readable by others, not even for an instant."""
+    written = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), _MODE)
+            file.write(text)
+        written.replace(path)
+    except OSError:
+        written.unlink(missing_ok=True)
+        raise
