@@ -30,7 +30,7 @@ from runwatch_server.auth.scrape_key import check_scrape_key_file, keep_scrape_k
 from runwatch_server.auth.service import Keys, NewKey
 from runwatch_server.clock import Clock
 from runwatch_server.commands import api as commands_api
-from runwatch_server.db import Database
+from runwatch_server.db import Database, SqliteStore
 from runwatch_server.health import Health
 from runwatch_server.maintenance import Maintenance
 from runwatch_server.notify import api as notify_api
@@ -150,7 +150,7 @@ async def _start(
         check_scrape_key_file(settings.scrape_key_file)
     receivers = load_receivers(settings.data_dir, settings.receivers)
     database = await stack.enter_async_context(
-        Database(settings.data_dir, queue_works=settings.queue_works, observer=health)
+        Database(SqliteStore(settings.data_dir), queue_works=settings.queue_works, observer=health)
     )
     health.watch_queue(lambda: database.num_waiting)
     await database.migrate(upgrade_schema)

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch_server.db import Database
-from runwatch_server.direct_sqlite import SuspendedError
+from runwatch_server.db import Database, SqliteStore
+from runwatch_server.db.direct_sqlite import SuspendedError
 from runwatch_server.errors import DataDirError, DataDirInUseError, OverloadedError
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +46,7 @@ class Commits:
 
 async def test_works_that_wait_together_are_committed_together(tmp_path: Path) -> None:
     commits = Commits()
-    async with Database(tmp_path, observer=commits) as database:
+    async with Database(SqliteStore(tmp_path), observer=commits) as database:
         await opened(database)
 
         works = [database.write(partial(insert, number=n)) for n in range(100)]
@@ -62,7 +62,7 @@ async def test_a_work_that_fails_undoes_only_itself(tmp_path: Path) -> None:
         await insert(connection, 2)
         raise ValueError("mine")
 
-    async with Database(tmp_path) as database:
+    async with Database(SqliteStore(tmp_path)) as database:
         await opened(database)
 
         results = await asyncio.gather(
@@ -82,7 +82,7 @@ async def test_a_work_that_awaits_something_else_fails_alone(tmp_path: Path) -> 
         await insert(connection, 2)
         await asyncio.sleep(0)
 
-    async with Database(tmp_path) as database:
+    async with Database(SqliteStore(tmp_path)) as database:
         await opened(database)
 
         results = await asyncio.gather(
@@ -97,18 +97,18 @@ async def test_a_work_that_awaits_something_else_fails_alone(tmp_path: Path) -> 
 
 
 async def test_what_is_queued_when_it_closes_is_committed(tmp_path: Path) -> None:
-    async with Database(tmp_path) as database:
+    async with Database(SqliteStore(tmp_path)) as database:
         await opened(database)
         waiting = asyncio.create_task(database.write(lambda c: insert(c, 7)))
         await asyncio.sleep(0)
 
     assert await waiting == 7
-    async with Database(tmp_path) as database:
+    async with Database(SqliteStore(tmp_path)) as database:
         assert await stored(database) == {7}
 
 
 async def test_a_full_queue_says_come_again(tmp_path: Path) -> None:
-    async with Database(tmp_path, queue_works=1) as database:
+    async with Database(SqliteStore(tmp_path), queue_works=1) as database:
         await opened(database)
         first = asyncio.create_task(database.write(lambda c: insert(c, 1)))
         await asyncio.sleep(0)
@@ -121,7 +121,7 @@ async def test_a_full_queue_says_come_again(tmp_path: Path) -> None:
 
 
 async def test_a_reader_cannot_write(tmp_path: Path) -> None:
-    async with Database(tmp_path) as database:
+    async with Database(SqliteStore(tmp_path)) as database:
         await opened(database)
 
         async with database.read() as connection:
@@ -130,14 +130,14 @@ async def test_a_reader_cannot_write(tmp_path: Path) -> None:
 
 
 async def test_a_second_service_on_the_directory_is_refused(tmp_path: Path) -> None:
-    async with Database(tmp_path):
+    async with Database(SqliteStore(tmp_path)):
         with pytest.raises(DataDirInUseError, match="in use by process"):
-            async with Database(tmp_path):
+            async with Database(SqliteStore(tmp_path)):
                 pass
 
 
 async def test_the_database_syncs_each_commit(tmp_path: Path) -> None:
-    async with Database(tmp_path) as database:
+    async with Database(SqliteStore(tmp_path)) as database:
         await opened(database)
 
         async def pragmas(connection: AsyncConnection) -> tuple[object, object]:
@@ -152,5 +152,5 @@ async def test_a_data_directory_that_cannot_be_made_is_said_so(tmp_path: Path) -
     file.touch()
 
     with pytest.raises(DataDirError, match=r"file/data: found Not a directory, wanted a folder"):
-        async with Database(file / "data"):
+        async with Database(SqliteStore(file / "data")):
             pass

@@ -197,7 +197,7 @@ class RunEvaluation:
             return news, await posting(connection, self.run_id) if ordered else None
 
         try:
-            news, posted = await self._shop.database.write(work)
+            news, posted = await self._shop.database.write(work, of=self.run_id)
         except BaseException:
             self._streams.pop(key)  # its evaluator is ahead of the disk: built again from there
             self._arrived[key] = FrameQueue(next_seq=1)
@@ -261,7 +261,7 @@ class RunEvaluation:
             if also is not None:
                 await also(connection)
 
-        await self._shop.database.write(work)
+        await self._shop.database.write(work, of=self.run_id)
         stream.evaluation, stream.is_stored = after, True
 
     async def _store(self, connection: AsyncConnection, stream: Stream, after: Evaluation) -> None:

@@ -97,7 +97,8 @@ class Alerts:
             )
             return after
 
-        record = await self._database.write(work)
+        alert = await self.get(alert_id)
+        record = await self._database.write(work, of=alert.run_id)
         self._board.wake()
         return record
 

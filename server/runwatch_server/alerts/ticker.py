@@ -153,7 +153,7 @@ class Ticker:
                     ordered |= await consequences.act(connection, one, lr_scale)
             return news, silence, ordered
 
-        news, silence, ordered = await self._shop.database.write(work)
+        news, silence, ordered = await self._shop.database.write(work, of=run_id)
         if silence is None:
             self._silences.pop(key, None)
         else:
@@ -181,7 +181,7 @@ class Ticker:
                 why = "a newer attempt began"
                 await end_alerts(connection, older, why=why, at=at, tell=self._shop.tell)
 
-            await self._shop.database.write(work)
+            await self._shop.database.write(work, of=run_id)
 
     async def _end_run(self, addressee: Addressee) -> None:
         async def work(connection: AsyncConnection) -> None:
@@ -190,7 +190,7 @@ class Ticker:
             why = f"the run is {addressee.state}"
             await end_alerts(connection, left, why=why, at=at, tell=self._shop.tell)
 
-        await self._shop.database.write(work)
+        await self._shop.database.write(work, of=addressee.run_id)
 
     async def recall(self) -> None:
         """Take up the open alerts about silence that were told before a restart."""

@@ -5,6 +5,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from runwatch_server.auth import queries
 from runwatch_server.auth.keys import (
     ApiKey,
@@ -72,16 +74,22 @@ class Keys:
 
     async def create_first(self) -> NewKey | None:
         """The one-time admin key, where there is no key yet."""
-        async with self._database.read() as connection:
-            if await queries.has_keys(connection):
-                return None
-        return await self.create(
+        new = make_key(
             "first admin",
             scopes={KeyScope.ADMIN},
             project=None,
             expires_at=None,
             created_by="first start",
+            now=self._clock.wall(),
         )
+
+        async def work(connection: AsyncConnection) -> bool:
+            is_first = not await queries.has_keys(connection)
+            if is_first:
+                await queries.insert_key(connection, new.key)
+            return is_first
+
+        return new if await self._database.write(work) else None
 
     async def list_keys(self) -> list[ApiKey]:
         async with self._database.read() as connection:

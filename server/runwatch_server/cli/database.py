@@ -9,7 +9,7 @@ from rich.console import Console
 
 from runwatch.errors import RunwatchError
 from runwatch_server.app import upgrade_schema
-from runwatch_server.db import Database
+from runwatch_server.db import Database, SqliteStore
 from runwatch_server.settings import Settings
 
 app = typer.Typer(help="The database of a service that is not running.", no_args_is_help=True)
@@ -30,5 +30,5 @@ def upgrade(
 
 
 async def _upgrade(data_dir: Path) -> None:
-    async with Database(data_dir) as database:
+    async with Database(SqliteStore(data_dir)) as database:
         await database.migrate(upgrade_schema)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -24,7 +25,7 @@ from runwatch_server.commands.checks import (
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.mailbox import Mailbox, Posted
 from runwatch_server.commands.records import CommandRecord
-from runwatch_server.db import Database
+from runwatch_server.db import Database, Work
 from runwatch_server.errors import ConflictError
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,9 @@ class Commands:
     async def refresh(self, run_id: RunId) -> None:
         """Post what the database holds. Asked on the writing connection, which sees changes one
         after another: a reader's older view could be posted over a newer one."""
-        posted = await self._database.write(lambda connection: posting(connection, run_id))
+        posted = await self._database.write(
+            lambda connection: posting(connection, run_id), of=run_id
+        )
         self.post(run_id, posted)
 
     async def pending(self, run_id: RunId, attempt: int, rank: int) -> tuple[Command, ...]:
@@ -134,7 +137,7 @@ class Commands:
             await put(connection, record, addressee, actor=actor)
             return record
 
-        return await self._changed(await self._database.write(work))
+        return await self._changed(await self._database.write(work, of=run_id))
 
     async def approve(self, command_id: CommandId, *, actor: str) -> CommandRecord:
         """Let a proposal go. Raises NotFoundError, ConflictError."""
@@ -156,7 +159,7 @@ class Commands:
                 connection, record, addressee, CommandState.QUEUED, at=now, actor=actor
             )
 
-        return await self._changed(await self._database.write(work))
+        return await self._changed(await self._write(command_id, work))
 
     async def cancel(self, command_id: CommandId, *, actor: str) -> CommandRecord:
         """Withdraw a command. Raises NotFoundError, and ConflictError where it is too late."""
@@ -177,7 +180,7 @@ class Commands:
                 actor=actor,
             )
 
-        return await self._changed(await self._database.write(work))
+        return await self._changed(await self._write(command_id, work))
 
     async def receive(self, command_id: CommandId, receipt: Receipt) -> CommandRecord:
         """A rank's answer; the same one again changes nothing."""
@@ -192,7 +195,7 @@ class Commands:
                 )
             return await self._settle(connection, record, receipt)
 
-        return await self._changed(await self._database.write(work))
+        return await self._changed(await self._write(command_id, work))
 
     async def expire_due(self) -> None:
         """End what is past its time, and what no living attempt will ever answer."""
@@ -207,26 +210,27 @@ class Commands:
         if not due:
             return
 
-        async def work(connection: AsyncConnection) -> None:
-            for stale in due:
-                record = await existing_command(connection, stale.id)
-                why = await why_over(connection, record, now)
-                if why is None or record.state.is_ended:
-                    continue
-                detail: dict[str, Scalar] = {"reason": why}
-                await enter(
-                    connection,
-                    record,
-                    await find_addressee(connection, record.run_id),
-                    CommandState.EXPIRED,
-                    at=now,
-                    actor=SERVICE,
-                    detail=detail,
-                )
-
-        await self._database.write(work)
+        for stale in due:
+            await self._write(stale.id, partial(self._expire, command_id=stale.id))
         for run_id in {record.run_id for record in due}:
             await self.refresh(run_id)
+
+    async def _expire(self, connection: AsyncConnection, command_id: CommandId) -> CommandRecord:
+        record = await existing_command(connection, command_id)
+        now = self._clock.wall()
+        why = await why_over(connection, record, now)
+        if why is None or record.state.is_ended:
+            return record
+        detail: dict[str, Scalar] = {"reason": why}
+        return await enter(
+            connection,
+            record,
+            await find_addressee(connection, record.run_id),
+            CommandState.EXPIRED,
+            at=now,
+            actor=SERVICE,
+            detail=detail,
+        )
 
     async def _settle(
         self, connection: AsyncConnection, record: CommandRecord, receipt: Receipt
@@ -256,6 +260,12 @@ class Commands:
             detail=receipt.detail,
         )
 
+    async def _write(self, command_id: CommandId, work: Work[CommandRecord]) -> CommandRecord:
+        """Changes a command, in line with all else that is written about its run."""
+        async with self._database.read() as connection:
+            record = await existing_command(connection, command_id)
+        return await self._database.write(work, of=record.run_id)
+
     async def _changed(self, record: CommandRecord) -> CommandRecord:
         log.info(
             "command %s (%s) of run %s: %s", record.id, record.kind, record.run_id, record.state
@@ -271,21 +281,22 @@ class Commands:
             task.add_done_callback(self._notes.discard)
 
     async def _deliver(self, command_id: CommandId) -> None:
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: AsyncConnection) -> CommandRecord:
             record = await existing_command(connection, command_id)
-            if record.state is CommandState.QUEUED:
-                addressee = await find_addressee(connection, record.run_id)
-                await enter(
-                    connection,
-                    record,
-                    addressee,
-                    CommandState.DELIVERED,
-                    at=self._clock.wall(),
-                    actor=SERVICE,
-                )
+            if record.state is not CommandState.QUEUED:
+                return record
+            addressee = await find_addressee(connection, record.run_id)
+            return await enter(
+                connection,
+                record,
+                addressee,
+                CommandState.DELIVERED,
+                at=self._clock.wall(),
+                actor=SERVICE,
+            )
 
         try:
-            await self._database.write(work)
+            await self._write(command_id, work)
         except Exception:  # a note, not the delivery: that goes on with the next reply
             log.exception("could not note the delivery of command %s", command_id)
 

@@ -50,4 +50,4 @@ async def _purge_chunk(database: Database, table: sa.Table, run_id: RunId) -> in
         )
         return (await connection.execute(deletion)).rowcount
 
-    return await database.write(work)
+    return await database.write(work, of=run_id)

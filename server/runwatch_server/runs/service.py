@@ -64,7 +64,7 @@ class Runs:
                 await queries.insert_run(connection, run)
             return known or run, known is None
 
-        found, is_new = await self._database.write(work)
+        found, is_new = await self._database.write(work, of=run.id)
         principal.check_project(found.project)
         if found.project != wanted.project:
             raise ConflictError("run_exists", f"The run is in the project {found.project!r}.")
@@ -125,7 +125,7 @@ class Runs:
                 await queries.update_run(connection, run_id, **values)
             return await existing_run(connection, run_id)
 
-        return await self._database.write(work)
+        return await self._database.write(work, of=run_id)
 
     async def delete(self, run_id: RunId) -> None:
         """Removes a run and all that hangs on it. Raises ConflictError while it is live."""
@@ -138,7 +138,7 @@ class Runs:
                 )
             await queries.delete_run(connection, run_id)
 
-        await self._database.write(work)
+        await self._database.write(work, of=run_id)
         self._projects.pop(run_id, None)
         self._liveness.forget(run_id)
         await purge_run(self._database, run_id)
@@ -167,7 +167,7 @@ class Runs:
                 )
             return opened, True
 
-        attempt, is_new = await self._database.write(work)
+        attempt, is_new = await self._database.write(work, of=run_id)
         if is_new and attempt.live:
             now = self._clock.monotonic()
             self._liveness.open_attempt(run_id, attempt.attempt, now=now)
@@ -203,7 +203,7 @@ class Runs:
                     )
             return await existing_run(connection, run_id)
 
-        run = await self._database.write(work)
+        run = await self._database.write(work, of=run_id)
         if run.state.is_ended:
             self._liveness.forget(run_id)
             log.info("run %s: %s", run_id, run.state)

@@ -83,5 +83,5 @@ class RunWatcher:
             if run is not None and (run.current_attempt, run.state) == (attempt, found):
                 await queries.update_run(connection, run_id, state=state)
 
-        await self._database.write(work)
+        await self._database.write(work, of=run_id)
         log.info("run %s: %s -> %s", run_id, found, state)

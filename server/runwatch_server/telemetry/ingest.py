@@ -111,7 +111,7 @@ class Ingest:
         if frame.attempt < 1:
             raise FrameError(f"attempt: found {frame.attempt}, wanted 1 or more")
         receipted = await self._database.write(
-            lambda connection: self._insert(connection, run_id, received, late)
+            lambda connection: self._insert(connection, run_id, received, late), of=run_id
         )
         if receipted.duplicate:
             self._observer.observe_duplicate()

@@ -38,7 +38,7 @@ class Layouts:
                 "wrong_hash", f"hash: found {layout_hash} in the path, wanted {layout.hash}"
             )
         is_new = await self._database.write(
-            lambda connection: self._insert(connection, run_id, layout)
+            lambda connection: self._insert(connection, run_id, layout), of=run_id
         )
         self._remember(run_id, layout)
         return is_new

@@ -96,7 +96,7 @@ class Roller:
                 await _roll_up(connection, segment, level, end - TILE_STEPS[level])
             return True
 
-        return await self._database.write(work)
+        return await self._database.write(work, of=segment.run_id)
 
 
 async def _roll_up(

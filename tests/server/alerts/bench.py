@@ -26,7 +26,7 @@ from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.clock import Clock
 from runwatch_server.commands.queries import list_commands
 from runwatch_server.commands.records import CommandRecord
-from runwatch_server.db import Database
+from runwatch_server.db import Database, SqliteStore
 from runwatch_server.health import Health
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.service import Runs
@@ -188,7 +188,7 @@ StartService = Callable[[], AbstractAsyncContextManager[Bench]]
 
 async def start(stack: AsyncExitStack, data_dir: Path, hand: HandClock) -> Bench:
     clock = hand.as_clock()
-    database = await stack.enter_async_context(Database(data_dir))
+    database = await stack.enter_async_context(Database(SqliteStore(data_dir)))
     await database.migrate(upgrade_schema)
     database.start()
     liveness = Liveness()

@@ -1,0 +1,8 @@
+"""The database: many readers, and one writer that commits in groups; which engine it is, nothing
+outside this package knows."""
+
+from runwatch_server.db.database import Database
+from runwatch_server.db.group_writer import Store, Work, WriteObserver
+from runwatch_server.db.sqlite import SAFE_SQLITE, SqliteStore
+
+__all__ = ["SAFE_SQLITE", "Database", "SqliteStore", "Store", "Work", "WriteObserver"]

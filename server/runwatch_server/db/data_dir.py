@@ -1,0 +1,46 @@
+"""The data directory: one process has it, and no second one gets it."""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import IO, Final
+
+from runwatch_server.errors import DataDirError, DataDirInUseError
+
+_LOCK_FILE: Final = "lock"
+
+
+class DataDirLock:
+    """Held for the life of the process; the kernel frees it however the process ends."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._file: IO[str] | None = None
+
+    def acquire(self) -> None:
+        """Raises DataDirError where the directory cannot be made, DataDirInUseError where another
+        process has it."""
+        try:
+            self._data_dir.mkdir(parents=True, exist_ok=True)
+            self._lock()
+        except OSError as error:
+            raise DataDirError(self._data_dir, error) from error
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _lock(self) -> None:
+        file = (self._data_dir / _LOCK_FILE).open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            with contextlib.closing(file):
+                raise DataDirInUseError(self._data_dir, file.read().strip()) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        self._file = file

@@ -1,0 +1,88 @@
+"""The face of the database: reading, and writing that is answered once it is on disk."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import RunId
+from runwatch_server.db.group_writer import GroupWriter, Store, Work, WriteObserver
+from runwatch_server.errors import OverloadedError
+
+T = TypeVar("T")
+
+
+class Database:
+    """Opened as an async context manager; closing commits what is queued."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        queue_works: int = 4096,
+        observer: WriteObserver | None = None,
+    ) -> None:
+        self._store = store
+        self._queue_works = queue_works
+        self._writer = GroupWriter(store, observer)
+        self._is_closing = False
+
+    @property
+    def num_waiting(self) -> int:
+        """Works that no transaction has taken yet."""
+        return self._writer.num_waiting
+
+    @property
+    def is_overloaded(self) -> bool:
+        return self.num_waiting >= self._queue_works
+
+    async def __aenter__(self) -> "Database":
+        await self._store.open()
+        return self
+
+    async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
+        """Runs the migrations, before anything else is written."""
+        assert not self._writer.is_running, "migrations come before the first write"
+        await self._store.migrate(upgrade)
+
+    def start(self) -> None:
+        """Lets writing begin."""
+        self._writer.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_closing = True
+        await self._writer.stop()
+        await self._store.close()
+
+    def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A connection that sees one committed state and cannot write."""
+        return self._store.read()
+
+    async def ping(self) -> None:
+        """Raises where the database does not answer."""
+        async with self.read() as connection:
+            await connection.execute(sa.select(1))
+
+    async def write(self, work: Work[T], *, of: RunId | None = None) -> T:
+        """Runs a work in a transaction; returns its result once that is on disk.
+
+        `of` is the run that the work is about. Works about one run come one after another, in
+        whichever replica, and so do those about what all runs share (None): each sees all that
+        came before it.
+
+        Raises what the work raises, with all that it wrote undone, and OverloadedError where
+        too many works wait already. A work may run to its end although its caller went away.
+        """
+        if self._is_closing:
+            raise OverloadedError("stopping", "The service is stopping.", retry_after_s=5)
+        if self.is_overloaded:
+            raise OverloadedError("writer_queue_full", f"{self.num_waiting} writes are waiting.")
+        return await self._writer.put(work, of)

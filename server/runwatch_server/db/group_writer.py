@@ -1,0 +1,169 @@
+"""Writing in groups: works that wait together share one transaction, and so one flush to disk.
+
+A work that fails undoes nothing but itself, and an answer is never given before it is on disk.
+"""
+
+import asyncio
+import logging
+import time
+import zlib
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import RunId
+from runwatch_server.errors import OverloadedError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Work = Callable[[AsyncConnection], Coroutine[Any, Any, T]]
+"""Runs in one transaction. It awaits nothing but its connection, and may be run more than once
+before its result is told: all that it changes is in the database."""
+
+_MAX_GROUP: Final = 64
+"""Works in one transaction: bounds how long a caller waits for the works of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A work, and the run that it is about; None: about what all runs share."""
+
+    work: Work[Any]
+    of: RunId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a work came to: its result, or the error that undid it."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Store(Protocol):
+    """An engine: SQLite or PostgreSQL."""
+
+    num_lanes: int
+    """Groups that may be committed at a time; works about one run are always of one lane."""
+
+    @property
+    def place(self) -> str:
+        """Where the data are, for people: without a password."""
+        ...
+
+    async def open(self) -> None:
+        """Raises a RunwatchError where nothing can be kept there."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
+        """Runs the migrations, before the first write."""
+        ...
+
+    def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A connection that sees one committed state and cannot write."""
+        ...
+
+    async def commit(self, lane: int, orders: Sequence[Order]) -> list[Outcome]:
+        """Runs the works in one transaction, each undone alone where it fails. Returns once it
+        is on disk; raises SQLAlchemyError, OSError where it is not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting(Generic[T]):
+    order: Order
+    done: "asyncio.Future[T]"
+
+    def tell(self, outcome: Outcome) -> None:
+        if self.done.done():  # the caller went away; the work stands all the same
+            return
+        if outcome.error is not None:
+            self.done.set_exception(outcome.error)
+        else:
+            self.done.set_result(outcome.result)
+
+
+class WriteObserver(Protocol):
+    """Hears how the writer is doing."""
+
+    def observe_commit(self, *, num_works: int, seconds: float) -> None: ...
+
+
+class GroupWriter:
+    """A queue and a task for each lane."""
+
+    def __init__(self, store: Store, observer: WriteObserver | None) -> None:
+        self._store = store
+        self._observer = observer
+        self._queues: list[asyncio.Queue[_Waiting[Any] | None]] = [
+            asyncio.Queue() for _ in range(store.num_lanes)
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def num_waiting(self) -> int:
+        return sum(queue.qsize() for queue in self._queues)
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._tasks)
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._write_groups(lane), name=f"database writer {lane}")
+            for lane in range(len(self._queues))
+        ]
+
+    async def stop(self) -> None:
+        """Commits what is queued."""
+        for queue in self._queues:
+            queue.put_nowait(None)
+        if self._tasks:
+            await asyncio.gather(*self._tasks)
+
+    def put(self, work: Work[T], of: RunId | None) -> "asyncio.Future[T]":
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        lane = 0 if of is None else zlib.crc32(of.encode()) % len(self._queues)
+        self._queues[lane].put_nowait(_Waiting(Order(work, of), done))
+        return done
+
+    async def _write_groups(self, lane: int) -> None:
+        queue = self._queues[lane]
+        is_open = True
+        while is_open:
+            group: list[_Waiting[Any]] = []
+            waiting = await queue.get()
+            while waiting is not None:
+                group.append(waiting)
+                if len(group) >= _MAX_GROUP or queue.empty():
+                    break
+                waiting = queue.get_nowait()
+            is_open = waiting is not None
+            if group:
+                await self._commit(lane, group)
+
+    async def _commit(self, lane: int, group: Sequence[_Waiting[Any]]) -> None:
+        started = time.perf_counter()
+        try:
+            outcomes = await self._store.commit(lane, [waiting.order for waiting in group])
+        except (SQLAlchemyError, OSError) as error:
+            log.exception("a transaction of %d works was lost", len(group))
+            for waiting in group:
+                failure = OverloadedError("not_committed", "The database did not commit.")
+                failure.__cause__ = error
+                waiting.tell(Outcome(error=failure))
+            return
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            waiting.tell(outcome)
+        if self._observer is not None:
+            self._observer.observe_commit(
+                num_works=len(group), seconds=time.perf_counter() - started
+            )

@@ -1,0 +1,163 @@
+"""SQLite: one file, one writing connection on a thread of its own, readers beside it.
+
+It runs with WAL and `synchronous=FULL`, and WAL checkpoints only on the writing connection:
+before 3.51.3 a checkpoint that races a write of another connection can corrupt the WAL
+(sqlite.org/wal.html#walresetbug). A work runs from its start to its end in the writer's thread.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from runwatch_server.db.data_dir import DataDirLock
+from runwatch_server.db.direct_sqlite import DirectConnection, run_here
+from runwatch_server.db.group_writer import Order, Outcome
+
+log = logging.getLogger(__name__)
+
+DATABASE_FILE: Final = "runwatch.db"
+SAFE_SQLITE: Final = (3, 51, 3)
+"""From here on a checkpoint cannot race a write."""
+_NUM_READERS: Final = 4
+_BUSY_TIMEOUT_MS: Final = 10_000
+
+
+class SqliteStore:
+    """The data directory of one process."""
+
+    num_lanes = 1
+
+    def __init__(self, data_dir: Path) -> None:
+        self._path = data_dir / DATABASE_FILE
+        self._lock = DataDirLock(data_dir)
+        url = f"sqlite+aiosqlite:///{self._path}"
+        self._writer: AsyncEngine = _writer_engine(url, self._path)
+        self._readers: AsyncEngine = _reader_engine(url)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="database writer")
+        self._writing: AsyncConnection | None = None
+
+    @property
+    def place(self) -> str:
+        return str(self._path)
+
+    async def open(self) -> None:
+        self._lock.acquire()
+        if sqlite3.sqlite_version_info < SAFE_SQLITE:
+            log.warning(
+                "SQLite %s can damage its WAL when another process writes at a checkpoint; nothing "
+                "but this service may write to %s, or use 3.51.3 or newer",
+                sqlite3.sqlite_version,
+                self._path,
+            )
+
+    async def close(self) -> None:
+        if self._writing is not None:
+            await self._writing.close()
+        await self._readers.dispose()
+        await self._writer.dispose()  # last: it alone may fold the WAL into the database
+        self._thread.shutdown()
+        self._lock.release()
+
+    async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
+        async with self._writer.connect() as connection:
+            await connection.run_sync(upgrade)
+            await connection.commit()
+
+    def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self._read()
+
+    @asynccontextmanager
+    async def _read(self) -> AsyncGenerator[AsyncConnection]:
+        async with self._readers.connect() as connection:
+            yield connection
+
+    async def commit(self, lane: int, orders: Sequence[Order]) -> list[Outcome]:
+        if self._writing is None:
+            self._writing = await self._writer.connect()
+        connection = self._writing
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, lambda: run_here(_transaction(connection, orders))
+        )
+
+
+async def _transaction(connection: AsyncConnection, orders: Sequence[Order]) -> list[Outcome]:
+    async with connection.begin():
+        return [await _run(connection, order) for order in orders]
+
+
+async def _run(connection: AsyncConnection, order: Order) -> Outcome:
+    """Runs a work in a savepoint, which a failure undoes."""
+    try:
+        async with connection.begin_nested():
+            return Outcome(result=run_here(order.work(connection)))
+    except Exception as error:  # noqa: BLE001 - any failure belongs to the caller that waits
+        return Outcome(error=error)
+
+
+def _writer_engine(url: str, path: Path) -> AsyncEngine:
+    async def connect() -> DirectConnection:
+        return DirectConnection(path)
+
+    engine = create_async_engine(url, pool_size=1, max_overflow=0, async_creator=connect)
+    _prepare(
+        engine,
+        "PRAGMA journal_mode=WAL",
+        "PRAGMA synchronous=FULL",
+        "PRAGMA foreign_keys=ON",
+        "PRAGMA journal_size_limit=67108864",
+        "PRAGMA wal_autocheckpoint=2000",
+        begin="BEGIN IMMEDIATE",
+    )
+    return engine
+
+
+def _reader_engine(url: str) -> AsyncEngine:
+    engine = create_async_engine(url, pool_size=_NUM_READERS, max_overflow=0)
+    _prepare(
+        engine,
+        "PRAGMA query_only=ON",
+        "PRAGMA wal_autocheckpoint=0",
+        "PRAGMA mmap_size=1073741824",
+        "PRAGMA cache_size=-32768",
+        begin="BEGIN",
+    )
+    return engine
+
+
+class _Cursor(Protocol):
+    def execute(self, statement: str) -> object: ...
+    def close(self) -> None: ...
+
+
+class _DriverConnection(Protocol):
+    isolation_level: str | None
+
+    def cursor(self) -> _Cursor: ...
+
+
+def _prepare(engine: AsyncEngine, *pragmas: str, begin: str) -> None:
+    """Takes transactions out of the driver's hands: it would begin them late and lose savepoints
+    (docs.sqlalchemy.org, "SQLite Transactions with the sqlite3 driver")."""
+
+    def on_connect(connection: _DriverConnection, _: object) -> None:
+        if connection.isolation_level is not None:
+            connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in (f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}", *pragmas):
+            cursor.execute(pragma)
+        cursor.close()
+
+    def on_begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    event.listen(engine.sync_engine, "connect", on_connect)
+    event.listen(engine.sync_engine, "begin", on_begin)
