@@ -23,6 +23,7 @@ from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.line import Line
 from runwatch_hooks.objects import Objects, extra_of, modules_of, optimizers_of, stateful_of
 from runwatch_hooks.options import DEFAULT_GOOD_AFTER, Options, kinds_of
+from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
 from runwatch_hooks.run_facts import check_text, config_of
 from runwatch_hooks.settings import Environment, read_environment
 from runwatch_hooks.transport import Transport, TransportSettings
@@ -87,18 +88,22 @@ def attach(
         checkpoint_every=checkpoint_every,
         keep=keep,
     )
-    found = RunId(environment.run_id or _new_ulid())
-    if environment.rank != 0:
-        return InertWatch(found)
-    if environment.world_size > 1 and options.allow:
-        log.warning("runwatch: one process cannot act for %d ranks", environment.world_size)
+    proposed = SharedAttempt(RunId(environment.run_id or _new_ulid()), _new_ulid(), time.time())
+    world = find_world(environment)
+    team = join_team(world, proposed, is_run_given=environment.run_id is not None)
+    if team is None or not world.is_leader:
+        return InertWatch(proposed.run_id if team is None else team.attempt.run_id)
+    if not world.is_alone and options.allow:
+        log.warning("runwatch: one process cannot act for %d ranks", world.world_size)
         options = replace(options, allow=())
-    opened = RunOpen(run_id=found, name=run, project=project, config=settings)
-    return build_watch(found, objects, options, _line_opener(environment, opened, options.allow))
+    opened = RunOpen(run_id=team.attempt.run_id, name=run, project=project, config=settings)
+    return build_watch(
+        opened.run_id, objects, options, _line_opener(environment, team, opened, options.allow)
+    )
 
 
 def _line_opener(
-    environment: Environment, run: RunOpen, allow: Sequence[str]
+    environment: Environment, team: Team, run: RunOpen, allow: Sequence[str]
 ) -> Callable[[int], Line]:
     settings = TransportSettings(
         url=environment.url, token=environment.token, spool_dir=environment.spool_dir
@@ -106,14 +111,14 @@ def _line_opener(
 
     def open_line(first_step: int) -> Line:
         attempt = AttemptOpen(
-            token=_new_ulid(),
-            started_at=time.time(),
+            token=team.attempt.token,
+            started_at=team.attempt.started_at,
             resume_step=first_step,
-            world_size=environment.world_size,
+            world_size=team.world.world_size,
             allow=tuple(allow),
             host=_host(),
         )
-        transport = Transport(settings, run, attempt, environment.rank)
+        transport = Transport(settings, run, attempt, team.world.rank)
         transport.start()
         return transport
 

@@ -33,6 +33,8 @@ class Environment:
     """RANK, as torchrun sets it."""
     world_size: int = 1
     """WORLD_SIZE, as torchrun sets it."""
+    local_rank: int = 0
+    """LOCAL_RANK, as torchrun sets it."""
 
     def __post_init__(self) -> None:
         if self.url is not None and not self.url.startswith(("http://", "https://")):
@@ -59,6 +61,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         run_id=variables.get("RUNWATCH_RUN_ID") or None,
         rank=_count(variables, "RANK", default=0),
         world_size=_count(variables, "WORLD_SIZE", default=1),
+        local_rank=_count(variables, "LOCAL_RANK", default=0),
     )
 
 

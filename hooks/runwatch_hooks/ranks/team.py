@@ -1,0 +1,107 @@
+"""The ranks that watch one run together: what they share from `attach` on."""
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from torch._C._distributed_c10d import PrefixStore, Store
+
+from runwatch.vocabulary import RunId
+from runwatch_hooks.ranks.errors import StoreError
+from runwatch_hooks.ranks.rank_store import RankStore
+from runwatch_hooks.ranks.world import World
+
+log = logging.getLogger(__name__)
+
+JOIN_TIMEOUT_S: Final = 60.0
+"""How long a rank waits, at `attach` and nowhere else, for rank 0 to attach as well."""
+
+
+class SharedAttempt(msgspec.Struct, frozen=True):
+    """What all ranks of an attempt call it by."""
+
+    run_id: RunId
+    token: str
+    """A ULID; the service gives all ranks the same attempt for it."""
+    started_at: float
+    """Unix seconds by the clock of rank 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """This process's world, the attempt it shares, and a way to its peers."""
+
+    world: World
+    attempt: SharedAttempt
+    _store: RankStore | None = None
+
+    def open_store(self, purpose: str) -> RankStore | None:
+        """Keys of this attach and purpose alone, over a connection of their own: for one thread.
+
+        None where there are no peers, or no way to them. Raises StoreLostError.
+        """
+        return None if self._store is None else self._store.clone().under(purpose)
+
+
+def alone(attempt: SharedAttempt, world: World | None = None) -> Team:
+    """A rank that has no peers, or none that it can reach."""
+    return Team(world or World(), attempt)
+
+
+def join_team(
+    world: World, proposed: SharedAttempt, *, is_run_given: bool, timeout_s: float = JOIN_TIMEOUT_S
+) -> Team | None:
+    """Take the attempt that rank 0 proposes. None for a rank that is not watched.
+
+    A run that was not given by its id is found again by a restarted job: torchrun's store
+    outlives the processes, and keeps the id that the first of them made. A rank that comes
+    without torch.distributed, or that waits in vain, is left out, and says so.
+    """
+    if world.is_alone:
+        return alone(proposed)
+    if world.store is None:
+        log.warning(
+            "runwatch: %d ranks, and torch.distributed is not set up: only rank 0 is watched "
+            "(attach after init_process_group)",
+            world.world_size,
+        )
+        return alone(proposed, world) if world.is_leader else None
+    try:
+        return _join(world, world.store, proposed, is_run_given=is_run_given, timeout_s=timeout_s)
+    except StoreError as error:
+        log.warning("runwatch: rank %d is not watched: %s", world.rank, error)
+        return alone(proposed, world) if world.is_leader else None
+
+
+def _join(
+    world: World,
+    store: Store,
+    proposed: SharedAttempt,
+    *,
+    is_run_given: bool,
+    timeout_s: float,
+) -> Team:
+    life = RankStore(store).under("runwatch").clone()
+    number = life.count(f"attaches/{world.rank}")  # a program may watch several runs in turn
+    ours = life.under(str(number))
+    if not world.is_leader:
+        shared = msgspec.json.decode(ours.wait("attempt", timeout_s), type=SharedAttempt)
+        return Team(world, shared, ours)
+    if not is_run_given:
+        found = (
+            RankStore(_lasting(store))
+            .under("runwatch")
+            .clone()
+            .decide(f"run/{number}", proposed.run_id)
+        )
+        proposed = msgspec.structs.replace(proposed, run_id=RunId(found))
+    ours.put("attempt", msgspec.json.encode(proposed))
+    return Team(world, proposed, ours)
+
+
+def _lasting(store: Store) -> Store:
+    """The store below: torchrun's own, which keeps its keys when the processes are restarted."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return store

@@ -1,0 +1,105 @@
+"""Ranks find one another over a store, here one in memory that several threads share."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store
+
+from runwatch.vocabulary import RunId
+from runwatch_hooks.ranks import (
+    RankStore,
+    SharedAttempt,
+    StoreTimeoutError,
+    Team,
+    World,
+    join_team,
+)
+
+
+def _proposed(name: str) -> SharedAttempt:
+    return SharedAttempt(RunId(f"run-{name}"), f"token-{name}", 1.0)
+
+
+def _join(store: Store | None, rank: int, *, name: str, given: bool = False) -> Team | None:
+    world = World(rank=rank, world_size=3, store=store)
+    return join_team(world, _proposed(name), is_run_given=given, timeout_s=20.0)
+
+
+def _joined(store: Store, names: str) -> list[SharedAttempt | None]:
+    """What three ranks agree upon, each proposing a name of its own."""
+    with ThreadPoolExecutor(3) as pool:
+        joining = [pool.submit(_join, store, rank, name=names[rank]) for rank in range(3)]
+        teams = [one.result() for one in joining]
+    return [None if team is None else team.attempt for team in teams]
+
+
+def test_all_ranks_take_the_attempt_of_rank_0() -> None:
+    assert _joined(HashStore(), "abc") == [_proposed("a")] * 3
+
+
+def test_a_second_watch_of_the_same_processes_has_an_attempt_of_its_own() -> None:
+    store = HashStore()
+    _joined(store, "abc")
+
+    assert _joined(store, "def") == [_proposed("d")] * 3
+
+
+def test_restarted_ranks_open_the_next_attempt_of_the_same_run() -> None:
+    store = HashStore()
+    _joined(PrefixStore("life-0", store), "abc")
+
+    second = _joined(PrefixStore("life-1", store), "xyz")
+
+    assert second == [SharedAttempt(RunId("run-a"), "token-x", 1.0)] * 3
+
+
+def test_a_run_that_was_named_is_not_replaced_by_that_of_an_earlier_life() -> None:
+    store = HashStore()
+    _joined(PrefixStore("life-0", store), "abc")
+
+    team = _join(PrefixStore("life-1", store), 0, name="named", given=True)
+
+    assert team is not None
+    assert team.attempt == _proposed("named")
+
+
+def test_without_a_store_only_rank_0_is_watched(caplog: pytest.LogCaptureFixture) -> None:
+    teams = [_join(None, rank, name="a") for rank in range(3)]
+
+    assert [team is None for team in teams] == [False, True, True]
+    assert "attach after init_process_group" in caplog.text
+
+
+def test_a_rank_that_waits_in_vain_for_rank_0_goes_on_unwatched(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(rank=2, world_size=3, store=HashStore())
+
+    assert join_team(world, _proposed("a"), is_run_given=False, timeout_s=0.05) is None
+    assert "rank 2 is not watched" in caplog.text
+
+
+def test_a_process_alone_needs_no_store() -> None:
+    team = join_team(World(), _proposed("a"), is_run_given=False)
+
+    assert team is not None
+    assert team.open_store("anything") is None
+
+
+def test_values_pass_byte_for_byte_and_each_purpose_has_its_own_keys() -> None:
+    store = RankStore(HashStore())
+    store.under("a").put("key", b"\x00\xff\n")
+
+    assert store.under("a").get("key") == b"\x00\xff\n"
+    assert store.under("b").get("key") is None
+
+
+def test_the_first_decision_stands() -> None:
+    store = RankStore(HashStore())
+
+    assert [store.decide("what", "commit"), store.decide("what", "abort")] == ["commit"] * 2
+
+
+def test_waiting_for_a_key_ends_when_its_time_is_up() -> None:
+    with pytest.raises(StoreTimeoutError, match="never"):
+        RankStore(HashStore()).wait("never", 0.05)
