@@ -31,6 +31,8 @@ from runwatch_server.auth.service import Keys, NewKey
 from runwatch_server.clock import Clock
 from runwatch_server.commands import api as commands_api
 from runwatch_server.db import Database, SqliteStore
+from runwatch_server.fleet import api as fleet_api
+from runwatch_server.fleet.pulse import Pulses
 from runwatch_server.health import Health
 from runwatch_server.maintenance import Maintenance
 from runwatch_server.notify import api as notify_api
@@ -117,6 +119,7 @@ _ROUTERS: Final = (
     auth_api.router,
     metrics.router,
     runs_api.router,
+    fleet_api.router,
     telemetry_api.router,
     series_api.router,
     backtest_api.router,
@@ -202,6 +205,7 @@ def _build(
     receivers: Receivers,
 ) -> Services:
     layouts = Layouts(database, clock)
+    reader = Reader(database, layouts)
     return Services(
         settings=settings,
         clock=clock,
@@ -221,7 +225,8 @@ def _build(
             committed=alerting.evaluators.committed,
             observer=health,
         ),
-        reader=Reader(database, layouts),
+        reader=reader,
+        pulses=Pulses(database, reader, clock),
         command_source=alerting.commands,
         rules=alerting.rules,
         commands=alerting.commands,

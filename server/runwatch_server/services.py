@@ -13,6 +13,7 @@ from runwatch_server.auth.service import Keys
 from runwatch_server.clock import Clock
 from runwatch_server.commands.service import Commands
 from runwatch_server.db import Database
+from runwatch_server.fleet.pulse import Pulses
 from runwatch_server.health import Health
 from runwatch_server.notify.receivers import Receivers
 from runwatch_server.rules.service import Rules
@@ -41,6 +42,7 @@ class Services:
     layouts: Layouts
     ingest: Ingest
     reader: Reader
+    pulses: Pulses
     command_source: CommandSource
     rules: Rules
     commands: Commands

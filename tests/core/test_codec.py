@@ -16,6 +16,7 @@ from runwatch.codec import (
     MAX_BODY_BYTES,
     FrameHeader,
     decode_frame,
+    decode_metrics,
     encode_frame,
     join_frame,
     split_frame,
@@ -182,3 +183,12 @@ def test_the_header_names_the_size_of_its_block() -> None:
 
     assert isinstance(header, FrameHeader)
     assert header.block_bytes == 2 * (8 + 8 + 3 * 4)
+
+
+@given(frames())
+def test_the_metrics_of_a_body_are_read_without_its_stats(frame: Frame) -> None:
+    read = decode_metrics(encode_frame(frame))
+
+    assert read.metrics.tobytes() == frame.metrics.tobytes()
+    assert read.times.tobytes() == frame.times.tobytes()
+    assert read.stats.size == 0

@@ -90,6 +90,26 @@ def decode_frame(body: bytes) -> Frame:
     return unpack_block(header, block)
 
 
+def decode_metrics(body: bytes) -> Frame:
+    """The frame in a body without its stats: times and metrics stand first in the block, so that
+    only its beginning is unpacked. Raises as `decode_frame` does."""
+    header, block = split_frame(body)
+    values_64 = header.num_steps * (1 + len(header.metric_names))
+    raw = _decompress_start(block, header.block_bytes, 8 * values_64)
+    numbers = np.frombuffer(_unshuffle(raw, 8), "<f8")
+    return Frame(
+        attempt=header.attempt,
+        rank=header.rank,
+        seq=header.seq,
+        segment=header.segment,
+        first_step=header.first_step,
+        times=numbers[: header.num_steps],
+        metric_names=header.metric_names,
+        metrics=numbers[header.num_steps :].reshape(header.num_steps, len(header.metric_names)),
+        events=header.events,
+    )
+
+
 def join_frame(header: FrameHeader, block: bytes) -> bytes:
     """A header and its compressed block as one body."""
     packed = _header_encoder.encode(header)
@@ -168,19 +188,36 @@ def _check_header(header: FrameHeader) -> None:
 
 def _decompress(block: bytes, wanted_bytes: int) -> bytes:
     try:
-        declared = zstandard.get_frame_parameters(block).content_size
-        if declared == zstandard.CONTENTSIZE_UNKNOWN:
-            raise FrameError(f"block: found no size declared by zstd, wanted {wanted_bytes} bytes")
-        if declared != wanted_bytes:
-            raise FrameTooLargeError(
-                f"block: found {declared} bytes declared by zstd, wanted {wanted_bytes}"
-            )
+        _check_declared(block, wanted_bytes)
         raw = zstandard.ZstdDecompressor().decompress(block, max_output_size=wanted_bytes)
     except zstandard.ZstdError as error:
         raise FrameError(f"block: found no zstd frame ({error})") from error
     if len(raw) != wanted_bytes:
         raise FrameError(f"block: found {len(raw)} bytes unpacked, wanted {wanted_bytes}")
     return raw
+
+
+def _decompress_start(block: bytes, block_bytes: int, wanted_bytes: int) -> bytes:
+    """The first bytes of a block whose whole size is known."""
+    try:
+        _check_declared(block, block_bytes)
+        with zstandard.ZstdDecompressor().stream_reader(block) as reader:
+            raw = reader.read(wanted_bytes)
+    except zstandard.ZstdError as error:
+        raise FrameError(f"block: found no zstd frame ({error})") from error
+    if len(raw) != wanted_bytes:
+        raise FrameError(f"block: found {len(raw)} bytes unpacked, wanted {wanted_bytes}")
+    return raw
+
+
+def _check_declared(block: bytes, wanted_bytes: int) -> None:
+    declared = zstandard.get_frame_parameters(block).content_size
+    if declared == zstandard.CONTENTSIZE_UNKNOWN:
+        raise FrameError(f"block: found no size declared by zstd, wanted {wanted_bytes} bytes")
+    if declared != wanted_bytes:
+        raise FrameTooLargeError(
+            f"block: found {declared} bytes declared by zstd, wanted {wanted_bytes}"
+        )
 
 
 def _shuffle(*arrays: NDArray[np.float64] | NDArray[np.float32]) -> bytes:

@@ -1,6 +1,6 @@
 """Every question put to the tables of runs and attempts."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -68,6 +68,12 @@ async def insert_run(connection: AsyncConnection, run: Run) -> None:
 async def find_run(connection: AsyncConnection, run_id: RunId) -> Run | None:
     row = (await connection.execute(sa.select(runs).where(runs.c.id == run_id))).one_or_none()
     return None if row is None else _run(row)
+
+
+async def find_runs(connection: AsyncConnection, run_ids: Collection[RunId]) -> list[Run]:
+    """Those of the runs that there are, newest first."""
+    query = sa.select(runs).where(runs.c.id.in_(run_ids)).order_by(runs.c.id.desc())
+    return [_run(row) for row in await connection.execute(query)]
 
 
 async def list_runs(

@@ -102,6 +102,30 @@ async def frames_of_steps(
     return list(await connection.scalars(query))
 
 
+async def newest_frame(connection: AsyncConnection, run_id: RunId, attempt: int) -> bytes | None:
+    """The body of rank 0's newest frame that holds steps."""
+    query = (
+        sa.select(frames.c.body)
+        .where(*_is_stream(run_id, attempt, 0), frames.c.num_steps > 0)
+        .order_by(frames.c.seq.desc())
+        .limit(1)
+    )
+    body: bytes | None = await connection.scalar(query)
+    return body
+
+
+async def last_steps_of_ranks(
+    connection: AsyncConnection, run_id: RunId, attempt: int
+) -> dict[int, int]:
+    """The ranks that an attempt has heard from, and the last step of each."""
+    query = (
+        sa.select(segments.c.rank, segments.c.last_step)
+        .where(segments.c.run_id == run_id, segments.c.attempt == attempt)
+        .order_by(segments.c.rank, segments.c.segment)
+    )
+    return {row.rank: row.last_step for row in await connection.execute(query)}
+
+
 async def count_frames(
     connection: AsyncConnection, run_id: RunId, rank: int, stretch: Stretch
 ) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.codec import decode_frame
+from runwatch.codec import decode_frame, decode_metrics
 from runwatch.frames import Frame
 from runwatch.nonfinite import ABSENT_64, is_absent
 from runwatch_server.telemetry import queries
@@ -188,9 +188,10 @@ def _columns(
 
     Only the wanted columns are kept of each frame: all of them would fill the memory.
     """
+    decode = decode_metrics if wanted.is_metric else decode_frame
     steps = first + np.arange(last - first + 1, dtype=np.int64)
     matrix = np.full((len(steps), wanted.num_columns), ABSENT_64)
-    for frame in map(decode_frame, bodies):
+    for frame in map(decode, bodies):
         columns = _wanted_columns(frame, wanted)
         start, stop = max(first, frame.first_step), min(last, frame.last_step) + 1
         if columns is not None and start < stop:

@@ -1,0 +1,156 @@
+"""How runs are doing, a few numbers each: their loss as a small curve, and how fast they go.
+
+A curve costs some milliseconds a run, and a page of runs asks for a hundred again and again: what
+was read is kept for a while, and for good where the run has ended.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from runwatch.codec import decode_metrics
+from runwatch.frames import Frame
+from runwatch.nonfinite import JsonNumber, is_absent, to_json, to_json_list
+from runwatch.vocabulary import RunId
+from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.runs import queries as run_queries
+from runwatch_server.runs.queries import Run
+from runwatch_server.telemetry import queries
+from runwatch_server.telemetry.reading import Reader, Series, Window
+
+POINTS: Final = 60
+_MAX_CACHED: Final = 5_000
+_FRESH_S: Final = 15.0
+"""A curve of so many steps hardly changes in this time; its newest numbers are read each time."""
+_LOSSES: Final = ("loss", "train_loss", "train/loss")
+_TOLD: Final = ("loss", "lr", "tokens_per_s", "step_time", "grad_norm")
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """A metric over the whole run."""
+
+    metric: str
+    steps: list[int]
+    values: list[JsonNumber]
+    """Mean of the finite values of each bucket; null where there was none."""
+    nonfinite: list[int]
+    """Indices of buckets in which a value was NaN or infinite."""
+
+
+class Pulse(msgspec.Struct, frozen=True):
+    run_id: RunId
+    curve: Curve | None
+    """None: the run has sent no loss."""
+    latest: dict[str, JsonNumber]
+    """The newest numbers, by metric."""
+    steps_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    curve: Curve | None
+    read_at: float
+    mark: tuple[int, int | None, bool]
+
+
+class Pulses:
+    """Reads pulses, and remembers curves."""
+
+    def __init__(self, database: Database, reader: Reader, clock: Clock) -> None:
+        self._database = database
+        self._reader = reader
+        self._clock = clock
+        self._kept: OrderedDict[RunId, _Kept] = OrderedDict()
+
+    async def read(self, found: Sequence[Run]) -> list[Pulse]:
+        return [await self._pulse(run) for run in found]
+
+    async def _pulse(self, run: Run) -> Pulse:
+        newest = await self._newest(run)
+        curve = await self._curve(run)
+        if newest is None:
+            return Pulse(run.id, curve, {}, None)
+        return Pulse(run.id, curve, _latest(newest), _steps_per_s(newest))
+
+    async def _newest(self, run: Run) -> Frame | None:
+        async with self._database.read() as connection:
+            body = await queries.newest_frame(connection, run.id, run.current_attempt)
+        return None if body is None else await asyncio.to_thread(decode_metrics, body)
+
+    async def _curve(self, run: Run) -> Curve | None:
+        mark = (run.current_attempt, run.last_step, run.state.is_ended)
+        now = self._clock.monotonic()
+        kept = self._kept.get(run.id)
+        if kept is not None and (kept.mark == mark or now - kept.read_at < _FRESH_S):
+            self._kept.move_to_end(run.id)
+            return kept.curve
+        curve = await self._read_curve(run)
+        self._kept[run.id] = _Kept(curve, now, mark)
+        self._kept.move_to_end(run.id)
+        if len(self._kept) > _MAX_CACHED:
+            self._kept.popitem(last=False)
+        return curve
+
+    async def _read_curve(self, run: Run) -> Curve | None:
+        async with self._database.read() as connection:
+            names = await queries.list_metrics(connection, run.id)
+        metric = main_metric(names)
+        if metric is None:
+            return None
+        series = await self._reader.metric_series(run.id, metric, Window(points=POINTS))
+        return _curve_of(metric, series)
+
+
+def main_metric(names: Sequence[str]) -> str | None:
+    """The metric that says how a run goes: its loss, under one of the names that people give it."""
+    for name in _LOSSES:
+        if name in names:
+            return name
+    return next((name for name in names if "loss" in name and name != "loss_scale"), None)
+
+
+def _curve_of(metric: str, series: Series) -> Curve:
+    buckets = series.buckets
+    values: list[JsonNumber] = to_json_list(np.ascontiguousarray(buckets.mean[:, 0]))
+    empty = np.flatnonzero(buckets.count[:, 0] == 0)
+    for index in empty:
+        values[index] = None
+    return Curve(
+        metric,
+        buckets.steps.tolist(),
+        values,
+        np.flatnonzero(buckets.nonfinite[:, 0]).tolist(),
+    )
+
+
+def _latest(frame: Frame) -> dict[str, JsonNumber]:
+    latest: dict[str, JsonNumber] = {}
+    for column, name in enumerate(frame.metric_names):
+        if name in _TOLD:
+            values = np.ascontiguousarray(frame.metrics[:, column])
+            held = values[~is_absent(values)]
+            if held.size:
+                latest[name] = to_json(float(held[-1]))
+    return latest
+
+
+def _steps_per_s(frame: Frame) -> float | None:
+    """None for a frame of one step, and for clocks that ran backwards."""
+    if frame.num_steps < 2 or not frame.times[-1] > frame.times[0]:
+        return None
+    return (frame.num_steps - 1) / float(frame.times[-1] - frame.times[0])
+
+
+async def visible_runs(
+    database: Database, run_ids: Sequence[RunId], project: str | None
+) -> list[Run]:
+    """Those of the runs that exist and that the asker may see; the others are left out."""
+    async with database.read() as connection:
+        found = await run_queries.find_runs(connection, run_ids)
+    return [run for run in found if project is None or run.project == project]

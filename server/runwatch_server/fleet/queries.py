@@ -1,0 +1,303 @@
+"""Every question put to all runs at once."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.alerts import AlertState
+from runwatch.vocabulary import RunId, RunState, Severity
+from runwatch_server.alerts.tables import alerts
+from runwatch_server.runs.tables import attempts, runs
+from runwatch_server.telemetry.tables import frames
+
+_SPEAKING: Final = (AlertState.FIRING.value, AlertState.RECOVERING.value)
+_ENDED: Final = tuple(state.value for state in RunState if state.is_ended)
+_OWNER_KEYS: Final = ("owner", "user")
+
+
+class Order(StrEnum):
+    """What stands first."""
+
+    TROUBLE = "trouble"
+    NEWEST = "newest"
+    NAME = "name"
+
+
+class Group(StrEnum):
+    """Which runs are looked at."""
+
+    ALL = "all"
+    TROUBLE = "trouble"
+    """An alert fires, or the run is lost, stalled or failed."""
+    LIVE = "live"
+    """Not ended."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetFilter:
+    """Which runs are asked for, and in what order."""
+
+    project: str | None = None
+    """The asker's own where the key is bound to one; None: every project."""
+    group: Group = Group.ALL
+    state: RunState | None = None
+    search: str = ""
+    """A part of a run's name, project, id, host or configuration (and so its owner)."""
+    order: Order = Order.TROUBLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRow:
+    """One run among many."""
+
+    id: RunId
+    name: str
+    project: str
+    owner: str | None
+    host: str | None
+    state: RunState
+    created_at: float
+    ended_at: float | None
+    attempt: int
+    last_step: int | None
+    last_step_at: float | None
+    """When its newest steps arrived here; None where their frames are gone."""
+    num_critical: int
+    num_warning: int
+    num_info: int
+    firing_since: float | None
+
+    @property
+    def num_firing(self) -> int:
+        return self.num_critical + self.num_warning + self.num_info
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCounts:
+    """Runs in each group, before the choice of a group or state."""
+
+    by_state: Mapping[RunState, int]
+    num_trouble: int
+
+    @property
+    def num_all(self) -> int:
+        return sum(self.by_state.values())
+
+    @property
+    def num_ended(self) -> int:
+        return sum(count for state, count in self.by_state.items() if state.is_ended)
+
+    @property
+    def num_live(self) -> int:
+        return self.num_all - self.num_ended
+
+
+_firing = (
+    sa.select(
+        alerts.c.run_id,
+        sa.func.sum(sa.case((alerts.c.severity == Severity.CRITICAL.value, 1), else_=0)).label(
+            "num_critical"
+        ),
+        sa.func.sum(sa.case((alerts.c.severity == Severity.WARNING.value, 1), else_=0)).label(
+            "num_warning"
+        ),
+        sa.func.sum(sa.case((alerts.c.severity == Severity.INFO.value, 1), else_=0)).label(
+            "num_info"
+        ),
+        sa.func.min(alerts.c.firing_at).label("firing_since"),
+    )
+    .where(alerts.c.state.in_(_SPEAKING))
+    .group_by(alerts.c.run_id)
+    .subquery("firing")
+)
+_critical = sa.func.coalesce(_firing.c.num_critical, 0)
+_warning = sa.func.coalesce(_firing.c.num_warning, 0)
+_is_ended = runs.c.state.in_(_ENDED)
+_trouble: Final = sa.case(
+    (sa.and_(_critical > 0, ~_is_ended), 0),
+    (runs.c.state == RunState.LOST.value, 1),
+    (runs.c.state == RunState.STALLED.value, 2),
+    (sa.and_(_warning > 0, ~_is_ended), 3),
+    (runs.c.state == RunState.FAILED.value, 4),
+    (~_is_ended, 5),
+    else_=6,
+)
+"""0 the worst; up to 4 somebody should look."""
+_WORTH_A_LOOK: Final = 4
+
+
+async def list_fleet(
+    connection: AsyncConnection, wanted: FleetFilter, *, limit: int, offset: int = 0
+) -> list[FleetRow]:
+    """The runs asked for, in the order asked for."""
+    query = (
+        sa.select(
+            runs.c.id,
+            runs.c.name,
+            runs.c.project,
+            runs.c.state,
+            runs.c.config,
+            runs.c.created_at,
+            runs.c.ended_at,
+            runs.c.current_attempt,
+            runs.c.last_step,
+            attempts.c.host,
+            _critical.label("num_critical"),
+            _warning.label("num_warning"),
+            sa.func.coalesce(_firing.c.num_info, 0).label("num_info"),
+            _firing.c.firing_since,
+        )
+        .select_from(_joined())
+        .where(*_conditions(wanted), *_choice(wanted))
+        .order_by(*_order(wanted.order))
+        .limit(limit)
+        .offset(offset)
+    )
+    found = (await connection.execute(query)).mappings().all()
+    arrived = await _arrivals(connection, [row["id"] for row in found])
+    return [_row(row, arrived.get(row["id"])) for row in found]
+
+
+async def count_fleet(connection: AsyncConnection, wanted: FleetFilter) -> FleetCounts:
+    """How many runs there are of each kind, whichever group or state is chosen."""
+    in_trouble = sa.func.sum(sa.case((_trouble <= _WORTH_A_LOOK, 1), else_=0))
+    query = (
+        sa.select(runs.c.state, sa.func.count().label("num_runs"), in_trouble.label("num_trouble"))
+        .select_from(_joined())
+        .where(*_conditions(wanted))
+        .group_by(runs.c.state)
+    )
+    found = (await connection.execute(query)).all()
+    return FleetCounts(
+        {RunState(row.state): row.num_runs for row in found},
+        sum(row.num_trouble for row in found),
+    )
+
+
+async def list_projects(connection: AsyncConnection, project: str | None) -> list[str]:
+    """The projects that have runs, of those that the asker may see."""
+    query = sa.select(runs.c.project).distinct().order_by(runs.c.project).limit(1000)
+    if project is not None:
+        query = query.where(runs.c.project == project)
+    return list(await connection.scalars(query))
+
+
+async def fleet_marks(
+    connection: AsyncConnection, project: str | None
+) -> dict[str, tuple[str, int | None, int]]:
+    """What tells whether a run that has not ended has changed: its state, its last step and how
+    many alerts fire, by its id."""
+    count = _critical + _warning
+    query = (
+        sa.select(runs.c.id, runs.c.state, runs.c.last_step, count.label("num_firing"))
+        .select_from(runs.outerjoin(_firing, _firing.c.run_id == runs.c.id))
+        .where(~_is_ended)
+    )
+    if project is not None:
+        query = query.where(runs.c.project == project)
+    return {
+        row.id: (row.state, row.last_step, row.num_firing)
+        for row in await connection.execute(query)
+    }
+
+
+def _joined() -> sa.FromClause:
+    is_current = sa.and_(
+        attempts.c.run_id == runs.c.id, attempts.c.attempt == runs.c.current_attempt
+    )
+    return runs.outerjoin(_firing, _firing.c.run_id == runs.c.id).outerjoin(attempts, is_current)
+
+
+def _conditions(wanted: FleetFilter) -> list[sa.ColumnElement[bool]]:
+    conditions: list[sa.ColumnElement[bool]] = []
+    if wanted.project is not None:
+        conditions.append(runs.c.project == wanted.project)
+    for word in wanted.search.lower().split():
+        texts = (runs.c.name, runs.c.project, runs.c.id, runs.c.config, attempts.c.host)
+        conditions.append(
+            sa.or_(*(sa.func.lower(text).contains(word, autoescape=True) for text in texts))
+        )
+    return conditions
+
+
+def _choice(wanted: FleetFilter) -> list[sa.ColumnElement[bool]]:
+    chosen: list[sa.ColumnElement[bool]] = []
+    match wanted.group:
+        case Group.ALL:
+            pass
+        case Group.TROUBLE:
+            chosen.append(_trouble <= _WORTH_A_LOOK)
+        case Group.LIVE:
+            chosen.append(~_is_ended)
+        case Group.ENDED:
+            chosen.append(_is_ended)
+    if wanted.state is not None:
+        chosen.append(runs.c.state == wanted.state.value)
+    return chosen
+
+
+def _order(order: Order) -> tuple[sa.ColumnElement[Any], ...]:
+    match order:
+        case Order.TROUBLE:
+            return (_trouble, runs.c.id.desc())
+        case Order.NEWEST:
+            return (runs.c.id.desc(),)
+        case Order.NAME:
+            return (sa.func.lower(runs.c.name), runs.c.id.desc())
+
+
+async def _arrivals(connection: AsyncConnection, run_ids: Collection[str]) -> dict[str, float]:
+    """When each run's newest steps of rank 0 arrived: one look into the frames' key a run."""
+    newest = (
+        sa.select(frames.c.received_at)
+        .where(
+            frames.c.run_id == runs.c.id,
+            frames.c.attempt == runs.c.current_attempt,
+            frames.c.rank == 0,
+            frames.c.num_steps > 0,
+        )
+        .order_by(frames.c.seq.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    query = sa.select(runs.c.id, newest.label("at")).where(runs.c.id.in_(run_ids))
+    return {row.id: row.at for row in await connection.execute(query) if row.at is not None}
+
+
+def _row(row: sa.RowMapping, arrived_at: float | None) -> FleetRow:
+    config = msgspec.json.decode(row["config"], type=dict[str, object])
+    host = {} if row["host"] is None else msgspec.json.decode(row["host"], type=dict[str, object])
+    hostname = host.get("hostname")
+    return FleetRow(
+        id=RunId(row["id"]),
+        name=row["name"],
+        project=row["project"],
+        owner=owner_of(config, host),
+        host=hostname if isinstance(hostname, str) else None,
+        state=RunState(row["state"]),
+        created_at=row["created_at"],
+        ended_at=row["ended_at"],
+        attempt=row["current_attempt"],
+        last_step=row["last_step"],
+        last_step_at=arrived_at,
+        num_critical=row["num_critical"],
+        num_warning=row["num_warning"],
+        num_info=row["num_info"],
+        firing_since=row["firing_since"],
+    )
+
+
+def owner_of(config: Mapping[str, object], host: Mapping[str, object]) -> str | None:
+    """Whose run it is: as its configuration says, else the user it runs as."""
+    for facts in (config, host):
+        for key in _OWNER_KEYS:
+            found = facts.get(key)
+            if isinstance(found, str) and found:
+                return found
+    return None

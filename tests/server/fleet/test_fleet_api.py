@@ -1,0 +1,177 @@
+"""All runs at a glance: whose are seen, which stand first, and what each tells of itself."""
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+from starlette.requests import Request
+from starlette.types import Message
+from tests.server.harness import Api, HandClock, frame, new_id
+
+from runwatch.vocabulary import RunId
+from runwatch_server.fleet.api import changes as changes_of_fleet
+from runwatch_server.fleet.pulse import main_metric
+
+pytestmark = pytest.mark.anyio
+
+
+async def new_run(api: Api, name: str, *, project: str = "default", **config: object) -> RunId:
+    run_id = new_id()
+    body = {"run_id": run_id, "name": name, "project": project, "config": config}
+    await api.json("POST", "/runs", json=body)
+    await api.new_attempt(run_id, host={"hostname": "node-7", "user": "kim"})
+    return run_id
+
+
+async def names(api: Api, **params: object) -> list[str]:
+    found = await api.json("GET", "/fleet", params=params)
+    return [run["name"] for run in found["runs"]]
+
+
+async def test_a_run_with_a_firing_critical_alert_stands_first(api: Api) -> None:
+    broken = await new_run(api, "broken")
+    await new_run(api, "newer and healthy")
+    await api.post(broken, frame(1, [2.0, math.nan, math.nan]))
+    with anyio.fail_after(30):
+        while not api.services.evaluators.is_drained(broken):
+            await anyio.sleep(0.01)
+
+    fleet = await api.json("GET", "/fleet")
+    assert [run["name"] for run in fleet["runs"]] == ["broken", "newer and healthy"]
+    assert fleet["runs"][0]["num_critical"] == 1
+    assert fleet["counts"]["trouble"] == 1
+
+
+async def test_a_run_says_whose_it_is_where_it_is_and_how_far_it_has_come(
+    api: Api, hand_clock: HandClock
+) -> None:
+    run_id = await new_run(api, "gpt")
+    await api.post(run_id, frame(1, [2.0, 1.5]))
+
+    (run,) = (await api.json("GET", "/fleet"))["runs"]
+    assert (run["owner"], run["host"], run["last_step"]) == ("kim", "node-7", 1)
+    assert run["last_step_at"] is not None
+
+
+async def test_the_owner_in_the_configuration_goes_before_the_user_of_the_process(
+    api: Api,
+) -> None:
+    await new_run(api, "gpt", owner="ada")
+
+    (run,) = (await api.json("GET", "/fleet"))["runs"]
+    assert run["owner"] == "ada"
+
+
+async def test_search_finds_all_words_in_name_project_or_configuration(api: Api) -> None:
+    await new_run(api, "llama-8b", project="speech", dtype="bf16")
+    await new_run(api, "llama-70b")
+    await new_run(api, "100%_sure")
+
+    assert await names(api, search="LLAMA bf16") == ["llama-8b"]
+    assert await names(api, search="speech") == ["llama-8b"]
+    assert await names(api, search="0%_s") == ["100%_sure"]
+
+
+async def test_a_key_of_one_project_sees_the_runs_of_no_other(api: Api) -> None:
+    await new_run(api, "mine", project="mine")
+    await new_run(api, "theirs", project="theirs")
+    key = await api.new_key("read", project="mine")
+
+    fleet = await api.json("GET", "/fleet", key=key)
+    assert [run["name"] for run in fleet["runs"]] == ["mine"]
+    assert fleet["counts"]["all"] == 1
+    refused = await api.call("GET", "/fleet", key=key, params={"project": "theirs"})
+    assert refused.status_code == 403
+
+
+async def test_groups_and_pages_narrow_what_is_listed_and_leave_the_counts(api: Api) -> None:
+    done = await new_run(api, "done")
+    await api.json("POST", f"/runs/{done}/attempts/1/close", json={"status": "finished"})
+    await new_run(api, "a")
+    await new_run(api, "b")
+
+    assert await names(api, group="ended") == ["done"]
+    assert await names(api, group="live", order="name") == ["a", "b"]
+    assert await names(api, order="name", limit=1, offset=1) == ["b"]
+    counts = (await api.json("GET", "/fleet", params={"group": "ended"}))["counts"]
+    assert (counts["all"], counts["live"], counts["ended"]) == (3, 2, 1)
+
+
+async def test_a_pulse_shows_the_loss_and_where_it_was_no_number(api: Api) -> None:
+    run_id = await new_run(api, "gpt")
+    await api.post(run_id, frame(1, [2.0, math.nan, 1.0]))
+
+    (pulse,) = (await api.json("GET", "/fleet/pulse", params={"run_id": run_id}))["pulses"]
+    assert pulse["curve"]["values"] == [2.0, None, 1.0]
+    assert pulse["curve"]["nonfinite"] == [1]
+    assert pulse["latest"] == {"loss": 1.0}
+    assert pulse["steps_per_s"] == 1.0
+
+
+async def test_a_pulse_of_another_project_is_left_out(api: Api) -> None:
+    run_id = await new_run(api, "theirs", project="theirs")
+    key = await api.new_key("read", project="mine")
+
+    found = await api.json("GET", "/fleet/pulse", key=key, params={"run_id": run_id})
+    assert found == {"pulses": []}
+
+
+async def test_a_curve_is_read_again_once_it_is_old(api: Api, hand_clock: HandClock) -> None:
+    run_id = await new_run(api, "gpt")
+    await api.post(run_id, frame(1, [2.0]))
+    await api.json("GET", "/fleet/pulse", params={"run_id": run_id})
+    await api.post(run_id, frame(2, [1.0], first_step=1))
+    hand_clock.now += 16
+
+    (pulse,) = (await api.json("GET", "/fleet/pulse", params={"run_id": run_id}))["pulses"]
+    assert pulse["curve"]["values"] == [2.0, 1.0]
+
+
+async def test_a_run_without_steps_has_no_pulse_and_says_so(api: Api) -> None:
+    run_id = await new_run(api, "gpt")
+
+    (pulse,) = (await api.json("GET", "/fleet/pulse", params={"run_id": run_id}))["pulses"]
+    assert pulse == {"run_id": run_id, "curve": None, "latest": {}, "steps_per_s": None}
+
+
+async def test_the_stream_names_the_runs_that_have_changed(api: Api) -> None:
+    run_id = await new_run(api, "gpt")
+    changes = changes_of_fleet(Request({"type": "http"}, receive=_never), api.services, None)
+    assert b"here begins" in await anext(changes)
+    first = asyncio.create_task(_told(changes))
+    await asyncio.sleep(0)
+    await api.post(run_id, frame(1, [2.0]))
+
+    with anyio.fail_after(30):
+        assert await first == [run_id]
+
+
+async def _never() -> Message:
+    await asyncio.Event().wait()
+    return {}
+
+
+async def _told(changes: AsyncIterator[bytes]) -> list[str]:
+    async for text in changes:
+        if text.startswith(b"event: fleet"):
+            told: dict[str, list[str]] = json.loads(text.split(b"data: ")[1])
+            return told["changed"]
+    raise AssertionError("the stream ended")
+
+
+@pytest.mark.parametrize(
+    ("sent", "chosen"),
+    [
+        (["grad_norm", "loss"], "loss"),
+        (["loss_scale", "train/loss"], "train/loss"),
+        (["loss_scale", "my_loss"], "my_loss"),
+        (["grad_norm", "loss_scale"], None),
+    ],
+)
+def test_the_metric_that_says_how_a_run_goes_is_its_loss(
+    sent: list[str], chosen: str | None
+) -> None:
+    assert main_metric(sent) == chosen
