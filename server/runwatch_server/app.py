@@ -42,6 +42,7 @@ from runwatch_server.notify.outbox import Outbox
 from runwatch_server.notify.receivers import Receivers, load_receivers
 from runwatch_server.parameters import known_parameters_only
 from runwatch_server.problems import TooLargeAsProblem, add_problem_handlers
+from runwatch_server.request_timer import RequestTimer
 from runwatch_server.rules import api as rules_api
 from runwatch_server.runs import api as runs_api
 from runwatch_server.runs.liveness import Liveness
@@ -102,6 +103,7 @@ def make_app(
     app.add_middleware(TooLargeAsProblem, on_problem=health.observe_problem)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.trusted_hosts))
     app.add_middleware(RequestIdMiddleware)
+    app.add_middleware(RequestTimer, observe=health.observe_request)
     for router in _ROUTERS:
         # Not on the app: it would answer outside our middleware, and in plain text.
         app.include_router(router, max_body_size=DEFAULT_BODY_BYTES)
@@ -156,6 +158,7 @@ async def _start(
         Database(SqliteStore(settings.data_dir), queue_works=settings.queue_works, observer=health)
     )
     health.watch_queue(lambda: database.num_waiting)
+    health.watch_disk(settings.data_dir)
     await database.migrate(upgrade_schema)
     database.start()
     liveness, events = Liveness(), EventLog(clock)
@@ -173,7 +176,6 @@ async def _start(
         services.liveness,
         stall_s=settings.stall_s,
         lost_s=settings.lost_s,
-        on_state=health.observe_state,
     )
     maintenance = Maintenance(
         settings,

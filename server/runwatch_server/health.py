@@ -1,22 +1,21 @@
 """What the service counts of itself, and a bounded little of each run, for Prometheus."""
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
-import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 import runwatch
 from runwatch.frames import Frame
-from runwatch.nonfinite import is_absent
-from runwatch.vocabulary import RunId, RunState
+from runwatch.layouts import Layout
+from runwatch.vocabulary import RunId
+from runwatch_server.disk_figures import DiskCollector
+from runwatch_server.run_figures import RunFigures
 
-_RUN_METRICS: Final = ("loss", "grad_norm", "lr", "loss_scale")
-_MAX_RUNS: Final = 200
-"""Runs shown at a time, the latest heard of: series stay bounded however many runs there were."""
 _COMMIT_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.3, 1.0, 5.0)
 
 
 class Health:
@@ -48,8 +47,21 @@ class Health:
             registry=self.registry,
         )
         build.labels(runwatch.__version__, sqlite3.sqlite_version).set(1)
-        self._runs = _LastOfRuns()
-        self.registry.register(self._runs)
+        self._requests = Histogram(
+            "runwatch_request_seconds",
+            "Time until an answer began, by route; long polls and streams wait on purpose.",
+            ("route", "status"),
+            buckets=_REQUEST_BUCKETS,
+            registry=self.registry,
+        )
+        self._last_frame = Gauge(
+            "runwatch_last_frame_timestamp_seconds",
+            "When a frame was last committed; 0 before the first.",
+            registry=self.registry,
+        )
+        ProcessCollector(registry=self.registry)
+        self.runs = RunFigures()
+        self.registry.register(self.runs)
 
     def watch_queue(self, num_waiting: Callable[[], int]) -> None:
         gauge = Gauge("runwatch_writes_waiting", "Works queued.", registry=self.registry)
@@ -59,11 +71,21 @@ class Health:
         self._commits.observe(seconds)
         self._works.inc(num_works)
 
-    def observe_frame(self, run_id: RunId, frame: Frame, *, num_bytes: int) -> None:
+    def watch_disk(self, data_dir: Path) -> None:
+        self.registry.register(DiskCollector(data_dir))
+
+    def observe_request(self, route: str, status: int, *, seconds: float) -> None:
+        """`route` is a route's pattern, never a path: those are without number."""
+        self._requests.labels(route, f"{status // 100}xx").observe(seconds)
+
+    def observe_frame(
+        self, run_id: RunId, frame: Frame, layout: Layout | None, *, num_bytes: int, at: float
+    ) -> None:
         self._frames.inc()
         self._values.inc(frame.stats.size + frame.metrics.size)
         self._bytes.inc(num_bytes)
-        self._runs.note(run_id, frame)
+        self._last_frame.set(at)
+        self.runs.note(run_id, frame, layout, at=at)
 
     def observe_duplicate(self) -> None:
         self._duplicates.inc()
@@ -71,55 +93,5 @@ class Health:
     def observe_problem(self, code: str) -> None:
         self._problems.labels(code).inc()
 
-    def observe_state(self, run_id: RunId, state: RunState) -> None:
-        self._runs.states[run_id] = state
-
-    def forget_run(self, run_id: RunId) -> None:
-        self._runs.forget(run_id)
-
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(f"runwatch_{name}", text, registry=self.registry)
-
-
-class _LastOfRuns:
-    """The newest value of a few metrics of each run that was heard of lately."""
-
-    def __init__(self) -> None:
-        self._values: dict[RunId, dict[str, float]] = {}
-        self.states: dict[RunId, RunState] = {}
-
-    def note(self, run_id: RunId, frame: Frame) -> None:
-        if frame.rank != 0 or frame.num_steps == 0:
-            return
-        values = self._values.pop(run_id, {})
-        self._values[run_id] = values  # last in order: the oldest goes first
-        if len(self._values) > _MAX_RUNS:
-            self.forget(next(iter(self._values)))
-        values["last_step"] = frame.last_step
-        for name in _RUN_METRICS:
-            if name in frame.metric_names:
-                column = np.ascontiguousarray(frame.metrics[:, frame.metric_names.index(name)])
-                held = column[~is_absent(column)]
-                if len(held):
-                    values[name] = float(held[-1])
-
-    def forget(self, run_id: RunId) -> None:
-        self._values.pop(run_id, None)
-        self.states.pop(run_id, None)
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        for name in ("last_step", *_RUN_METRICS):
-            family = GaugeMetricFamily(
-                f"runwatch_run_{name}", f"The run's newest {name}.", labels=("run_id",)
-            )
-            for run_id, values in self._values.items():
-                if name in values:
-                    family.add_metric((run_id,), values[name])
-            yield family
-        states = GaugeMetricFamily(
-            "runwatch_run_state", "1 for the state that the run is in.", labels=("run_id", "state")
-        )
-        for run_id in self._values:
-            if run_id in self.states:
-                states.add_metric((run_id, self.states[run_id]), 1)
-        yield states

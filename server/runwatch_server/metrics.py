@@ -1,18 +1,23 @@
 """`/metrics`, `/healthz` and `/readyz`: for Prometheus, and for whatever keeps the process up."""
 
 import sqlite3
+from collections.abc import Collection
 from typing import Final
 
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 import runwatch
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.queries import count_by_run
 from runwatch_server.auth.guard import public, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.db import SAFE_SQLITE
 from runwatch_server.errors import OverloadedError
 from runwatch_server.http import json_response
-from runwatch_server.services import CurrentServices
+from runwatch_server.run_figures import Fleet, RunFacts
+from runwatch_server.runs.queries import count_by_state, find_runs
+from runwatch_server.services import CurrentServices, Services
 
 router: Final = APIRouter(tags=["health"])
 
@@ -23,6 +28,8 @@ _DEAD_S: Final = 60.0
 @router.get("/metrics", dependencies=[require(KeyScope.READ)])
 async def get_metrics(services: CurrentServices) -> Response:
     """For Prometheus; give its scrape job a key with the scope `read`."""
+    runs = services.health.runs
+    runs.refresh(await _fleet(services, runs.run_ids), now=services.clock.wall())
     return Response(generate_latest(services.health.registry), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -49,3 +56,13 @@ async def get_readiness(services: CurrentServices) -> Response:
             "sqlite_is_safe": sqlite3.sqlite_version_info >= SAFE_SQLITE,
         }
     )
+
+
+async def _fleet(services: Services, run_ids: Collection[RunId]) -> Fleet:
+    async with services.database.read() as connection:
+        found = await find_runs(connection, run_ids)
+        return Fleet(
+            num_by_state=await count_by_state(connection),
+            facts={id: RunFacts(run.name, run.project, run.state) for id, run in found.items()},
+            alerts=await count_by_run(connection, run_ids),
+        )

@@ -1,11 +1,17 @@
 """What judging and acting tell Prometheus: bounded, never a series a layer."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from runwatch_server.alerts.assembly import Alerting
+
+MAX_RULES: Final = 200
+"""Rules that are told apart: people may write any number of them, under any name."""
 
 
 class AlertingCollector(Collector):
@@ -18,6 +24,9 @@ class AlertingCollector(Collector):
         health = self._alerting.evaluators.health
         yield _gauge("evaluators_running", "1 while frames are judged.", health.is_running)
         yield _gauge("evaluators_behind", "Runs with frames to judge.", health.num_behind)
+        yield _gauge(
+            "evaluator_frames_waiting", "Frames stored and not judged.", health.num_waiting
+        )
         yield _gauge("evaluators_failing", "Runs that cannot be judged.", len(health.failing_runs))
         yield _counter("evaluator_failures", "Batches that failed.", health.num_failures)
         yield _counter("frames_to_evaluators", "Frames handed over.", health.num_frames)
@@ -29,13 +38,22 @@ class AlertingCollector(Collector):
         transitions = CounterMetricFamily(
             "runwatch_alert_transitions", "Changes of alerts.", labels=("rule", "state")
         )
-        for (rule, state), count in self._alerting.board.transitions.items():
+        for (rule, state), count in bounded(self._alerting.board.transitions).items():
             transitions.add_metric((rule, state), count)
         yield transitions
         alerts = GaugeMetricFamily("runwatch_alerts", "Open alerts.", labels=("state", "severity"))
         for (state, severity), count in self._alerting.ticker.open_alerts.items():
             alerts.add_metric((state, severity), count)
         yield alerts
+
+
+def bounded(counts: Mapping[tuple[str, str], int]) -> Mapping[tuple[str, str], int]:
+    """Counts by rule and state, of so many rules; the rules named last become one, `other`."""
+    named = set(islice(dict.fromkeys(rule for rule, _ in counts), MAX_RULES))
+    summed: Counter[tuple[str, str]] = Counter()
+    for (rule, state), count in counts.items():
+        summed[rule if rule in named else "other", state] += count
+    return summed
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

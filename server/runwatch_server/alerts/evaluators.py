@@ -26,13 +26,15 @@ class EvaluatorHealth:
     num_runs: int
     """In memory."""
     num_behind: int
+    num_waiting: int
+    """Frames that are stored and not judged."""
     num_busy: int
     failing_runs: tuple[RunId, ...]
     """Whose last batch could not be judged; it is tried again and again."""
     num_failures: int
     """Since the start."""
     num_frames: int
-    """Judged since the start."""
+    """Handed over since the start."""
     is_running: bool
 
     @property
@@ -111,6 +113,7 @@ class Evaluators:
         return EvaluatorHealth(
             num_runs=len(self._runs),
             num_behind=sum(run.is_behind for run in self._runs.values()),
+            num_waiting=sum(run.num_waiting for run in self._runs.values()),
             num_busy=len(self._tasks),
             failing_runs=tuple(self._failing),
             num_failures=self._num_failures,

@@ -112,6 +112,19 @@ async def count_by_state(connection: AsyncConnection) -> dict[tuple[str, str], i
     return {(state, severity): count for state, severity, count in found}
 
 
+async def count_by_run(
+    connection: AsyncConnection, run_ids: Collection[RunId]
+) -> dict[tuple[RunId, str, str], int]:
+    """Number of open alerts of these runs, for each state and severity."""
+    columns = (alerts.c.run_id, alerts.c.state, alerts.c.severity)
+    found = await connection.execute(
+        sa.select(*columns, sa.func.count())
+        .where(alerts.c.run_id.in_(run_ids), alerts.c.state.in_([s.value for s in OPEN_STATES]))
+        .group_by(*columns)
+    )
+    return {(run_id, state, severity): count for run_id, state, severity, count in found}
+
+
 async def count_episodes(
     connection: AsyncConnection, run_id: RunId, rule: str, attempt: int
 ) -> int:

@@ -48,6 +48,12 @@ class RunEvaluation:
         )
 
     @property
+    def num_waiting(self) -> int:
+        """Frames that wait to be judged."""
+        queues = [stream.queue for stream in self._streams.values()]
+        return sum(queue.num_waiting for queue in (*queues, *self._arrived.values()))
+
+    @property
     def gap_left_s(self) -> float | None:
         """Seconds until a missing frame is passed over; None where none is waited for."""
         now = self._shop.clock.monotonic()

@@ -40,6 +40,11 @@ class FrameQueue:
     def is_behind(self) -> bool:
         return self.newest_seq >= self.next_seq
 
+    @property
+    def num_waiting(self) -> int:
+        """Frames that are, or may be, on disk and are not judged."""
+        return max(self.newest_seq - self.next_seq + 1, 0)
+
     def note(self, newest_seq: int) -> None:
         """Frames up to this one are, or may be, on disk."""
         self.newest_seq = max(self.newest_seq, newest_seq)

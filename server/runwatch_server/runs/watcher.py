@@ -7,7 +7,6 @@ migrated, starved): that time is nobody's silence, and every deadline is moved b
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -38,14 +37,12 @@ class RunWatcher:
         *,
         stall_s: float,
         lost_s: float,
-        on_state: Callable[[RunId, RunState], None],
     ) -> None:
         self._database = database
         self._clock = clock
         self._liveness = liveness
         self._stall_s = stall_s
         self._lost_s = lost_s
-        self._on_state = on_state
 
     async def run(self) -> None:
         last = self._clock.monotonic()
@@ -73,7 +70,6 @@ class RunWatcher:
                 lost_s=self._lost_s,
                 known=run.state,
             )
-            self._on_state(run.id, state)
             if state is not run.state:
                 await self._write(run.id, run.current_attempt, run.state, state)
 

@@ -57,7 +57,9 @@ class _Received:
 class IngestObserver(Protocol):
     """Hears what is taken in."""
 
-    def observe_frame(self, run_id: RunId, frame: Frame, *, num_bytes: int) -> None: ...
+    def observe_frame(
+        self, run_id: RunId, frame: Frame, layout: Layout | None, *, num_bytes: int, at: float
+    ) -> None: ...
     def observe_duplicate(self) -> None: ...
 
 
@@ -117,7 +119,13 @@ class Ingest:
             self._observer.observe_duplicate()
             return receipted
         self._remember_metrics(run_id, frame)
-        self._observer.observe_frame(run_id, frame, num_bytes=len(received.body))
+        self._observer.observe_frame(
+            run_id,
+            frame,
+            received.layout,
+            num_bytes=len(received.body),
+            at=self._clock.wall(),
+        )
         if not late:
             self._liveness.note_frame(
                 run_id,

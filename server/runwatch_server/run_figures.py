@@ -1,0 +1,197 @@
+"""A bounded little of each run for Prometheus: the newest values, the worst layers, open alerts.
+
+However many runs, layers and metrics there are, at most MAX_RUNS runs are shown, the latest heard
+of, each with the same few series: a dashboard's worth. All else is read over the API.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from runwatch.frames import Frame
+from runwatch.layouts import Layout
+from runwatch.nonfinite import is_absent
+from runwatch.vocabulary import RunId, RunState
+
+MAX_RUNS: Final = 200
+WORST_LAYERS: Final = 5
+"""Layers of a run that are shown, those of the largest gradient norm."""
+ENDED_FOR_S: Final = 3600.0
+"""A run that ended is shown for so long after it was last heard of."""
+_MAX_LABEL: Final = 128
+"""Characters of a name that people chose."""
+_METRICS: Final = {
+    "loss": ("loss", "The newest loss."),
+    "val_loss": ("val_loss", "The newest validation loss."),
+    "lr": ("lr", "The newest learning rate."),
+    "grad_norm": ("grad_norm", "The newest gradient norm, before clipping."),
+    "loss_scale": ("loss_scale", "The newest scale of AMP's loss."),
+    "step_time": ("step_time_seconds", "Time of the newest step."),
+    "tokens_per_s": ("tokens_per_second", "Tokens a second, of the newest step."),
+}
+"""A run's metric: the series' name after `runwatch_run_`, and what it is."""
+_STAT: Final = "grad_norm"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What the database knows of a run that is shown."""
+
+    name: str
+    project: str
+    state: RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """What the database knows of all runs together, and of those that are shown."""
+
+    num_by_state: Mapping[RunState, int]
+    facts: Mapping[RunId, RunFacts]
+    alerts: Mapping[tuple[RunId, str, str], int]
+    """Open alerts by run, state and severity."""
+
+
+_NO_FLEET: Final = Fleet(num_by_state={}, facts={}, alerts={})
+
+
+@dataclass(slots=True)
+class _Newest:
+    """What a run's newest frames said."""
+
+    heard_at: float = 0.0
+    last_step: int = 0
+    values: dict[str, float] = field(default_factory=dict[str, float])
+    layers: tuple[str, ...] = ()
+    norms: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    """Of the newest step, one a layer."""
+
+
+class RunFigures(Collector):
+    """Notes what comes in, and tells the last of it when it is asked."""
+
+    def __init__(self) -> None:
+        self._newest: dict[RunId, _Newest] = {}
+        self._fleet = _NO_FLEET
+
+    @property
+    def run_ids(self) -> tuple[RunId, ...]:
+        """Those shown, the latest heard of last."""
+        return tuple(self._newest)
+
+    def note(self, run_id: RunId, frame: Frame, layout: Layout | None, *, at: float) -> None:
+        """A frame came in. Only rank 0 speaks for its run."""
+        if frame.rank != 0 or frame.num_steps == 0:
+            return
+        newest = self._newest.pop(run_id, None) or _Newest()
+        self._newest[run_id] = newest  # last in order: the first is forgotten first
+        if len(self._newest) > MAX_RUNS:
+            del self._newest[next(iter(self._newest))]
+        newest.heard_at, newest.last_step = at, frame.last_step
+        for name in _METRICS.keys() & frame.metric_names:
+            column = np.ascontiguousarray(frame.metrics[:, frame.metric_names.index(name)])
+            held = column[~is_absent(column)]
+            if len(held):
+                newest.values[name] = float(held[-1])
+        if layout is not None and _STAT in layout.stats:
+            first = layout.stats.index(_STAT) * len(layout.layers)
+            newest.layers = layout.layer_names
+            newest.norms = frame.stats[-1, first : first + len(layout.layers)].copy()
+
+    def refresh(self, fleet: Fleet, *, now: float) -> None:
+        """What the database says now; runs that it no longer has, or that ended, are let go."""
+        self._fleet = fleet
+        for run_id, newest in tuple(self._newest.items()):
+            facts = fleet.facts.get(run_id)
+            if facts is None or (facts.state.is_ended and now - newest.heard_at > ENDED_FOR_S):
+                del self._newest[run_id]
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        yield self._runs()
+        yield self._of_run("last_step", "The newest step.", lambda newest: newest.last_step)
+        yield self._of_run(
+            "last_frame_timestamp_seconds",
+            "When a frame of the run last came.",
+            lambda newest: newest.heard_at,
+        )
+        for metric, (name, text) in _METRICS.items():
+            yield self._of_run(name, text, lambda newest, metric=metric: newest.values.get(metric))
+        yield self._nonfinite_layers()
+        yield self._worst_layers()
+        yield from self._of_database()
+
+    def _runs(self) -> GaugeMetricFamily:
+        family = _family("runwatch_runs", "Runs in each state.", "state")
+        for state in RunState:
+            family.add_metric((state.value,), self._fleet.num_by_state.get(state, 0))
+        return family
+
+    def _of_run(
+        self, name: str, text: str, value_of: Callable[[_Newest], float | None]
+    ) -> GaugeMetricFamily:
+        family = _family(f"runwatch_run_{name}", text, "run_id")
+        for run_id, newest in self._newest.items():
+            value = value_of(newest)
+            if value is not None:
+                family.add_metric((run_id,), value)
+        return family
+
+    def _nonfinite_layers(self) -> GaugeMetricFamily:
+        family = _family(
+            "runwatch_run_nonfinite_layers",
+            "Layers whose newest gradient norm is NaN or infinite.",
+            "run_id",
+        )
+        for run_id, newest in self._newest.items():
+            if len(newest.norms):
+                bad = ~np.isfinite(newest.norms) & ~is_absent(newest.norms)
+                family.add_metric((run_id,), int(bad.sum()))
+        return family
+
+    def _worst_layers(self) -> GaugeMetricFamily:
+        family = _family(
+            "runwatch_run_layer_grad_norm",
+            f"The newest gradient norm of the {WORST_LAYERS} layers in which it is largest.",
+            *("run_id", "layer"),
+        )
+        for run_id, newest in self._newest.items():
+            for index in worst_layers(newest.norms):
+                labels = (run_id, _label(newest.layers[index]))
+                family.add_metric(labels, float(newest.norms[index]))
+        return family
+
+    def _of_database(self) -> Iterable[GaugeMetricFamily]:
+        info = _family("runwatch_run_info", "1; the names of a run.", "run_id", "run", "project")
+        states = _family("runwatch_run_state", "1 for the run's state.", "run_id", "state")
+        alerts = _family(
+            "runwatch_run_alerts", "Open alerts of the run.", "run_id", "state", "severity"
+        )
+        for run_id in self._newest.keys() & self._fleet.facts.keys():
+            facts = self._fleet.facts[run_id]
+            info.add_metric((run_id, _label(facts.name), _label(facts.project)), 1)
+            states.add_metric((run_id, facts.state.value), 1)
+        for labels, count in self._fleet.alerts.items():
+            if labels[0] in self._newest:
+                alerts.add_metric(labels, count)
+        yield from (info, states, alerts)
+
+
+def worst_layers(norms: NDArray[np.float32]) -> list[int]:
+    """Which to look at first: what is no number, then the largest; what was not recorded never."""
+    held = np.flatnonzero(~is_absent(norms))
+    badness = np.where(np.isfinite(norms[held]), norms[held], np.inf)
+    order = np.argsort(-badness, kind="stable")[:WORST_LAYERS]
+    return [int(index) for index in held[order]]
+
+
+def _family(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=labels)
+
+
+def _label(text: str) -> str:
+    return text if len(text) <= _MAX_LABEL else f"{text[: _MAX_LABEL - 1]}…"
