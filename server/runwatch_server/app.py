@@ -28,6 +28,7 @@ from runwatch_server.auth import api as auth_api
 from runwatch_server.auth.guard import deny_by_default
 from runwatch_server.auth.scrape_key import check_scrape_key_file, keep_scrape_key
 from runwatch_server.auth.service import Keys, NewKey
+from runwatch_server.auth.sessions import Sessions
 from runwatch_server.clock import Clock
 from runwatch_server.commands import api as commands_api
 from runwatch_server.db import Database, SqliteStore
@@ -40,6 +41,8 @@ from runwatch_server.notify.assembly import start_notifying
 from runwatch_server.notify.collector import NotifyCollector
 from runwatch_server.notify.outbox import Outbox
 from runwatch_server.notify.receivers import Receivers, load_receivers
+from runwatch_server.page import assets_api, login_api, runbooks_api
+from runwatch_server.page.errors import add_error_pages
 from runwatch_server.parameters import known_parameters_only
 from runwatch_server.problems import TooLargeAsProblem, add_problem_handlers
 from runwatch_server.request_timer import RequestTimer
@@ -100,6 +103,7 @@ def make_app(
         dependencies=[Depends(deny_by_default), Depends(known_parameters_only)],
     )
     add_problem_handlers(app, on_problem=health.observe_problem)
+    add_error_pages(app)
     app.add_middleware(TooLargeAsProblem, on_problem=health.observe_problem)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.trusted_hosts))
     app.add_middleware(RequestIdMiddleware)
@@ -131,6 +135,9 @@ _ROUTERS: Final = (
     commands_api.router,
     audit_api.router,
     notify_api.router,
+    assets_api.router,
+    login_api.router,
+    runbooks_api.router,
 )
 
 
@@ -208,12 +215,14 @@ def _build(
 ) -> Services:
     layouts = Layouts(database, clock)
     reader = Reader(database, layouts)
+    keys = Keys(database, clock)
     return Services(
         settings=settings,
         clock=clock,
         database=database,
         health=health,
-        keys=Keys(database, clock),
+        keys=keys,
+        sessions=Sessions(database, clock, keys),
         liveness=liveness,
         runs=Runs(database, clock, liveness),
         events=events,

@@ -15,6 +15,7 @@ from apscheduler.jobstores.memory import MemoryJobStore  # type: ignore[import-u
 from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[import-untyped]
 
 from runwatch_server.auth import queries as auth_queries
+from runwatch_server.auth import session_queries
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.runs.purge import purge_orphans
@@ -94,6 +95,9 @@ class Maintenance:
             lambda connection: auth_queries.delete_dead_keys(
                 connection, now - _DEAD_KEYS_DAYS * _DAY_S
             )
+        )
+        await self._database.write(
+            lambda connection: session_queries.delete_expired_sessions(connection, now)
         )
         log.info(
             "removed %d frames, %d dead keys, and what was left of %d runs",

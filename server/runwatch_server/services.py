@@ -10,6 +10,7 @@ from runwatch_server.alerts.evaluators import Evaluators
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
 from runwatch_server.auth.service import Keys
+from runwatch_server.auth.sessions import Sessions
 from runwatch_server.clock import Clock
 from runwatch_server.commands.service import Commands
 from runwatch_server.db import Database
@@ -36,6 +37,7 @@ class Services:
     database: Database
     health: Health
     keys: Keys
+    sessions: Sessions
     liveness: Liveness
     runs: Runs
     events: EventLog

@@ -24,7 +24,7 @@ class RealService:
         self._log = folder / "service.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._http = urllib3.PoolManager(retries=False, timeout=10.0)
-        self._admin_key = ""
+        self.admin_key = ""
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -45,7 +45,7 @@ class RealService:
             time.sleep(0.02)
         found = _KEY.search(self._log.read_text())
         assert found is not None, self._log.read_text()
-        self._admin_key = found.group(1)
+        self.admin_key = found.group(1)
 
     def kill(self) -> None:
         """As a power cut would."""
@@ -72,7 +72,7 @@ class RealService:
         reply = self._http.request(
             method,
             f"{self.url}/api/v1{path}",
-            headers={"Authorization": f"Bearer {self._admin_key}"},
+            headers={"Authorization": f"Bearer {self.admin_key}"},
             json=message,
         )
         assert reply.status < 300, reply.data

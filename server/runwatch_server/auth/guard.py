@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from fastapi.params import Depends as DependsParam
 from fastapi.routing import APIRoute
 
+from runwatch_server.auth.cookies import check_own_page, session_secret
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.errors import ForbiddenError, UnauthenticatedError
 from runwatch_server.services import services_of
@@ -54,16 +55,27 @@ async def deny_by_default(request: Request) -> None:
 
 
 async def _authenticate(request: Request) -> Principal:
+    """By the key in `Authorization`, or else by the page's cookie."""
+    services = services_of(request)
     text = request.headers.get("Authorization", "")
-    if not text:
+    secret = session_secret(request, services.settings)
+    if text:
+        principal = await services.keys.authenticate(_bearer(text))
+    elif secret is not None:
+        principal = await services.sessions.authenticate(secret)
+        await check_own_page(request, secret)
+    else:
         raise UnauthenticatedError(
             "missing_key", "Send an API key: 'Authorization: Bearer runwatch_...'."
         )
-    if not text.lower().startswith(_SCHEME):
-        raise UnauthenticatedError("malformed_key", "Authorization: wanted the scheme Bearer.")
-    principal = await services_of(request).keys.authenticate(text[len(_SCHEME) :].strip())
     request.state.principal = principal
     return principal
+
+
+def _bearer(text: str) -> str:
+    if not text.lower().startswith(_SCHEME):
+        raise UnauthenticatedError("malformed_key", "Authorization: wanted the scheme Bearer.")
+    return text[len(_SCHEME) :].strip()
 
 
 async def _principal(request: Request) -> Principal:

@@ -53,6 +53,10 @@ class ApiKey:
         """Raises UnauthenticatedError unless the secret is this key's and the key is in force."""
         if not hmac.compare_digest(hash_secret(secret), self.secret_hash):
             raise UnauthenticatedError("unknown_key", "The API key is not known here.")
+        self.check_in_force(now)
+
+    def check_in_force(self, now: float) -> None:
+        """Raises UnauthenticatedError where the key is over."""
         if self.revoked_at is not None:
             raise UnauthenticatedError("revoked_key", f"The API key {self.id} was revoked.")
         if self.expires_at is not None and not now < self.expires_at:

@@ -1,4 +1,4 @@
-"""Where API keys are kept; of a secret only its hash."""
+"""Where API keys and the page's sessions are kept; of a secret only its hash."""
 
 import sqlalchemy as sa
 
@@ -17,4 +17,14 @@ api_keys = sa.Table(
     sa.Column("expires_at", sa.Double),
     sa.Column("revoked_at", sa.Double),
     sa.Column("last_used_at", sa.Double),
+)
+
+sessions = sa.Table(
+    "sessions",
+    metadata,
+    sa.Column("secret_hash", sa.String(64), primary_key=True),
+    sa.Column("key_id", sa.String(8), nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("expires_at", sa.Double, nullable=False),
+    sa.Index("ix_sessions_expiry", "expires_at"),
 )

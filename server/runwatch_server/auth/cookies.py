@@ -1,0 +1,89 @@
+"""The page's cookie, and the check that a request which brings it comes from the page itself.
+
+A key in `Authorization` needs no such check: no other site can make a browser send it.
+"""
+
+import hmac
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+from fastapi import Request, Response
+
+from runwatch_server.auth.sessions import SESSION_S, csrf_token
+from runwatch_server.errors import ForbiddenError
+from runwatch_server.settings import Settings
+
+CSRF_HEADER: Final = "X-CSRF-Token"
+CSRF_FIELD: Final = "csrf"
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_FORM: Final = "application/x-www-form-urlencoded"
+
+
+def cookie_name(request: Request, settings: Settings) -> str:
+    """`__Host-` binds the cookie to this very host, and needs TLS. In clear text, which is
+    loopback only, the port keeps two services of one machine apart: cookies know no ports."""
+    return "__Host-runwatch" if _is_secure(request, settings) else f"runwatch-{request.url.port}"
+
+
+def session_secret(request: Request, settings: Settings) -> str | None:
+    """The secret in a request's cookie."""
+    return request.cookies.get(cookie_name(request, settings))
+
+
+def set_session(request: Request, response: Response, settings: Settings, secret: str) -> None:
+    response.set_cookie(
+        cookie_name(request, settings),
+        secret,
+        max_age=round(SESSION_S),
+        httponly=True,
+        secure=_is_secure(request, settings),
+        samesite="strict",
+    )
+
+
+def unset_session(request: Request, response: Response, settings: Settings) -> None:
+    response.delete_cookie(
+        cookie_name(request, settings),
+        httponly=True,
+        secure=_is_secure(request, settings),
+        samesite="strict",
+    )
+
+
+async def check_own_page(request: Request, secret: str) -> None:
+    """Raises ForbiddenError unless a request that changes something was made by our own page:
+    by what the browser says of its origin, and by the session's token."""
+    if request.method in _SAFE_METHODS:
+        return
+    check_same_origin(request)
+    given = request.headers.get(CSRF_HEADER) or (await form_of(request)).get(CSRF_FIELD, "")
+    if not hmac.compare_digest(given.encode(), csrf_token(secret).encode()):
+        raise ForbiddenError(
+            "csrf", f"The request lacks its session's token: send {CSRF_HEADER}, or reload."
+        )
+
+
+def check_same_origin(request: Request) -> None:
+    """Raises ForbiddenError for a request that a browser made for another site."""
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is None:
+        origin = urlsplit(request.headers.get("Origin", ""))
+        site = "same-origin" if origin.netloc == request.headers.get("Host") else "cross-site"
+    if site != "same-origin":
+        raise ForbiddenError("cross_site", "The request does not come from this service's page.")
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form that a page sent; empty where the body is none."""
+    if not request.headers.get("Content-Type", "").startswith(_FORM):
+        return {}
+    text = (await request.body()).decode("utf-8", errors="replace")
+    try:
+        fields = parse_qs(text, keep_blank_values=True, max_num_fields=100)
+    except ValueError:
+        return {}
+    return {name: values[-1] for name, values in fields.items()}
+
+
+def _is_secure(request: Request, settings: Settings) -> bool:
+    return request.url.scheme == "https" or settings.behind_proxy

@@ -1,0 +1,84 @@
+"""Sessions of the page: a cookie that stands for a key, so that no script holds the key itself.
+
+The cookie's value is a secret of 256 random bits, kept as its hash. A session ends with its key,
+at its own time, or when its owner leaves.
+"""
+
+import hashlib
+import hmac
+import secrets
+from typing import Final
+
+from runwatch_server.auth import session_queries
+from runwatch_server.auth.keys import Principal, hash_secret
+from runwatch_server.auth.service import Keys
+from runwatch_server.auth.session_queries import Session
+from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.errors import UnauthenticatedError
+
+SESSION_S: Final = 12 * 3600.0
+"""A shift: whoever is on call logs in once."""
+
+_CACHE_S: Final = 5.0
+"""A session ended by another process is refused after so long; by this one, at once."""
+_MAX_CACHED: Final = 10_000
+
+
+class Sessions:
+    """Opens, finds and ends sessions."""
+
+    def __init__(self, database: Database, clock: Clock, keys: Keys) -> None:
+        self._database = database
+        self._clock = clock
+        self._keys = keys
+        self._cached: dict[str, tuple[float, Session]] = {}
+
+    async def open(self, principal: Principal) -> str:
+        """The secret of a new session, for the cookie."""
+        secret, now = secrets.token_urlsafe(32), self._clock.wall()
+        session = Session(
+            secret_hash=hash_secret(secret),
+            key_id=principal.key_id,
+            created_at=now,
+            expires_at=now + SESSION_S,
+        )
+        await self._database.write(
+            lambda connection: session_queries.insert_session(connection, session)
+        )
+        return secret
+
+    async def authenticate(self, secret: str) -> Principal:
+        """Who opened the session. Raises UnauthenticatedError that says why it is over."""
+        session = await self._find(hash_secret(secret))
+        if not self._clock.wall() < session.expires_at:
+            raise UnauthenticatedError("expired_session", "The session has expired: log in again.")
+        return await self._keys.principal(session.key_id)
+
+    async def close(self, secret: str) -> None:
+        """Ends the session; again is no error."""
+        secret_hash = hash_secret(secret)
+        await self._database.write(
+            lambda connection: session_queries.delete_session(connection, secret_hash)
+        )
+        self._cached.pop(secret_hash, None)
+
+    async def _find(self, secret_hash: str) -> Session:
+        now = self._clock.monotonic()
+        cached = self._cached.get(secret_hash)
+        if cached is not None and now - cached[0] < _CACHE_S:
+            return cached[1]
+        async with self._database.read() as connection:
+            found = await session_queries.find_session(connection, secret_hash)
+        if found is None:
+            raise UnauthenticatedError("unknown_session", "The session is over: log in again.")
+        if len(self._cached) >= _MAX_CACHED:
+            self._cached.clear()
+        self._cached[secret_hash] = (now, found)
+        return found
+
+
+def csrf_token(secret: str) -> str:
+    """What a form of this session must bring along: another site can send the cookie, but it
+    cannot read this."""
+    return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()

@@ -1,0 +1,75 @@
+"""A refusal as a page, for a browser that asked for one; programs get the problem as ever."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import RedirectResponse
+
+from runwatch.messages import Problem
+from runwatch_server.auth.cookies import session_secret
+from runwatch_server.errors import UnauthenticatedError
+from runwatch_server.page.rendering import render
+from runwatch_server.services import services_of
+
+_Handler = Callable[[Request, Any], Response | Awaitable[Response]]
+
+_UNSEEN: Final = Problem("Not found", 404, "not_found", "There is nothing at this address.")
+"""What belongs to somebody else's project looks like what does not exist."""
+
+
+def add_error_pages(app: FastAPI) -> None:
+    """Lets the handlers that were added so far answer browsers with pages."""
+    for kind, handler in list(app.exception_handlers.items()):
+        app.add_exception_handler(kind, _for_people_too(handler))
+
+
+def wants_page(request: Request) -> bool:
+    """Whether a browser opens an address: scripts of the page ask for JSON."""
+    return not request.url.path.startswith("/api/") and "text/html" in request.headers.get(
+        "Accept", ""
+    )
+
+
+def login_url(request: Request) -> str:
+    """The login page, which leads back here."""
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return "/login" if here == "/" else f"/login?next={quote(here)}"
+
+
+def _for_people_too(handler: _Handler) -> _Handler:
+    async def handle(request: Request, error: Any) -> Response:
+        answer = handler(request, error)
+        if not isinstance(answer, Response):
+            answer = await answer
+        if not wants_page(request):
+            return answer
+        problem = msgspec.json.decode(answer.body, type=Problem)
+        if problem.status == 401:
+            return _to_login(request)
+        if problem.code == "foreign_project":
+            problem = _UNSEEN
+        await _recognise(request)
+        return render(request, "error.html", status=problem.status, problem=problem)
+
+    return handle
+
+
+async def _recognise(request: Request) -> None:
+    """Whose session it is, where the address itself asked for none: the page keeps its frame."""
+    services = services_of(request)
+    secret = session_secret(request, services.settings)
+    if secret is not None:
+        with suppress(UnauthenticatedError):
+            request.state.principal = await services.sessions.authenticate(secret)
+
+
+def _to_login(request: Request) -> Response:
+    """From a link in a message, a browser sends no strict cookie: our own page asks again, and
+    then it does."""
+    if request.headers.get("Sec-Fetch-Site") == "cross-site" and request.method == "GET":
+        return render(request, "again.html", here=str(request.url))
+    return RedirectResponse(login_url(request), 303)

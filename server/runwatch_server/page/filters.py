@@ -1,0 +1,54 @@
+"""How values look on a page; pure."""
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from markupsafe import Markup, escape
+
+from runwatch_server.clock import rfc3339
+
+
+def moment(at: float | datetime | None) -> Markup:
+    """A time as the page's script shows it: how long ago, the exact one on hovering. Without a
+    script, in UTC."""
+    if at is None:
+        return Markup("–")
+    when = at if isinstance(at, datetime) else rfc3339(at)
+    return Markup('<time datetime="{}" data-ago>{} UTC</time>').format(
+        when.isoformat(), when.strftime("%Y-%m-%d %H:%M:%S")
+    )
+
+
+def number(value: float | str | None) -> str:
+    """Four digits that count; NaN and infinities as what they are."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):  # "NaN", "+Inf", "-Inf" of JSON
+        return value.replace("Inf", "∞")
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+∞" if value > 0 else "-∞"
+    return f"{value:.4g}"
+
+
+def count(value: int | None) -> str:
+    """A step or another count, in groups of three: 1 234 567 with thin spaces."""
+    return "–" if value is None else f"{value:,}".replace(",", "\u2009")
+
+
+def words(name: object) -> str:
+    """An identifier as words: `not_recovered` as "not recovered"."""
+    return str(name).replace("_", " ")
+
+
+def severity(name: str) -> Markup:
+    """A severity by word and shape, so that nobody needs its colour."""
+    return Markup('<span class="severity severity-{0}">{0}</span>').format(escape(name))
+
+
+ALL: Final[Mapping[str, Callable[..., Any]]] = {
+    function.__name__: function for function in (moment, number, count, words, severity)
+}

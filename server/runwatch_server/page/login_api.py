@@ -1,0 +1,65 @@
+"""`/login`, `/logout`: a key is typed once, a cookie stands for it from then on."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from runwatch_server.auth.cookies import (
+    check_same_origin,
+    form_of,
+    session_secret,
+    set_session,
+    unset_session,
+)
+from runwatch_server.auth.guard import public, require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.errors import ForbiddenError, UnauthenticatedError
+from runwatch_server.page.rendering import render
+from runwatch_server.services import CurrentServices
+
+router: Final = APIRouter(include_in_schema=False)
+
+
+@router.get("/login", dependencies=[public()])
+async def show_login(
+    request: Request, next_path: Annotated[str, Query(alias="next")] = "/"
+) -> Response:
+    return render(request, "login.html", next_path=_own_path(next_path), fault="")
+
+
+@router.post("/login", dependencies=[public()])
+async def log_in(request: Request, services: CurrentServices) -> Response:
+    """Opens a session for the key in the form, and leads to where one wanted to go."""
+    check_same_origin(request)
+    form = await form_of(request)
+    next_path = _own_path(form.get("next", "/"))
+    try:
+        principal = await services.keys.authenticate(form.get("key", "").strip())
+        principal.check_scope(KeyScope.READ)
+    except (UnauthenticatedError, ForbiddenError) as error:
+        return render(
+            request, "login.html", status=error.status, next_path=next_path, fault=error.detail
+        )
+    secret = await services.sessions.open(principal)
+    response = RedirectResponse(next_path, 303)
+    set_session(request, response, services.settings, secret)
+    return response
+
+
+@router.post("/logout", dependencies=[require(KeyScope.READ)])
+async def log_out(request: Request, services: CurrentServices) -> Response:
+    """Ends the session; the key stays."""
+    secret = session_secret(request, services.settings)
+    if secret is not None:
+        await services.sessions.close(secret)
+    response = RedirectResponse("/login", 303)
+    unset_session(request, response, services.settings)
+    return response
+
+
+def _own_path(path: str) -> str:
+    """The path if it is one of ours, else the first page: `//evil.example` is another host's, and
+    so is `/\\evil.example` to a browser."""
+    is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if is_own else "/"

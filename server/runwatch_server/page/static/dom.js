@@ -1,0 +1,25 @@
+// Elements out of values. Texts become text nodes, never markup: names of runs and layers are
+// whatever somebody typed.
+
+/** An element: h("a", {href: url, class: "quiet"}, "text", child). Null children are left out. */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** A <time> that shell.js keeps fresh. */
+export function moment(text) {
+  return text ? h("time", { datetime: text, "data-ago": true }, text) : "–";
+}
+
+/** The JSON that the server put into <script type="application/json" id=...>. */
+export function embedded(id) {
+  const element = document.getElementById(id);
+  return element ? JSON.parse(element.textContent) : null;
+}

@@ -1,0 +1,7 @@
+// The address that `runwatch serve` prints carries the key behind a #, which no server sees.
+const field = document.getElementById("key");
+const given = new URLSearchParams(location.hash.slice(1)).get("key");
+if (given) {
+  field.value = given;
+  history.replaceState(null, "", location.pathname + location.search);
+}

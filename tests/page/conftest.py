@@ -1,0 +1,56 @@
+"""A real service and a real browser for each file of tests; no page may complain on its console.
+
+The browser is Debian's Chromium, driven by Playwright, which downloads none of its own.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+from tests.end_to_end.real_service import RealService
+from tests.page.visitor import DESKTOP, Theme, Visitor
+
+OpenWindow = Callable[..., Visitor]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
+    made = RealService(tmp_path_factory.mktemp("service"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Not for the session: while Playwright runs, no other test can have an event loop."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("Chromium is not installed")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=Path(path), args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def window(browser: Browser, service: RealService) -> Iterator[OpenWindow]:
+    """Opens windows: with the admin's key, or `key=...`, `theme="dark"`, `viewport=PHONE`."""
+    opened: list[Visitor] = []
+
+    def open_window(
+        key: str | None = None, viewport: dict[str, int] = DESKTOP, theme: Theme = "light"
+    ) -> Visitor:
+        own = service.admin_key if key is None else key
+        visitor = Visitor(browser, service.url, own, viewport=viewport, theme=theme)
+        opened.append(visitor)
+        return visitor
+
+    yield open_window
+    for visitor in opened:
+        visitor.context.close()
+    assert [visitor.complaints for visitor in opened] == [[] for _ in opened]

@@ -1,0 +1,69 @@
+"""A person at a browser: real Chromium, which reports what a page complains of."""
+
+import os
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
+
+Theme = Literal["light", "dark"]
+
+DESKTOP: Final = {"width": 1360, "height": 860}
+PHONE: Final = {"width": 390, "height": 844}
+
+_SHOTS: Final = os.environ.get("SCREENSHOTS", "")
+"""A folder; the tests write what they see into it."""
+
+DEADLINE_MS: Final = 30_000
+expect.set_options(timeout=DEADLINE_MS)
+
+
+class Visitor:
+    """One browser window, logged in with a key or, with none, a stranger's."""
+
+    def __init__(
+        self,
+        browser: Browser,
+        url: str,
+        key: str = "",
+        *,
+        viewport: dict[str, int] = DESKTOP,
+        theme: Theme = "light",
+    ) -> None:
+        self._url = url
+        self.complaints: list[str] = []
+        self.context: BrowserContext = browser.new_context(
+            base_url=url,
+            viewport={"width": viewport["width"], "height": viewport["height"]},
+            color_scheme=theme,
+            device_scale_factor=1,
+        )
+        self.context.set_default_timeout(DEADLINE_MS)
+        self.page: Page = self.context.new_page()
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        if key:
+            self.log_in(key)
+
+    def log_in(self, key: str) -> None:
+        self.page.goto("/login?next=/runbooks")
+        self.page.get_by_label("API key").fill(key)
+        self.page.get_by_role("button", name="Log in").click()
+        self.page.wait_for_url(lambda url: "/login" not in url)
+
+    def open(self, path: str) -> Page:
+        self.page.goto(path)
+        return self.page
+
+    def shoot(self, name: str) -> None:
+        """Keeps what is seen now, where somebody wants to look at it."""
+        if _SHOTS:
+            self.page.screenshot(path=Path(_SHOTS) / f"{name}.png", full_page=True)
+
+    def ask(self, path: str) -> Any:
+        """An answer of the API to this window's cookie."""
+        return self.context.request.get(f"/api/v1{path}").json()
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.text} ({message.location})")
