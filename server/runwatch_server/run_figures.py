@@ -4,7 +4,7 @@ However many runs, layers and metrics there are, at most MAX_RUNS runs are shown
 of, each with the same few series: a dashboard's worth. All else is read over the API.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -113,14 +113,17 @@ class RunFigures(Collector):
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         yield self._runs()
-        yield self._of_run("last_step", "The newest step.", lambda newest: newest.last_step)
-        yield self._of_run(
-            "last_frame_timestamp_seconds",
-            "When a frame of the run last came.",
-            lambda newest: newest.heard_at,
-        )
+        newest = self._newest
+        steps = {run_id: float(one.last_step) for run_id, one in newest.items()}
+        yield _of_runs("last_step", "The newest step.", steps)
+        heard = {run_id: one.heard_at for run_id, one in newest.items()}
+        text = "When a frame of the run last came."
+        yield _of_runs("last_frame_timestamp_seconds", text, heard)
         for metric, (name, text) in _METRICS.items():
-            yield self._of_run(name, text, lambda newest, metric=metric: newest.values.get(metric))
+            values = {
+                run_id: one.values[metric] for run_id, one in newest.items() if metric in one.values
+            }
+            yield _of_runs(name, text, values)
         yield self._nonfinite_layers()
         yield self._worst_layers()
         yield from self._of_database()
@@ -129,16 +132,6 @@ class RunFigures(Collector):
         family = _family("runwatch_runs", "Runs in each state.", "state")
         for state in RunState:
             family.add_metric((state.value,), self._fleet.num_by_state.get(state, 0))
-        return family
-
-    def _of_run(
-        self, name: str, text: str, value_of: Callable[[_Newest], float | None]
-    ) -> GaugeMetricFamily:
-        family = _family(f"runwatch_run_{name}", text, "run_id")
-        for run_id, newest in self._newest.items():
-            value = value_of(newest)
-            if value is not None:
-                family.add_metric((run_id,), value)
         return family
 
     def _nonfinite_layers(self) -> GaugeMetricFamily:
@@ -187,6 +180,13 @@ def worst_layers(norms: NDArray[np.float32]) -> list[int]:
     badness = np.where(np.isfinite(norms[held]), norms[held], np.inf)
     order = np.argsort(-badness, kind="stable")[:WORST_LAYERS]
     return [int(index) for index in held[order]]
+
+
+def _of_runs(name: str, text: str, values: Mapping[RunId, float]) -> GaugeMetricFamily:
+    family = _family(f"runwatch_run_{name}", text, "run_id")
+    for run_id, value in values.items():
+        family.add_metric((run_id,), value)
+    return family
 
 
 def _family(name: str, text: str, *labels: str) -> GaugeMetricFamily:

@@ -102,11 +102,6 @@ async def list_open_runs(connection: AsyncConnection) -> list[Run]:
     return [_run(row) for row in await connection.execute(query)]
 
 
-async def find_runs(connection: AsyncConnection, run_ids: Collection[RunId]) -> dict[RunId, Run]:
-    found = await connection.execute(sa.select(runs).where(runs.c.id.in_(run_ids)))
-    return {run.id: run for run in map(_run, found)}
-
-
 async def count_by_state(connection: AsyncConnection) -> dict[RunState, int]:
     """Number of runs in each state that there are any in."""
     found = await connection.execute(
