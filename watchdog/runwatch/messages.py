@@ -91,11 +91,16 @@ class CommandsReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AttemptClose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /runs/{run_id}/attempts/{attempt}/close`: the life ends in order."""
+    """`POST /runs/{run_id}/attempts/{attempt}/close`: the life ends in order.
+
+    Rank 0 ends the attempt. Another rank ends it only by failing, as the others cannot go on
+    without it; else nothing more is expected of that rank alone.
+    """
 
     status: Literal["finished", "failed", "stopped"]
     last_step: int | None = None
     reason: str = ""
+    rank: int = 0
 
 
 class Problem(msgspec.Struct, frozen=True):

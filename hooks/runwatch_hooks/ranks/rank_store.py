@@ -7,7 +7,7 @@ none of ours ever waits where torch.distributed's own calls would have to queue 
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 from torch._C._distributed_c10d import PrefixStore, Store
 
@@ -29,8 +29,8 @@ class RankStore:
     def clone(self) -> "RankStore":
         """The same keys over another connection, for another thread."""
         with _lost():
-            store: Store = self._store.clone()  # type: ignore[attr-defined]  # pyright: ignore
-            return RankStore(store)
+            cloned = self._store.clone()  # type: ignore[attr-defined]  # pyright: ignore
+            return RankStore(cast("Store", cloned))
 
     def put(self, key: str, value: bytes) -> None:
         with _lost():

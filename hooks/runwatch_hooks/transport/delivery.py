@@ -28,6 +28,7 @@ Layouts = Mapping[str, dict[str, object]]
 
 _TOO_LARGE: Final = 413
 _NOT_FOUND: Final = 404
+_RUN_ENDED: Final = "run_ended"
 _SMALLEST_LIMIT: Final = 2**16
 
 
@@ -73,9 +74,14 @@ class Delivery:
         with self._asked_again():
             self._service.close_attempt(self.open(), closing)
 
-    def beat(self, beat: Heartbeat) -> HeartbeatReply:
-        with self._asked_again():
-            return self._service.heartbeat(beat)
+    def beat(self, beat: Heartbeat) -> HeartbeatReply | None:
+        """None once the run has ended: nobody waits for a sign of life."""
+        try:
+            with self._asked_again():
+                return None if self._late else self._service.heartbeat(beat)
+        except StaleAttemptError as error:
+            self._come_late(error)
+            return None
 
     def deliver(self, record: Record) -> tuple[Command, ...]:
         """Returns once the record is stored, with the commands that came back."""
@@ -118,10 +124,19 @@ class Delivery:
     def _send_registered(self, body: bytes) -> tuple[Command, ...]:
         try:
             return self._service.send_frame(body, late=self._late).commands
+        except StaleAttemptError as error:
+            self._come_late(error)
         except RefusedError as error:
             if error.status == _NOT_FOUND:
                 raise self._forgotten(error) from error
             raise
+        return self._send_registered(body)
+
+    def _come_late(self, error: StaleAttemptError) -> None:
+        """Go on as one that comes after the end, where it was another rank that ended the run."""
+        if self._late or self._attempt.world_size == 1 or error.code != _RUN_ENDED:
+            raise error
+        self._late = True
 
     def _register(self, layout_hash: str) -> None:
         if not layout_hash or layout_hash in self._registered:

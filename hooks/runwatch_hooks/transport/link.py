@@ -112,6 +112,8 @@ class Link:
             )
         )
         self._beat_at, self._phase = now, progress.phase
+        if reply is None:
+            return
         received_at = time.time()
         self._clock.observe(
             service_time=reply.server_time, sent_at=sent_at, received_at=received_at

@@ -56,6 +56,7 @@ class Transport:
         """`attempt.token` names the attempt, and is the same for all its ranks."""
         self.run_id: RunId = run.run_id
         self.spool_path: Path = settings.spool_dir / run.run_id / f"{attempt.token}-{rank}"
+        self._rank = rank
         self._pid = os.getpid()
         self._is_closed = False
         self._progress = Progress(None, Phase.INIT, 1.0, since=time.monotonic())
@@ -132,7 +133,12 @@ class Transport:
             return
         self._is_closed = True
         atexit.unregister(self._close_at_exit)
-        closing = AttemptClose(status, last_step=self._progress.last_step, reason=sendable(reason))
+        closing = AttemptClose(
+            status,
+            last_step=self._progress.last_step,
+            reason=sendable(reason),
+            rank=self._rank,
+        )
         self._sender.close(closing, timeout_s)
 
     def _is_inert(self) -> bool:

@@ -1,7 +1,8 @@
 """Rules about silence: judged by ticks of the monotonic clock, since silence brings no rows.
 
-No step for a time (the rules with `absence`), and no word at all: RunLost, which is defined
-here, because a run whose process is gone is no matter of taste.
+No step for a time (the rules with `absence`), and no word at all: RunLost, and RankLost where
+other ranks of the run still speak. These are defined here, because a process that is gone is no
+matter of taste.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.runs.liveness import RankFacts
 
 RUN_LOST: Final = "RunLost"
+RANK_LOST: Final = "RankLost"
+_OF_CONTACT: Final = (RUN_LOST, RANK_LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Silence:
 
 
 def run_lost(lost_s: float) -> Rule:
-    """The rule that a process has fallen silent."""
+    """The rule that a run has fallen silent, with all its ranks."""
     return Rule(
         name=RUN_LOST,
         absence=Absence(timeout_s=lost_s),
@@ -44,6 +47,38 @@ def run_lost(lost_s: float) -> Rule:
     )
 
 
+def rank_lost(lost_s: float) -> Rule:
+    """The rule that a rank has fallen silent, and others have not."""
+    return Rule(
+        name=RANK_LOST,
+        scope=Scope.RANK,
+        absence=Absence(timeout_s=lost_s),
+        severity=Severity.CRITICAL,
+        summary=Template("no word from rank {rank} since step {step}, while other ranks speak"),
+        description=Template(
+            "The process of rank {rank}, its machine or its network is gone; the others wait for "
+            "it at the next collective operation. Look at that process and its machine, then "
+            "restart the job from its last checkpoint."
+        ),
+        runbook="docs/runbooks/rank-lost.md",
+        document={"builtin": RANK_LOST, "version": 1, "lost_s": lost_s},
+    )
+
+
+def silent_s(rule: Rule, facts: RankFacts, team: Sequence[RankFacts]) -> float:
+    """How long the silence has lasted that a rule is about; `team` are the run's ranks.
+
+    A rank's is counted from the newest word of any rank: where all fall silent at once, as when
+    a job is killed, no rank is lost before the run is.
+    """
+    newest_s = min(rank.contact_age_s for rank in team)
+    if rule.name == RUN_LOST:
+        return newest_s
+    if rule.name == RANK_LOST:
+        return facts.contact_age_s - newest_s
+    return facts.step_age_s
+
+
 def rules_of_absence(rules: Sequence[Rule], rank: int) -> list[Rule]:
     """Those that a rank's silence is judged by."""
     return [
@@ -54,16 +89,22 @@ def rules_of_absence(rules: Sequence[Rule], rank: int) -> list[Rule]:
 
 
 def judge_silence(
-    rule: Rule, facts: RankFacts, known: Silence | None, *, lost_s: float, now: float
+    rule: Rule,
+    facts: RankFacts,
+    team: Sequence[RankFacts],
+    known: Silence | None,
+    *,
+    lost_s: float,
+    now: float,
 ) -> Change | None:
-    """The alert of one absence rule after a look at one rank; None: nothing can be said now,
-    because the rank is lost, which RunLost tells once."""
+    """The alert of one absence rule after a look at one rank of a team; None: nothing can be
+    said now, because the rank is lost, which RunLost or RankLost tells once."""
     is_lost = not facts.contact_age_s <= lost_s
-    if is_lost and rule.name != RUN_LOST:
+    if is_lost and rule.name not in _OF_CONTACT:
         return None
     liveness = Liveness(
         last_step=facts.last_step,
-        silent_s=facts.contact_age_s if rule.name == RUN_LOST else facts.step_age_s,
+        silent_s=silent_s(rule, facts, team),
         phase=facts.phase,
         median_step_s=facts.step_time_s,
     )
@@ -71,7 +112,13 @@ def judge_silence(
 
 
 def transition_of(
-    rule: Rule, change: Change, facts: RankFacts, known: Silence | None, *, num_before: int
+    rule: Rule,
+    change: Change,
+    facts: RankFacts,
+    known: Silence | None,
+    *,
+    silence_s: float,
+    num_before: int,
 ) -> tuple[Transition, Silence | None]:
     """What to tell of a change, and what to remember of it.
 
@@ -92,9 +139,8 @@ def transition_of(
             onset_step=alert.onset.step,
         )
     )
-    silent_s = facts.contact_age_s if rule.name == RUN_LOST else facts.step_age_s
     told: dict[str, float | int | str] = {
-        "value": silent_s,
+        "value": silence_s,
         "step": alert.onset.step,
         "onset_step": alert.onset.step,
         "num_layers": 0,
@@ -119,7 +165,7 @@ def transition_of(
         at=alert.since.at,
         onset_step=max(alert.onset.step, 0),
         onset_at=alert.onset.at,
-        value=silent_s,
+        value=silence_s,
         summary=rule.summary.render(told) or rule.name,
         description=rule.description.render(told),
         runbook=rule.runbook,

@@ -6,6 +6,7 @@ paused, which the run watcher adds to every deadline before the next one.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,9 +18,11 @@ from runwatch_server.alerts import queries
 from runwatch_server.alerts.absence import (
     Silence,
     judge_silence,
+    rank_lost,
     rules_of_absence,
     run_lost,
     silence_of,
+    silent_s,
     transition_of,
 )
 from runwatch_server.alerts.consequences import Consequences
@@ -49,6 +52,7 @@ class Ticker:
         self._evaluators = evaluators
         self._lost_s = lost_s
         self._run_lost = run_lost(lost_s)
+        self._rank_lost = rank_lost(lost_s)
         self._silences: dict[_Key, Silence] = {}
         self._last_tick = workshop.clock.monotonic()
         self.open_alerts: dict[tuple[str, str], int] = {}
@@ -111,21 +115,29 @@ class Ticker:
         rules = (await self._shop.rules.in_force(project)).rules
         for rank in facts:
             await self._forget_older(run_id, rank)
-            for rule in (self._run_lost, *rules_of_absence(rules, rank.rank)):
+            for rule in (*self._rules_of_contact(rank, facts), *rules_of_absence(rules, rank.rank)):
                 key = (run_id, rank.attempt, rank.rank, rule.name)
                 change = judge_silence(
                     rule,
                     rank,
+                    facts,
                     self._silences.get(key),
                     lost_s=self._lost_s,
                     now=self._shop.clock.wall(),
                 )
                 if change is not None and change.is_news:
-                    await self._tell(key, rule, change, rank)
+                    await self._tell(key, rule, change, rank, silent_s(rule, rank, facts))
                 elif change is not None and change.alert is not None and key in self._silences:
                     self._silences[key] = Silence(change.alert, self._silences[key].episode)
 
-    async def _tell(self, key: _Key, rule: Rule, change: Change, facts: RankFacts) -> None:
+    def _rules_of_contact(self, rank: RankFacts, team: Sequence[RankFacts]) -> list[Rule]:
+        """The run's silence is judged once, with its first rank; that of a rank beside others."""
+        of_run = [self._run_lost] if rank is team[0] else []
+        return [*of_run, self._rank_lost] if len(team) > 1 else of_run
+
+    async def _tell(
+        self, key: _Key, rule: Rule, change: Change, facts: RankFacts, silence_s: float
+    ) -> None:
         run_id, attempt, rank, _ = key
         consequences = Consequences(run_id, self._shop)
         lr_scale, known = consequences.lr_scale, self._silences.get(key)
@@ -135,7 +147,9 @@ class Ticker:
             if addressee is None:
                 return [], None, False
             num_before = await queries.count_episodes(connection, run_id, rule.name, attempt)
-            transition, silence = transition_of(rule, change, facts, known, num_before=num_before)
+            transition, silence = transition_of(
+                rule, change, facts, known, silence_s=silence_s, num_before=num_before
+            )
             source = Source(
                 run_id=run_id,
                 project=addressee.project,

@@ -65,6 +65,12 @@ class Liveness:
         """The run has ended: nothing more is expected of it."""
         self._runs.pop(run_id, None)
 
+    def forget_rank(self, run_id: RunId, attempt: int, rank: int) -> None:
+        """A rank has left in order: nothing more is expected of it."""
+        current, ranks = self._runs.get(run_id, (0, {}))
+        if current == attempt:
+            ranks.pop(rank, None)
+
     def note_frame(
         self,
         run_id: RunId,

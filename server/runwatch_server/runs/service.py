@@ -12,7 +12,7 @@ from runwatch.vocabulary import PolicyMode, RunId, RunState
 from runwatch_server.auth.keys import Principal
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
-from runwatch_server.errors import ConflictError, NotFoundError
+from runwatch_server.errors import ConflictError, NotFoundError, UnprocessableError
 from runwatch_server.runs import queries
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.purge import purge_run
@@ -179,22 +179,28 @@ class Runs:
             return await queries.list_attempts(connection, run_id)
 
     async def close_attempt(self, run_id: RunId, number: int, close: AttemptClose) -> Run:
-        """Ends an attempt, and with the current one the run; again is no error."""
+        """Ends an attempt, and with the current one the run; again is no error.
+
+        Of a rank other than 0 only a failure does so; else it leaves, and the others go on.
+        """
         now = self._clock.wall()
+        ends = close.rank == 0 or close.status == "failed"
+        reason = close.reason if close.rank == 0 else f"rank {close.rank}: {close.reason}"
 
         async def work(connection: AsyncConnection) -> Run:
             run = await existing_run(connection, run_id)
             attempt = await queries.find_attempt(connection, run_id, number)
             if attempt is None:
                 raise unknown_attempt(number)
-            if attempt.closed_at is None:
+            check_rank(close.rank, attempt)
+            if ends and attempt.closed_at is None:
                 await queries.close_attempt(
                     connection,
                     run_id,
                     number,
                     closed_at=now,
                     status=close.status,
-                    reason=close.reason,
+                    reason=reason,
                     last_step=close.last_step,
                 )
                 if run.current_attempt in (number, 0):
@@ -207,14 +213,18 @@ class Runs:
         if run.state.is_ended:
             self._liveness.forget(run_id)
             log.info("run %s: %s", run_id, run.state)
+        elif not ends:
+            self._liveness.forget_rank(run_id, number, close.rank)
         return run
 
     async def note_heartbeat(self, run_id: RunId, heartbeat: Heartbeat) -> None:
         """A rank is alive. Raises ConflictError for an attempt that is over."""
         async with self._database.read() as connection:
             run = await existing_run(connection, run_id)
-        if heartbeat.attempt > run.current_attempt:
+            attempt = await queries.find_attempt(connection, run_id, heartbeat.attempt)
+        if attempt is None or heartbeat.attempt > run.current_attempt:
             raise unknown_attempt(heartbeat.attempt)
+        check_rank(heartbeat.rank, attempt)
         check_current(run, heartbeat.attempt)
         self._liveness.note_heartbeat(
             run_id,
@@ -262,6 +272,16 @@ def check_current(run: Run, attempt: int) -> None:
     if run.state.is_ended:
         raise ConflictError(
             "run_ended", f"The run is {run.state}. Open a new attempt, or send with late=true."
+        )
+
+
+def check_rank(rank: int, attempt: Attempt) -> None:
+    """Raises UnprocessableError for a rank that the attempt does not have."""
+    if not 0 <= rank < attempt.world_size:
+        raise UnprocessableError(
+            "wrong_rank",
+            f"rank: found {rank}, wanted 0 to {attempt.world_size - 1}: attempt {attempt.attempt} "
+            f"was opened with world_size {attempt.world_size}.",
         )
 
 

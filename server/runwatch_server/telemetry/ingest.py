@@ -18,7 +18,7 @@ from runwatch_server.db import Database
 from runwatch_server.errors import ConflictError, UnprocessableError
 from runwatch_server.runs import queries as run_queries
 from runwatch_server.runs.liveness import Liveness
-from runwatch_server.runs.service import run_not_found, unknown_attempt
+from runwatch_server.runs.service import check_rank, run_not_found, unknown_attempt
 from runwatch_server.telemetry import ingest_queries as queries
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.ingest_queries import FrameRow, StreamState
@@ -157,7 +157,7 @@ class Ingest:
             raise run_not_found(run_id)
         if await _is_held(connection, run_id, received, state):
             return _receipted(frame, state.next_seq, duplicate=True)
-        await _check_attempt(connection, run_id, frame.attempt, state, late)
+        await _check_attempt(connection, run_id, frame, state, late)
         row = self._row(run_id, received, late)
         await queries.insert_frame(connection, row, received.body)
         next_seq = await queries.advance_stream(connection, row, before=state)
@@ -229,13 +229,17 @@ async def _is_held(
 
 
 async def _check_attempt(
-    connection: AsyncConnection, run_id: RunId, attempt: int, state: StreamState, late: bool
+    connection: AsyncConnection, run_id: RunId, frame: Frame, state: StreamState, late: bool
 ) -> None:
-    """Raises NotFoundError for an attempt never opened, ConflictError for one that is over."""
-    if attempt != state.current_attempt:
+    """Raises NotFoundError for an attempt never opened, ConflictError for one that is over, and
+    UnprocessableError for a rank that it does not have."""
+    attempt = frame.attempt
+    if attempt != state.current_attempt or state.is_new:
         known = await run_queries.find_attempt(connection, run_id, attempt)
         if known is None:
             raise unknown_attempt(attempt)
+        check_rank(frame.rank, known)
+    if attempt != state.current_attempt:
         if not late:
             raise ConflictError(
                 "stale_attempt",

@@ -8,6 +8,7 @@ import yaml
 
 from runwatch.rules import NON_FINITE, Rule, load_rules
 from runwatch.rules.rule_tests import RuleTest, load_rule_tests, run_rule_tests
+from runwatch_server.alerts.absence import rank_lost, run_lost
 
 ROOT = Path(__file__).parents[3]
 PACK = ROOT / "server" / "runwatch_server" / "rules" / "builtin.yaml"
@@ -43,7 +44,11 @@ def test_a_built_in_rule_says_what_it_saw_why_and_what_to_do(rule: Rule) -> None
     assert "worked if" in rule.description.text
 
 
-@pytest.mark.parametrize("rule", [NON_FINITE, *pack()], ids=lambda rule: rule.name)
+def rules_with_runbooks() -> tuple[Rule, ...]:
+    return (NON_FINITE, run_lost(60), rank_lost(60), *pack())
+
+
+@pytest.mark.parametrize("rule", rules_with_runbooks(), ids=lambda rule: rule.name)
 def test_a_built_in_rule_has_a_runbook_that_is_about_it(rule: Rule) -> None:
     page = (ROOT / rule.runbook).read_text()
 
@@ -54,7 +59,7 @@ def test_a_built_in_rule_has_a_runbook_that_is_about_it(rule: Rule) -> None:
 
 def test_every_runbook_belongs_to_one_rule_and_links_to_pages_that_exist() -> None:
     pages = sorted((ROOT / "docs" / "runbooks").glob("*.md"))
-    runbooks = sorted(ROOT / rule.runbook for rule in (NON_FINITE, *pack()))
+    runbooks = sorted(ROOT / rule.runbook for rule in rules_with_runbooks())
     links = [link for page in pages for link in re.findall(r"\]\(([^)]+)\)", page.read_text())]
 
     assert pages == runbooks

@@ -66,7 +66,7 @@ class Bench:
     liveness: Liveness
     database: Database
     clock: HandClock
-    seqs: dict[int, int] = field(default_factory=dict[int, int])
+    seqs: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
 
     async def open(self, *, policy: PolicyMode = PolicyMode.AUTO, num_ranks: int = 1) -> int:
         """The run with a new attempt; returns the attempt's number."""
@@ -88,22 +88,26 @@ class Bench:
         seq: int | None = None,
         late: bool = False,
         nonfinite: Sequence[float] = (0.0, 0.0),
+        rank: int = 0,
     ) -> None:
-        """Take in one frame of losses."""
-        seq = self.seqs.get(attempt, 0) + 1 if seq is None else seq
-        self.seqs[attempt] = max(seq, self.seqs.get(attempt, 0))
+        """Take in one frame of losses; of another rank than 0, one without layers."""
+        held = self.seqs.get((attempt, rank), 0)
+        seq = held + 1 if seq is None else seq
+        self.seqs[attempt, rank] = max(seq, held)
         num = len(losses)
         frame = Frame(
             attempt=attempt,
-            rank=0,
+            rank=rank,
             seq=seq,
             segment=segment,
             first_step=first_step,
             times=np.arange(first_step, first_step + num, dtype=np.float64),
             metric_names=("loss",),
             metrics=np.asarray(losses, np.float64).reshape(num, 1),
-            layout_hash=LAYOUT.hash,
-            stats=np.tile(np.array([1.0, 1.0, *nonfinite], np.float32), (num, 1)),
+            layout_hash="" if rank else LAYOUT.hash,
+            stats=np.empty((num, 0), np.float32)
+            if rank
+            else np.tile(np.array([1.0, 1.0, *nonfinite], np.float32), (num, 1)),
         )
         await self.ingest.put_frame(RUN, encode_frame(frame), late=late)
 

@@ -1,0 +1,110 @@
+"""Runs of several ranks: each speaks for itself, and falls silent by itself."""
+
+import asyncio
+import math
+
+import pytest
+from tests.server.alerts.bench import RUN, Bench, StartService, healthy
+
+from runwatch.alerts import AlertState
+from runwatch.messages import AttemptClose
+from runwatch.vocabulary import RunState
+from runwatch_server.errors import UnprocessableError
+
+FIRING, RESOLVED = AlertState.FIRING, AlertState.RESOLVED
+
+
+async def told(bench: Bench) -> list[tuple[str, int, AlertState]]:
+    return [(alert.rule, alert.rank, alert.state) for alert in await bench.alerts()]
+
+
+async def start_ranks(bench: Bench, num_ranks: int) -> None:
+    await bench.open(num_ranks=num_ranks)
+    for rank in range(num_ranks):
+        await bench.send(healthy(10), first_step=0, rank=rank)
+
+
+def test_a_loss_that_breaks_on_one_rank_names_that_rank_and_no_other(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await start_ranks(bench, 4)
+            await bench.send([math.nan], first_step=10, rank=3)
+            await bench.settle()
+            [alert] = await bench.alerts()
+            assert (alert.rule, alert.rank, alert.labels["rank"]) == ("NonFinite", 3, "3")
+
+    asyncio.run(scenario())
+
+
+def test_a_rank_that_falls_silent_beside_others_is_named(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await start_ranks(bench, 3)
+            bench.clock.advance(61)
+            for rank in (0, 1):
+                await bench.send(healthy(1), first_step=10, rank=rank)
+            await bench.alerting.ticker.tick()
+            assert await told(bench) == [("RankLost", 2, FIRING)]
+
+            await bench.send(healthy(1), first_step=10, rank=2)
+            await bench.alerting.ticker.tick()
+            assert await told(bench) == [("RankLost", 2, RESOLVED)]
+
+    asyncio.run(scenario())
+
+
+def test_when_all_ranks_fall_silent_the_run_is_lost_and_no_rank(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await start_ranks(bench, 3)
+            bench.clock.advance(9)  # between two heartbeats: not all spoke last at the same time
+            await bench.send(healthy(1), first_step=10, rank=1)
+            bench.clock.advance(300)
+            await bench.alerting.ticker.tick()
+            assert await told(bench) == [("RunLost", 0, FIRING)]
+
+    asyncio.run(scenario())
+
+
+def test_a_rank_that_leaves_in_order_ends_nothing_and_is_not_missed(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await start_ranks(bench, 2)
+            run = await bench.runs.close_attempt(RUN, 1, AttemptClose("finished", 9, rank=1))
+            assert not run.state.is_ended
+
+            bench.clock.advance(61)
+            await bench.send(healthy(1), first_step=10)
+            await bench.alerting.ticker.tick()
+            assert await told(bench) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_rank_that_fails_ends_the_run_and_is_named(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await start_ranks(bench, 2)
+            closing = AttemptClose("failed", 9, "ValueError: bad batch", rank=1)
+            run = await bench.runs.close_attempt(RUN, 1, closing)
+            [attempt] = await bench.runs.list_attempts(RUN)
+            assert run.state is RunState.FAILED
+            assert attempt.reason == "rank 1: ValueError: bad batch"
+
+    asyncio.run(scenario())
+
+
+def test_a_rank_that_the_attempt_does_not_have_is_refused(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(num_ranks=2)
+            with pytest.raises(UnprocessableError, match="found 2, wanted 0 to 1"):
+                await bench.send(healthy(1), first_step=0, rank=2)
+
+    asyncio.run(scenario())
