@@ -52,6 +52,12 @@ class AlertView(msgspec.Struct, frozen=True, kw_only=True):
     acked_at: datetime | None
     acked_by: str | None
     ack_note: str | None
+    inhibited_by: str | None
+    """The rule whose alert explains this one: of it nobody is told."""
+    shadow: bool
+    """The rule is on trial: nobody is told, and nothing is done."""
+    resolution: str | None
+    """Why it was closed; only `recovered` says that the run is well again. Null while open."""
     recovery: str | None
     """`watched`, `recovered` or `not_recovered` after a command was applied; else null."""
 
@@ -98,6 +104,8 @@ async def list_alerts(
     run_id: str | None = None,
     rule: str | None = None,
     acked: bool | None = None,
+    inhibited: bool | None = None,
+    shadow: bool | None = None,
     next_token: str | None = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
@@ -112,6 +120,8 @@ async def list_alerts(
         severities=severity or (),
         rule=rule,
         acked=acked,
+        inhibited=inhibited,
+        shadow=shadow,
         before_id=next_token,
     )
     found = await services.alerts.list(wanted, limit=limit)
@@ -177,6 +187,7 @@ def _columns(alert: AlertRecord) -> dict[str, object]:
 _SAME = (
     *("id", "run_id", "project", "rule", "live", "attempt", "segment", "rank", "onset_step"),
     *("firing_step", "resolved_step", "last_step", "acked_by", "ack_note", "recovery"),
+    *("inhibited_by", "shadow", "resolution"),
 )
 _FACTS = (
     *("value", "first_layer", "worst_layer", "layers", "num_layers"),

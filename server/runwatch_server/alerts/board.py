@@ -9,10 +9,16 @@ from weakref import WeakSet
 
 from runwatch.alerts import AlertState
 from runwatch_server.alerts.recording import News
+from runwatch_server.alerts.records import AlertRecord
 
 log = logging.getLogger(__name__)
 
 _TOLD: Final = (AlertState.FIRING, AlertState.RESOLVED)
+
+
+def _level(alert: AlertRecord) -> int:
+    is_loud = alert.state is AlertState.FIRING and alert.is_told
+    return logging.WARNING if is_loud else logging.INFO
 
 
 class NewsBoard:
@@ -30,7 +36,7 @@ class NewsBoard:
             self.transitions[alert.rule, alert.state] += 1
             if alert.state in _TOLD:
                 log.log(
-                    logging.WARNING if alert.state is AlertState.FIRING else logging.INFO,
+                    _level(alert),
                     "alert %s %s at step %d of run %s (%s): %s",
                     alert.rule,
                     alert.state,

@@ -11,6 +11,7 @@ from runwatch_server.alerts import queries
 from runwatch_server.alerts.acting import Actor
 from runwatch_server.alerts.recording import News, Source, end_alerts, watch_recovery
 from runwatch_server.alerts.recording import record as record_transitions
+from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.stream import StreamKey
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.queries import find_addressee
@@ -67,7 +68,7 @@ class Consequences:
         news: list[News] = []
         async for one in record_transitions(connection, source, transitions, now=now):
             news.append(one)
-            if source.live and one.is_first_firing and one.transition.actions:
+            if source.live and one.acts and one.transition.actions:
                 ordered |= await self.act(connection, one, lr_scale)
         if source.live and source.rank == 0:
             last_step = frames[-1].frame.last_step
@@ -105,7 +106,14 @@ class Consequences:
             if alert.attempt < attempt and alert.rank == rank and alert.live
         ]
         why = f"attempt {attempt} began"
-        await end_alerts(connection, older, why=why, at=now, tell=self._shop.tell)
+        await end_alerts(
+            connection,
+            older,
+            resolution=Resolution.ATTEMPT_ENDED,
+            why=why,
+            at=now,
+            tell=self._shop.tell,
+        )
 
     def source(
         self, key: StreamKey, addressee: Addressee, rule_set: RuleSet, *, live: bool

@@ -16,6 +16,7 @@ from runwatch_server.alerts.records import (
     AlertRecord,
     Facts,
     Recovery,
+    Resolution,
 )
 from runwatch_server.alerts.tables import alert_events, alerts
 
@@ -103,10 +104,11 @@ async def list_runs_with_open_alerts(connection: AsyncConnection) -> list[RunId]
 
 
 async def count_by_state(connection: AsyncConnection) -> dict[tuple[str, str], int]:
-    """Number of open alerts for each state and severity."""
+    """Number of open alerts of which people hear, for each state and severity."""
+    is_told = alerts.c.inhibited_by.is_(None) & ~alerts.c.shadow
     found = await connection.execute(
         sa.select(alerts.c.state, alerts.c.severity, sa.func.count())
-        .where(alerts.c.state.in_([s.value for s in OPEN_STATES]))
+        .where(alerts.c.state.in_([s.value for s in OPEN_STATES]), is_told)
         .group_by(alerts.c.state, alerts.c.severity)
     )
     return {(state, severity): count for state, severity, count in found}
@@ -138,21 +140,30 @@ async def count_episodes(
 
 
 def _conditions(wanted: AlertFilter) -> list[sa.ColumnElement[bool]]:
-    conditions: list[sa.ColumnElement[bool]] = []
+    conditions = _conditions_of_standing(wanted)
     if wanted.projects is not None:
         conditions.append(alerts.c.project.in_(wanted.projects))
     if wanted.run_id is not None:
         conditions.append(alerts.c.run_id == wanted.run_id)
+    if wanted.rule is not None:
+        conditions.append(alerts.c.rule == wanted.rule)
+    if wanted.before_id is not None:
+        conditions.append(alerts.c.id < wanted.before_id)
+    return conditions
+
+
+def _conditions_of_standing(wanted: AlertFilter) -> list[sa.ColumnElement[bool]]:
+    conditions: list[sa.ColumnElement[bool]] = []
     if wanted.states:
         conditions.append(alerts.c.state.in_([state.value for state in wanted.states]))
     if wanted.severities:
         conditions.append(alerts.c.severity.in_([kind.value for kind in wanted.severities]))
-    if wanted.rule is not None:
-        conditions.append(alerts.c.rule == wanted.rule)
     if wanted.acked is not None:
         conditions.append(alerts.c.acked_at.is_not(None) == wanted.acked)
-    if wanted.before_id is not None:
-        conditions.append(alerts.c.id < wanted.before_id)
+    if wanted.inhibited is not None:
+        conditions.append(alerts.c.inhibited_by.is_not(None) == wanted.inhibited)
+    if wanted.shadow is not None:
+        conditions.append(alerts.c.shadow == wanted.shadow)
     return conditions
 
 
@@ -162,13 +173,14 @@ def _columns(record: AlertRecord) -> dict[str, object]:
         "severity": record.severity.value,
         "state": record.state.value,
         "recovery": None if record.recovery is None else record.recovery.value,
+        "resolution": None if record.resolution is None else record.resolution.value,
         "labels": _to_json(record.labels),
         "facts": _to_json(record.facts),
     }
 
 
 _NAMES = tuple(column.name for column in alerts.columns)
-_ENCODED = ("severity", "state", "recovery", "labels", "facts")
+_ENCODED = ("severity", "state", "recovery", "resolution", "labels", "facts")
 
 
 def _record(row: sa.RowMapping) -> AlertRecord:
@@ -177,6 +189,7 @@ def _record(row: sa.RowMapping) -> AlertRecord:
         "severity": Severity(row["severity"]),
         "state": AlertState(row["state"]),
         "recovery": None if row["recovery"] is None else Recovery(row["recovery"]),
+        "resolution": None if row["resolution"] is None else Resolution(row["resolution"]),
         "labels": msgspec.json.decode(row["labels"], type=dict[str, str]),
         "facts": msgspec.json.decode(row["facts"], type=Facts),
     }

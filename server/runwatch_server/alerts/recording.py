@@ -10,16 +10,18 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.alerts import AlertState
+from runwatch.alerts import AlertState, Reason
 from runwatch.nonfinite import to_json
 from runwatch.rules import Transition
 from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.alerts import event_queries, queries
-from runwatch_server.alerts.records import AlertRecord, Facts, Recovery
+from runwatch_server.alerts.records import AlertRecord, Facts, Recovery, Resolution
 from runwatch_server.alerts.recovery import recovery_at
 
 ENDED: Final = "ended"
 """The attempt, the run or the rule is over, and the alert with it."""
+
+_WITHOUT_CHANGE_OF_STATE: Final = (Reason.INHIBITED, Reason.RELEASED)
 
 Tell = Callable[[AsyncConnection, AlertRecord], Awaitable[None]]
 """Writes down, in the same transaction, that people are to hear of an alert that fires or is
@@ -49,7 +51,8 @@ class News:
 
     alert: AlertRecord
     transition: Transition
-    is_first_firing: bool
+    acts: bool
+    """Whether this is the first that people hear of it: what the rule asks for is considered."""
 
 
 async def record(
@@ -67,16 +70,14 @@ async def record(
             known.pop(transition.episode, None)
         elif after is not before:
             known[transition.episode] = after
-            first = after.state is AlertState.FIRING and (
-                before is None or before.firing_step is None
-            )
-            yield News(after, transition, first)
+            yield News(after, transition, _is_first_told(before, after))
 
 
 async def end_alerts(
     connection: AsyncConnection,
     alerts: Sequence[AlertRecord],
     *,
+    resolution: Resolution,
     why: str,
     at: float,
     tell: Tell,
@@ -92,6 +93,7 @@ async def end_alerts(
             state=AlertState.RESOLVED,
             resolved_step=alert.last_step,
             resolved_at=at,
+            resolution=resolution,
             recovery=None if alert.recovery is Recovery.WATCHED else alert.recovery,
         )
         await queries.update_alert(connection, after)
@@ -102,7 +104,7 @@ async def end_alerts(
             at=at,
             actor="service",
             step=alert.last_step,
-            detail={"reason": ENDED, "why": why},
+            detail={"reason": ENDED, "why": why, "resolution": resolution},
         )
         await tell(connection, after)
         ended.append(after)
@@ -139,7 +141,7 @@ async def _record_one(
             return None
         after = _advance(_opened(source, transition, now), transition)
         await queries.insert_alert(connection, after)
-    elif before.state in (AlertState.RESOLVED, transition.state):
+    elif not _is_news(before, transition):
         return before
     else:
         after = _advance(before, transition)
@@ -147,14 +149,39 @@ async def _record_one(
     await event_queries.append_event(
         connection,
         after,
-        transition.state,
+        _event_kind(transition),
         at=transition.at,
         step=transition.step,
-        detail={"reason": transition.reason, "value": after.facts.value},
+        detail=_event_detail(after, transition),
     )
-    if after.state in (AlertState.FIRING, AlertState.RESOLVED):
+    if after.state in (AlertState.FIRING, AlertState.RESOLVED) and not after.shadow:
         await source.tell(connection, after)
     return after
+
+
+def _is_news(before: AlertRecord, transition: Transition) -> bool:
+    """Whether a known alert changes by a transition."""
+    if before.state is AlertState.RESOLVED:
+        return False
+    if transition.reason in _WITHOUT_CHANGE_OF_STATE:
+        return before.inhibited_by != transition.inhibited_by
+    return before.state is not transition.state
+
+
+def _is_first_told(before: AlertRecord | None, after: AlertRecord) -> bool:
+    was_told = before is not None and before.firing_step is not None and before.is_told
+    return after.state is AlertState.FIRING and after.is_told and not was_told
+
+
+def _event_kind(transition: Transition) -> str:
+    if transition.reason in _WITHOUT_CHANGE_OF_STATE:
+        return transition.reason
+    return transition.state
+
+
+def _event_detail(after: AlertRecord, transition: Transition) -> dict[str, object]:
+    detail: dict[str, object] = {"reason": transition.reason, "value": after.facts.value}
+    return detail | ({"inhibited_by": after.inhibited_by} if after.inhibited_by else {})
 
 
 def _opened(source: Source, transition: Transition, now: float) -> AlertRecord:
@@ -177,19 +204,31 @@ def _opened(source: Source, transition: Transition, now: float) -> AlertRecord:
         last_step=transition.step,
         facts=Facts(),
         created_at=now,
+        shadow=transition.shadow,
     )
 
 
 def _advance(alert: AlertRecord, transition: Transition) -> AlertRecord:
     """The alert with a transition's state; what it says stays that of its worst time."""
     after = replace(alert, state=transition.state, last_step=transition.step)
+    if transition.state.is_open:
+        after = replace(after, inhibited_by=transition.inhibited_by)
     if transition.state in (AlertState.PENDING, AlertState.FIRING):
         after = replace(after, facts=_facts(transition))
     if transition.state is AlertState.FIRING and alert.firing_step is None:
         return replace(after, firing_step=transition.step, firing_at=transition.at)
     if transition.state is AlertState.RESOLVED:
-        return replace(after, resolved_step=transition.step, resolved_at=transition.at)
+        return replace(
+            after,
+            resolved_step=transition.step,
+            resolved_at=transition.at,
+            resolution=_resolution(transition.reason),
+        )
     return after
+
+
+def _resolution(reason: Reason) -> Resolution:
+    return Resolution.ATTEMPT_ENDED if reason is Reason.ENDED else Resolution.RECOVERED
 
 
 def _facts(transition: Transition) -> Facts:

@@ -21,6 +21,18 @@ class Recovery(StrEnum):
     NOT_RECOVERED = "not_recovered"
 
 
+class Resolution(StrEnum):
+    """Why an alert was closed. Only the first says that the run is well again."""
+
+    RECOVERED = "recovered"
+    RUN_ENDED = "run_ended"
+    """The condition still held, or had not been over for long enough, when the run ended."""
+    ATTEMPT_ENDED = "attempt_ended"
+    """A newer attempt began, with a clean sheet."""
+    RULE_CHANGED = "rule_changed"
+    """The rule was changed or removed."""
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What an alert says, as its last transition had it."""
 
@@ -66,6 +78,16 @@ class AlertRecord:
     ack_note: str | None = None
     recovery: Recovery | None = None
     acted_step: int | None = None
+    inhibited_by: str | None = None
+    """The rule whose alert explains this one."""
+    shadow: bool = False
+    resolution: Resolution | None = None
+    """None while it is open."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether people are to hear of it as it is now."""
+        return self.inhibited_by is None and not self.shadow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,4 +138,6 @@ class AlertFilter:
     severities: Sequence[Severity] = field(default_factory=lambda: ())
     rule: str | None = None
     acked: bool | None = None
+    inhibited: bool | None = None
+    shadow: bool | None = None
     before_id: str | None = None

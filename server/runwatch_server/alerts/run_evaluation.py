@@ -13,7 +13,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.alerts import evaluation_queries, queries
 from runwatch_server.alerts.consequences import Consequences, StreamMovedError
 from runwatch_server.alerts.recording import News, end_alerts
-from runwatch_server.alerts.records import Evaluation
+from runwatch_server.alerts.records import Evaluation, Resolution
 from runwatch_server.alerts.stored_frames import iterate_frames, read_frames
 from runwatch_server.alerts.stream import FrameQueue, Stream, StreamJudge, StreamKey
 from runwatch_server.alerts.workshop import Workshop
@@ -243,7 +243,14 @@ class RunEvaluation:
             ]
             now = self._shop.clock.wall()
             why = "the rule was changed or removed"
-            await end_alerts(connection, orphans, why=why, at=now, tell=self._shop.tell)
+            await end_alerts(
+                connection,
+                orphans,
+                resolution=Resolution.RULE_CHANGED,
+                why=why,
+                at=now,
+                tell=self._shop.tell,
+            )
 
         await self._store_state(key, stream, end_orphans)
         log.info("run %s: judged by other rules from here on", self.run_id)

@@ -36,6 +36,9 @@ alerts = sa.Table(
     sa.Column("ack_note", sa.Text),
     sa.Column("recovery", sa.String(16)),  # null until a command was applied
     sa.Column("acted_step", sa.BigInteger),  # the boundary at which it was applied
+    sa.Column("inhibited_by", sa.String(256)),  # the rule whose alert explains this one
+    sa.Column("shadow", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("resolution", sa.String(32)),  # null while it is open
     sa.Column("created_at", sa.Double, nullable=False),
     # Nothing doubles: an episode is one alert, however often its frames are judged.
     sa.UniqueConstraint("run_id", "episode", name="uq_alerts_episode"),

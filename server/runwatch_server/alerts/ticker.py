@@ -28,6 +28,7 @@ from runwatch_server.alerts.absence import (
 from runwatch_server.alerts.consequences import Consequences
 from runwatch_server.alerts.evaluators import Evaluators
 from runwatch_server.alerts.recording import News, Source, end_alerts, record
+from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
@@ -163,7 +164,7 @@ class Ticker:
             news: list[News] = []
             async for one in record(connection, source, [transition], now=self._shop.clock.wall()):
                 news.append(one)
-                if one.is_first_firing and rule.actions:
+                if one.acts and rule.actions:
                     ordered |= await consequences.act(connection, one, lr_scale)
             return news, silence, ordered
 
@@ -193,7 +194,14 @@ class Ticker:
                 ]
                 at = self._shop.clock.wall()
                 why = "a newer attempt began"
-                await end_alerts(connection, older, why=why, at=at, tell=self._shop.tell)
+                await end_alerts(
+                    connection,
+                    older,
+                    resolution=Resolution.ATTEMPT_ENDED,
+                    why=why,
+                    at=at,
+                    tell=self._shop.tell,
+                )
 
             await self._shop.database.write(work, of=run_id)
 
@@ -202,7 +210,14 @@ class Ticker:
             left = await queries.list_open(connection, addressee.run_id)
             at = self._shop.clock.wall()
             why = f"the run is {addressee.state}"
-            await end_alerts(connection, left, why=why, at=at, tell=self._shop.tell)
+            await end_alerts(
+                connection,
+                left,
+                resolution=Resolution.RUN_ENDED,
+                why=why,
+                at=at,
+                tell=self._shop.tell,
+            )
 
         await self._shop.database.write(work, of=addressee.run_id)
 

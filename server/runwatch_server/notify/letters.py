@@ -37,7 +37,9 @@ def judge(
     delivery: Delivery, case: Case, *, firing: DeliveryState | None, silenced: bool
 ) -> Verdict:
     """What to do with a delivery that is due. `firing` is what became of telling that the alert
-    fires, where the news is that it is over."""
+    fires, where the news is that it is over. An alert that another explains is as good as
+    silenced."""
+    silenced = silenced or not case.alert.is_told
     if delivery.kind is Kind.RESOLVED and firing is not DeliveryState.DELIVERED:
         # An end is told only to those who heard of the beginning, and after it.
         return Verdict.HOLD if firing is DeliveryState.WAITING else Verdict.WITHHOLD

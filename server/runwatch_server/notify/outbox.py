@@ -32,9 +32,9 @@ class Outbox:
     async def tell(self, connection: AsyncConnection, alert: AlertRecord) -> None:
         """Note that an alert fires or is resolved. Of alerts judged from frames that came after
         the fact nobody is told: what they speak of is past."""
-        if not alert.live:
+        if not alert.live or alert.shadow:
             return
-        if alert.state is AlertState.FIRING:
+        if alert.state is AlertState.FIRING and alert.inhibited_by is None:
             await self._tell_firing(connection, alert)
         elif alert.state is AlertState.RESOLVED:
             await self._tell_resolved(connection, alert)

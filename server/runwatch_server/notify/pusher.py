@@ -97,7 +97,10 @@ class Pusher:
         ]
 
     def _wants(self, case: Case) -> bool:
-        return self._alertmanagers.wanted.takes(case.alert.severity, case.alert.project)
+        """One that became explained by another goes on being sent, or Alertmanager would take it
+        for resolved; its own inhibition keeps it from people (dashboards/alertmanager.yml)."""
+        is_wanted = self._alertmanagers.wanted.takes(case.alert.severity, case.alert.project)
+        return is_wanted and (case.alert.is_told or case.alert.id in self._sent)
 
     def _note_sent(self, batch: list[Posting], now: float) -> None:
         for posting in batch:

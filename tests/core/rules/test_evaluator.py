@@ -72,7 +72,25 @@ ACROSS: dict[str, object] = {
     "when": "rank_of(grad_norm) == 1 and grad_norm > 4 * median_layers(grad_norm)",
     "for": {"seconds": 2},
 }
-RULES = rules_of(SPIKE, LAYER_SPIKE, TREND, ACROSS)
+BESIDE: dict[str, object] = {
+    "alert": "Beside",
+    "when": "loss > 1.5 * median(loss, 8)",
+    "min_history": 2,
+    "inhibited_by": [
+        {"rules": ["NonFinite"], "within": {"steps": 1}},
+        {"rules": ["LayerSpike", "Spike"], "within": {"steps": 3}, "scope": "run"},
+    ],
+}
+BENEATH: dict[str, object] = {
+    "alert": "Beneath",
+    "scope": "layer",
+    "when": "grad_norm > 2 * mean(grad_norm, 6)",
+    "min_history": 2,
+    "keep_firing_for": {"steps": 2},
+    "inhibited_by": [{"rules": ["LayerSpike"], "within": {"steps": 2}, "scope": "layer"}],
+}
+RULES_ALONE = rules_of(SPIKE, LAYER_SPIKE, TREND, ACROSS)
+RULES = rules_of(SPIKE, LAYER_SPIKE, TREND, ACROSS, BESIDE, BENEATH)
 
 sample = st.sampled_from([0.5, 1.0, 1.0, 1.0, 1.25, 2.0, 9.0, math.nan, math.inf, ABSENT])
 
@@ -225,9 +243,9 @@ def test_what_was_pending_in_the_undone_steps_never_happened() -> None:
 
 
 def test_a_rollback_is_as_if_the_undone_steps_had_never_been_seen() -> None:
-    straight = Evaluator(RULES)
+    straight = Evaluator(RULES_ALONE)
     straight.observe(rows_of([1.0, 1.25, 0.5, 1.0, 2.0]))
-    detour = Evaluator(RULES)
+    detour = Evaluator(RULES_ALONE)
     detour.observe(rows_of([1.0, 1.25, 0.5, 1.0, 2.0, 1.0, 1.0]))
     rest = replace(rows_of([2.0, 9.0, 9.0, 1.0], first_step=5), segment=1)
 

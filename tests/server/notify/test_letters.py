@@ -29,6 +29,12 @@ def test_what_was_acknowledged_is_not_repeated() -> None:
     assert judge(REPEAT, a_case(), firing=None, silenced=True) is Verdict.HOLD
 
 
+def test_what_another_alert_explains_by_now_waits_and_is_not_repeated() -> None:
+    explained = a_case(inhibited_by="NonFinite")
+    assert judge(a_delivery(), explained, firing=None, silenced=False) is Verdict.HOLD
+    assert judge(REPEAT, explained, firing=None, silenced=False) is Verdict.HOLD
+
+
 @pytest.mark.parametrize(
     ("firing", "verdict"),
     [

@@ -14,6 +14,7 @@ from runwatch.alerts import Change, Moment
 from runwatch.rules.block import Block, Level
 from runwatch.rules.evaluation import Laid
 from runwatch.rules.following import Found
+from runwatch.rules.inhibition import Incidents
 from runwatch.rules.judging import ConditionJudge
 from runwatch.rules.nonfinite_judge import NonFiniteJudge
 from runwatch.rules.nonfinite_rule import NON_FINITE
@@ -48,6 +49,7 @@ class Evaluator:
         self._layers: tuple[str, ...] = ()
         self._stamps: list[tuple[int, float]] = []
         self._histories: Histories = {}
+        self._incidents = Incidents(self.rules)
         table: KeyTable = {}
         self._judges: list[Judge] = [
             NonFiniteJudge(rule, ())
@@ -93,6 +95,7 @@ class Evaluator:
                 stamps=tuple(self._stamps),
                 histories={key.text: history for key, history in self._histories.items()},
                 standings={judge.rule.hash: judge.standing.memory() for judge in self._judges},
+                incidents=self._incidents.memory(),
             )
         )
 
@@ -115,6 +118,8 @@ class Evaluator:
             for key in judge.window_keys():
                 if key.text in memory.histories:
                     evaluator._histories[key] = memory.histories[key.text]
+        kept = (rule.name for rule in evaluator.rules if rule.hash in memory.standings)
+        evaluator._incidents.recall(memory.incidents, kept)
         return evaluator
 
     def _arrive(self, rows: Rows) -> list[Transition]:
@@ -133,12 +138,15 @@ class Evaluator:
     def _end_attempt(self, now: Moment) -> list[Transition]:
         self._histories.clear()
         self._stamps.clear()
-        return self._change_all(now, Standing.end)
+        transitions = self._change_all(now, Standing.end)
+        self._incidents.clear()
+        return transitions
 
     def _rewind(self, now: Moment) -> list[Transition]:
         for history in self._histories.values():
             history.forget(now.step)
         self._stamps.clear()
+        self._incidents.rewind(now.step)
         return self._change_all(now, lambda standing, at: standing.rewind(at.step, at))
 
     def _change_all(
@@ -151,7 +159,8 @@ class Evaluator:
             change = act(standing, now)
             if change.is_news:
                 transitions.append(standing.tell(change, before, now, self._rank))
-        return transitions
+        found = [(0, transition) for transition in transitions]
+        return self._incidents.follow(found, np.array([now.step]), np.array([now.at]))
 
     def _judge(self, rows: Rows) -> list[Transition]:
         block = Block(rows, len(self._layers))
@@ -162,7 +171,8 @@ class Evaluator:
             found += judge.judge(block, self._histories, laid, single)
         for key in laid:
             self._histories[key].keep()
-        return [told for _, told in sorted(found, key=lambda pair: pair[0])]
+        found.sort(key=lambda pair: pair[0])
+        return self._incidents.follow(found, rows.steps, rows.times)
 
     def _set_layers(self, layers: tuple[str, ...]) -> None:
         """Put the layers into this order; those that were known before keep what is theirs."""

@@ -4,7 +4,7 @@ import msgspec
 
 from runwatch.alerts import Span
 from runwatch.commands import AnyAction
-from runwatch.rules.rule import Absence, Rule
+from runwatch.rules.rule import Absence, Inhibition, Rule
 
 
 def document_of(rule: Rule) -> dict[str, object]:
@@ -20,6 +20,8 @@ def document_of(rule: Rule) -> dict[str, object]:
         "relearn_after": rule.relearn_after or None,
         "for": _span_document(rule.for_),
         "keep_firing_for": _span_document(rule.keep_firing_for),
+        "inhibited_by": [_inhibition_document(one) for one in rule.inhibited_by] or None,
+        "shadow": rule.shadow or None,
         "severity": rule.severity.value,
         "labels": dict(rule.labels) or None,
         "annotations": rule.annotations or None,
@@ -41,6 +43,14 @@ def _span_document(span: Span) -> dict[str, object] | None:
     if span.steps:
         return {"steps": span.steps}
     return {"seconds": span.seconds} if span.seconds else None
+
+
+def _inhibition_document(inhibition: Inhibition) -> dict[str, object]:
+    return {
+        "rules": list(inhibition.rules),
+        "within": {"steps": inhibition.within_steps},
+        "scope": inhibition.scope.value,
+    }
 
 
 def _action_document(action: AnyAction) -> dict[str, object]:

@@ -69,6 +69,12 @@ class Fields:
             return default
         return float(cast(float, found))
 
+    def truth(self, name: str) -> bool:
+        found = self.take(name)
+        if found is not None and not isinstance(found, bool):
+            self.note(name, f"found {_words(found)}, wanted true or false")
+        return found is True
+
     def choice(self, name: str, default: Choice) -> Choice:
         found = self.take(name)
         kind = type(default)

@@ -83,6 +83,7 @@ def transition(
         description=rule.description.render(facts),
         runbook=rule.runbook,
         actions=rule.actions,
+        shadow=rule.shadow,
         episode=episode_id(
             rule.name,
             labels,

@@ -35,6 +35,17 @@ class Absence:
     """The limit is multiplied by this in a phase that takes its time; 0: never in this phase."""
 
 
+@dataclass(frozen=True, slots=True)
+class Inhibition:
+    """Which rules explain an alert, so that nobody need be told of it beside theirs."""
+
+    rules: tuple[str, ...]
+    within_steps: int = 64
+    """Around the time for which theirs stands: what spreads through a network takes some steps."""
+    scope: Scope = Scope.RUN
+    """`layer`: only where every layer that the alert names fails by their account too."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """One rule. Exactly one of `when` and `absence` is set, but for NON_FINITE, which has
@@ -62,6 +73,9 @@ class Rule:
     relearn_after: int = 0
     """With a clean baseline: failing samples in a row after which they enter the windows, as a
     new level that will last; 0: never."""
+    inhibited_by: tuple[Inhibition, ...] = ()
+    shadow: bool = False
+    """Judged, kept and shown, but nobody is told and nothing is done: a rule on trial."""
     group: str = ""
     document: Mapping[str, object] = field(default_factory=dict[str, object])
     """The rule as a normalised document."""

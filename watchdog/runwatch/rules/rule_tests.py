@@ -41,6 +41,8 @@ class ExpectedAlert:
     state: str
     layer: str
     """Among the failing layers; empty where the test does not say."""
+    inhibited_by: str = ""
+    """The rule that explains it; `nobody`, or empty where the test does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +117,21 @@ def _compare(expectation: Expectation, standing: dict[str, Transition]) -> list[
     if found != wanted:
         return ["\n".join([f"{place}:", *_difference(found, wanted)])]
     return [
-        f"{place}: found {alert.rule} in {list(standing[alert.rule].layers)}, wanted {alert.layer}"
+        f"{place}: {complaint}"
         for alert in expectation.alerts
-        if alert.layer and alert.layer not in standing[alert.rule].layers
+        for complaint in _complaints(alert, standing[alert.rule])
     ]
+
+
+def _complaints(wanted: ExpectedAlert, found: Transition) -> list[str]:
+    complaints: list[str] = []
+    if wanted.layer and wanted.layer not in found.layers:
+        complaints.append(f"found {wanted.rule} in {list(found.layers)}, wanted {wanted.layer}")
+    inhibited_by = found.inhibited_by or "nobody"
+    if wanted.inhibited_by not in ("", inhibited_by):
+        wants = f"wanted {wanted.inhibited_by}"
+        complaints.append(f"found {wanted.rule} inhibited by {inhibited_by}, {wants}")
+    return complaints
 
 
 def _difference(found: dict[str, str], wanted: dict[str, str]) -> list[str]:
@@ -192,7 +205,8 @@ def _load_expectation(fields: Fields) -> Expectation:
     for alert in fields.each("alerts", most=_MAX_TESTS):
         rule = alert.text("rule", required=True)
         state = alert.choice("state", AlertState.FIRING)
-        alerts.append(ExpectedAlert(rule, state.value, alert.text("layer")))
+        layer, inhibited_by = alert.text("layer"), alert.text("inhibited_by")
+        alerts.append(ExpectedAlert(rule, state.value, layer, inhibited_by))
         alert.finish()
     fields.finish()
     return Expectation(step or 0, tuple(alerts))

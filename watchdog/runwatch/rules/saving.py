@@ -1,12 +1,13 @@
 """An evaluator's memory as bytes, and back, to the last bit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 import numpy as np
 
+from runwatch.rules.inhibition import InhibitionMemory
 from runwatch.rules.standing import StandingMemory
 from runwatch.rules.windows import History
 
@@ -27,6 +28,7 @@ class Memory:
     """By the text of their keys."""
     standings: Mapping[str, StandingMemory]
     """By the hash of their rules."""
+    incidents: InhibitionMemory = field(default_factory=InhibitionMemory)
 
 
 class _SavedHistory(msgspec.Struct, frozen=True):
@@ -47,6 +49,8 @@ class _Saved(msgspec.Struct, frozen=True):
     stamps: tuple[tuple[int, float], ...]
     histories: dict[str, _SavedHistory]
     standings: dict[str, StandingMemory]
+    incidents: InhibitionMemory = msgspec.field(default_factory=InhibitionMemory)
+    """Absent from states that were saved before alerts could be inhibited."""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -64,6 +68,7 @@ def dump(memory: Memory) -> bytes:
             stamps=memory.stamps,
             histories={key: _dump_history(kept) for key, kept in sorted(memory.histories.items())},
             standings=dict(memory.standings),
+            incidents=memory.incidents,
         )
     )
 
@@ -84,6 +89,7 @@ def load(state: bytes) -> Memory:
         stamps=saved.stamps,
         histories={key: _load_history(kept) for key, kept in saved.histories.items()},
         standings=saved.standings,
+        incidents=saved.incidents,
     )
 
 

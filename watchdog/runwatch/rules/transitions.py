@@ -45,6 +45,10 @@ class Transition:
     runbook: str = ""
     actions: tuple[AnyAction, ...] = ()
     """What the rule asks for; to be considered when the state is `firing`."""
+    inhibited_by: str | None = None
+    """The rule whose alert explains this one: it is shown beneath that, and told to nobody."""
+    shadow: bool = False
+    """The rule is on trial: told to nobody, and its actions are not considered."""
     episode: str
     """The same through one alert's life, and the same whenever the data are judged again."""
 
