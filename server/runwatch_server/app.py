@@ -8,9 +8,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
-import alembic.command
-import alembic.config
-import sqlalchemy as sa
 from fastapi import Depends, FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -31,7 +28,7 @@ from runwatch_server.auth.service import Keys, NewKey
 from runwatch_server.auth.sessions import Sessions
 from runwatch_server.clock import Clock
 from runwatch_server.commands import api as commands_api
-from runwatch_server.db import Database, SqliteStore
+from runwatch_server.db import Database, make_store
 from runwatch_server.fleet import api as fleet_api
 from runwatch_server.fleet.pulse import Pulses
 from runwatch_server.health import Health
@@ -51,6 +48,7 @@ from runwatch_server.runs import api as runs_api
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.service import Runs
 from runwatch_server.runs.watcher import RunWatcher
+from runwatch_server.schema import upgrade_schema
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry import api as telemetry_api
@@ -92,7 +90,7 @@ def make_app(
             if settings.scrape_key_file is not None:
                 await keep_scrape_key(services.keys, settings.scrape_key_file)
             app.state.services = services
-            log.info("runwatch %s serves %s", runwatch.__version__, settings.data_dir)
+            log.info("runwatch %s serves %s", runwatch.__version__, services.database.place)
             yield
             log.info("stopping: what is queued is committed")
 
@@ -162,7 +160,11 @@ async def _start(
         check_scrape_key_file(settings.scrape_key_file)
     receivers = load_receivers(settings.data_dir, settings.receivers)
     database = await stack.enter_async_context(
-        Database(SqliteStore(settings.data_dir), queue_works=settings.queue_works, observer=health)
+        Database(
+            make_store(settings.data_dir, settings.database_url),
+            queue_works=settings.queue_works,
+            observer=health,
+        )
     )
     health.watch_queue(lambda: database.num_waiting)
     health.watch_disk(settings.data_dir)
@@ -266,14 +268,6 @@ async def run_in_background(
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("%s has died", task.get_name(), exc_info=error)
-
-
-def upgrade_schema(connection: sa.Connection) -> None:
-    """Brings the database to the newest version of its tables."""
-    config = alembic.config.Config()
-    config.set_main_option("script_location", "runwatch_migrations:")
-    config.attributes["connection"] = connection
-    alembic.command.upgrade(config, "head")
 
 
 class RequestIdMiddleware:

@@ -13,6 +13,7 @@ RunwatchError
 │   └── OverloadedError         503, with the seconds after which to come again
 ├── SettingsError (ValueError)  a setting that cannot be used
 ├── DataDirError                the data directory cannot be made or written
+├── DatabaseUnreachableError    the database's server does not answer, or refuses us
 └── DataDirInUseError           another service has the data directory open
 """
 
@@ -110,6 +111,13 @@ class DataDirError(RunwatchError):
             f"data directory {data_dir}: found {error.strerror or error}, wanted a folder that "
             "can be made and written"
         )
+
+
+class DatabaseUnreachableError(RunwatchError):
+    """Nothing can be kept there."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"database {place}: found {why}, wanted a PostgreSQL that lets us in")
 
 
 class DataDirInUseError(RunwatchError):

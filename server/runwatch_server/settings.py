@@ -22,6 +22,9 @@ class Settings:
 
     data_dir: Path = Path("runwatch-data")
     """Where the database and its lock lie; a local disk, never NFS."""
+    database_url: str | None = None
+    """`postgresql://user@host/name`, shared by all replicas; PGPASSWORD and ~/.pgpass are read.
+    Without it, a SQLite file in the data directory, of one process."""
     host: str = "127.0.0.1"
     """Address to listen on; one that others can reach needs TLS or a proxy that has it."""
     port: int = 8321
@@ -147,6 +150,7 @@ def _hosts(text: str) -> tuple[str, ...]:
 
 _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "data_dir": Path,
+    "database_url": str,
     "receivers": Path,
     "scrape_key_file": Path,
     "host": str,

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.server.harness import Api, HandClock, serve
+from tests.server.harness import Api, HandClock, Storage, serve
 
 
 @pytest.fixture
@@ -18,6 +18,19 @@ def hand_clock() -> HandClock:
 
 
 @pytest.fixture
-async def api(tmp_path: Path, hand_clock: HandClock) -> AsyncIterator[Api]:
-    async with serve(tmp_path, clock=hand_clock) as api:
+def engine(request: pytest.FixtureRequest) -> str:
+    """The database's engine; `both_engines` runs a test on each."""
+    return getattr(request, "param", "sqlite")
+
+
+@pytest.fixture
+def storage(tmp_path: Path, engine: str, request: pytest.FixtureRequest) -> Storage:
+    """Where one service after another finds what the last one left."""
+    url = request.getfixturevalue("postgres_url") if engine == "postgresql" else None
+    return Storage(tmp_path, url)
+
+
+@pytest.fixture
+async def api(storage: Storage, hand_clock: HandClock) -> AsyncIterator[Api]:
+    async with serve(storage, clock=hand_clock) as api:
         yield api

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import msgspec
 import numpy as np
+import pytest
 from fastapi import FastAPI
 from numpy.typing import NDArray
 
@@ -26,6 +27,20 @@ from runwatch_server.services import Services
 from runwatch_server.settings import Settings
 
 LAYOUT = Layout((Layer("first.weight", (4, 4)), Layer("last.weight", (4,))), ("grad_norm",))
+
+
+both_engines = pytest.mark.parametrize(
+    "engine", ["sqlite", pytest.param("postgresql", marks=pytest.mark.heavy)], indirect=True
+)
+"""Runs a test, or a module's tests, on SQLite and on PostgreSQL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What a service keeps, and where."""
+
+    data_dir: Path
+    database_url: str | None = None
 
 
 @dataclass
@@ -112,12 +127,18 @@ class Api:
 
 @asynccontextmanager
 async def serve(
-    data_dir: Path, *, clock: HandClock | None = None, admin_key: str = "", **settings: Any
+    storage: Storage | Path,
+    *,
+    clock: HandClock | None = None,
+    admin_key: str = "",
+    **settings: Any,
 ) -> AsyncGenerator[Api]:
-    """A life of the service; with the `admin_key` of an earlier one, a restart."""
+    """A life of the service; with the `admin_key` of an earlier one, a restart. A path is that of
+    a data directory with SQLite."""
+    kept = Storage(storage) if isinstance(storage, Path) else storage
     first: list[NewKey] = []
     app = make_app(
-        Settings(data_dir=data_dir, **settings),
+        Settings(data_dir=kept.data_dir, database_url=kept.database_url, **settings),
         clock=None if clock is None else clock.clock(),
         on_first_key=first.append,
     )

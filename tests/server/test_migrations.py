@@ -1,36 +1,44 @@
-"""The migrations make the tables that the code declares."""
+"""The migrations make the tables that the code declares, on both engines."""
 
-from pathlib import Path
-
-import alembic.autogenerate
 import alembic.command
 import alembic.config
+import pytest
 import sqlalchemy as sa
-from alembic.migration import MigrationContext
+from tests.server.harness import Storage, both_engines
 
-from runwatch_server.all_tables import metadata
-from runwatch_server.app import upgrade_schema
+from runwatch_server.db import Database, make_store
+from runwatch_server.schema import schema_state, upgrade_schema
 
-
-def test_tables_and_migrations_agree(tmp_path: Path) -> None:
-    engine = sa.create_engine(f"sqlite:///{tmp_path / 'a.db'}")
-    with engine.begin() as connection:
-        upgrade_schema(connection)
-
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert alembic.autogenerate.compare_metadata(context, metadata) == []
-    engine.dispose()
+pytestmark = [pytest.mark.anyio, both_engines]
 
 
-def test_every_migration_can_be_undone(tmp_path: Path) -> None:
-    engine = sa.create_engine(f"sqlite:///{tmp_path / 'a.db'}")
-    with engine.begin() as connection:
-        upgrade_schema(connection)
-        config = alembic.config.Config()
-        config.set_main_option("script_location", "runwatch_migrations:")
-        config.attributes["connection"] = connection
+def downgrade_schema(connection: sa.Connection) -> None:
+    config = alembic.config.Config()
+    config.set_main_option("script_location", "runwatch_migrations:")
+    config.attributes["connection"] = connection
+    alembic.command.downgrade(config, "base")
 
-        alembic.command.downgrade(config, "base")
 
-        assert sa.inspect(connection).get_table_names() == ["alembic_version"]
-    engine.dispose()
+def remaining_tables(connection: sa.Connection) -> list[str]:
+    return sa.inspect(connection).get_table_names()
+
+
+async def test_tables_and_migrations_agree(storage: Storage) -> None:
+    async with Database(make_store(storage.data_dir, storage.database_url)) as database:
+        await database.migrate(upgrade_schema)
+
+        async with database.read() as connection:
+            state = await connection.run_sync(schema_state)
+
+        assert state.differences == []
+        assert state.is_current
+
+
+async def test_every_migration_can_be_undone(storage: Storage) -> None:
+    async with Database(make_store(storage.data_dir, storage.database_url)) as database:
+        await database.migrate(upgrade_schema)
+
+        await database.migrate(downgrade_schema)
+
+        async with database.read() as connection:
+            assert await connection.run_sync(remaining_tables) == ["alembic_version"]

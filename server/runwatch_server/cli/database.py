@@ -1,34 +1,77 @@
 """`runwatch db`: the tables, without the service."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 
 from runwatch.errors import RunwatchError
-from runwatch_server.app import upgrade_schema
-from runwatch_server.db import Database, SqliteStore
+from runwatch_server.db import Database, make_store
+from runwatch_server.schema import SchemaState, schema_state, upgrade_schema
 from runwatch_server.settings import Settings
 
-app = typer.Typer(help="The database of a service that is not running.", no_args_is_help=True)
+T = TypeVar("T")
+
+app = typer.Typer(help="The database, without the service.", no_args_is_help=True)
+
+_DataDir = Annotated[Path | None, typer.Option(help="Where the SQLite database lies.")]
+_Url = Annotated[str | None, typer.Option(help="postgresql://user@host/name, in its place.")]
 
 
 @app.command()
-def upgrade(
-    data_dir: Annotated[Path | None, typer.Option(help="Where the database lies.")] = None,
-) -> None:
+def upgrade(data_dir: _DataDir = None, database_url: _Url = None) -> None:
     """Bring the tables to the newest version; `serve` does the same at its start."""
+
+    async def work(database: Database) -> None:
+        await database.migrate(upgrade_schema)
+
+    place, _ = _run(data_dir, database_url, work)
+    Console().print(f"{place}: the tables are those of this version.", highlight=False)
+
+
+@app.command()
+def check(data_dir: _DataDir = None, database_url: _Url = None) -> None:
+    """Say whether the tables are those of this version, and whether the file is whole. Exits with
+    1 where they are not."""
+
+    async def work(database: Database) -> tuple[SchemaState, list[str]]:
+        async with database.read() as connection:
+            state = await connection.run_sync(schema_state)
+        return state, await database.find_damage()
+
+    place, (state, damage) = _run(data_dir, database_url, work)
+    console = Console()
+    if state.found != state.wanted:
+        console.print(
+            f"{place}: found the tables of version {state.found or 'none'}, wanted "
+            f"{state.wanted}; run `runwatch db upgrade`",
+            highlight=False,
+        )
+    for fault in (*state.differences, *damage):
+        console.print(f"{place}: {fault}", highlight=False)
+    if damage or not state.is_current:
+        raise typer.Exit(1)
+    console.print(f"{place}: the tables are those of this version.", highlight=False)
+
+
+def _run(
+    data_dir: Path | None,
+    database_url: str | None,
+    work: Callable[[Database], Coroutine[Any, Any, T]],
+) -> tuple[str, T]:
+    given = {"data_dir": data_dir, "database_url": database_url}
+
+    async def run() -> tuple[str, T]:
+        settings = Settings.from_env(given={k: v for k, v in given.items() if v is not None})
+        store = make_store(settings.data_dir, settings.database_url)
+        async with Database(store) as database:
+            return database.place, await work(database)
+
     try:
-        settings = Settings.from_env(given={} if data_dir is None else {"data_dir": data_dir})
-        asyncio.run(_upgrade(settings.data_dir))
+        return asyncio.run(run())
     except RunwatchError as error:
         Console(stderr=True).print(f"[red]runwatch db:[/] {error}", highlight=False)
         raise typer.Exit(2) from error
-    Console().print(f"{settings.data_dir}: the tables are those of this version.")
-
-
-async def _upgrade(data_dir: Path) -> None:
-    async with Database(SqliteStore(data_dir)) as database:
-        await database.migrate(upgrade_schema)

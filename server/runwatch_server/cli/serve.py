@@ -12,12 +12,14 @@ from typing import Annotated, Final
 
 import typer
 import uvicorn
+from fastapi import FastAPI
 from rich.console import Console
 from rich.logging import RichHandler
 
 from runwatch.errors import RunwatchError
 from runwatch_server.app import make_app, release_waiting
 from runwatch_server.auth.service import NewKey
+from runwatch_server.services import Services
 from runwatch_server.settings import Settings
 
 _BACKLOG: Final = 2048
@@ -29,6 +31,10 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="TCP port; 0 takes a free one.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where the database lies.")] = None,
+    database_url: Annotated[
+        str | None,
+        typer.Option(help="postgresql://user@host/name instead; the password by PGPASSWORD."),
+    ] = None,
     behind_proxy: Annotated[
         bool | None, typer.Option("--behind-proxy", help="A proxy with TLS stands in front.")
     ] = None,
@@ -42,6 +48,7 @@ def serve(
         "host": host,
         "port": port,
         "data_dir": data_dir,
+        "database_url": database_url,
         "behind_proxy": behind_proxy,
         "tls_cert": tls_cert,
         "tls_key": tls_key,
@@ -74,7 +81,7 @@ def _run(settings: Settings, listener: socket.socket, console: Console) -> None:
             proxy_headers=settings.behind_proxy,
             server_header=False,
         ),
-        on_started=lambda: _say_where(settings, first_keys, console),
+        on_started=lambda: _say_where(settings, _place(app), first_keys, console),
         on_stopping=lambda: release_waiting(app),
     )
     for stop in (signal.SIGTERM, signal.SIGINT):
@@ -90,9 +97,17 @@ def _leave_it_at_that(_: int, __: FrameType | None) -> None:
     """Not SIG_IGN, which a child process would inherit."""
 
 
-def _say_where(settings: Settings, first_keys: Sequence[NewKey], console: Console) -> None:
+def _place(app: FastAPI) -> str:
+    services = app.state.services
+    assert isinstance(services, Services), "called once the app has started"
+    return services.database.place
+
+
+def _say_where(
+    settings: Settings, place: str, first_keys: Sequence[NewKey], console: Console
+) -> None:
     url = service_url(settings)
-    lines = [f"Runwatch listens on {url}  (data in {settings.data_dir})"]
+    lines = [f"Runwatch listens on {url}  (data in {place})"]
     for new in first_keys:
         lines += [
             "",

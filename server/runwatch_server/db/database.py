@@ -31,6 +31,21 @@ class Database:
         self._is_closing = False
 
     @property
+    def engine(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self._store.engine
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other replicas write to it too."""
+        return self._store.is_shared
+
+    @property
+    def place(self) -> str:
+        """Where the data are, for people."""
+        return self._store.place
+
+    @property
     def num_waiting(self) -> int:
         """Works that no transaction has taken yet."""
         return self._writer.num_waiting
@@ -70,6 +85,10 @@ class Database:
         """Raises where the database does not answer."""
         async with self.read() as connection:
             await connection.execute(sa.select(1))
+
+    async def find_damage(self) -> list[str]:
+        """Where the data are not whole, as far as the engine can tell by itself. Reads it all."""
+        return await self._store.find_damage()
 
     async def write(self, work: Work[T], *, of: RunId | None = None) -> T:
         """Runs a work in a transaction; returns its result once that is on disk.

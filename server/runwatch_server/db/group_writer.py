@@ -49,8 +49,12 @@ class Outcome:
 class Store(Protocol):
     """An engine: SQLite or PostgreSQL."""
 
+    engine: str
+    """`sqlite` or `postgresql`."""
     num_lanes: int
     """Groups that may be committed at a time; works about one run are always of one lane."""
+    is_shared: bool
+    """Whether other replicas write to it too."""
 
     @property
     def place(self) -> str:
@@ -65,6 +69,10 @@ class Store(Protocol):
 
     async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
         """Runs the migrations, before the first write."""
+        ...
+
+    async def find_damage(self) -> list[str]:
+        """Where the data are not whole, as far as the engine can tell by itself."""
         ...
 
     def read(self) -> AbstractAsyncContextManager[AsyncConnection]:

@@ -34,7 +34,9 @@ _BUSY_TIMEOUT_MS: Final = 10_000
 class SqliteStore:
     """The data directory of one process."""
 
+    engine = "sqlite"
     num_lanes = 1
+    is_shared = False
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / DATABASE_FILE
@@ -71,6 +73,11 @@ class SqliteStore:
         async with self._writer.connect() as connection:
             await connection.run_sync(upgrade)
             await connection.commit()
+
+    async def find_damage(self) -> list[str]:
+        async with self.read() as connection:
+            found = await connection.scalars(sa.text("PRAGMA integrity_check"))
+            return [line for line in found if line != "ok"]
 
     def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
         return self._read()

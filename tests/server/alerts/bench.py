@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 import numpy as np
 from sqlalchemy.ext.asyncio import AsyncConnection
+from tests.server.harness import Storage
 
 from runwatch.alerts import AlertState
 from runwatch.codec import encode_frame
@@ -21,15 +21,15 @@ from runwatch.vocabulary import CommandId, PolicyMode, RunId
 from runwatch_server.alerts.assembly import Alerting, start_alerting
 from runwatch_server.alerts.records import AlertFilter, AlertRecord
 from runwatch_server.alerts.tables import evaluations
-from runwatch_server.app import upgrade_schema
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.clock import Clock
 from runwatch_server.commands.queries import list_commands
 from runwatch_server.commands.records import CommandRecord
-from runwatch_server.db import Database, SqliteStore
+from runwatch_server.db import Database, make_store
 from runwatch_server.health import Health
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.service import Runs
+from runwatch_server.schema import upgrade_schema
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.ingest import Ingest
@@ -190,9 +190,11 @@ def rule_file(
 StartService = Callable[[], AbstractAsyncContextManager[Bench]]
 
 
-async def start(stack: AsyncExitStack, data_dir: Path, hand: HandClock) -> Bench:
+async def start(stack: AsyncExitStack, storage: Storage, hand: HandClock) -> Bench:
     clock = hand.as_clock()
-    database = await stack.enter_async_context(Database(SqliteStore(data_dir)))
+    database = await stack.enter_async_context(
+        Database(make_store(storage.data_dir, storage.database_url))
+    )
     await database.migrate(upgrade_schema)
     database.start()
     liveness = Liveness()
@@ -200,7 +202,7 @@ async def start(stack: AsyncExitStack, data_dir: Path, hand: HandClock) -> Bench
     await runs.listen()
     events = EventLog(clock)
     layouts = Layouts(database, clock)
-    settings = Settings(data_dir=data_dir)
+    settings = Settings(data_dir=storage.data_dir, database_url=storage.database_url)
     alerting = await start_alerting(stack, settings, clock, database, liveness, events)
     ingest = Ingest(
         database,

@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 import pytest
 from tests.server.alerts.bench import Bench, HandClock, StartService, start
+from tests.server.harness import Storage
 
 
 @pytest.fixture
@@ -14,13 +14,13 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def start_service(tmp_path: Path, clock: HandClock) -> StartService:
+def start_service(storage: Storage, clock: HandClock) -> StartService:
     """Starts the service on the test's own data directory; again is a restart."""
 
     @asynccontextmanager
     async def life() -> AsyncGenerator[Bench]:
         async with AsyncExitStack() as stack:
-            yield await start(stack, tmp_path, clock)
+            yield await start(stack, storage, clock)
 
     def begin() -> AbstractAsyncContextManager[Bench]:
         return life()

@@ -4,12 +4,15 @@ import asyncio
 import math
 
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy, rule_file
+from tests.server.harness import both_engines
 
 from runwatch.alerts import AlertState
 from runwatch.commands import CommandState, Rollback
 from runwatch.vocabulary import PolicyMode
 from runwatch_server.alerts.records import Recovery
 from runwatch_server.rules.pack import split_file
+
+pytestmark = both_engines
 
 
 async def break_at(bench: Bench, step: int, *, segment: int = 0) -> None:

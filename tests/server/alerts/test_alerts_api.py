@@ -5,11 +5,11 @@ import math
 from typing import Any
 
 import pytest
-from tests.server.harness import Api, frame
+from tests.server.harness import Api, both_engines, frame
 
 from runwatch.vocabulary import RunId
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, both_engines]
 
 
 async def broken_run(api: Api) -> RunId:

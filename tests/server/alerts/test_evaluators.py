@@ -6,10 +6,13 @@ import math
 import msgspec
 import pytest
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy, rule_file
+from tests.server.harness import both_engines
 
 from runwatch.alerts import AlertState
 from runwatch_server.rules.pack import split_file
 from runwatch_server.telemetry.events import list_events
+
+pytestmark = both_engines
 
 
 async def story(bench: Bench) -> list[tuple[str, str, int, int | None, int | None]]:

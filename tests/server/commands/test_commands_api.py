@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.server.harness import Api, HandClock
+from tests.server.harness import Api, HandClock, both_engines
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, both_engines]
 
 CHECKPOINT = {"action": {"kind": "checkpoint"}, "reason": "before the maintenance"}
 

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests.server.harness import Api, HandClock, serve
+from tests.server.harness import Api, HandClock, Storage, serve
 from tests.server.notify.sink import Sink, running_sink
 
 
@@ -26,11 +25,11 @@ def receivers(sink: Sink) -> dict[str, Any]:
 
 @pytest.fixture
 async def told(
-    tmp_path: Path, hand_clock: HandClock, receivers: dict[str, Any]
+    storage: Storage, hand_clock: HandClock, receivers: dict[str, Any]
 ) -> AsyncIterator[Api]:
     """A service that tells its receivers."""
-    (tmp_path / "receivers.yaml").write_text(yaml.safe_dump(receivers))
-    async with serve(tmp_path, clock=hand_clock) as api:
+    (storage.data_dir / "receivers.yaml").write_text(yaml.safe_dump(receivers))
+    async with serve(storage, clock=hand_clock) as api:
         yield api
 
 

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.server.harness import Api, HandClock, frame
+from tests.server.harness import Api, HandClock, both_engines, frame
 from tests.server.notify.conftest import until
 from tests.server.notify.sink import Sink
 
 from runwatch.vocabulary import RunId
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, both_engines]
 
 
 async def break_run(api: Api, *, project: str = "default") -> RunId:

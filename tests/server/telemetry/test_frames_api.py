@@ -3,21 +3,20 @@
 import json
 import math
 import zlib
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 import sqlalchemy as sa
 import zstandard
-from tests.server.harness import LAYOUT, Api, frame, new_id, serve
+from tests.server.harness import LAYOUT, Api, Storage, both_engines, frame, new_id, serve
 
 from runwatch.codec import FrameHeader, encode_frame, join_frame, split_frame
 from runwatch.frames import Event, Scalar
 from runwatch.vocabulary import RunId
 from runwatch_server.telemetry.tables import frames
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, both_engines]
 
 
 async def stored(api: Api, run_id: RunId) -> list[int]:
@@ -259,12 +258,12 @@ async def test_events_come_out_in_order_and_checkpoints_become_good(api: Api) ->
     ]
 
 
-async def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
-    async with serve(tmp_path) as first:
+async def test_a_restart_forgets_nothing(storage: Storage) -> None:
+    async with serve(storage) as first:
         key, run_id = first.admin_key, await first.new_run()
         await first.post(run_id, frame(1, [1.0]))
 
-    async with serve(tmp_path, admin_key=key) as second:
+    async with serve(storage, admin_key=key) as second:
         again = await second.post(run_id, frame(1, [1.0]))
         await second.post(run_id, frame(2, [2.0], first_step=1))
 

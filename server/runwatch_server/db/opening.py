@@ -1,0 +1,23 @@
+"""Which engine keeps the data: SQLite in the data directory, or the PostgreSQL that was named."""
+
+import importlib
+from pathlib import Path
+
+from runwatch_server.db.group_writer import Store
+from runwatch_server.db.sqlite import SqliteStore
+from runwatch_server.errors import SettingsError
+
+
+def make_store(data_dir: Path, database_url: str | None = None) -> Store:
+    """Raises SettingsError for a URL that is none."""
+    if database_url is None:
+        return SqliteStore(data_dir)
+    try:  # by its name, not by an import: asyncpg may not be installed
+        module = importlib.import_module("runwatch_server.db.postgresql")
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            "database_url: found one, but no asyncpg to reach it with; "
+            "install it with: pip install 'runwatch[postgres]'"
+        ) from error
+    store: Store = module.PostgresStore(database_url)
+    return store

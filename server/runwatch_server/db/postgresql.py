@@ -1,0 +1,142 @@
+"""PostgreSQL: several replicas write, each in several transactions at a time.
+
+Works about one run must see each other's results, as SQLite's single writer gives it for nothing.
+Here a transaction first takes a lock for each run that its works are about, all in one order, and
+holds them until it is over: READ COMMITTED then shows each work all that came before it. The locks
+are PostgreSQL's own (`pg_advisory_xact_lock`), freed with the transaction however its process
+ends. One that was stopped in the middle is cut off by `idle_in_transaction_session_timeout`.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from runwatch_server.db.group_writer import Order, Outcome
+from runwatch_server.db.locks import lock_number, wait_for_lock
+from runwatch_server.db.postgresql_engine import PostgresAddress, make_engine
+from runwatch_server.db.postgresql_errors import Fate, answer_of, fate_of
+from runwatch_server.errors import DatabaseUnreachableError, OverloadedError
+
+log = logging.getLogger(__name__)
+
+_NUM_LANES: Final = 4
+"""While one transaction waits for the disk, others run."""
+_NUM_READERS: Final = 8
+_TRIES: Final = 5
+"""Of a transaction that PostgreSQL undid because of another one."""
+_RETRY_S: Final = 0.02
+_PATIENCE_S: Final = 30.0
+"""A database that is being started is waited for so long."""
+_LOCK_RUNS: Final = sa.text(
+    "SELECT pg_advisory_xact_lock(number) FROM unnest(CAST(:numbers AS bigint[])) AS number"
+)
+
+
+class PostgresStore:
+    """A database that several replicas share."""
+
+    engine = "postgresql"
+    num_lanes = _NUM_LANES
+    is_shared = True
+
+    def __init__(self, url: str) -> None:
+        self.address = PostgresAddress(url)
+        self._writers: AsyncEngine = make_engine(self.address, num_connections=_NUM_LANES)
+        self._readers: AsyncEngine = make_engine(
+            self.address,
+            num_connections=_NUM_READERS,
+            execution_options={"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
+        )
+
+    @property
+    def place(self) -> str:
+        return self.address.shown
+
+    async def open(self) -> None:
+        """Raises DatabaseUnreachableError."""
+        deadline = asyncio.get_running_loop().time() + _PATIENCE_S
+        while True:
+            try:
+                async with self.read() as connection:
+                    await connection.execute(sa.select(1))
+                return
+            except OverloadedError as error:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise DatabaseUnreachableError(self.place, str(error.__cause__)) from error
+                log.info("%s does not answer yet (%s)", self.place, error.__cause__)
+                await asyncio.sleep(1.0)
+            except Exception as error:
+                raise DatabaseUnreachableError(self.place, str(error)) from error
+
+    async def close(self) -> None:
+        await self._readers.dispose()
+        await self._writers.dispose()
+
+    async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
+        """One replica migrates, the others wait for it."""
+        async with self._writers.begin() as connection:
+            await connection.execute(sa.text("SET LOCAL lock_timeout = 0"))
+            await wait_for_lock(connection, "migration")
+            await connection.run_sync(upgrade)
+
+    async def find_damage(self) -> list[str]:
+        """Nothing: PostgreSQL's own pg_amcheck looks through tables and indexes."""
+        return []
+
+    def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Raises OverloadedError where the database does not answer."""
+        return self._read()
+
+    @asynccontextmanager
+    async def _read(self) -> AsyncGenerator[AsyncConnection]:
+        try:
+            async with self._readers.connect() as connection:
+                yield connection
+        except Exception as error:
+            if fate_of(error) is Fate.LOST:
+                raise OverloadedError(
+                    "database_unreachable", "The database does not answer.", retry_after_s=2
+                ) from error
+            raise
+
+    async def commit(self, lane: int, orders: Sequence[Order]) -> list[Outcome]:
+        for num_tries in range(1, _TRIES + 1):
+            try:
+                async with self._writers.begin() as connection:
+                    await _lock_runs(connection, orders)
+                    return [await _run(connection, order) for order in orders]
+            except Exception as error:
+                if fate_of(error) is not Fate.UNDONE or num_tries == _TRIES:
+                    raise _as_loss(error) from error
+            await asyncio.sleep(_RETRY_S * num_tries)
+        raise AssertionError("the last try returns or raises")
+
+
+async def _lock_runs(connection: AsyncConnection, orders: Sequence[Order]) -> None:
+    """In one order everywhere: two transactions never wait for each other."""
+    numbers = sorted({lock_number(order.of or "") for order in orders})
+    await connection.execute(_LOCK_RUNS, {"numbers": numbers})
+
+
+async def _run(connection: AsyncConnection, order: Order) -> Outcome:
+    """Runs a work in a savepoint, which a failure undoes. Raises what costs the transaction."""
+    try:
+        async with connection.begin_nested():
+            return Outcome(result=await order.work(connection))
+    except Exception as error:
+        if fate_of(error) is not Fate.REFUSED:
+            raise
+        return Outcome(error=answer_of(error))
+
+
+def _as_loss(error: Exception) -> Exception:
+    """As the kinds of errors that say: nothing was committed, as far as is known."""
+    if isinstance(error, SQLAlchemyError | OSError):
+        return error
+    return OSError(f"the database does not answer: {error}")

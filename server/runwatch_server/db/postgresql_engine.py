@@ -1,0 +1,85 @@
+"""Connections to PostgreSQL: asyncpg reads URLs and `PG...` variables as libpq does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import asyncpg  # type: ignore[import-untyped]
+from sqlalchemy import event
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from runwatch_server.errors import SettingsError
+
+_untyped: Any = asyncpg
+_SCHEMES: Final = ("postgresql", "postgres", "postgresql+asyncpg")
+_CONNECT_S: Final = 10.0
+_COMMAND_S: Final = 60.0
+_SESSION: Final = {
+    "application_name": "runwatch",
+    "idle_in_transaction_session_timeout": "5s",
+    "lock_timeout": "15s",
+    "jit": "off",
+    "timezone": "UTC",
+}
+"""A replica that is stopped in the middle of a transaction keeps the others waiting for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresAddress:
+    """Where the database is. Raises SettingsError for what is no such URL."""
+
+    url: str
+
+    def __post_init__(self) -> None:
+        scheme = urlsplit(self.url).scheme
+        if scheme not in _SCHEMES:
+            raise SettingsError(
+                f"database_url: found the scheme {scheme!r}, wanted postgresql://user@host/name"
+            )
+
+    @property
+    def dsn(self) -> str:
+        return "postgresql://" + self.url.split("://", 1)[1]
+
+    @property
+    def shown(self) -> str:
+        """Without user, password and options."""
+        parts = urlsplit(self.url)
+        host = parts.netloc.rpartition("@")[2]
+        return f"postgresql://{host}{parts.path}"
+
+    async def connect(self) -> Any:
+        """A connection of asyncpg."""
+        return await _untyped.connect(
+            self.dsn,
+            timeout=_CONNECT_S,
+            command_timeout=_COMMAND_S,
+            server_settings=_SESSION,
+        )
+
+
+def make_engine(
+    address: PostgresAddress,
+    *,
+    num_connections: int,
+    execution_options: Mapping[str, Any] | None = None,
+) -> AsyncEngine:
+    engine = create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=address.connect,
+        pool_size=num_connections,
+        max_overflow=0,
+        pool_timeout=_COMMAND_S,
+        execution_options=execution_options or {},
+    )
+    event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    return engine
+
+
+def _refuse_closed(connection: Any, entry: ConnectionPoolEntry, _: object) -> None:
+    """A connection that the server has closed is seen without asking it: the pool takes another."""
+    if entry.driver_connection is not None and entry.driver_connection.is_closed():
+        raise DisconnectionError("closed by the server")

@@ -1,0 +1,169 @@
+"""PostgreSQL under the writer: whose turn it is, what is undone, and what becomes of errors."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+from tests.postgres import Postgres
+
+from runwatch.vocabulary import RunId
+from runwatch_server.db import Database, make_store
+from runwatch_server.db.postgresql import PostgresStore
+from runwatch_server.errors import OverloadedError, SettingsError, UnprocessableError
+
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
+
+T = TypeVar("T")
+
+counters = sa.Table(
+    "counters",
+    sa.MetaData(),
+    sa.Column("run_id", sa.String(26), primary_key=True),
+    sa.Column("value", sa.Integer, nullable=False),
+)
+RUN = RunId("RUN")
+
+
+@pytest.fixture
+async def replicas(postgres: Postgres) -> AsyncIterator[tuple[Database, Database]]:
+    """Two, as two processes would be."""
+    name = await asyncio.to_thread(postgres.create)
+    async with (
+        Database(PostgresStore(postgres.url(name))) as first,
+        Database(PostgresStore(postgres.url(name))) as second,
+    ):
+        await first.migrate(counters.create)
+        first.start()
+        second.start()
+        yield first, second
+    await asyncio.to_thread(postgres.drop, name)
+
+
+async def count_up(connection: AsyncConnection, run_id: str = RUN) -> int:
+    """Read, then written: two at a time would lose one."""
+    found = await connection.scalar(sa.select(counters.c.value).where(counters.c.run_id == run_id))
+    row = {"run_id": run_id, "value": (found or 0) + 1}
+    if found is None:
+        await connection.execute(counters.insert(), row)
+    else:
+        await connection.execute(
+            counters.update().where(counters.c.run_id == run_id).values(value=row["value"])
+        )
+    return found or 0
+
+
+async def despite_overload(ask: Callable[[], Coroutine[None, None, T]]) -> T:
+    """As a client asks that is told to come again."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await ask()
+            except OverloadedError:
+                await asyncio.sleep(0.01)
+
+
+async def test_works_about_one_run_come_one_after_another_on_all_replicas(
+    replicas: tuple[Database, Database],
+) -> None:
+    works = [replicas[index % 2].write(count_up, of=RUN) for index in range(200)]
+
+    assert sorted(await asyncio.gather(*works)) == list(range(200))
+
+
+async def test_groups_of_the_same_runs_in_any_order_do_not_lock_each_other_out(
+    replicas: tuple[Database, Database],
+) -> None:
+    runs = [f"RUN{index}" for index in range(20)]
+    works = [
+        database.write(partial(count_up, run_id=run), of=RunId(run))
+        for database, order in zip(replicas, (runs, runs[::-1]), strict=True)
+        for run in order * 5
+    ]
+
+    assert sum(await asyncio.gather(*works)) == 20 * sum(range(10))
+
+
+async def test_a_work_that_fails_undoes_only_itself(replicas: tuple[Database, Database]) -> None:
+    async def fail(connection: AsyncConnection) -> None:
+        await count_up(connection)
+        raise ValueError("mine")
+
+    results = await asyncio.gather(
+        replicas[0].write(count_up, of=RUN),
+        replicas[0].write(fail, of=RUN),
+        replicas[0].write(count_up, of=RUN),
+        return_exceptions=True,
+    )
+
+    assert results[0] == 0
+    assert isinstance(results[1], ValueError)
+    assert results[2] == 1
+
+
+async def test_a_value_that_fits_no_column_is_the_senders_fault(
+    replicas: tuple[Database, Database],
+) -> None:
+    row = {"run_id": RUN, "value": 2**40}
+
+    async def work(connection: AsyncConnection) -> None:
+        await connection.execute(counters.insert(), row)
+
+    with pytest.raises(UnprocessableError, match="cannot be stored"):
+        await replicas[0].write(work, of=RUN)
+
+
+async def test_a_zero_byte_in_a_text_is_the_senders_fault(
+    replicas: tuple[Database, Database],
+) -> None:
+    with pytest.raises(UnprocessableError, match="cannot be stored"):
+        await replicas[0].write(partial(count_up, run_id="a\0b"), of=RUN)
+
+
+async def test_a_reader_cannot_write(replicas: tuple[Database, Database]) -> None:
+    async with replicas[0].read() as connection:
+        with pytest.raises(DBAPIError, match="read-only"):
+            await count_up(connection)
+
+
+async def test_connections_that_the_server_cut_are_replaced(
+    replicas: tuple[Database, Database], postgres: Postgres
+) -> None:
+    await replicas[0].write(count_up, of=RUN)
+    async with replicas[0].read() as connection:
+        name = await connection.scalar(sa.select(sa.func.current_database()))
+
+    cut = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'runwatch' AND datname = current_database()"
+    )
+    await asyncio.to_thread(postgres.execute, cut, database=name)
+
+    await despite_overload(replicas[0].ping)
+    assert await despite_overload(partial(replicas[0].write, count_up, of=RUN)) == 1
+
+
+async def test_a_database_that_is_not_there_is_no_fault_of_the_request() -> None:
+    store = PostgresStore("postgresql://nobody@127.0.0.1:1/nowhere")
+
+    with pytest.raises(OverloadedError) as refused:
+        async with store.read():
+            pass
+
+    assert refused.value.headers == {"Retry-After": "2"}
+
+
+def test_a_url_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"found the scheme 'mysql', wanted postgresql://"):
+        make_store(tmp_path, "mysql://host/name")
+
+
+def test_the_place_is_shown_without_the_password() -> None:
+    store = PostgresStore("postgresql://me:secret@db.example:5432/runwatch?sslmode=require")
+
+    assert store.place == "postgresql://db.example:5432/runwatch"
