@@ -42,6 +42,8 @@ class Reason(StrEnum):
     """The condition held for as long as the rule asks: it fires."""
     CLEARED_EARLY = "cleared_early"
     STILL_FIRING = "still_firing"
+    WORSENED = "worsened"
+    """It goes on, and is so much worse that what was told of it is no longer true."""
     CLEARED = "cleared"
     KEPT = "kept"
     """The condition is over; `keep_firing_for` has not passed yet."""

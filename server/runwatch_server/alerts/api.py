@@ -9,7 +9,14 @@ from fastapi import APIRouter, Depends, Query, Response
 from runwatch.alerts import AlertState
 from runwatch.nonfinite import JsonNumber
 from runwatch.vocabulary import AlertId, RunId, Severity
-from runwatch_server.alerts.records import AlertEvent, AlertFilter, AlertRecord, RunEvent
+from runwatch_server.alerts.records import (
+    AlertEvent,
+    AlertFilter,
+    AlertRecord,
+    PeakFacts,
+    RunEvent,
+    WidestFacts,
+)
 from runwatch_server.alerts.service import Card
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
@@ -46,6 +53,8 @@ class AlertView(msgspec.Struct, frozen=True, kw_only=True):
     worst_layer: str | None
     layers: tuple[str, ...]
     num_layers: int
+    peak: PeakFacts | None
+    widest: WidestFacts
     summary: str
     description: str
     runbook: str
@@ -190,7 +199,7 @@ _SAME = (
     *("inhibited_by", "shadow", "resolution"),
 )
 _FACTS = (
-    *("value", "first_layer", "worst_layer", "layers", "num_layers"),
+    *("value", "first_layer", "worst_layer", "layers", "num_layers", "peak", "widest"),
     *("summary", "description", "runbook"),
 )
 _TIMES = ("onset_at", "firing_at", "resolved_at", "acked_at")

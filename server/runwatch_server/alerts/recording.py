@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState, Reason
@@ -15,13 +16,20 @@ from runwatch.nonfinite import to_json
 from runwatch.rules import Transition
 from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.alerts import event_queries, queries
-from runwatch_server.alerts.records import AlertRecord, Facts, Recovery, Resolution
+from runwatch_server.alerts.records import (
+    AlertRecord,
+    Facts,
+    PeakFacts,
+    Recovery,
+    Resolution,
+    WidestFacts,
+)
 from runwatch_server.alerts.recovery import recovery_at
 
 ENDED: Final = "ended"
 """The attempt, the run or the rule is over, and the alert with it."""
 
-_WITHOUT_CHANGE_OF_STATE: Final = (Reason.INHIBITED, Reason.RELEASED)
+_WITHOUT_CHANGE_OF_STATE: Final = (Reason.INHIBITED, Reason.RELEASED, Reason.WORSENED)
 
 Tell = Callable[[AsyncConnection, AlertRecord], Awaitable[None]]
 """Writes down, in the same transaction, that people are to hear of an alert that fires or is
@@ -163,6 +171,8 @@ def _is_news(before: AlertRecord, transition: Transition) -> bool:
     """Whether a known alert changes by a transition."""
     if before.state is AlertState.RESOLVED:
         return False
+    if transition.reason is Reason.WORSENED:
+        return before.facts.peak != _peak(transition) or before.facts.widest != _widest(transition)
     if transition.reason in _WITHOUT_CHANGE_OF_STATE:
         return before.inhibited_by != transition.inhibited_by
     return before.state is not transition.state
@@ -215,6 +225,11 @@ def _advance(alert: AlertRecord, transition: Transition) -> AlertRecord:
         after = replace(after, inhibited_by=transition.inhibited_by)
     if transition.state in (AlertState.PENDING, AlertState.FIRING):
         after = replace(after, facts=_facts(transition))
+    else:
+        worst = msgspec.structs.replace(
+            alert.facts, peak=_peak(transition), widest=_widest(transition)
+        )
+        after = replace(after, facts=worst)
     if transition.state is AlertState.FIRING and alert.firing_step is None:
         return replace(after, firing_step=transition.step, firing_at=transition.at)
     if transition.state is AlertState.RESOLVED:
@@ -238,8 +253,19 @@ def _facts(transition: Transition) -> Facts:
         worst_layer=transition.worst_layer,
         layers=transition.layers,
         num_layers=transition.num_layers,
+        peak=_peak(transition),
+        widest=_widest(transition),
         summary=transition.summary,
         description=transition.description,
         runbook=transition.runbook,
         reason=transition.reason,
     )
+
+
+def _peak(transition: Transition) -> PeakFacts | None:
+    peak = transition.peak
+    return None if peak is None else PeakFacts(to_json(peak.value), peak.step, peak.layer)
+
+
+def _widest(transition: Transition) -> WidestFacts:
+    return WidestFacts(transition.widest.num_layers, transition.widest.layers)

@@ -33,6 +33,21 @@ class Resolution(StrEnum):
     """The rule was changed or removed."""
 
 
+class PeakFacts(msgspec.Struct, frozen=True):
+    """The worst value since the onset."""
+
+    value: JsonNumber
+    step: int
+    layer: str | None = None
+
+
+class WidestFacts(msgspec.Struct, frozen=True):
+    """The most layers that failed at once since the onset; named are the worst of them."""
+
+    num_layers: int = 0
+    layers: tuple[str, ...] = ()
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What an alert says, as its last transition had it."""
 
@@ -41,6 +56,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     worst_layer: str | None = None
     layers: tuple[str, ...] = ()
     num_layers: int = 0
+    peak: PeakFacts | None = None
+    widest: WidestFacts = WidestFacts()
     summary: str = ""
     description: str = ""
     runbook: str = ""

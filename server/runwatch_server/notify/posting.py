@@ -16,7 +16,7 @@ import msgspec
 from runwatch.nonfinite import JsonNumber
 from runwatch_server.clock import rfc3339
 from runwatch_server.notify.cases import Case, labels_of
-from runwatch_server.notify.texts import done_about, layers_about, link_to
+from runwatch_server.notify.texts import done_about, layers_about, link_to, worst_about
 
 RESEND_S: Final = 60.0
 VALID_S: Final = 240.0
@@ -106,6 +106,8 @@ def _annotations(case: Case, url: str) -> dict[str, str]:
         "summary": alert.facts.summary,
         "description": alert.facts.description,
         "value": _number(alert.facts.value),
+        "worst": worst_about(case),
+        "resolution": alert.resolution or "",
         "step": str(alert.last_step),
         "onset_step": str(alert.onset_step),
         "layers": layers_about(case),

@@ -1,10 +1,11 @@
 """What a message says: what happened, where, since when, what was done, how to look at it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from runwatch.vocabulary import Severity
+from runwatch_server.alerts.records import Resolution
 from runwatch_server.clock import rfc3339
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.notify.cases import Case
@@ -15,13 +16,21 @@ _MAX_LAYERS: Final = 4
 _WORST_FIRST: Final = tuple(reversed(Severity))
 
 
+_CLOSED: Final[Mapping[Resolution | None, str]] = {
+    Resolution.RUN_ENDED: "because the run ended; it had not recovered",
+    Resolution.ATTEMPT_ENDED: "because a newer attempt began; it had not recovered",
+    Resolution.RULE_CHANGED: "because its rule was changed or removed",
+}
+
+
 def title_of(cases: Sequence[Case], *, still_open: int = 0) -> str:
     """The line that a pager shows; all cases are of one run."""
     run = f"run {cases[0].run_name} ({cases[0].alert.project})"
     rules = _enumerated(list(dict.fromkeys(case.alert.rule for case in cases)), 3)
     if cases[0].is_resolved:
         rest = f", {still_open} still firing" if still_open else ""
-        return f"[resolved] {rules} in {run}{rest}"
+        recovered = all(did_recover(case) for case in cases)
+        return f"[{'resolved' if recovered else 'closed, not recovered'}] {rules} in {run}{rest}"
     worst = min((case.alert.severity for case in cases), key=_WORST_FIRST.index)
     return f"[{worst}] {rules} in {run}"
 
@@ -31,6 +40,22 @@ def body_of(cases: Sequence[Case], *, url: str, dedup_key: str) -> str:
     if len(cases) > MAX_CASES:
         parts.append(f"and {len(cases) - MAX_CASES} more alerts of this run")
     return "\n\n".join([*parts, f"Dedup key: {dedup_key}"])
+
+
+def did_recover(case: Case) -> bool:
+    """Whether an alert that is over ended because the run is well again."""
+    return case.alert.resolution in (None, Resolution.RECOVERED)
+
+
+def worst_about(case: Case) -> str:
+    """The worst value with its place, and the most layers at once; empty where none is known."""
+    peak, widest = case.alert.facts.peak, case.alert.facts.widest
+    if peak is None:
+        return ""
+    value = f"{peak.value:.4g}" if isinstance(peak.value, float) else f"{peak.value}"
+    layer = "" if peak.layer is None else f" in {peak.layer}"
+    wide = f", {widest.num_layers} layers at most" if widest.num_layers > 1 else ""
+    return f"{value} at step {peak.step}{layer}{wide}"
 
 
 def done_about(commands: Sequence[CommandRecord]) -> str:
@@ -65,6 +90,7 @@ def _about(case: Case, url: str) -> str:
         alert.facts.description,
         f"Where: {_where(case)}",
         f"Since: step {alert.onset_step} ({_shown(rfc3339(alert.onset_at))})",
+        f"Worst: {worst_about(case)}" if worst_about(case) else "",
         f"Done: {done_about(case.commands)}",
         _standing(case),
         f"Look: {link_to(case, url) or f'runwatch alerts --run {alert.run_id}'}",
@@ -85,6 +111,8 @@ def _standing(case: Case) -> str:
     alert = case.alert
     if case.is_resolved:
         recovery = "" if alert.recovery is None else f", {alert.recovery.replace('_', ' ')}"
+        if not did_recover(case):
+            return f"State: closed at step {alert.last_step}, {_CLOSED[alert.resolution]}"
         return f"State: resolved at step {alert.last_step}{recovery}"
     acked = "" if alert.acked_by is None else f", acknowledged by {alert.acked_by}"
     return f"State: {alert.state} at step {alert.last_step}{acked}"

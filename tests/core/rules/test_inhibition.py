@@ -71,7 +71,7 @@ def test_an_alert_that_came_first_is_folded_under_the_one_that_explains_it() -> 
 def test_an_alert_that_began_long_before_is_no_consequence() -> None:
     transitions = judged(LOW_BY_HIGH, [2.0, 2.0, 2.0, 2.0, 9.0])
 
-    assert told(transitions, "Low") == [(0, "held", None)]
+    assert told(transitions, "Low") == [(0, "held", None), (4, "worsened", None)]
 
 
 def test_what_outlasts_its_explanation_is_released_after_the_window() -> None:

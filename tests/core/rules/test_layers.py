@@ -112,7 +112,7 @@ def test_what_breaks_after_the_loss_is_not_called_the_first() -> None:
     restored = Evaluator.restore((), evaluator.state())
 
     assert [(one.first_layer, one.state.value) for one in told] == [
-        (None, "firing"), (None, "recovering"), (None, "resolved"),
+        (None, "firing"), (None, "firing"), (None, "recovering"), (None, "resolved"),
     ]  # fmt: skip
     assert all("first the loss" in one.summary for one in told)
     assert restored.state() == evaluator.state()

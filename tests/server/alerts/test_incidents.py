@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tests.server.alerts.bench import Bench, StartService, healthy
 
 from runwatch.alerts import AlertState
-from runwatch_server.alerts.records import AlertRecord, Resolution
+from runwatch_server.alerts.records import AlertRecord, PeakFacts, Resolution
 from runwatch_server.rules.pack import split_file
 
 
@@ -17,7 +17,7 @@ def rule_file(*rules: dict[str, object]) -> dict[str, object]:
 
 LOSS_UP: dict[str, object] = {
     "alert": "LossUp",
-    "when": "not loss < 5 or isnan(loss) or loss > 5",
+    "when": "loss > 5 or isnan(loss)",
     "severity": "critical",
     "inhibited_by": [{"rules": ["NonFinite"], "within": {"steps": 3}}],
     "actions": [{"checkpoint": {}}],
@@ -31,7 +31,7 @@ async def use(bench: Bench, *rules: dict[str, object]) -> None:
 
 async def kinds(bench: Bench, alert: AlertRecord) -> Sequence[str]:
     card = await bench.alerting.alerts.card(alert)
-    return [event.kind for event in card.events]
+    return [event.kind for event in card.events if event.actor == "rules"]
 
 
 async def alert_of(bench: Bench, rule: str) -> AlertRecord:
@@ -119,5 +119,24 @@ def test_an_alert_whose_condition_is_over_recovered(start_service: StartService)
             await bench.settle()
 
             assert (await alert_of(bench, "LossUp")).resolution is Resolution.RECOVERED
+
+    asyncio.run(scenario())
+
+
+def test_an_alert_tells_its_worst_while_it_fires_and_after(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await use(bench, {**LOSS_UP, "keep_firing_for": {"steps": 50}})
+            await bench.open()
+            await bench.send([*healthy(10), 9.0, 9.1], first_step=0)
+            await bench.settle()
+            before = await alert_of(bench, "LossUp")
+            await bench.send([80.0, 20.0, *healthy(2)], first_step=12)
+            await bench.settle()
+            after = await alert_of(bench, "LossUp")
+
+            assert before.facts.peak == PeakFacts(9.0, 10)
+            assert after.facts.peak == PeakFacts(80.0, 12)
+            assert await kinds(bench, after) == ["firing", "worsened", "recovering"]
 
     asyncio.run(scenario())

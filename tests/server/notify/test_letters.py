@@ -3,6 +3,7 @@
 import pytest
 from tests.server.notify.factories import FIRED_AT, a_case, a_delivery
 
+from runwatch_server.alerts.records import Resolution
 from runwatch_server.notify.letters import Verdict, is_given_up, judge, letters_of, retry_after_s
 from runwatch_server.notify.queries import DeliveryState, Kind
 from runwatch_server.notify.silences import Matcher
@@ -95,3 +96,10 @@ def test_a_matcher_is_a_glob_over_a_label() -> None:
     assert Matcher("alertname", "Gradient*").matches(labels)
     assert not Matcher("alertname", "Gradient*", negated=True).matches(labels)
     assert not Matcher("run", "?*").matches(labels)
+
+
+def test_an_alert_that_the_end_of_the_run_closed_is_not_called_resolved() -> None:
+    over = a_case(resolved_at=FIRED_AT + 60.0, resolution=Resolution.RUN_ENDED)
+
+    assert title_of([over]).startswith("[closed, not recovered]")
+    assert "because the run ended; it had not recovered" in body_of([over], url="", dedup_key="k")

@@ -1,6 +1,11 @@
-"""What an alert is about: who is failing, and in which attempt and segment it began."""
+"""What an alert is about: who is failing, how badly at the worst, and where it began."""
 
+import math
 from dataclasses import dataclass
+
+_WORSE_BY = 0.2
+"""A peak must have moved by so large a part before it is told again: what grows without end is then
+told a few dozen times, and not at every step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,24 @@ class Culprits:
 
 
 @dataclass(frozen=True, slots=True)
+class Peak:
+    """The worst value that a rule saw since the onset."""
+
+    value: float
+    step: int
+    layer: str | None = None
+    """None where the rule looks at no layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Widest:
+    """The most layers that failed at once, as they are named: worst first, and not all of many."""
+
+    layers: tuple[str, ...] = ()
+    num_layers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
     """What is remembered of an alert beside its state."""
 
@@ -24,3 +47,25 @@ class Episode:
     """Of the onset."""
     culprits: Culprits
     value: float
+    peak: Peak | None = None
+    widest: Widest = Widest()
+    told_peak: float | None = None
+    """The peak, and how many layers it was at most, when the alert was last told."""
+    told_layers: int = 0
+
+    @property
+    def has_worsened(self) -> bool:
+        """Whether it has become so much worse that what was told is no longer true."""
+        if self.widest.num_layers > 1.5 * self.told_layers:
+            return self.told_peak is not None
+        if self.peak is None or self.told_peak is None or math.isnan(self.told_peak):
+            return False
+        moved = abs(self.peak.value - self.told_peak)
+        return self.peak.value != self.told_peak and not moved <= _WORSE_BY * abs(self.told_peak)
+
+
+def is_worse(value: float, than: float, *, downward: bool) -> bool:
+    """Whether a value is beyond another in the direction of the alarm; NaN is beyond all."""
+    if math.isnan(value):
+        return not math.isnan(than)
+    return value < than if downward else value > than

@@ -8,22 +8,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from runwatch.alerts import Change, Moment, Reason
+from runwatch.alerts import Alert, Change, Moment, Reason
 from runwatch.rules.block import Block
 from runwatch.rules.episodes import Culprits, Episode
 from runwatch.rules.nonfinite_rule import Origin
 from runwatch.rules.reporting import name_layers
 from runwatch.rules.standing import Standing
 from runwatch.rules.transitions import Transition
-from runwatch.rules.windows import Bools, Floats, Indices
+from runwatch.rules.windows import Bools, Floats
 
 Found = list[tuple[int, Transition]]
 """Transitions, each with the row of the block that brought it."""
-
-Look = Callable[[int, Indices], tuple[Floats, Floats]]
-"""(F,) what the rule looks at in a row's columns, and how far each is beyond its limit."""
-
-OriginOfRow = Callable[[int], Origin | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +33,21 @@ class Verdicts:
         return Verdicts(self.first_row, self.failing_RC[:stop], self.known_RC[:stop])
 
 
-def follow(
-    standing: Standing,
-    verdicts: Verdicts,
-    look: Look,
-    block: Block,
-    backward: bool,
-    origin_of_row: OriginOfRow | None = None,
-) -> Found:
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a rule looks at in the rows of a stretch, and how to read it."""
+
+    look: Callable[[], tuple[Floats, Floats]]
+    """(R, C) the values, and how far each is beyond its limit; asked for once, where anything
+    fails."""
+    backward: bool
+    """It looks at gradients, which run from the loss to the first layer."""
+    downward: bool = False
+    """The lower the worse."""
+    origin_of_row: Callable[[int], Origin | None] | None = None
+
+
+def follow(standing: Standing, verdicts: Verdicts, sight: Sight, block: Block) -> Found:
     """Move the alert row by row; healthy rows of a quiet rule change nothing and are passed."""
     num_rows = len(verdicts.failing_RC)
     first = 0
@@ -53,60 +55,110 @@ def follow(
         failing_rows = np.flatnonzero(verdicts.failing_RC.any(axis=1))
         first = int(failing_rows[0]) if failing_rows.size else num_rows
     found: Found = []
+    teller = _Teller(standing, sight, block, verdicts.first_row)
     for offset in range(first, num_rows):
-        row = verdicts.first_row + offset
-        now = Moment(int(block.rows.steps[row]), float(block.rows.times[row]))
+        failing_C, known_C = verdicts.failing_RC[offset], verdicts.known_RC[offset]
+        now = teller.moment(offset)
         before = standing.alert
-        for change in standing.judge(verdicts.failing_RC[offset], verdicts.known_RC[offset], now):
-            if change.is_news:
-                origin = None if origin_of_row is None else origin_of_row(row)
-                _describe(standing, change, look, block, row, backward, origin)
-                found.append((row, standing.tell(change, before, now, block.rows.rank)))
+        for change in standing.judge(failing_C, known_C, now):
+            told = teller.tell(change, before, now, offset)
+            if told is not None:
+                found.append((verdicts.first_row + offset, told))
             before = standing.alert
     return found
 
 
-def _describe(
-    standing: Standing,
-    change: Change,
-    look: Look,
-    block: Block,
-    row: int,
-    backward: bool,
-    origin: Origin | None,
-) -> None:
-    """Name whom the change is about. Those who failed stay named when they have recovered."""
-    failing_F = np.flatnonzero(standing.failing_L)
-    if change.reason in (Reason.CLEARED, Reason.RECOVERED, Reason.CLEARED_EARLY):
-        _show_recovery(standing, look, row)
-        return
-    values_F, excess_F = look(row, failing_F)
-    excess_L = np.zeros(len(standing.columns))
-    excess_L[failing_F] = excess_F
-    alert = standing.alert
-    assert alert is not None
-    began_L = standing.failing_L & (standing.onset_steps_L == alert.onset.step)
-    culprits = name_layers(
-        standing.columns, standing.failing_L, began_L, excess_L, backward=backward
-    )
-    if origin is not None:
-        culprits = _with_origin(culprits, origin, standing.columns)
-    value = float(values_F[int(np.argmax(excess_F))])
-    if standing.episode is None:
-        standing.episode = Episode(block.rows.attempt, block.rows.segment, culprits, value)
-    else:
-        standing.refresh_episode(culprits, value)
+class _Teller:
+    """Puts what changes an alert into words, over the rows of one stretch."""
+
+    def __init__(self, standing: Standing, sight: Sight, block: Block, first_row: int) -> None:
+        self._standing = standing
+        self._sight = sight
+        self._block = block
+        self._first_row = first_row
+        self._seen: tuple[Floats, Floats] | None = None
+
+    def moment(self, offset: int) -> Moment:
+        row, rows = self._first_row + offset, self._block.rows
+        return Moment(int(rows.steps[row]), float(rows.times[row]))
+
+    def tell(
+        self, change: Change, before: Alert | None, now: Moment, offset: int
+    ) -> Transition | None:
+        """What to tell of a change; None where it is no news."""
+        standing = self._standing
+        if change.reason is Reason.UNKNOWN or (change.alert is None and not change.is_news):
+            return None
+        if change.is_news:
+            self._describe(change, now, offset)
+        elif change.reason in (Reason.HOLDING, Reason.STILL_FIRING) and standing.failing_L.any():
+            self._watch(now, offset)
+            episode = standing.episode
+            if change.reason is Reason.HOLDING or episode is None or not episode.has_worsened:
+                return None
+            self._describe(change, now, offset)
+            change = Change(change.alert, Reason.WORSENED)
+        else:
+            return None
+        return standing.tell(change, before, now, self._block.rows.rank)
+
+    def _look(self, offset: int) -> tuple[Floats, Floats]:
+        """(C,) values and excess of one row."""
+        if self._seen is None:
+            self._seen = self._sight.look()
+        values_RC, excess_RC = self._seen
+        return values_RC[offset], excess_RC[offset]
+
+    def _describe(self, change: Change, now: Moment, offset: int) -> None:
+        """Name whom the change is about. Those who failed stay named when they have recovered."""
+        standing = self._standing
+        if change.reason in (Reason.CLEARED, Reason.RECOVERED, Reason.CLEARED_EARLY):
+            self._show_recovery(offset)
+            return
+        values_C, excess_C = self._look(offset)
+        failing_C = standing.failing_L
+        excess_L = np.where(failing_C, excess_C, 0.0)
+        alert = standing.alert
+        assert alert is not None
+        culprits = name_layers(
+            standing.columns,
+            failing_C,
+            failing_C & (standing.onset_steps_L == alert.onset.step),
+            excess_L,
+            backward=self._sight.backward,
+        )
+        origin_of_row = self._sight.origin_of_row
+        origin = None if origin_of_row is None else origin_of_row(self._first_row + offset)
+        if origin is not None:
+            culprits = _with_origin(culprits, origin, standing.columns)
+        value = float(values_C[np.flatnonzero(failing_C)[int(np.argmax(excess_C[failing_C]))]])
+        if standing.episode is None:
+            rows = self._block.rows
+            standing.episode = Episode(rows.attempt, rows.segment, culprits, value)
+        else:
+            standing.refresh_episode(culprits, value)
+        self._watch(now, offset)
+
+    def _watch(self, now: Moment, offset: int) -> None:
+        """Remember the worst that was seen."""
+        standing = self._standing
+        assert standing.episode is not None
+        values_C, excess_C = self._look(offset)
+        failing_F = np.flatnonzero(standing.failing_L)
+        standing.watch_episode(
+            now.step, failing_F, values_C[failing_F], excess_C, downward=self._sight.downward
+        )
+
+    def _show_recovery(self, offset: int) -> None:
+        standing = self._standing
+        assert standing.episode is not None
+        worst = standing.episode.culprits.worst
+        column = standing.columns.index(worst) if worst in standing.columns else 0
+        values_C, _ = self._look(offset)
+        standing.refresh_episode(standing.episode.culprits, float(values_C[column]))
 
 
 def _with_origin(culprits: Culprits, origin: Origin, columns: tuple[str, ...]) -> Culprits:
     """Culprits of the rule whose first column is the run's."""
     first = None if origin.layer is None else columns[1 + origin.layer]
     return replace(culprits, first=first, origin=origin.words.format(layer=first))
-
-
-def _show_recovery(standing: Standing, look: Look, row: int) -> None:
-    assert standing.episode is not None
-    worst = standing.episode.culprits.worst
-    column = standing.columns.index(worst) if worst in standing.columns else 0
-    values, _ = look(row, np.array([column]))
-    standing.refresh_episode(standing.episode.culprits, float(values[0]))

@@ -133,7 +133,7 @@ class Incidents:
         told: list[Transition] = []
         for transition in arrived:
             if transition.rule in self._standing:
-                transition = replace(transition, inhibited_by=self._why(transition, step))
+                transition = self._told_as(transition, self._why(transition, step))
                 self._standing[transition.rule] = transition
             told.append(transition)
         names = {transition.rule for transition in arrived}
@@ -142,6 +142,13 @@ class Incidents:
             for rule in [rule for rule in self._standing if rule not in names]
             if (changed := self._review(rule, step, at)) is not None
         ]
+
+    def _told_as(self, transition: Transition, why: str | None) -> Transition:
+        known = self._standing[transition.rule].inhibited_by
+        reason = transition.reason
+        if reason is Reason.WORSENED and (why is None) != (known is None):
+            reason = Reason.RELEASED if why is None else Reason.INHIBITED
+        return replace(transition, inhibited_by=why, reason=reason)
 
     def _note(self, transition: Transition) -> None:
         rule, is_open = transition.rule, transition.state.is_open

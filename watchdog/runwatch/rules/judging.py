@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from runwatch.rules import expressions as tree
-from runwatch.rules.block import Block, Level, Points
+from runwatch.rules.block import Block, Level
 from runwatch.rules.evaluation import Evaluation, Laid
-from runwatch.rules.following import Found, Look, Verdicts, follow
+from runwatch.rules.following import Found, Sight, Verdicts, follow
 from runwatch.rules.names import STEP, comes_from_gradients
 from runwatch.rules.nonfinite_rule import RUN_COLUMN
 from runwatch.rules.reporting import excess
@@ -23,7 +23,7 @@ from runwatch.rules.rule import Baseline, Rule
 from runwatch.rules.single_row import Compiler, SingleRow, Verdict, Worth, looks_at_layers
 from runwatch.rules.standing import Standing
 from runwatch.rules.window_keys import Histories, KeyTable, Reader, WindowKey
-from runwatch.rules.windows import Bools, Floats, Indices
+from runwatch.rules.windows import Bools, Floats
 from runwatch.vocabulary import Scope
 
 
@@ -88,9 +88,7 @@ class ConditionJudge:
             verdicts = self._verdicts(reading, triggered_T, rows)
             start += len(verdicts.failing_RC)
             width = 1 if verdicts.failing_RC.any() else 2 * width
-            found.extend(
-                follow(self.standing, verdicts, self._look(reading), block, self._backward)
-            )
+            found.extend(follow(self.standing, verdicts, self._sight(reading), block))
             self._keep(reading, verdicts, histories)
         return found
 
@@ -116,8 +114,7 @@ class ConditionJudge:
         verdicts = Verdicts(0, np.array([[failing is True]]), np.array([[failing is not None]]))
         found: Found = []
         if failing or not is_quiet:
-            look = self._look(reading)
-            found = follow(self.standing, verdicts, look, block, self._backward)
+            found = follow(self.standing, verdicts, self._sight(reading), block)
         self._keep(reading, verdicts, row.histories)
         return found
 
@@ -162,17 +159,21 @@ class ConditionJudge:
             return verdicts.before(int(failing_rows[0]) + 1)
         return verdicts
 
-    def _look(self, reading: Evaluation) -> Look:
-        def look(row: int, columns: Indices) -> tuple[Floats, Floats]:
-            points = Points(self._level, np.full(len(columns), row), columns)
+    def _sight(self, reading: Evaluation) -> Sight:
+        shape_RC = (reading.num_rows, len(self.standing.columns))
+
+        def look() -> tuple[Floats, Floats]:
+            points = reading.grid(self._level)
             shown = reading.numbers(self._subject, points)
             values = np.where(shown.known, shown.values, np.nan)
-            if self._comparison is None:
-                return values, excess(None, values, values)
-            limit = reading.numbers(self._comparison.right, points).values
-            return values, excess(self._comparison, values, limit)
+            limit = values
+            if self._comparison is not None:
+                limit = reading.numbers(self._comparison.right, points).values
+            beyond = excess(self._comparison, values, limit)
+            return values.reshape(shape_RC), beyond.reshape(shape_RC)
 
-        return look
+        operator = None if self._comparison is None else self._comparison.operator
+        return Sight(look, self._backward, downward=operator in ("<", "<="))
 
     def _keep(self, reading: Evaluation, verdicts: Verdicts, histories: Histories) -> None:
         """Let the stretch into the rule's own windows, but for what was failing."""

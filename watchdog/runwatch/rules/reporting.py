@@ -83,6 +83,8 @@ def transition(
         description=rule.description.render(facts),
         runbook=rule.runbook,
         actions=rule.actions,
+        peak=episode.peak,
+        widest=episode.widest,
         shadow=rule.shadow,
         episode=episode_id(
             rule.name,

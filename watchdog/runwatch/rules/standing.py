@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runwatch.alerts import Alert, AlertState, Change, Moment, advance, end, rewind
-from runwatch.rules.episodes import Culprits, Episode
-from runwatch.rules.reporting import transition
+from runwatch.rules.episodes import Culprits, Episode, Peak, Widest, is_worse
+from runwatch.rules.reporting import name_layers, transition
 from runwatch.rules.rule import Rule
 from runwatch.rules.transitions import Transition
-from runwatch.rules.windows import Bools, Ints
+from runwatch.rules.windows import Bools, Floats, Indices, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,10 @@ class Standing:
         one, even if it begins at the same step after a rollback, is another."""
         assert self.episode is not None
         told = transition(self.rule, change, before, self.episode, now, rank)
+        if self.alert is not None and self.alert.state.is_open:
+            peak = None if self.episode.peak is None else self.episode.peak.value
+            num_layers = self.episode.widest.num_layers
+            self.episode = replace(self.episode, told_peak=peak, told_layers=num_layers)
         if self.alert is None:
             self.episode = None
         return told
@@ -118,6 +122,28 @@ class Standing:
         first = known.first if known.origin else known.first or culprits.first
         culprits = replace(culprits, first=first, origin=known.origin)
         self.episode = replace(self.episode, culprits=culprits, value=value)
+
+    def watch_episode(
+        self, step: int, failing_F: Indices, values_F: Floats, excess_C: Floats, *, downward: bool
+    ) -> None:
+        """Note the worst value of the failing columns, and their names where they are the most."""
+        assert self.episode is not None
+        nan_F = np.isnan(values_F)
+        worst = int(
+            np.argmax(nan_F)
+            if nan_F.any()
+            else np.argmin(values_F) if downward else np.argmax(values_F)
+        )  # fmt: skip
+        value, peak = float(values_F[worst]), self.episode.peak
+        if peak is None or is_worse(value, peak.value, downward=downward):
+            peak = Peak(value, step, self.columns[int(failing_F[worst])] or None)
+            self.episode = replace(self.episode, peak=peak)
+        num_layers = sum(bool(self.columns[int(column)]) for column in failing_F)
+        if num_layers > self.episode.widest.num_layers:
+            named = name_layers(
+                self.columns, self.failing_L, self.failing_L, excess_C, backward=False
+            )
+            self.episode = replace(self.episode, widest=Widest(named.layers, num_layers))
 
     def memory(self) -> StandingMemory:
         return StandingMemory(

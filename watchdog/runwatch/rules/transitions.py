@@ -2,12 +2,13 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from runwatch.alerts import AlertState, Reason
 from runwatch.commands import AnyAction
+from runwatch.rules.episodes import Peak, Widest
 from runwatch.vocabulary import Severity
 
 MAX_LAYERS_NAMED = 16
@@ -45,6 +46,10 @@ class Transition:
     runbook: str = ""
     actions: tuple[AnyAction, ...] = ()
     """What the rule asks for; to be considered when the state is `firing`."""
+    peak: Peak | None = None
+    """The worst since the onset."""
+    widest: Widest = field(default_factory=Widest)
+    """The most layers that failed at once since the onset."""
     inhibited_by: str | None = None
     """The rule whose alert explains this one: it is shown beneath that, and told to nobody."""
     shadow: bool = False
