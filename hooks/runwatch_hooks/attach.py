@@ -54,12 +54,14 @@ def attach(
     snapshots: int = 3,
     good_after: int = DEFAULT_GOOD_AFTER,
     allow: Sequence[str] = ("checkpoint",),
+    state: Mapping[str, object] | None = None,
 ) -> Watch:
     """Watch a training run from here to `finish`.
 
     `extra` holds what else must go back with a rollback: an EMA, generators of your own; a
     `dataloader` does so where it has a `state_dict`. `allow` names the actions that may be
-    carried out: `checkpoint`, `lower_lr`, `rollback`, `stop`.
+    carried out: `checkpoint`, `lower_lr`, `rollback`, `stop`. `state` is what `state_dict` of an
+    earlier life of the run returned, where your own checkpoint kept it: the run goes on from there.
 
     Without a URL, given here or in RUNWATCH_URL, the run is written to the spool folder, to be
     sent later. Raises AttachError for an argument that cannot be used; afterwards nothing is
@@ -97,9 +99,8 @@ def attach(
         log.warning("runwatch: one process cannot act for %d ranks", world.world_size)
         options = replace(options, allow=())
     opened = RunOpen(run_id=team.attempt.run_id, name=run, project=project, config=settings)
-    return build_watch(
-        opened.run_id, objects, options, _line_opener(environment, team, opened, options.allow)
-    )
+    open_line = _line_opener(environment, team, opened, options.allow)
+    return build_watch(opened.run_id, objects, options, open_line, state)
 
 
 def _line_opener(

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from runwatch.commands import Command
+from runwatch.commands import Command, CommandState
 from runwatch_hooks.actions import Actor
 from runwatch_hooks.reports import Reports
 
@@ -22,6 +22,8 @@ class Boundary:
         self.actor = actor
         self.is_stopping = False
         """Somebody has asked the run to end."""
+        self.checkpoint_asked = False
+        """Somebody has asked for a checkpoint at the boundary last acted at."""
         self._checkpoint = checkpoint
         self._checkpoint_every = checkpoint_every
         self._waiting: list[Command] = []
@@ -29,6 +31,7 @@ class Boundary:
 
     def act(self, step: int, reports: Reports, *, healthy: bool) -> int | None:
         """Do what is due after a step; the step to train next, where the run went back."""
+        self.checkpoint_asked = False
         reports.tell(self.actor.note_step(step, healthy=healthy, now=time.time()))
         every = self._checkpoint_every
         if every is not None and (step + 1) % every == 0:
@@ -49,4 +52,6 @@ class Boundary:
         )
         reports.put_outcome(outcome)
         self.is_stopping = self.is_stopping or outcome.stop
+        if outcome.receipt.state is CommandState.ACCEPTED:  # only a checkpoint takes time
+            self.checkpoint_asked = True
         return outcome.rolled_back_to

@@ -1,6 +1,6 @@
 """Puts a watch together: the probe that sees, the actor that acts, the line that tells."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from runwatch.vocabulary import RunId
 from runwatch_hooks.actions import (
@@ -21,9 +21,13 @@ from runwatch_hooks.probe import Probe
 
 
 def build_watch(
-    run_id: RunId, objects: Objects, options: Options, open_line: Callable[[int], Line]
+    run_id: RunId,
+    objects: Objects,
+    options: Options,
+    open_line: Callable[[int], Line],
+    saved: Mapping[str, object] | None = None,
 ) -> LiveWatch:
-    """A watch over objects, on a line of one's own."""
+    """A watch over objects, on a line of one's own. `saved` is what an earlier one returned."""
     faults = Faults()
     state = TrainingState(
         objects.modules, objects.optimizers, objects.schedulers, objects.scalers, objects.extra
@@ -53,8 +57,10 @@ def build_watch(
         boundary=Boundary(actor, checkpoint=checkpoint, checkpoint_every=options.checkpoint_every),
         open_line=open_line,
     )
+    if saved is not None:
+        watch.load_state_dict(saved)
     probe.install()
-    if not _may_resume(options):
+    if saved is not None or not _may_resume(options):
         watch.begin()
     return watch
 

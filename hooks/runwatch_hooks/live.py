@@ -116,6 +116,7 @@ class LiveWatch(Watch):
             rolled_back_to=rolled_back_to,
             lr_scale=self._actor.lr_scale,
             stop=self._boundary.is_stopping,
+            checkpoint_asked=self._boundary.checkpoint_asked,
         )
 
     def log(self, **metrics: Loggable) -> None:

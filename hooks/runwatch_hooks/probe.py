@@ -17,7 +17,8 @@ from torch.optim import Optimizer
 from runwatch.layouts import Layout
 from runwatch_hooks.board import Board
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.patches import Arguments, Keywords, Patches
+from runwatch_hooks.patches import Patches
+from runwatch_hooks.wraps import Arguments, Keywords
 
 Number = float | Tensor
 """A tensor where the number lies on an accelerator, and asking for it would be a wait."""
@@ -122,6 +123,13 @@ class Probe:
                 self._read([one for one in slots if one not in self._stages], Stage.PRECLIP)
                 max_norm = float(_argument(args, kwargs, 1, "max_norm"))
                 self._note_clip(max_norm, _argument(args, kwargs, 2, "total_norm"))
+
+    def before_clip_value(self, args: Arguments, kwargs: Keywords) -> None:
+        """Each element cut by itself: no norm is asked for, so there is no coefficient."""
+        with self._faults.guard("clip_value", self.remove):
+            self._refresh()
+            tensors = _as_sequence(_argument(args, kwargs, 0, "parameters"))
+            self._read(self._board.slots_of_tensors(tensors), Stage.PRECLIP)
 
     def before_scaler_step(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("scaler.step", self.remove):

@@ -28,6 +28,8 @@ class StepReport:
     """The multiplier on the learning rate, in force from the next step on."""
     stop: bool = False
     """Leave the loop: somebody asked for it."""
+    checkpoint_asked: bool = False
+    """Somebody asked for a checkpoint here, and ours is being written: a time to save your own."""
 
 
 class Watch(ABC):

@@ -12,8 +12,10 @@ from torch import nn
 
 from runwatch.commands import AnyAction, Checkpoint, Command, CommandState, LowerLr, Rollback, Stop
 from runwatch.errors import InvalidInputError
-from runwatch.vocabulary import CommandId, Phase
+from runwatch.vocabulary import CommandId, Phase, RunId
+from runwatch_hooks.building import build_watch
 from runwatch_hooks.live import LiveWatch
+from runwatch_hooks.objects import Objects
 from runwatch_hooks.options import Options
 from runwatch_hooks.sight import BLIND_AFTER
 
@@ -272,6 +274,15 @@ def test_checkpoints_of_every_few_steps_let_a_run_go_on(
     assert "checkpoint" in line.kinds()
 
 
+def test_a_report_says_that_a_checkpoint_was_asked_for(line: RecordingLine, tmp_path: Path) -> None:
+    training = Training(line, Options(checkpoints=tmp_path))
+    line.commands = [command(Checkpoint())]
+    reports = [training.watch.step(1.0) for _ in range(2)]
+    training.watch.finish()
+
+    assert [report.checkpoint_asked for report in reports] == [True, False]
+
+
 def test_a_run_without_checkpoints_has_nothing_to_resume(line: RecordingLine) -> None:
     training = Training(line)
 
@@ -301,6 +312,18 @@ def test_the_watchs_own_state_comes_back(line: RecordingLine) -> None:
 
     assert other.watch.next_step == 3
     assert other.watch.step(1.0).lr_scale == 0.5
+
+
+def test_an_attempt_that_is_given_a_state_begins_there(line: RecordingLine) -> None:
+    training = Training(RecordingLine())
+    training.run(3)
+    model = tiny_gpt()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    objects = Objects(modules={"": model}, optimizers=[optimizer])
+    state = training.watch.state_dict()
+    watch = build_watch(RunId("0" * 26), objects, Options(), line.open, state)
+
+    assert (watch.next_step, line.opened_at) == (3, [3])
 
 
 def test_a_state_that_is_none_is_refused(line: RecordingLine) -> None:

@@ -16,8 +16,8 @@ from torch.optim.optimizer import (
 from torch.utils.data import DataLoader, TensorDataset
 
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.patches import Wrap
 from runwatch_hooks.probe import Probe
+from runwatch_hooks.wraps import Wrap
 
 
 def facts() -> list[object]:
@@ -27,6 +27,7 @@ def facts() -> list[object]:
         vars(clip_grad)["_clip_grads_with_norm_"],
         nn.utils.get_total_norm,
         nn.utils.clip_grads_with_norm_,
+        nn.utils.clip_grad_value_,
         vars(torch.amp.GradScaler)["unscale_"],
         vars(torch.amp.GradScaler)["step"],
         list(_global_optimizer_pre_hooks.values()),

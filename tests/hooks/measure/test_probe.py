@@ -201,6 +201,18 @@ def test_the_public_names_of_clipping_are_seen_too(line: RecordingLine) -> None:
     assert line.rows[0].metrics["clipped"] == 1.0
 
 
+def test_gradients_are_read_before_a_clip_by_value(line: RecordingLine) -> None:
+    model = linear()
+    optimizer = sgd(model)
+    watch = watched(model, optimizer, line=line)
+    give_gradients(model, 2.0)
+    nn.utils.clip_grad_value_(model.parameters(), 0.5)
+    optimizer.step()
+    watch.step()
+
+    assert stat(line.rows[0], "grad_absmax").tolist() == [2.0, 2.0]
+
+
 def test_of_two_clips_of_the_same_gradients_the_last_reading_counts(line: RecordingLine) -> None:
     model = linear()
     optimizer = sgd(model)

@@ -1,0 +1,108 @@
+"""Accelerate, watched: a loop of one's own under `accelerator.accumulate`.
+
+    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+    with attach(accelerator, model, optimizer, run="bert-small", scheduler=scheduler) as batches:
+        for batch in loader:
+            with accelerator.accumulate(model):
+                loss = model(**batch).loss
+                accelerator.backward(loss)
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+            report = batches.step(loss)
+            if report is not None and report.stop:
+                break
+
+One row for each optimizer step, however many batches it is accumulated from.
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack, cast
+
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from runwatch_hooks.actions import HasState
+from runwatch_hooks.adapters.keywords import Keywords, checked
+from runwatch_hooks.attach import attach as attach_plain
+from runwatch_hooks.watch import Loggable, StepReport, Watch
+
+
+class Batches:
+    """A watch that is told of each batch, and closes a row where the optimizer stepped.
+
+    What else a watch can do, `watch` does. `accelerator.save_state` keeps the watch's own state.
+    """
+
+    def __init__(self, accelerator: Accelerator, watch: Watch) -> None:
+        self.watch = watch
+        self._accelerator = accelerator
+        self._losses: list[Loggable] = []
+        self._tokens = 0
+
+    def step(
+        self, loss: Loggable | None = None, *, tokens: int = 0, **metrics: Loggable
+    ) -> StepReport | None:
+        """After each batch; None while its gradient waits for those of more.
+
+        The row's loss is the mean of its batches' losses, as the gradient is of theirs.
+        """
+        if loss is not None:
+            self._losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
+        self._tokens += tokens
+        if not self._accelerator.sync_gradients:
+            return None
+        losses, self._losses = self._losses, []
+        sum_of_tokens, self._tokens = self._tokens, 0
+        mean = sum(losses[1:], losses[0]) / len(losses) if losses else None
+        return self.watch.step(mean, tokens=sum_of_tokens or None, **metrics)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.watch.__exit__(kind, error, traceback)
+
+
+def attach(
+    accelerator: Accelerator,
+    model: nn.Module,
+    optimizer: Optimizer | Sequence[Optimizer],
+    *,
+    run: str,
+    scheduler: HasState | Sequence[HasState] | None = None,
+    **keywords: Unpack[Keywords],
+) -> Batches:
+    """Watch what `accelerator.prepare` returned. The keywords are those of the plain `attach`.
+
+    Raises AttachError for an argument that cannot be used.
+    """
+    optimizers = [_inner(one) for one in _several(optimizer)]
+    watch = attach_plain(
+        model,
+        cast("list[Optimizer]", optimizers),
+        run=run,
+        scheduler=cast("list[HasState]", _several(scheduler)),
+        scaler=cast("HasState | None", accelerator.scaler),
+        **checked(keywords, "Accelerate"),
+    )
+    accelerator.register_for_checkpointing(watch)
+    return Batches(accelerator, watch)
+
+
+def _several(given: object) -> list[object]:
+    if isinstance(given, Sequence):
+        return list(cast("Sequence[object]", given))
+    return [] if given is None else [given]
+
+
+def _inner(optimizer: object) -> Any:
+    """The optimizer that steps, which Accelerate's own only hands the step on to."""
+    return getattr(optimizer, "optimizer", optimizer)

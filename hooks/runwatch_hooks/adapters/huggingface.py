@@ -1,0 +1,180 @@
+"""Hugging Face's Trainer, watched.
+
+    trainer = Trainer(model, args, ..., callbacks=[RunwatchCallback(run="bert-small")])
+
+One row for each optimizer step, however many batches it is accumulated from. What the service
+asks for is done between two steps: a stop ends the training as the Trainer ends it, a checkpoint
+is ours and, beside it, the Trainer's own, from which `resume_from_checkpoint` goes on as the next
+attempt of the same run.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final, Unpack, cast
+
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
+
+from runwatch_hooks.adapters.keywords import Keywords, checked
+from runwatch_hooks.attach import attach
+from runwatch_hooks.inert import InertWatch
+from runwatch_hooks.watch import Watch
+from runwatch_hooks.wraps import Arguments, Ears, Holds
+from runwatch_hooks.wraps import Keywords as CallKeywords
+
+_OWN_LOGS: Final = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step"})
+"""What the Trainer logs of what we record ourselves, step by step and unrounded."""
+_FRESH: Final[Mapping[str, object]] = {"actor": {"journal": [], "lr_scale": 1.0}}
+"""The state of a watch to which nothing was commanded."""
+_KEPT: Final = ("project", "keep", "good_after", "checkpoint_every", "allow")
+"""Keywords that stand in the Trainer's checkpoints: no key, no place of this machine."""
+
+
+class RunwatchCallback(TrainerCallback, ExportableState):
+    """Attaches when the training begins, and finishes when it ends."""
+
+    def __init__(self, run: str | None = None, **keywords: Unpack[Keywords]) -> None:
+        """`run` is the run's name: the Trainer's `run_name`, or its output folder's, without one.
+
+        The other keywords are `attach`'s. Checkpoints lie in `runwatch/` of the output folder,
+        unless told otherwise. Raises AttachError for what `attach` would refuse.
+        """
+        self._run = run
+        self._keywords = checked(keywords, "the Trainer")
+        self._watch: Watch | None = None
+        self._loss: Tensor | None = None
+        self._holds = Holds()
+        self._phase: AbstractContextManager[None] | None = None
+
+    @property
+    def watch(self) -> Watch | None:
+        """None before the training begins."""
+        return self._watch
+
+    def state(self) -> dict[str, Any]:
+        """For the Trainer's own checkpoints."""
+        kept = {key: value for key, value in self._keywords.items() if key in _KEPT}
+        attributes = {} if self._watch is None else {"saved": self._watch.state_dict()}
+        return {"args": {"run": self._run, **kept}, "attributes": attributes}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        keywords = self._keywords.copy()
+        saved = _saved(state, type(self).__name__)
+        if isinstance(run_id := saved.get("run_id"), str):
+            keywords.setdefault("run_id", run_id)
+        keywords.setdefault("checkpoints", Path(str(args.output_dir)) / "runwatch")
+        keywords.setdefault("config", args.to_sanitized_dict())
+        optimizer = kwargs["optimizer"]
+        self._watch = attach(
+            cast("nn.Module", kwargs["model"]),
+            cast("Optimizer", getattr(optimizer, "optimizer", optimizer)),
+            run=self._run or args.run_name or Path(str(args.output_dir)).name,
+            scheduler=kwargs["lr_scheduler"],
+            scaler=getattr(optimizer, "scaler", None),
+            state=saved,
+            **keywords,
+        )
+        if not isinstance(self._watch, InertWatch):
+            self._holds.hold(Accelerator, "backward", Ears(before=self._before_backward))
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self._watch is None:
+            return
+        loss, self._loss = self._loss, None
+        report = self._watch.step(loss)
+        control.should_training_stop = control.should_training_stop or report.stop
+        control.should_save = control.should_save or report.checkpoint_asked
+        if control.should_save and not control.should_evaluate:
+            self._enter("checkpoint")
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._enter("eval")
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: Mapping[str, object] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._leave()
+        numbers = _numbers(metrics or {})
+        if "eval_loss" in numbers:
+            numbers["val_loss"] = numbers.pop("eval_loss")
+        if self._watch is not None:
+            self._watch.log(**numbers)
+        if control.should_save:
+            self._enter("checkpoint")
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._leave()
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, object] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """What a trainer of somebody's own logs: rewards, accuracies."""
+        numbers = _numbers(logs or {})
+        theirs = {
+            name: value
+            for name, value in numbers.items()
+            if name not in _OWN_LOGS and not name.startswith(("eval_", "train_"))
+        }
+        if self._watch is not None and theirs:
+            self._watch.log(**theirs)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._leave()
+        self._holds.release()
+        if self._watch is not None:
+            self._watch.finish()
+
+    def _before_backward(self, args: Arguments, kwargs: CallKeywords) -> None:
+        """Takes part in a step's loss: the parts add up to the mean that its gradient is of."""
+        accelerator, loss = args[0], args[1] if len(args) > 1 else kwargs["loss"]
+        part = loss.detach() / accelerator.gradient_accumulation_steps
+        self._loss = part if self._loss is None else self._loss + part
+
+    def _enter(self, phase: str) -> None:
+        if self._watch is not None and self._phase is None:
+            self._phase = self._watch.phase(phase)
+            self._phase.__enter__()
+
+    def _leave(self) -> None:
+        if self._phase is not None:
+            self._phase.__exit__(None, None, None)
+            self._phase = None
+
+
+def _saved(state: TrainerState, name: str) -> dict[str, object]:
+    """What the checkpoint that the Trainer resumed from knows of the watch; else where it is."""
+    callbacks = cast("dict[str, Any]", state.stateful_callbacks or {})  # a list only when built
+    saved: dict[str, object] = callbacks.get(name, {}).get("attributes", {}).get("saved", {})
+    return {**_FRESH, **saved, "next_step": int(state.global_step)}
+
+
+def _numbers(logs: Mapping[str, object]) -> dict[str, float]:
+    return {
+        name: float(value)
+        for name, value in logs.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }

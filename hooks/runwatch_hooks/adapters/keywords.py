@@ -1,0 +1,39 @@
+"""What an adapter passes on to `attach`: that which a framework does not know by itself."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final, TypedDict
+
+from runwatch_hooks.actions import Generator, HasState
+from runwatch_hooks.errors import AttachError
+from runwatch_hooks.options import kinds_of
+
+ALLOWED: Final = ("checkpoint", "lower_lr", "stop")
+"""A rollback would have to put back the framework's own counters and the place in its loader."""
+
+
+class Keywords(TypedDict, total=False):
+    """Keyword arguments of `attach`, which says what each is for."""
+
+    project: str
+    config: Mapping[str, object]
+    run_id: str
+    url: str
+    token: str
+    spool: str | os.PathLike[str]
+    extra: Mapping[str, HasState | Generator]
+    checkpoints: str | os.PathLike[str]
+    checkpoint_every: int
+    keep: int
+    good_after: int
+    allow: Sequence[str]
+
+
+def checked(keywords: Keywords, framework: str) -> Keywords:
+    """Raises AttachError where a rollback is allowed, which no framework's loop can follow."""
+    if "rollback" in kinds_of(keywords.get("allow", ())):
+        raise AttachError(
+            f"allow: found 'rollback', wanted some of {ALLOWED}: {framework} counts its own steps "
+            "and cannot be told to train some of them again"
+        )
+    return keywords

@@ -1,0 +1,84 @@
+"""Stand-ins for functions of other people's libraries, which tell us of each call.
+
+Nothing is kept in a module of ours: the wrap that stands in the library knows its listeners, and
+when the last one leaves, the library is as it was.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import MethodType, ModuleType
+from typing import Any, Final, cast
+
+import torch
+
+Arguments = tuple[Any, ...]
+Keywords = dict[str, Any]
+Listener = Callable[[Arguments, Keywords], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ears:
+    """What one observer has at one wrap."""
+
+    before: Listener | None = None
+    after: Listener | None = None
+
+
+class Wrap:
+    """Stands in for a function of torch: tells its listeners, and calls it unchanged."""
+
+    def __init__(self, original: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, original)
+        self.original: Final = original
+        self.ears: tuple[Ears, ...] = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():  # traced: what we did here would become a graph break
+            return self.original(*args, **kwargs)
+        ears = self.ears
+        args = tuple(_readable(arg) for arg in args)
+        kwargs = {name: _readable(arg) for name, arg in kwargs.items()}
+        for ear in ears:
+            if ear.before is not None:
+                ear.before(args, kwargs)
+        result = self.original(*args, **kwargs)
+        for ear in ears:
+            if ear.after is not None:
+                ear.after(args, kwargs)
+        return result
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+
+class Holds:
+    """One listener's wraps, to be let go together."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[ModuleType | type, str, Wrap, Ears]] = []
+
+    def hold(self, owner: ModuleType | type, name: str, ears: Ears) -> None:
+        """Be told of calls of a module's function, or of a class's method."""
+        found = vars(owner).get(name)
+        if not callable(found):  # another version of the library: we see less, and training goes on
+            return
+        wrap = found if isinstance(found, Wrap) else Wrap(found)
+        setattr(owner, name, wrap)
+        wrap.ears = (*wrap.ears, ears)
+        self._held.append((owner, name, wrap, ears))
+
+    def release(self) -> None:
+        for owner, name, wrap, ears in self._held:
+            wrap.ears = tuple(one for one in wrap.ears if one is not ears)
+            # Somebody else may have wrapped our wrap: then it stays, and tells nobody.
+            if not wrap.ears and vars(owner).get(name) is wrap:
+                setattr(owner, name, wrap.original)
+        self._held = []
+
+
+def _readable(argument: object) -> object:
+    """An iterator can be read once only: of a list, the original and we both can."""
+    if isinstance(argument, Iterator):
+        return list(cast("Iterator[object]", argument))
+    return argument

@@ -1,0 +1,99 @@
+"""An example program as a job of its own, watched by a real service."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from tests.end_to_end.real_service import RealService
+
+from runwatch.ulids import ulid
+from runwatch.vocabulary import RunId
+
+_EXAMPLES: Final = Path(__file__).parents[3] / "examples"
+_JOB_S: Final = 240
+
+
+class Job:
+    """One program over one output folder, however often it is started."""
+
+    def __init__(self, program: str, folder: Path, service: RealService, *, number: int) -> None:
+        folder.mkdir(exist_ok=True)
+        self.program = program
+        self.output = folder / "output"
+        self.run_id = RunId(ulid(number, bytes(10)))
+        self._service = service
+        service.ask("POST", "/runs", {"run_id": self.run_id, "name": program})
+        self._log = folder / "log.txt"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._environment = {
+            **os.environ,
+            "RUNWATCH_URL": service.url,
+            "RUNWATCH_TOKEN": service.create_key("ingest"),
+            "RUNWATCH_SPOOL": str(folder / "spool"),
+            "RUNWATCH_RUN_ID": self.run_id,
+        }
+
+    def start(self, *, steps: int) -> None:
+        with self._log.open("ab") as log_file:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    str(_EXAMPLES / f"{self.program}.py"),
+                    f"--steps={steps}",
+                    f"--output={self.output}",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=subprocess.STDOUT,
+                cwd=self._log.parent,
+                env=self._environment,
+            )
+
+    def wait(self) -> None:
+        """Until it has ended in order."""
+        assert self._process is not None
+        assert self._process.wait(_JOB_S) == 0, self._log.read_text()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def series(self, **query: str) -> dict[int, Any]:
+        """A metric, or a layer's stat, by step."""
+        asked = "&".join(f"{name}={value}" for name, value in query.items())
+        found = self._service.ask("GET", f"/runs/{self.run_id}/series?points=10000&{asked}")
+        return dict(zip(found["steps"], found["values"], strict=True))
+
+    def ask(self, path: str = "") -> Any:
+        return self._service.ask("GET", f"/runs/{self.run_id}{path}")
+
+    def command(self, kind: str, **detail: object) -> Any:
+        """Order something, and wait until the trainer says what came of it."""
+        order = {"action": {"kind": kind, **detail}}
+        ordered = self._service.ask("POST", f"/runs/{self.run_id}/commands", order)
+        return self.until(lambda: self._ended(ordered["id"]))
+
+    def until(self, ask: Callable[[], Any]) -> Any:
+        """The first answer that says something."""
+        deadline = time.monotonic() + _JOB_S
+        while not (answer := ask()):
+            assert self._process is not None
+            assert self._process.poll() in (None, 0), self._log.read_text()
+            assert time.monotonic() < deadline, self._log.read_text()
+            time.sleep(0.05)
+        return answer
+
+    def _ended(self, command_id: str) -> Any:
+        found = self.ask("/commands")["commands"]
+        return next((c for c in found if c["id"] == command_id and c["ended_at"]), None)
+
+    def num_steps(self) -> int:
+        """Steps that have come in."""
+        if "loss" not in self.ask("/metrics")["metrics"]:
+            return 0
+        return len(self.series(metric="loss"))
