@@ -1,6 +1,5 @@
 """From what was read of a step to its row, once the last number has reached the host."""
 
-import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,12 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runwatch.layouts import Layout
-from runwatch.nonfinite import ABSENT_32, is_absent
+from runwatch.nonfinite import ABSENT_32
 from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.probe import Number, Reading
 from runwatch_hooks.readback import Readback, Ticket
 from runwatch_hooks.rows import Row
-from runwatch_hooks.statistics import GRAD_NORM, NONFINITE, PARAM_NORM, STATS
+from runwatch_hooks.run_totals import RunTotals, over_parts
+from runwatch_hooks.sharing import Sharing
+from runwatch_hooks.statistics import STATS
 
 _ROOM_FOR_NUMBERS = 64
 """Single numbers of a step that may lie on a device: loss, scale, the user's own, ..."""
@@ -43,6 +44,7 @@ class _OpenRow:
     stats: NDArray[np.float32]
     """(S, T)"""
     parts: tuple[_Part, ...]
+    sharing: Sharing | None = None
 
 
 class Assembly:
@@ -52,8 +54,7 @@ class Assembly:
         self._open: deque[_OpenRow] = deque()
         self._readbacks: dict[torch.device, Readback] = {}
         self._jumps = Jumps()
-        self._norms = np.empty(0, np.float32)
-        self._norms_layout: Layout | None = None
+        self._totals = RunTotals()
         self.num_lost = 0
         """Rows whose numbers on a device found no room on the way: sent without them."""
 
@@ -71,7 +72,9 @@ class Assembly:
                 distant[tensor.device] = slots, tensor
         parts = self._send(distant, {k: v for k, v in numbers.items() if isinstance(v, Tensor)})
         metrics = {k: float(v) for k, v in numbers.items() if not isinstance(v, Tensor)}
-        self._open.append(_OpenRow(step, segment, at, metrics, layout, stats, parts))
+        self._open.append(
+            _OpenRow(step, segment, at, metrics, layout, stats, parts, reading.sharing)
+        )
 
     def finished(self) -> list[Row]:
         """The rows whose numbers are all there, in order."""
@@ -122,8 +125,10 @@ class Assembly:
         metrics = row.metrics
         if "clip_coef" in metrics:
             metrics["clipped"] = float(not metrics["clip_coef"] >= 1.0)
-        if row.layout is not None:
-            metrics |= self._over_layers(row.layout, row.stats)
+        if row.layout is not None and row.sharing is None:
+            metrics |= self._totals.over(row.layout, row.stats)
+        elif row.layout is not None:
+            metrics |= over_parts(row.stats)
         return Row(
             step=row.step,
             segment=row.segment,
@@ -131,32 +136,6 @@ class Assembly:
             metrics=metrics,
             layout=row.layout,
             stats=None if row.layout is None else row.stats.reshape(-1),
+            sharing=row.sharing,
             urgent=self._jumps.is_urgent(metrics),
         )
-
-    def _over_layers(self, layout: Layout, stats: NDArray[np.float32]) -> dict[str, float]:
-        """What the layers' stats say about the run."""
-        num_nonfinite = _sum(stats[NONFINITE])
-        metrics = {"nonfinite": num_nonfinite, "param_norm": self._param_norm(layout, stats)}
-        if not is_absent(stats[GRAD_NORM]).all():
-            # A layer's norm on a CPU is over its finite elements; the run's says that some are
-            # not, by a NaN, as nobody counts which of them are infinite. On a device the layers
-            # tell infinity from NaN, and so does the run.
-            norm = math.sqrt(_sum(np.square(stats[GRAD_NORM], dtype=np.float64)))
-            is_hidden = num_nonfinite != 0.0 and math.isfinite(norm)
-            metrics["grad_norm"] = math.nan if is_hidden else norm
-        return metrics
-
-    def _param_norm(self, layout: Layout, stats: NDArray[np.float32]) -> float:
-        """Over the newest norm known of each layer, none older than 8 steps."""
-        if layout is not self._norms_layout:
-            self._norms_layout = layout
-            self._norms = np.zeros(len(layout.layers), np.float32)
-        known = ~is_absent(stats[PARAM_NORM])
-        self._norms[known] = stats[PARAM_NORM, known]
-        return math.sqrt(float(np.square(self._norms, dtype=np.float64).sum()))
-
-
-def _sum(values: NDArray[np.float32] | NDArray[np.float64]) -> float:
-    """Over what is recorded; a NaN among it is part of the sum."""
-    return float(values[~is_absent(values)].sum(dtype=np.float64))

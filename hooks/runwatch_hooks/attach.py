@@ -93,14 +93,15 @@ def attach(
     proposed = SharedAttempt(RunId(environment.run_id or _new_ulid()), _new_ulid(), time.time())
     world = find_world(environment)
     team = join_team(world, proposed, is_run_given=environment.run_id is not None)
-    if team is None or not world.is_leader:
-        return InertWatch(proposed.run_id if team is None else team.attempt.run_id)
+    if team is None:
+        return InertWatch(proposed.run_id)
     if not world.is_alone and options.allow:
-        log.warning("runwatch: one process cannot act for %d ranks", world.world_size)
+        if world.is_leader:
+            log.warning("runwatch: one process cannot act for %d ranks", world.world_size)
         options = replace(options, allow=())
     opened = RunOpen(run_id=team.attempt.run_id, name=run, project=project, config=settings)
     open_line = _line_opener(environment, team, opened, options.allow)
-    return build_watch(opened.run_id, objects, options, open_line, state)
+    return build_watch(objects, options, open_line, team, state)
 
 
 def _line_opener(

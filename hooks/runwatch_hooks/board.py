@@ -1,6 +1,6 @@
 """All layers of a run: which statistics hold which, on whatever devices they lie."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from weakref import WeakSet
 
@@ -10,7 +10,10 @@ from torch.optim import Optimizer
 
 from runwatch.layouts import Layout
 from runwatch_hooks.device_statistics import DeviceStatistics
+from runwatch_hooks.layer_names import NamedTensor
 from runwatch_hooks.layer_table import LayerTable
+from runwatch_hooks.ranks.shards import is_partial, local_of
+from runwatch_hooks.sharing import Sharing
 from runwatch_hooks.statistics import STATS, CpuStatistics, LayerStatistics
 
 _LOOKED_THROUGH_EVERY: Final = 32
@@ -23,12 +26,18 @@ _NAMED: Final = 8
 class Board:
     """The layers' statistics of the step that is open. A slot is a layer's place in the layout."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], optimizers: Sequence[Optimizer]) -> None:
-        self._table = LayerTable(modules, optimizers, STATS)
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        optimizers: Sequence[Optimizer],
+        rank: int = 0,
+    ) -> None:
+        self._table = LayerTable(modules, optimizers, STATS, rank)
         self._strangers: WeakSet[Optimizer] = WeakSet()
         """Optimizers of tensors that were not in the layout when they were first seen."""
         self._num_refreshes = 0
         self._is_doubtful = False
+        self._has_partial = False
         self._replaced: set[str] = set()
         self._notices: list[str] = []
         self._open()
@@ -36,6 +45,16 @@ class Board:
     @property
     def layout(self) -> Layout:
         return self._table.layout
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """Whose parts the stats are of; None where each tensor lies here as a whole."""
+        return self._table.sharing
+
+    @property
+    def named(self) -> Sequence[NamedTensor]:
+        """All that is trained, in the order in which every rank has it."""
+        return self._table.named
 
     def refresh(self) -> None:
         """Begin anew, with another layout, where what is trained has changed."""
@@ -77,6 +96,8 @@ class Board:
             for device, ours in self._by_device(slots):
                 grads = [(slot, tensors[slot].grad) for slot in ours]
                 present = [(self._local[slot], grad) for slot, grad in grads if grad is not None]
+                if self._table.sharing is not None:
+                    present = [(slot, part) for slot, part in self._parts_of(present)]
                 if present:
                     places, found = zip(*present, strict=True)
                     self._parts[device].read_gradients(places, found, scale)
@@ -95,6 +116,18 @@ class Board:
         """The step's (S, T) of each device, by the slots that its columns are."""
         with torch.no_grad():
             return {tuple(self._slots[device]): part.take() for device, part in self._parts.items()}
+
+    def _parts_of(self, grads: Sequence[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:
+        """What of the gradients lies here. A sum over ranks that is yet to be made is left out:
+        the norms of its terms say nothing about its own."""
+        for slot, grad in grads:
+            if not is_partial(grad):
+                yield slot, local_of(grad)
+            elif not self._has_partial:
+                self._has_partial = True
+                self._notices.append(
+                    "gradients that are still sums to be made over ranks (Partial) are not measured"
+                )
 
     def _note_replaced(self, names: Sequence[str]) -> None:
         untold = [name for name in names if name not in self._replaced]
@@ -117,10 +150,13 @@ class Board:
         self._parts = {device: self._statistics(device) for device in self._slots}
 
     def _statistics(self, device: torch.device) -> LayerStatistics:
-        tensors = [self._table.tensors[slot] for slot in self._slots[device]]
+        slots = self._slots[device]
+        tensors = [self._table.locals[slot] for slot in slots]
+        turns = [self._table.turns[slot] for slot in slots]
+        are_parts = self._table.sharing is not None
         if device.type == "cpu":
-            return CpuStatistics(tensors)
-        return DeviceStatistics(tensors, device)
+            return CpuStatistics(tensors, turns, are_parts=are_parts)
+        return DeviceStatistics(tensors, device, turns, are_parts=are_parts)
 
     def _by_device(self, slots: Sequence[int]) -> Sequence[tuple[torch.device, Sequence[int]]]:
         if len(self._slots) == 1:

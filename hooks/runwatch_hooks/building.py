@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-from runwatch.vocabulary import RunId
 from runwatch_hooks.actions import (
     Actor,
     CheckpointKeeper,
@@ -18,16 +17,20 @@ from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.options import DEFAULT_SNAPSHOT_EVERY, Options
 from runwatch_hooks.probe import Probe
+from runwatch_hooks.ranks import Team
 
 
 def build_watch(
-    run_id: RunId,
     objects: Objects,
     options: Options,
     open_line: Callable[[int], Line],
+    team: Team,
     saved: Mapping[str, object] | None = None,
 ) -> LiveWatch:
-    """A watch over objects, on a line of one's own. `saved` is what an earlier one returned."""
+    """A watch over objects, on a line of one's own, beside those of a team's other ranks.
+
+    `saved` is what an earlier one returned.
+    """
     faults = Faults()
     state = TrainingState(
         objects.modules, objects.optimizers, objects.schedulers, objects.scalers, objects.extra
@@ -42,6 +45,7 @@ def build_watch(
         checkpoints=keeper,
         allow=options.allow,
         snapshot_every=options.snapshot_every or DEFAULT_SNAPSHOT_EVERY,
+        rank=team.world.rank,
     )
 
     def checkpoint(step: int) -> None:
@@ -49,13 +53,20 @@ def build_watch(
             lr_scale.settle()
             keeper.begin(step, state.capture, dict(actor.state_dict()))
 
-    probe = Probe(objects.modules, objects.optimizers, faults, lambda: lr_scale.scale)
+    probe = Probe(
+        objects.modules, objects.optimizers, faults, lambda: lr_scale.scale, team.world.rank
+    )
     watch = LiveWatch(
-        run_id,
+        team.attempt.run_id,
         probe=probe,
         faults=faults,
-        boundary=Boundary(actor, checkpoint=checkpoint, checkpoint_every=options.checkpoint_every),
+        boundary=Boundary(
+            actor,
+            checkpoint=checkpoint,
+            checkpoint_every=options.checkpoint_every if team.world.is_leader else None,
+        ),
         open_line=open_line,
+        team=team,
     )
     if saved is not None:
         watch.load_state_dict(saved)

@@ -28,6 +28,7 @@ from runwatch_hooks.statistics import (
     UPDATE_RATIO,
     ZERO_FRAC,
     NormTurns,
+    deal,
 )
 
 _MAX_CACHED: Final = 64
@@ -37,11 +38,20 @@ _MAX_CACHED: Final = 64
 class DeviceStatistics:
     """The statistics of tensors of one device, gathered there."""
 
-    def __init__(self, tensors: Sequence[Tensor], device: torch.device) -> None:
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        device: torch.device,
+        turns: Sequence[int] | None = None,
+        *,
+        are_parts: bool = False,
+    ) -> None:
+        """As `CpuStatistics`."""
         self._tensors = tensors
+        self._are_parts = are_parts
         self._device = device
         self._updates = SampledUpdates(tensors)
-        self._turns = NormTurns(tensors)
+        self._turns = NormTurns(deal([one.numel() for one in tensors]) if turns is None else turns)
         absent = torch.from_numpy(np.full((len(STATS), len(tensors)), ABSENT_32, np.float32))
         self._absent = absent.to(device)
         self._stats = self._absent.clone()
@@ -92,8 +102,11 @@ class DeviceStatistics:
         self._turn = None
         norms = self._stats[PARAM_NORM]
         self._stats[PARAM_NORM] = torch.where(norms < 0, self._absent[PARAM_NORM], norms)
-        ratios = self._squares.sqrt() / self._norms
-        known = (self._norms != 0) & ~self._squares.isnan()
+        ratios = self._squares.sqrt()
+        known = ~self._squares.isnan()
+        if not self._are_parts:
+            ratios = ratios / self._norms
+            known &= self._norms != 0
         self._stats[UPDATE_RATIO] = torch.where(known, ratios, self._absent[UPDATE_RATIO])
         stats = self._stats.clone()
         self._stats.copy_(self._absent)

@@ -1,4 +1,4 @@
-"""A watch that does nothing: for RUNWATCH_DISABLED, and for ranks that are not watched yet."""
+"""A watch that does nothing: for RUNWATCH_DISABLED, and for ranks that cannot be watched."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager

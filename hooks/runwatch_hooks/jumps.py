@@ -25,7 +25,8 @@ class Jumps:
     def is_urgent(self, metrics: Mapping[str, float]) -> bool:
         """Whether a step's metrics hold a jump, or anything that is not finite. Learns from it."""
         jumps = [self._jumps(name, metrics[name]) for name in _WATCHED if name in metrics]
-        return any(jumps) or metrics.get("nonfinite", 0.0) != 0.0
+        num_nonfinite = metrics.get("nonfinite", 0.0) or metrics.get("local_nonfinite", 0.0)
+        return any(jumps) or num_nonfinite != 0.0
 
     def _jumps(self, name: str, value: float) -> bool:
         if not math.isfinite(value):

@@ -7,6 +7,9 @@ from torch.optim import Optimizer
 
 from runwatch.layouts import MAX_LAYERS, Layer, Layout
 from runwatch_hooks.layer_names import NamedTensor, clean_name, name_tensors
+from runwatch_hooks.ranks.shards import is_sharded, local_of, owners_of
+from runwatch_hooks.sharing import Sharing
+from runwatch_hooks.statistics import deal
 
 _Signature = tuple[object, ...]
 
@@ -19,11 +22,22 @@ class LayerTable:
         modules: Mapping[str, nn.Module],
         optimizers: Sequence[Optimizer],
         stats: tuple[str, ...],
+        rank: int = 0,
     ) -> None:
+        """Rank 0 measures all of it; another only what rank 0 has no part of."""
         self._modules = modules
         self._optimizers = optimizers
-        named = name_tensors(modules, optimizers)[:MAX_LAYERS]
+        self._rank = rank
+        self.named = name_tensors(modules, optimizers)[:MAX_LAYERS]
+        """All that is trained, whoever measures it: the same on every rank."""
+        all_turns = deal([one.tensor.numel() for one in self.named])
+        turns = {id(one.tensor): turn for one, turn in zip(self.named, all_turns, strict=True)}
+        named = [one for one in self.named if rank in owners_of(one.tensor) or not rank]
         self.tensors: tuple[Tensor, ...] = tuple(one.tensor for one in named)
+        self.turns = [turns[id(one)] for one in self.tensors]
+        self.locals = [local_of(one) for one in self.tensors]
+        """What of each lies here."""
+        self.sharing = _sharing(self.tensors, self.locals)
         self.layout = Layout(layers=tuple(_layer(one) for one in named), stats=stats)
         self.slots = {id(tensor): slot for slot, tensor in enumerate(self.tensors)}
         self._of_optimizers = {id(one): self._find_slots(one) for one in optimizers}
@@ -58,7 +72,7 @@ class LayerTable:
 
     def rebuilt(self) -> "LayerTable":
         """A table of what the modules and optimizers hold now."""
-        return LayerTable(self._modules, self._optimizers, self.layout.stats)
+        return LayerTable(self._modules, self._optimizers, self.layout.stats, self._rank)
 
     def slots_of(self, optimizer: Optimizer) -> tuple[int, ...]:
         """The places of an optimizer's tensors; empty for an optimizer of foreign ones."""
@@ -81,7 +95,19 @@ class LayerTable:
     def _sign(self) -> _Signature:
         counts = [len(group["params"]) for one in self._optimizers for group in one.param_groups]
         facts = [(t.requires_grad, t.dtype, t.device) for t in self._watched]
-        return (counts, facts)
+        if self.sharing is None:
+            return (counts, facts)
+        return (counts, facts, [id(local_of(tensor)) for tensor in self.tensors])
+
+
+def _sharing(tensors: Sequence[Tensor], parts: Sequence[Tensor]) -> Sharing | None:
+    """None where nothing is sharded."""
+    if not any(is_sharded(tensor) for tensor in tensors):
+        return None
+    return Sharing(
+        owners=tuple(owners_of(tensor) for tensor in tensors),
+        sizes=tuple(part.numel() for part in parts),
+    )
 
 
 def _layer(named: NamedTensor) -> Layer:

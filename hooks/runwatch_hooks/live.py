@@ -15,8 +15,10 @@ from runwatch_hooks.assembly import Assembly
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.line import Line
+from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_names import OF_LAYERS, OwnNames
 from runwatch_hooks.probe import Number, Probe, Reading, number
+from runwatch_hooks.ranks import Team
 from runwatch_hooks.reports import Reports
 from runwatch_hooks.sight import Sight
 from runwatch_hooks.step_timer import StepTimer
@@ -26,6 +28,8 @@ log = logging.getLogger(__name__)
 
 _MAX_USER_METRICS: Final = 256
 _CLOSE_TIMEOUT_S: Final = 10.0
+_LEAVE_TIMEOUT_S: Final[dict[Status, float]] = {"finished": 5.0, "stopped": 5.0, "failed": 1.0}
+"""How long the other ranks' last words are waited for: one that fails is on its own."""
 
 
 class LiveWatch(Watch):
@@ -39,15 +43,18 @@ class LiveWatch(Watch):
         faults: Faults,
         boundary: Boundary,
         open_line: Callable[[int], Line],
+        team: Team,
     ) -> None:
         """`open_line` is given the number of the first step to be trained."""
         self.run_id = run_id
+        self._is_leader = team.world.is_leader
         self._probe = probe
         self._faults = faults
         self._boundary = boundary
         self._actor = boundary.actor
         self._open_line = open_line
         self._reports = Reports(faults)
+        self._outlet = Outlet(team, faults, self._reports.put_row)
         self._pid = os.getpid()
         self._assembly = Assembly()
         self._own_names = OwnNames()
@@ -85,6 +92,7 @@ class LiveWatch(Watch):
         self._is_begun = True
         with self._faults.guard("begin"):
             self._reports.open(self._open_line(self._next_step))
+            self._outlet.open()
             self._tell_progress()
             self._actor.begin(self._next_step)
 
@@ -179,6 +187,8 @@ class LiveWatch(Watch):
                     next_step=self._next_step, now=time.time(), timeout_s=_CLOSE_TIMEOUT_S
                 )
             )
+        with self._faults.guard("ranks"):
+            self._outlet.close(_LEAVE_TIMEOUT_S[status])
         with self._faults.guard("finish"):
             self._tell_faults()
             if status == "finished" and self._boundary.is_stopping:
@@ -207,28 +217,40 @@ class LiveWatch(Watch):
         theirs = self._numbers(metrics)
         if loss is not None:
             theirs |= self._numbers({"loss": loss})
-        numbers: dict[str, Number] = {"lr_scale": self._actor.lr_scale}
-        step_time_s = self._timer.lap(time.monotonic())
-        if step_time_s is not None:
-            numbers["step_time"] = step_time_s
-            if tokens is not None and step_time_s > 0:
-                with self._faults.guard("tokens"):
-                    numbers["tokens_per_s"] = tokens / step_time_s
+        numbers = self._pace(tokens) | self._outlet.numbers()
         reading = self._probe.take()
-        numbers.update(reading.numbers)
+        if self._is_leader:  # what is the same on all ranks is told once
+            numbers |= {"lr_scale": self._actor.lr_scale, **reading.numbers}
         self._own_names.add(numbers)
         if "clip_coef" in numbers:
             self._own_names.add(["clipped"])
         if reading.layout is not None:
             self._own_names.add(OF_LAYERS)
         numbers |= self._own_names.apart(theirs)
-        self._reports.tell_stage(reading, step, now)
-        self._reports.tell_unwatched(
-            [*reading.notices, *self._sight.look(reading.layout is not None)], step, now
-        )
         self._reports.tell_renamed(self._own_names.untold(), step, now)
+        if self._is_leader:
+            self._tell_sight(reading, step, now)
+        self._outlet.sample_replicas(step, self._probe.named)
         self._assembly.add(step, self._segment, now, numbers, reading)
         self._send_rows()
+
+    def _pace(self, tokens: int | None) -> dict[str, Number]:
+        """How long the step took, and how many tokens a second that makes."""
+        step_time_s = self._timer.lap(time.monotonic())
+        if step_time_s is None:
+            return {}
+        numbers: dict[str, Number] = {"step_time": step_time_s}
+        if tokens is not None and step_time_s > 0:
+            with self._faults.guard("tokens"):
+                numbers["tokens_per_s"] = tokens / step_time_s
+        return numbers
+
+    def _tell_sight(self, reading: Reading, step: int, now: float) -> None:
+        """Where gradients are seen, and what is not."""
+        self._reports.tell_stage(reading, step, now)
+        blind = self._sight.look(reading.layout is not None)
+        notices = [*reading.notices, *blind, *self._outlet.take_notices()]
+        self._reports.tell_unwatched(notices, step, now)
 
     def _numbers(self, metrics: Mapping[str, Loggable]) -> dict[str, Number]:
         """The user's numbers; what is none is left out, and counted as a fault."""
@@ -244,7 +266,7 @@ class LiveWatch(Watch):
         for row in rows:
             if row.layout is not None or "loss" in row.metrics:
                 self._healthy = self._healthy and _is_healthy(row.metrics)
-        self._reports.put_rows(rows)
+        self._outlet.put_rows(rows)
 
     def _act(self, step: int) -> int | None:
         """Do what is due after a step; the step to train next, where the run went back."""
@@ -284,6 +306,8 @@ class LiveWatch(Watch):
             self._tell_phase(phase, "end")
 
     def _tell_phase(self, phase: str, edge: str) -> None:
+        if not self._is_leader:
+            return
         detail = {"phase": phase, "edge": edge}
         self._reports.tell_event(self._last_step or 0, "phase", time.time(), detail)
 
@@ -292,4 +316,5 @@ def _is_healthy(metrics: Mapping[str, float]) -> bool:
     """Whether a step speaks for the state it left: all finite, or skipped by AMP, as it may."""
     if not math.isfinite(metrics.get("loss", 0.0)):
         return False
-    return metrics.get("nonfinite", 0.0) == 0.0 or metrics.get("skipped", 0.0) == 1.0
+    num_nonfinite = metrics.get("nonfinite", metrics.get("local_nonfinite", 0.0))
+    return num_nonfinite == 0.0 or metrics.get("skipped", 0.0) == 1.0

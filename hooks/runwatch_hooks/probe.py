@@ -17,7 +17,10 @@ from torch.optim import Optimizer
 from runwatch.layouts import Layout
 from runwatch_hooks.board import Board
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.layer_names import NamedTensor
 from runwatch_hooks.patches import Patches
+from runwatch_hooks.ranks.shards import local_of, whole
+from runwatch_hooks.sharing import Sharing
 from runwatch_hooks.wraps import Arguments, Keywords
 
 Number = float | Tensor
@@ -46,6 +49,8 @@ class Reading:
     numbers: Mapping[str, Number]
     """`lr`, `clip_coef`, `loss_scale`, `skipped`."""
     stage: Stage | None
+    sharing: Sharing | None = None
+    """Whose parts the stats are of; None where they are of whole tensors."""
     notices: tuple[str, ...] = ()
     """What is watched otherwise than before, or not at all."""
 
@@ -59,17 +64,23 @@ class Probe:
         optimizers: Sequence[Optimizer],
         faults: Faults,
         lr_scale: Callable[[], float] = lambda: 1.0,
+        rank: int = 0,
     ) -> None:
         """`lr_scale` is the multiplier that stands in the groups while an optimizer steps."""
         self._optimizers = list(optimizers)
         self._faults = faults
         self._lr_scale = lr_scale
-        self._board = Board(modules, optimizers)
+        self._board = Board(modules, optimizers, rank)
         self._patches = Patches(self)
         self._numbers: dict[str, Number] = {}
         self._notices: list[str] = []
         self._has_scaler = False
         self._reset()
+
+    @property
+    def named(self) -> Sequence[NamedTensor]:
+        """All that is trained, in the order in which every rank has it."""
+        return self._board.named
 
     def install(self) -> None:
         self._patches.install()
@@ -87,6 +98,7 @@ class Probe:
             stats=self._board.take() if stages else {},
             numbers=numbers,
             stage=max(stages) if stages else None,
+            sharing=self._board.sharing,
             notices=(*self._board.take_notices(), *self._notices),
         )
         self._notices = []
@@ -236,7 +248,10 @@ class Probe:
 
     def _note_clip(self, max_norm: float, total_norm: Tensor) -> None:
         # As torch computes it. A NaN stays NaN: `clipped` takes that for a clip.
-        coefficient = torch.clamp(max_norm / (total_norm.detach() + 1e-6), max=1.0)
+        known = whole(total_norm.detach())
+        if known is None:
+            return
+        coefficient = torch.clamp(max_norm / (known + 1e-6), max=1.0)
         last = self._numbers.get("clip_coef")
         now = number(coefficient)
         if isinstance(last, float) and isinstance(now, float):
@@ -245,10 +260,15 @@ class Probe:
 
 
 def number(value: float | Tensor) -> Number:
-    """A float, or a copy on the device where asking for the float would be a wait."""
+    """A float, or a copy on the device where asking for the float would be a wait.
+
+    Raises ValueError for a tensor in parts, of which asking for the whole would be a collective.
+    """
     if not isinstance(value, Tensor):
         return float(value)
-    plain = value.detach()
+    plain = whole(value.detach())
+    if plain is None:
+        raise ValueError("found a DTensor in parts, wanted a replicated one: full_tensor()")
     if plain.numel() != 1:
         plain = plain.float().mean()
     return float(plain) if plain.device.type == "cpu" else plain.float().reshape(()).clone()
@@ -276,4 +296,6 @@ def _is_rehearsal(optimizer: Optimizer) -> bool:
     if optimizer.state or any(isinstance(g["lr"], Tensor) or g["lr"] != 0.0 for g in groups):
         return False
     grads = [one.grad for group in groups for one in group["params"] if one.grad is not None]
-    return not any(grad.device.type == "cpu" and bool(grad.count_nonzero()) for grad in grads)
+    return not any(
+        grad.device.type == "cpu" and bool(local_of(grad).count_nonzero()) for grad in grads
+    )

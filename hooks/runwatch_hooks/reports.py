@@ -40,10 +40,10 @@ class Reports:
     def take_commands(self) -> list[Command]:
         return [] if self._line is None else self._line.take_commands()
 
-    def put_rows(self, rows: Iterable[Row]) -> None:
+    def put_row(self, row: Row) -> None:
+        """From any thread."""
         if self._line is not None:
-            for row in rows:
-                self._line.put_row(row)
+            self._line.put_row(row)
 
     def put_outcome(self, outcome: Outcome) -> None:
         """What a command came to."""

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runwatch.layouts import Layout
+from runwatch_hooks.sharing import Sharing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,5 +28,7 @@ class Row:
     """Names the columns of `stats`; None where there are none."""
     stats: NDArray[np.float32] | None = None
     """(C,), stat by stat; 'not recorded' is `runwatch.nonfinite.ABSENT_32`. Owned by the row."""
+    sharing: Sharing | None = None
+    """Whose parts the stats are of, on the way to being joined; None: of whole tensors."""
     urgent: bool = False
     """Worth sending at once: something is not finite, or has jumped."""

@@ -65,11 +65,23 @@ class LayerStatistics(Protocol):
 class CpuStatistics:
     """The statistics of tensors in the host's memory: exact, each gradient read once."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        turns: Sequence[int] | None = None,
+        *,
+        are_parts: bool = False,
+    ) -> None:
+        """`turns` are those of the tensors' norms, where ranks must take them alike.
+
+        Of parts of tensors, `update_ratio` is left to whoever joins them: in its place stands
+        the update's norm.
+        """
         self._tensors = tensors
+        self._are_parts = are_parts
         self._reader = GradientReader(load_one_pass())
         self._updates = SampledUpdates(tensors)
-        self._turns = NormTurns(tensors)
+        self._turns = NormTurns(deal([one.numel() for one in tensors]) if turns is None else turns)
         self._norms = np.full(len(tensors), np.nan)
         self._squares = np.full(len(tensors), np.nan)
         self._stats = self._empty()
@@ -107,6 +119,10 @@ class CpuStatistics:
         stats, self._stats = self._stats, self._empty()
         squares, self._squares = self._squares, np.full(len(self._tensors), np.nan)
         with np.errstate(all="ignore"):
+            if self._are_parts:
+                moved = np.flatnonzero(~np.isnan(squares))
+                stats[UPDATE_RATIO, moved] = np.sqrt(squares[moved])
+                return torch.from_numpy(stats)
             ratios = np.sqrt(squares) / self._norms
             # Not of a tensor that no step moved, nor of zeros, which have no size to compare with.
             known = np.flatnonzero((self._norms != 0.0) & ~np.isnan(squares))
@@ -130,21 +146,25 @@ class CpuStatistics:
         return np.full((len(STATS), len(self._tensors)), ABSENT_32, np.float32)
 
 
+def deal(num_elements: Sequence[int]) -> list[int]:
+    """A turn for each tensor, so that about as many elements are read at each turn."""
+    turns = [0] * len(num_elements)
+    dealt = [0] * NORM_TURNS
+    for slot in sorted(range(len(turns)), key=lambda slot: -num_elements[slot]):
+        turns[slot] = dealt.index(min(dealt))
+        dealt[turns[slot]] += num_elements[slot]
+    return turns
+
+
 class NormTurns:
-    """Whose norms are read at which step: at the first all, then an eighth in turn.
+    """Whose norms are read at which step: at the first all, then an eighth in turn."""
 
-    The eighths are dealt so that all have about as many elements.
-    """
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self._num_tensors = len(tensors)
+    def __init__(self, turns: Sequence[int]) -> None:
+        self._num_tensors = len(turns)
         self._hands: list[list[int]] = [[] for _ in range(NORM_TURNS)]
         self._step = -1
-        sizes = [0] * NORM_TURNS
-        for slot in sorted(range(len(tensors)), key=lambda slot: -tensors[slot].numel()):
-            lightest = sizes.index(min(sizes))
-            self._hands[lightest].append(slot)
-            sizes[lightest] += tensors[slot].numel()
+        for slot, turn in enumerate(turns):
+            self._hands[turn].append(slot)
 
     def next(self) -> Sequence[int]:
         self._step += 1

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from tests.hooks.measure.recorder import RecordingLine
-from tests.hooks.measure.tiny import TinyGpt, tiny_gpt, train_one, watched
+from tests.hooks.measure.tiny import TEAM, TinyGpt, tiny_gpt, train_one, watched
 from torch import nn
 
 from runwatch.commands import AnyAction, Checkpoint, Command, CommandState, LowerLr, Rollback, Stop
 from runwatch.errors import InvalidInputError
-from runwatch.vocabulary import CommandId, Phase, RunId
+from runwatch.vocabulary import CommandId, Phase
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
@@ -321,7 +321,7 @@ def test_an_attempt_that_is_given_a_state_begins_there(line: RecordingLine) -> N
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     objects = Objects(modules={"": model}, optimizers=[optimizer])
     state = training.watch.state_dict()
-    watch = build_watch(RunId("0" * 26), objects, Options(), line.open, state)
+    watch = build_watch(objects, Options(), line.open, TEAM, state)
 
     assert (watch.next_step, line.opened_at) == (3, [3])
 

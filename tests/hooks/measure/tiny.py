@@ -14,6 +14,10 @@ from runwatch_hooks.building import build_watch
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.options import Options
+from runwatch_hooks.ranks import SharedAttempt, alone
+
+TEAM = alone(SharedAttempt(RunId("0" * 26), "0" * 26, 0.0))
+"""Of one process."""
 
 VOCABULARY, WIDTH, LENGTH, BATCH = 17, 12, 8, 4
 
@@ -79,4 +83,4 @@ def watched(
     scalers: tuple[torch.amp.GradScaler, ...] = (),
 ) -> LiveWatch:
     objects = Objects(modules={"": model}, optimizers=optimizers, scalers=scalers)
-    return build_watch(RunId("0" * 26), objects, options or Options(), line.open)
+    return build_watch(objects, options or Options(), line.open, TEAM)

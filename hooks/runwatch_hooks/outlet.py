@@ -1,0 +1,96 @@
+"""The way of a row out of the watch: to the line, and past the other ranks where there are any."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.layer_names import NamedTensor
+from runwatch_hooks.ranks import StoreLostError, Team
+from runwatch_hooks.ranks.follower import Follower
+from runwatch_hooks.ranks.leader import Leader
+from runwatch_hooks.ranks.letters import Fingerprint
+from runwatch_hooks.ranks.replicas import ReplicaSampler
+from runwatch_hooks.rows import Row
+
+log = logging.getLogger(__name__)
+
+PutRow = Callable[[Row], None]
+
+
+class Peers(Protocol):
+    """This rank's part in what all ranks do: `Leader` or `Follower`."""
+
+    has_drifted: bool | None
+
+    def start(self) -> None: ...
+    def put(self, row: Row) -> None: ...
+    def put_fingerprints(self, fingerprints: Sequence[Fingerprint]) -> None: ...
+    def take_notices(self) -> list[str]: ...
+    def close(self, timeout_s: float) -> None: ...
+
+
+class Outlet:
+    """One watch's way out. For the training thread: nothing but `close` waits."""
+
+    def __init__(self, team: Team, faults: Faults, put_row: PutRow) -> None:
+        self._team = team
+        self._faults = faults
+        self._put_row = put_row
+        self._peers: Peers | None = None
+        world = team.world
+        self._sampler = None if world.is_alone else ReplicaSampler(world.rank, world.world_size)
+
+    def numbers(self) -> dict[str, float]:
+        """`replica_drift`: 1 where this rank's parameters are others than its replicas', 0 where
+        they are equal; left out where none were ever compared."""
+        if self._peers is None or self._peers.has_drifted is None:
+            return {}
+        return {"replica_drift": float(self._peers.has_drifted)}
+
+    def open(self) -> None:
+        with self._faults.guard("ranks"):
+            self._peers = _open_peers(self._team, self._put_row)
+            if self._peers is not None:
+                self._peers.start()
+
+    def put_rows(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            if self._peers is not None:
+                self._peers.put(row)
+            elif row.sharing is not None:  # parts of layers are not layers
+                self._put_row(replace(row, layout=None, stats=None, sharing=None))
+            else:
+                self._put_row(row)
+
+    def sample_replicas(self, step: int, named: Sequence[NamedTensor]) -> None:
+        """After a step: look at some of the parameters, for ranks to compare."""
+        if self._peers is None or self._sampler is None:
+            return
+        fingerprints = self._sampler.sample(step, named)
+        if fingerprints:
+            self._peers.put_fingerprints(fingerprints)
+
+    def take_notices(self) -> list[str]:
+        """What of other ranks is not watched, to be told once."""
+        return [] if self._peers is None else self._peers.take_notices()
+
+    def close(self, timeout_s: float) -> None:
+        """Let the last rows out, and leave the other ranks in order."""
+        if self._peers is not None:
+            self._peers.close(timeout_s)
+
+
+def _open_peers(team: Team, put_row: PutRow) -> Peers | None:
+    world = team.world
+    try:
+        store = team.open_store("measure")
+    except StoreLostError as error:
+        log.warning("runwatch: %s", error)
+        return None
+    if store is None:
+        return None
+    if world.is_leader:
+        return Leader(store, world.world_size, put_row)
+    return Follower(store, world.rank, put_row)

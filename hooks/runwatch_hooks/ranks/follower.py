@@ -1,0 +1,136 @@
+"""A rank other than 0: its parts go to rank 0, and its rows on without them."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from runwatch_hooks.ranks.errors import StoreError
+from runwatch_hooks.ranks.letters import ANSWER, ANSWER_KEY, Batch, Fingerprint, batch_key
+from runwatch_hooks.ranks.parts import Columns, PartRow
+from runwatch_hooks.ranks.rank_store import RankStore
+from runwatch_hooks.rows import Row
+from runwatch_hooks.transport.priority import yield_to_training
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 0.1
+_ASK_EVERY_S: Final = 1.0
+_MAX_WAITING: Final = 1024
+"""Part rows kept while the store is slow; beyond it the oldest go, and rank 0 does without."""
+_MAX_UNREAD: Final = 64
+"""Batches that rank 0 has not read: beyond it none is added, as the store keeps them in memory."""
+
+
+class Follower:
+    """Runs a thread from `start` on; nothing that the training thread calls waits but `close`."""
+
+    def __init__(self, store: RankStore, rank: int, put_row: Callable[[Row], None]) -> None:
+        self._store = store
+        self._rank = rank
+        self._put_row = put_row
+        self._lock = threading.Lock()
+        self._wakeup = threading.Event()
+        self._rows: list[tuple[Columns, PartRow]] = []
+        self._fingerprints: list[Fingerprint] = []
+        self._columns: Columns | None = None
+        self._sent_columns: Columns | None = None
+        self._number = 0
+        self._asked_at = 0.0
+        self._is_closing = False
+        self.num_lost = 0
+        """Part rows that rank 0 has to do without."""
+        self.has_drifted: bool | None = None
+        """Whether this rank's parameters are others than its replicas'; None: never compared."""
+        self._thread = threading.Thread(target=self._run, name="runwatch-ranks", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, row: Row) -> None:
+        """Send a row on, and its part, where it has one, to rank 0."""
+        if row.sharing is not None and row.layout is not None and row.stats is not None:
+            columns = self._columns
+            wanted = Columns(row.layout.layer_names, row.sharing.sizes)
+            if columns is None or columns != wanted:
+                columns = self._columns = wanted
+            part = PartRow(row.segment, row.step, row.stats.astype("<f4").tobytes())
+            with self._lock:
+                self._rows.append((columns, part))
+                if len(self._rows) > _MAX_WAITING:
+                    del self._rows[0]
+                    self.num_lost += 1
+            if row.urgent:
+                self._wakeup.set()
+        self._put_row(replace(row, layout=None, stats=None, sharing=None))
+
+    def put_fingerprints(self, fingerprints: Sequence[Fingerprint]) -> None:
+        with self._lock:
+            self._fingerprints.extend(fingerprints)
+            del self._fingerprints[:-_MAX_WAITING]
+
+    def take_notices(self) -> list[str]:
+        return []
+
+    def close(self, timeout_s: float) -> None:
+        """Send what is left, and say that it was the last."""
+        self._is_closing = True
+        self._wakeup.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        yield_to_training()
+        try:
+            while not self._is_closing:
+                self._wakeup.wait(INTERVAL_S)
+                self._wakeup.clear()
+                self._send()
+                self._ask()
+            self._send(is_last=True)
+        except StoreError as error:  # rank 0 has left, or died: there is nobody to tell
+            log.debug("ranks: %s", error)
+        except Exception:  # a thread's end must not be printed over the trainer's output
+            log.exception("ranks: a fault of our own")
+
+    def _send(self, *, is_last: bool = False) -> None:
+        with self._lock:
+            waiting, self._rows = self._rows, []
+            fingerprints, self._fingerprints = self._fingerprints, []
+        while waiting or fingerprints or is_last:
+            columns = waiting[0][0] if waiting else None
+            alike = [row for its, row in waiting if its is columns]
+            waiting = waiting[len(alike) :]
+            is_new = columns is not None and columns is not self._sent_columns
+            batch = Batch(
+                columns=columns if is_new else None,
+                rows=tuple(alike),
+                fingerprints=tuple(fingerprints),
+                is_last=is_last and not waiting,
+            )
+            if self._put(batch) and is_new:
+                self._sent_columns = columns
+            fingerprints = []
+            if not waiting:
+                return
+
+    def _put(self, batch: Batch) -> bool:
+        oldest = self._number - _MAX_UNREAD
+        if oldest >= 0 and self._store.holds(batch_key(self._rank, oldest)):
+            self.num_lost += len(batch.rows)
+            return False
+        self._store.put(batch_key(self._rank, self._number), msgspec.msgpack.encode(batch))
+        self._number += 1
+        return True
+
+    def _ask(self) -> None:
+        now = time.monotonic()
+        if now - self._asked_at < _ASK_EVERY_S:
+            return
+        self._asked_at = now
+        found = self._store.get(ANSWER_KEY)
+        if found is not None:
+            self.has_drifted = self._rank in ANSWER.decode(found).drifted

@@ -1,0 +1,245 @@
+"""Rank 0: joins the other ranks' parts to its own rows, and compares replicas.
+
+No collective and no wait on the training thread: the other ranks put their parts into the store,
+and a row of rank 0 stays here until they have come. Where one does not come in time, because its
+rank has died or our hook has failed there, the row goes on without what it was needed for, and no
+row waits for that rank again until it speaks.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from runwatch.nonfinite import is_absent
+from runwatch_hooks.jumps import Jumps
+from runwatch_hooks.ranks.errors import StoreError
+from runwatch_hooks.ranks.letters import (
+    ANSWER_KEY,
+    BATCH,
+    Answer,
+    Batch,
+    Fingerprint,
+    batch_key,
+)
+from runwatch_hooks.ranks.parts import Columns, Joining, Part, part_of
+from runwatch_hooks.ranks.rank_store import RankStore
+from runwatch_hooks.ranks.replicas import ReplicaJudge
+from runwatch_hooks.rows import Row
+from runwatch_hooks.run_totals import RunTotals
+from runwatch_hooks.statistics import GRAD_NORM, STATS
+from runwatch_hooks.transport.priority import yield_to_training
+
+log = logging.getLogger(__name__)
+
+_INTERVAL_S: Final = 0.1
+_IDLE_INTERVAL_S: Final = 0.5
+"""Where nothing waits for parts: fingerprints are in no hurry."""
+PATIENCE_S: Final = 10.0
+"""How long a row waits for the parts of others, by the clock of this machine."""
+_MAX_WAITING: Final = 1024
+"""Rows; beyond it the oldest goes on as it is."""
+
+_Place = tuple[int, int]
+"""Segment and step."""
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What is known of another rank."""
+
+    next_number: int = 0
+    columns: Columns | None = None
+    is_awaited: bool = True
+    has_left: bool = False
+
+
+class Leader:
+    """Runs a thread from `start` on; nothing that the training thread calls waits but `close`."""
+
+    def __init__(
+        self,
+        store: RankStore,
+        world_size: int,
+        put_row: Callable[[Row], None],
+        *,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._store = store
+        self._put_row = put_row
+        self._patience_s = patience_s
+        self._peers = {rank: _Peer() for rank in range(1, world_size)}
+        self._parts: dict[_Place, dict[int, Part]] = {}
+        self._rows: deque[tuple[Row, float]] = deque()
+        self._lock = threading.Lock()
+        self._wakeup = threading.Event()
+        self._joining, self._totals, self._jumps = Joining(), RunTotals(), Jumps()
+        self._judge = ReplicaJudge()
+        self._fingerprints: list[Fingerprint] = []
+        self._answer: Answer | None = None
+        self._notices: list[str] = []
+        self._close_by: float | None = None
+        self._is_lost = False
+        self.has_drifted: bool | None = None
+        """Whether this rank's parameters are others than its replicas'; None: never compared."""
+        self._thread = threading.Thread(target=self._run, name="runwatch-ranks", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, row: Row) -> None:
+        """Send a row on, in its turn; one of parts once it is whole."""
+        with self._lock:
+            if row.sharing is None and not self._rows:
+                self._put_row(row)
+                return
+            self._rows.append((row, time.monotonic()))
+        if row.urgent:
+            self._wakeup.set()
+
+    def put_fingerprints(self, fingerprints: Sequence[Fingerprint]) -> None:
+        with self._lock:
+            self._fingerprints.extend(fingerprints)
+
+    def take_notices(self) -> list[str]:
+        """What is not watched as it was, to be told once."""
+        with self._lock:
+            notices, self._notices = self._notices, []
+        return notices
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for the last parts, and for the other ranks to have said their last word: where
+        this process holds the store, it must not leave before them."""
+        self._close_by = time.monotonic() + timeout_s
+        self._wakeup.set()
+        self._thread.join(timeout_s + 1.0)
+
+    def _run(self) -> None:
+        yield_to_training()
+        try:
+            while not self._is_done():
+                self._wakeup.wait(_INTERVAL_S if self._rows else _IDLE_INTERVAL_S)
+                self._wakeup.clear()
+                self._turn()
+        except Exception:  # rows must not stay behind for a fault of ours
+            log.exception("ranks: a fault of our own; rows go on without other ranks' parts")
+            self._is_lost = True
+        self._emit(time.monotonic(), is_last=True)
+        while self._close_by is None:  # without peers rows go on as they are
+            self._wakeup.wait(_IDLE_INTERVAL_S)
+            self._emit(time.monotonic(), is_last=True)
+
+    def _turn(self) -> None:
+        try:
+            for rank, peer in self._peers.items():
+                self._listen(rank, peer)
+            self._compare()
+        except StoreError as error:
+            log.warning("the other ranks' parts are out of reach from here on: %s", error)
+            self._note("the ranks' store is gone: sharded layers are not measured any more")
+            self._is_lost = True
+        self._emit(time.monotonic())
+
+    def _is_done(self) -> bool:
+        if self._is_lost:
+            return True
+        if self._close_by is None:
+            return False
+        have_left = all(peer.has_left or not peer.is_awaited for peer in self._peers.values())
+        return (have_left and not self._rows) or time.monotonic() >= self._close_by
+
+    def _listen(self, rank: int, peer: _Peer) -> None:
+        while (letter := self._store.get(batch_key(rank, peer.next_number))) is not None:
+            self._store.remove(batch_key(rank, peer.next_number))
+            peer.next_number += 1
+            self._take(rank, peer, BATCH.decode(letter))
+
+    def _take(self, rank: int, peer: _Peer, batch: Batch) -> None:
+        peer.is_awaited = True
+        peer.has_left = batch.is_last
+        peer.columns = batch.columns or peer.columns
+        for row in batch.rows:
+            if peer.columns is not None:
+                self._parts.setdefault((row.segment, row.step), {})[rank] = part_of(
+                    peer.columns, row
+                )
+        for fingerprint in batch.fingerprints:
+            self._note(self._judge.take(rank, fingerprint))
+
+    def _compare(self) -> None:
+        with self._lock:
+            own, self._fingerprints = self._fingerprints, []
+        for fingerprint in own:
+            self._note(self._judge.take(0, fingerprint))
+        if not self._judge.has_compared:
+            return
+        answer = Answer(self._judge.drifted)
+        if answer != self._answer:
+            self._answer = answer
+            self._store.put(ANSWER_KEY, msgspec.msgpack.encode(answer))
+        self.has_drifted = 0 in answer.drifted
+
+    def _emit(self, now: float, *, is_last: bool = False) -> None:
+        """Send on the rows that are whole, in order, and those that have waited for too long."""
+        while self._rows:
+            row, since = self._rows[0]
+            place = row.segment, row.step
+            missing = self._missing(row, place)
+            is_over = is_last or now - since > self._patience_s or len(self._rows) > _MAX_WAITING
+            if missing and not is_over:
+                return
+            if missing and not is_last:
+                self._give_up(missing, row.step)
+            whole = self._joined(row, self._parts.get(place, {}))
+            for old in [one for one in self._parts if one <= place]:
+                del self._parts[old]
+            with self._lock:
+                self._rows.popleft()
+                self._put_row(whole)
+
+    def _missing(self, row: Row, place: _Place) -> list[int]:
+        if row.sharing is None:
+            return []
+        owners = {rank for owners in row.sharing.owners for rank in owners} - {0}
+        there = self._parts.get(place, {})
+        return [
+            rank
+            for rank in sorted(owners)
+            if rank not in there and self._peers[rank].is_awaited and not self._peers[rank].has_left
+        ]
+
+    def _give_up(self, ranks: Sequence[int], step: int) -> None:
+        for rank in ranks:
+            self._peers[rank].is_awaited = False
+        names = ", ".join(map(str, ranks))
+        self._note(f"no parts came from rank {names} for step {step}: its layers are not measured")
+
+    def _joined(self, row: Row, parts: dict[int, Part]) -> Row:
+        if row.sharing is None or row.layout is None or row.stats is None:
+            return row
+        own = row.stats.reshape(len(STATS), -1)
+        stats = self._joining.join(row.layout, row.sharing, own, parts)
+        metrics = {**row.metrics, **self._totals.over(row.layout, stats)}
+        if (is_absent(stats[GRAD_NORM]) & ~is_absent(own[GRAD_NORM])).any():
+            # A norm without some parts would be too small; one that is not finite is all the same.
+            for name in ("grad_norm", "param_norm"):
+                if math.isfinite(metrics.get(name, math.nan)):
+                    del metrics[name]
+        return replace(
+            row,
+            metrics=metrics,
+            stats=stats.reshape(-1),
+            sharing=None,
+            urgent=row.urgent or self._jumps.is_urgent(metrics),
+        )
+
+    def _note(self, notice: str | None) -> None:
+        if notice is not None:
+            with self._lock:
+                self._notices.append(notice)

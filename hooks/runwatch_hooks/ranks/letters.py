@@ -1,0 +1,47 @@
+"""What ranks tell one another over the store, beside the training and off its thread.
+
+Every other rank puts batches for rank 0, numbered from 0, and rank 0 removes what it has read.
+Rank 0 puts one answer for all, in place of the one before.
+"""
+
+import msgspec
+
+from runwatch_hooks.ranks.parts import Columns, PartRow
+
+
+class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
+    """What a rank's copy of some parameters looks like after a step."""
+
+    step: int
+    key: int
+    """Of which parameters: those of equal keys must be equal."""
+    ranks: tuple[int, ...]
+    """Those that hold a copy."""
+    value: int
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """From a rank to rank 0."""
+
+    columns: Columns | None = None
+    """Where the columns of `rows` are others than before."""
+    rows: tuple[PartRow, ...] = ()
+    fingerprints: tuple[Fingerprint, ...] = ()
+    is_last: bool = False
+    """The rank has nothing more to say, and asks nothing more."""
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """From rank 0 to all."""
+
+    drifted: tuple[int, ...] = ()
+    """The ranks whose copies are others than those of most."""
+
+
+BATCH = msgspec.msgpack.Decoder(Batch)
+ANSWER = msgspec.msgpack.Decoder(Answer)
+ANSWER_KEY = "answer"
+
+
+def batch_key(rank: int, number: int) -> str:
+    return f"batch/{rank}/{number}"

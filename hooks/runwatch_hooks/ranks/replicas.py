@@ -1,0 +1,169 @@
+"""Whether ranks that should hold equal parameters do.
+
+Each rank adds up the bits of an eighth of its parameters at every eighth step, as integers: in
+whatever order, copies that are equal bit by bit give equal sums, and a single bit that differs
+gives another. Rank 0 compares. It costs one reading of the parameters in 64 steps.
+"""
+
+import zlib
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from runwatch_hooks.dense import dense_view
+from runwatch_hooks.layer_names import NamedTensor
+from runwatch_hooks.ranks.letters import Fingerprint
+from runwatch_hooks.ranks.shards import local_of, replicas_of
+from runwatch_hooks.readback import Readback, Ticket
+from runwatch_hooks.statistics import NORM_TURNS, deal
+
+EVERY: Final = 8
+"""Steps between two samples, each of an eighth of the parameters."""
+_MODULUS: Final = 2**24
+"""Sums are taken modulo this: they pass through float32, which holds no larger integers."""
+_INTEGERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_MAX_OPEN: Final = 512
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Copies:
+    """Some parameters that the same ranks hold copies of."""
+
+    key: int
+    ranks: tuple[int, ...]
+    tensors: tuple[Tensor, ...]
+
+
+class ReplicaSampler:
+    """Takes the fingerprints of one rank. For the training thread: nothing here waits."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self._rank = rank
+        self._world_size = world_size
+        self._named: Sequence[NamedTensor] = ()
+        self._hands: list[list[_Copies]] = []
+        self._sent: deque[tuple[int, _Copies, Ticket]] = deque()
+        self._readbacks: dict[torch.device, Readback] = {}
+
+    def sample(self, step: int, named: Sequence[NamedTensor]) -> list[Fingerprint]:
+        """Fingerprints that are there by now; begins to take those that are due after a step."""
+        if named is not self._named:
+            self._named = named
+            self._hands = _hands(named, self._rank, self._world_size)
+        if step % EVERY == 0:
+            for copies in self._hands[step // EVERY % NORM_TURNS]:
+                self._send(step, copies)
+        found: list[Fingerprint] = []
+        while self._sent and self._sent[0][2].is_there():
+            sent_at, copies, ticket = self._sent.popleft()
+            value = int(ticket.values()[0])
+            found.append(Fingerprint(sent_at, copies.key, copies.ranks, value))
+        return found
+
+    def _send(self, step: int, copies: _Copies) -> None:
+        sums = [total for tensor in copies.tensors if (total := _sum_of_bits(tensor)) is not None]
+        if not sums:
+            return
+        device = sums[0].device
+        total = torch.stack(sums).sum().remainder(_MODULUS).to(torch.float32).reshape(1)
+        readback = self._readbacks.setdefault(device, Readback(1, device))
+        ticket = readback.send(total)
+        if ticket is not None:  # else no slot is free: not sampled this time
+            self._sent.append((step, copies, ticket))
+
+
+@dataclass(slots=True)
+class _Comparison:
+    values: dict[int, int] = field(default_factory=dict[int, int])
+
+
+class ReplicaJudge:
+    """Compares the fingerprints of all ranks. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, int], _Comparison] = {}
+        self._odd: dict[int, tuple[int, ...]] = {}
+        """Of each key, the ranks that stood apart when it was compared last."""
+        self._are_replicas = False
+        self._is_told = False
+
+    @property
+    def has_compared(self) -> bool:
+        """Whether copies were found to be equal, ever: only such can drift."""
+        return self._are_replicas
+
+    @property
+    def drifted(self) -> tuple[int, ...]:
+        return tuple(sorted({rank for odd in self._odd.values() for rank in odd}))
+
+    def take(self, rank: int, print_: Fingerprint) -> str | None:
+        """What is to be told, once: copies that never were any."""
+        place = print_.step, print_.key
+        comparison = self._open.setdefault(place, _Comparison())
+        comparison.values[rank] = print_.value
+        if not set(print_.ranks) <= comparison.values.keys():
+            while len(self._open) > _MAX_OPEN:
+                del self._open[next(iter(self._open))]
+            return None
+        del self._open[place]
+        odd = _odd_ones(comparison.values)
+        self._are_replicas = self._are_replicas or not odd
+        if self._are_replicas:
+            self._odd[print_.key] = odd
+            return None
+        if self._is_told:
+            return None
+        self._is_told = True
+        return (
+            "the ranks' parameters differ from the first comparison on: they are no replicas, "
+            "and are not watched for drifting apart"
+        )
+
+
+def _odd_ones(values: dict[int, int]) -> tuple[int, ...]:
+    """The ranks whose value is not the one that most have; of two camps, not the lowest rank's."""
+    lowest = values[min(values)]
+    common, num_common = Counter(values.values()).most_common(1)[0]
+    if Counter(values.values())[lowest] == num_common:
+        common = lowest
+    return tuple(rank for rank, value in values.items() if value != common)
+
+
+def _hands(named: Sequence[NamedTensor], rank: int, world_size: int) -> list[list[_Copies]]:
+    """What is sampled at each turn, apart by the ranks that hold copies and by device."""
+    hands: list[list[_Copies]] = []
+    turns = deal([one.tensor.numel() for one in named])
+    for turn in range(NORM_TURNS):
+        sets: dict[tuple[tuple[int, ...], torch.device], list[NamedTensor]] = {}
+        for one, its_turn in zip(named, turns, strict=True):
+            ranks = replicas_of(one.tensor, rank, world_size)
+            if its_turn == turn and len(ranks) > 1:
+                sets.setdefault((ranks, local_of(one.tensor).device), []).append(one)
+        hands.append([_copies(ranks, mates) for (ranks, _), mates in sets.items()])
+    return hands
+
+
+def _copies(ranks: tuple[int, ...], named: Sequence[NamedTensor]) -> _Copies:
+    facts = [(one.name, *one.tensor.shape) for one in named]
+    return _Copies(
+        key=zlib.crc32(repr((ranks, facts)).encode()),
+        ranks=ranks,
+        tensors=tuple(one.tensor for one in named),
+    )
+
+
+def _sum_of_bits(tensor: Tensor) -> Tensor | None:
+    """The elements' bits added up as integers; None for what has no view to read them by."""
+    flat = dense_view(local_of(tensor))
+    if flat is None or flat.element_size() not in _INTEGERS:
+        return None
+    bits = flat.view(_INTEGERS[flat.element_size()])
+    if bits.device.type == "cpu" and bits.dtype is torch.int32:
+        # With numpy, four times as fast: it wraps around at 2^32, of which 2^24 is a divisor.
+        return torch.tensor(int(np.add.reduce(bits.numpy().view(np.uint32), dtype=np.uint32)))
+    return bits.sum(dtype=torch.int64)
