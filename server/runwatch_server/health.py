@@ -14,6 +14,11 @@ from runwatch.vocabulary import RunId
 from runwatch_server.disk_figures import DiskCollector
 from runwatch_server.run_figures import RunFigures
 
+_WATCHED_PROBLEMS: Final = (
+    *("unknown_key", "revoked_key", "expired_key", "malformed_key"),
+    *("writer_queue_full", "rate_limited"),
+)
+"""Counted from 0 on: the first of a series that was not there is no increase to Prometheus."""
 _COMMIT_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.3, 1.0, 5.0)
 
@@ -33,6 +38,8 @@ class Health:
             ("code",),
             registry=self.registry,
         )
+        for code in _WATCHED_PROBLEMS:
+            self._problems.labels(code)
         self._commits = Histogram(
             "runwatch_commit_seconds",
             "Time of a transaction of the writer.",

@@ -8,7 +8,11 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from runwatch.alerts import AlertState
+from runwatch.rules import NON_FINITE
+from runwatch_server.alerts.absence import RANK_LOST, RUN_LOST
 from runwatch_server.alerts.assembly import Alerting
+from runwatch_server.rules.pack import load_builtin
 
 MAX_RULES: Final = 200
 """Rules that are told apart: people may write any number of them, under any name."""
@@ -19,6 +23,10 @@ class AlertingCollector(Collector):
 
     def __init__(self, alerting: Alerting) -> None:
         self._alerting = alerting
+        names = [NON_FINITE.name, RUN_LOST, RANK_LOST]
+        names += [filed.rule.name for filed in load_builtin()]
+        self._at_first = {(name, AlertState.FIRING): 0 for name in names}
+        """Counted from 0 on: the first of a series that was not there is no increase."""
 
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
         health = self._alerting.evaluators.health
@@ -38,7 +46,9 @@ class AlertingCollector(Collector):
         transitions = CounterMetricFamily(
             "runwatch_alert_transitions", "Changes of alerts.", labels=("rule", "state")
         )
-        for (rule, state), count in bounded(self._alerting.board.transitions).items():
+        for (rule, state), count in bounded(
+            self._at_first | self._alerting.board.transitions
+        ).items():
             transitions.add_metric((rule, state), count)
         yield transitions
         alerts = GaugeMetricFamily("runwatch_alerts", "Open alerts.", labels=("state", "severity"))
