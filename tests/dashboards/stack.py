@@ -1,0 +1,175 @@
+"""The processes of docker-compose.yml started by hand, with its own configuration files.
+
+Only addresses and paths are replaced, and the intervals at which Prometheus looks: a test does
+not wait a quarter of a minute for each scrape. SQLite takes the place of PostgreSQL.
+"""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import urllib3
+from tests.dashboards.compose import ROOT, filled_in
+
+PROGRAMS: Final = ("prometheus", "prometheus-alertmanager", "promtool", "amtool")
+_KEY: Final = re.compile(r"RUNWATCH_TOKEN=(\S+)")
+_LONGEST_S: Final = 90.0
+
+
+class Stack:
+    """Runwatch, Alertmanager and Prometheus on free ports of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._http = urllib3.PoolManager(retries=False, timeout=10.0)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        names = ("runwatch:8321", "alertmanager:9093", "localhost:9090")
+        self._addresses = {name: f"127.0.0.1:{_free_port()}" for name in names}
+        self.urls = {name.split(":")[0]: f"http://{at}" for name, at in self._addresses.items()}
+        self.urls["prometheus"] = self.urls.pop("localhost")
+        self._admin_key = ""
+
+    def start(self) -> None:
+        """In the order of the compose file, each ready before the next."""
+        self._start_runwatch()
+        am = self._addresses["alertmanager:9093"]
+        self._run(
+            "alertmanager",
+            "prometheus-alertmanager",
+            f"--config.file={ROOT / 'dashboards/alertmanager.yml'}",
+            f"--storage.path={self._folder / 'alertmanager'}",
+            f"--web.listen-address={am}",
+            "--cluster.listen-address=",
+        )
+        self._run(
+            "prometheus",
+            "prometheus",
+            f"--config.file={self._rewritten('prometheus.yml')}",
+            f"--storage.tsdb.path={self._folder / 'prometheus'}",
+            f"--web.listen-address={self._addresses['localhost:9090']}",
+        )
+        for name in ("alertmanager", "prometheus"):
+            self.until(partial(self._answers, f"{self.urls[name]}/-/ready"), name)
+
+    def stop(self) -> None:
+        self._http.clear()
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def ask(self, method: str, path: str, **arguments: Any) -> Any:
+        """The service's JSON, for the admin key."""
+        headers = {"Authorization": f"Bearer {self._admin_key}", **arguments.pop("headers", {})}
+        url = f"{self.urls['runwatch']}/api/v1{path}"
+        reply = self._http.request(method, url, headers=headers, **arguments)
+        assert reply.status < 300, (path, reply.data)
+        return json.loads(reply.data)
+
+    def knock(self) -> None:
+        """A request that is refused, so that there is one to be seen."""
+        url = f"{self.urls['runwatch']}/api/v1/runs"
+        assert self._http.request("GET", url, headers={"Authorization": "Bearer x"}).status == 401
+
+    def get(self, name: str, path: str, **fields: str) -> Any:
+        """Another program's JSON."""
+        reply = self._http.request("GET", f"{self.urls[name]}{path}", fields=fields)
+        assert reply.status == 200, (path, fields, reply.data)
+        return json.loads(reply.data)
+
+    def query(self, expression: str) -> list[Any]:
+        """What Prometheus answers to an expression now."""
+        result: list[Any] = self.get("prometheus", "/api/v1/query", query=expression)["data"][
+            "result"
+        ]
+        return result
+
+    def has(self, expression: str) -> bool:
+        return bool(self.query(expression))
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _LONGEST_S
+        while not holds():
+            for process in self._processes:
+                assert process.poll() is None, self._logs()
+            assert time.monotonic() < deadline, f"{what}\n{self._logs()}"
+            time.sleep(0.05)
+
+    def health_check(self, name: str) -> list[str]:
+        """The command of the compose file, with the address of this stack's process."""
+        command: list[str] = filled_in()["services"][name]["healthcheck"]["test"][1:]
+        port = next(place for place in self._addresses if place.startswith(name)).split(":")[1]
+        at = self.urls[name].removeprefix("http://")
+        return [word.replace(f"127.0.0.1:{port}", at) for word in command]
+
+    def _start_runwatch(self) -> None:
+        environment = filled_in()["services"]["runwatch"]["environment"]
+        settings = {name: text for name, text in environment.items() if name != "PGPASSWORD"}
+        del settings["RUNWATCH_DATABASE_URL"]
+        settings |= {
+            "RUNWATCH_PORT": self._addresses["runwatch:8321"].split(":")[1],
+            "RUNWATCH_DATA_DIR": str(self._folder / "data"),
+            "RUNWATCH_RECEIVERS": str(self._rewritten("receivers.yaml")),
+            "RUNWATCH_SCRAPE_KEY_FILE": str(self._folder / "key"),
+        }
+        command = (sys.executable, "-m", "runwatch_server.cli", "serve")
+        self._run("runwatch", *command, environment=settings)
+        log_file = self._folder / "runwatch.log"
+        self.until(lambda: bool(_KEY.search(log_file.read_text())), "runwatch")
+        found = _KEY.search(log_file.read_text())
+        assert found is not None
+        self._admin_key = found.group(1)
+
+    def _rewritten(self, name: str) -> Path:
+        text = (ROOT / "dashboards" / name).read_text()
+        for place, address in self._addresses.items():
+            text = text.replace(place, address)
+        text = text.replace("/etc/prometheus/scrape-key/key", str(self._folder / "key"))
+        text = text.replace("/etc/prometheus/prometheus-rules.yml", str(RULES))
+        text = text.replace("_interval: 15s", "_interval: 500ms")
+        written = self._folder / name
+        written.write_text(text)
+        return written
+
+    def _run(self, name: str, *command: str, environment: Mapping[str, str] | None = None) -> None:
+        with (self._folder / f"{name}.log").open("ab") as log_file:
+            self._processes.append(
+                subprocess.Popen(
+                    command,
+                    env={**os.environ, **(environment or {})},
+                    cwd=self._folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log_file,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+
+    def _answers(self, url: str) -> bool:
+        try:
+            return self._http.request("GET", url).status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    def _logs(self) -> str:
+        return "\n".join(path.read_text()[-3000:] for path in self._folder.glob("*.log"))
+
+
+RULES: Final = ROOT / "dashboards" / "prometheus-rules.yml"
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
