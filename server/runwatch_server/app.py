@@ -38,7 +38,8 @@ from runwatch_server.notify.assembly import start_notifying
 from runwatch_server.notify.collector import NotifyCollector
 from runwatch_server.notify.outbox import Outbox
 from runwatch_server.notify.receivers import Receivers, load_receivers
-from runwatch_server.page import assets_api, login_api, runbooks_api
+from runwatch_server.page import alerts_api as alerts_page
+from runwatch_server.page import assets_api, login_api, run_actions_api, runbooks_api, silences_api
 from runwatch_server.page.errors import add_error_pages
 from runwatch_server.parameters import known_parameters_only
 from runwatch_server.problems import TooLargeAsProblem, add_problem_handlers
@@ -135,6 +136,9 @@ _ROUTERS: Final = (
     notify_api.router,
     assets_api.router,
     login_api.router,
+    alerts_page.router,
+    run_actions_api.router,
+    silences_api.router,
     runbooks_api.router,
 )
 

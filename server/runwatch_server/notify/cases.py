@@ -41,20 +41,22 @@ def layer_group(layer: str | None) -> str:
 def labels_of(case: Case, watchdog: str) -> dict[str, str]:
     """What names the alert, and never changes while it lives. Neither step nor value: they would
     make another alert of it at every step."""
-    alert = case.alert
-    labels = {_label_name(name): value for name, value in alert.labels.items()}
-    labels |= {
+    labels = labels_of_alert(case.alert, case.run_name, watchdog)
+    return labels | ({"layer_group": case.layer_group} if case.layer_group else {})
+
+
+def labels_of_alert(alert: AlertRecord, run_name: str, watchdog: str) -> dict[str, str]:
+    """Those that are known before anybody is told: all but the group of layers."""
+    own = {_label_name(name): value for name, value in alert.labels.items()}
+    return own | {
         "alertname": alert.rule,
         "rule": alert.rule,
         "severity": alert.severity.value,
         "watchdog": watchdog,
         "project": alert.project,
         "run_id": alert.run_id,
-        "run": case.run_name,
+        "run": run_name,
     }
-    if case.layer_group:
-        labels["layer_group"] = case.layer_group
-    return labels
 
 
 def _label_name(name: str) -> str:

@@ -21,6 +21,11 @@ def moment(at: float | datetime | None) -> Markup:
     )
 
 
+def iso(at: float | datetime) -> str:
+    """For the `datetime` of a <time>."""
+    return (at if isinstance(at, datetime) else rfc3339(at)).isoformat()
+
+
 def number(value: float | str | None) -> str:
     """Four digits that count; NaN and infinities as what they are."""
     if value is None:
@@ -50,5 +55,5 @@ def severity(name: str) -> Markup:
 
 
 ALL: Final[Mapping[str, Callable[..., Any]]] = {
-    function.__name__: function for function in (moment, number, count, words, severity)
+    function.__name__: function for function in (moment, iso, number, count, words, severity)
 }

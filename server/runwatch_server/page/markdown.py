@@ -6,7 +6,7 @@ from typing import Final
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-_SISTER: Final = re.compile(r"([a-z0-9-]+)\.md")
+_SISTER: Final = re.compile(r"^([a-z0-9-]+)\.md$")
 
 
 def to_html(text: str) -> Markup:

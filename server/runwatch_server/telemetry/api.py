@@ -158,7 +158,7 @@ async def get_checkpoints(services: CurrentServices, run_id: VisibleRunId) -> Re
         CheckpointView(
             attempt=event.attempt,
             segment=event.segment,
-            step=event.step,
+            step=_state_of(event),
             at=rfc3339(event.at),
             path=event.detail.get("path"),
             good=_checkpoint_key(event) in good,
@@ -167,6 +167,12 @@ async def get_checkpoints(services: CurrentServices, run_id: VisibleRunId) -> Re
         if event.kind == "checkpoint" and event.rank == 0
     ]
     return json_response(CheckpointList(shown))
+
+
+def _state_of(event: RecordedEvent) -> int | None:
+    """A checkpoint is reported at the boundary where it has been written, some steps later."""
+    of_step = event.detail.get("of_step")
+    return of_step if isinstance(of_step, int) else event.step
 
 
 def _checkpoint_key(event: RecordedEvent) -> tuple[int, object]:

@@ -1,0 +1,128 @@
+"""`/alerts`: what fires and what fired; each with its card."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from runwatch.alerts import AlertState
+from runwatch.vocabulary import AlertId, RunId, Severity
+from runwatch_server.alerts.records import AlertFilter, AlertRecord
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.commands import queries as command_queries
+from runwatch_server.commands.records import CommandRecord
+from runwatch_server.notify.cases import labels_of_alert
+from runwatch_server.notify.silences import Silence, list_silences
+from runwatch_server.page.command_travel import Travel, travel_of
+from runwatch_server.page.people import names_of_keys
+from runwatch_server.page.rendering import render
+from runwatch_server.runbooks import runbook_url
+from runwatch_server.runs.queries import find_runs
+from runwatch_server.services import CurrentServices, Services
+
+router: Final = APIRouter(include_in_schema=False)
+
+_SHOWN: Final = 100
+_WORST_FIRST: Final = tuple(reversed(Severity))
+_SHOWS: Final = {
+    "open": (AlertState.FIRING, AlertState.RECOVERING),
+    "pending": (AlertState.PENDING,),
+    "resolved": (AlertState.RESOLVED,),
+    "all": (),
+}
+
+
+@router.get("/alerts", dependencies=[require(KeyScope.READ)])
+async def show_alerts(
+    request: Request,
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    show: str = "open",
+    severity: str = "",
+    rule: str = "",
+    project: str = "",
+    run_id: str = "",
+    before: str = "",
+) -> Response:
+    """Open alerts, the worst first, or older ones, the newest first."""
+    within = principal.project or project
+    wanted = AlertFilter(
+        projects=(within,) if within else None,
+        run_id=RunId(run_id) if run_id else None,
+        states=_SHOWS.get(show, ()),
+        severities=(Severity(severity),) if severity in tuple(Severity) else (),
+        rule=rule or None,
+        before_id=before or None,
+    )
+    found = await services.alerts.list(wanted, limit=_SHOWN)
+    if show == "open":
+        found.sort(key=lambda alert: _WORST_FIRST.index(alert.severity))
+    return render(
+        request,
+        "alerts.html",
+        alerts=found,
+        runs=await _names_of_runs(services, found),
+        names=await names_of_keys(services),
+        chosen={
+            "show": show,
+            "severity": severity,
+            "rule": rule,
+            "project": within,
+            "run_id": run_id,
+        },
+        older=min((alert.id for alert in found), default="") if len(found) == _SHOWN else "",
+    )
+
+
+@router.get("/alerts/{alert_id}", dependencies=[require(KeyScope.READ)])
+async def show_alert(
+    alert_id: AlertId, request: Request, services: CurrentServices, principal: CurrentPrincipal
+) -> Response:
+    """An alert's card: how it began, what may be behind it, what was done, what came of it."""
+    alert = await services.alerts.get(alert_id)
+    principal.check_project(alert.project)
+    run = await services.runs.find(alert.run_id, principal)
+    card = await services.alerts.card(alert)
+    return render(
+        request,
+        "alert.html",
+        alert=alert,
+        card=card,
+        run=run,
+        trips=await _trips(services, alert, card.commands),
+        silences=await _silences_of(services, alert, run.name),
+        runbook=runbook_url(alert.facts.runbook),
+        names=await names_of_keys(services),
+    )
+
+
+async def _names_of_runs(services: Services, alerts: Sequence[AlertRecord]) -> Mapping[RunId, str]:
+    async with services.database.read() as connection:
+        runs = await find_runs(connection, {alert.run_id for alert in alerts})
+    return {run.id: run.name for run in runs}
+
+
+async def _trips(
+    services: Services, alert: AlertRecord, commands: Sequence[CommandRecord]
+) -> list[Travel]:
+    async with services.database.read() as connection:
+        addressee = await command_queries.find_addressee(connection, alert.run_id)
+        return [
+            travel_of(
+                command,
+                await command_queries.list_events(connection, alert.run_id, command.id),
+                num_ranks=1 if addressee is None else addressee.num_ranks,
+                recovery=alert.recovery,
+            )
+            for command in commands
+        ]
+
+
+async def _silences_of(services: Services, alert: AlertRecord, run_name: str) -> list[Silence]:
+    """Those that hold its messages back now."""
+    now = services.clock.wall()
+    labels = labels_of_alert(alert, run_name, services.receivers.name)
+    async with services.database.read() as connection:
+        silences = await list_silences(connection, ending_after=now, project=alert.project)
+    return [silence for silence in silences if silence.covers(labels, now=now)]

@@ -1,0 +1,196 @@
+"""The way of a command, station by station, as the page draws it; pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from runwatch.commands import AnyAction, Checkpoint, CommandState, LowerLr, Rollback, Stop
+from runwatch_server.alerts.records import Recovery
+from runwatch_server.commands.records import CommandEvent, CommandRecord
+
+
+class Standing(StrEnum):
+    """Where a command stands with regard to a station."""
+
+    DONE = "done"
+    HERE = "here"
+    AHEAD = "ahead"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Station:
+    name: str
+    standing: Standing
+    words: str = ""
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankAnswer:
+    """The newest receipt of a rank."""
+
+    rank: int
+    state: str
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Travel:
+    """A command, how far it has come, and what each rank said."""
+
+    command: CommandRecord
+    words: str
+    stations: tuple[Station, ...]
+    answers: tuple[RankAnswer, ...]
+
+    @property
+    def is_under_way(self) -> bool:
+        return not self.command.state.is_ended
+
+
+_ROAD: Final = (
+    (CommandState.QUEUED, "Queued", "goes out with the next reply to the trainer"),
+    (CommandState.DELIVERED, "Delivered", "on its way to the ranks"),
+    (CommandState.ACCEPTED, "Agreed", "the ranks agree on a step"),
+    (CommandState.APPLIED, "Applied", "at the boundary of that step"),
+)
+_CURES: Final = ("rollback", "lower_lr")
+
+
+def words_of(action: AnyAction) -> str:
+    """An action as people say it."""
+    match action:
+        case Checkpoint():
+            return "Write a checkpoint"
+        case LowerLr(scale=scale):
+            return f"Train at {scale:g} × the schedule's learning rate"
+        case Rollback(to_step=int(step)):
+            return f"Roll back to the state after step {step}"
+        case Rollback(before_step=int(step)):
+            return f"Roll back to the newest good state before step {step}"
+        case Rollback():
+            return "Roll back to the newest good state"
+        case Stop():
+            return "Stop the run"
+
+
+def travel_of(
+    command: CommandRecord,
+    events: Sequence[CommandEvent],
+    *,
+    num_ranks: int = 1,
+    recovery: Recovery | None = None,
+) -> Travel:
+    """`recovery` is that of the alert that brought the command about."""
+    first = {event.kind: event for event in reversed(events)}
+    answers = _answers(events)
+    stations = [*_proposal(command, first), *_road(command, first, answers, num_ranks)]
+    if command.state is CommandState.APPLIED and command.kind in _CURES and recovery is not None:
+        stations.append(_recovery(recovery))
+    return Travel(
+        command=command,
+        words=words_of(command.action),
+        stations=tuple(stations),
+        answers=answers,
+    )
+
+
+def _answers(events: Sequence[CommandEvent]) -> tuple[RankAnswer, ...]:
+    newest: dict[int, RankAnswer] = {}
+    for event in events:
+        if event.kind == "receipt" and event.rank is not None:
+            step = event.detail.get("step")
+            newest[event.rank] = RankAnswer(
+                event.rank, str(event.detail.get("state")), step if isinstance(step, int) else None
+            )
+    return tuple(newest[rank] for rank in sorted(newest))
+
+
+def _proposal(command: CommandRecord, first: Mapping[str, CommandEvent]) -> list[Station]:
+    proposed = first.get(CommandState.PROPOSED)
+    if proposed is None:
+        return []
+    waits = command.state is CommandState.PROPOSED
+    return [
+        Station(
+            name="Proposed",
+            standing=Standing.HERE if waits else Standing.DONE,
+            words="waits for a person" if waits else "",
+            at=proposed.at,
+        )
+    ]
+
+
+def _road(
+    command: CommandRecord,
+    first: Mapping[str, CommandEvent],
+    answers: Sequence[RankAnswer],
+    num_ranks: int,
+) -> list[Station]:
+    reached = max((i for i, (state, *_) in enumerate(_ROAD) if state in first), default=-1)
+    passed = [
+        Station(
+            name=name,
+            standing=Standing.DONE,
+            words=_words_at(state, answers, num_ranks) + _outcome(command, state),
+            at=first[state].at if state in first else None,
+        )
+        for state, name, _ in _ROAD[: reached + 1]
+    ]
+    if command.state.is_ended and command.state is not CommandState.APPLIED:
+        return [*passed, _end(command)]
+    is_moving = command.state is not CommandState.PROPOSED
+    ahead = [
+        Station(
+            name=name,
+            standing=Standing.HERE if is_moving and index == 0 else Standing.AHEAD,
+            words=words if is_moving and index == 0 else "",
+        )
+        for index, (_, name, words) in enumerate(_ROAD[reached + 1 :])
+    ]
+    return passed + ahead
+
+
+def _words_at(state: CommandState, answers: Sequence[RankAnswer], num_ranks: int) -> str:
+    steps = {answer.step for answer in answers if answer.step is not None}
+    at_step = f"at step {max(steps)}" if steps else ""
+    if state is CommandState.ACCEPTED:
+        return at_step
+    if state is CommandState.APPLIED and num_ranks > 1:
+        applied = sum(answer.state == CommandState.APPLIED for answer in answers)
+        return f"{applied} of {num_ranks} ranks {at_step}".strip()
+    return at_step if state is CommandState.APPLIED else ""
+
+
+def _outcome(command: CommandRecord, state: CommandState) -> str:
+    """What it came to, as the trainer tells."""
+    if state is not CommandState.APPLIED:
+        return ""
+    to_step, path = command.detail.get("to_step"), command.detail.get("path")
+    if to_step is not None:
+        return f", back to the state after step {to_step}"
+    return f": {path}" if path else ""
+
+
+def _end(command: CommandRecord) -> Station:
+    """Where it ended instead."""
+    why = command.detail.get("error") or command.detail.get("reason") or ""
+    return Station(
+        name=command.state.value.capitalize(),
+        standing=Standing.BROKEN,
+        words=str(why),
+        at=command.ended_at,
+    )
+
+
+def _recovery(recovery: Recovery) -> Station:
+    match recovery:
+        case Recovery.WATCHED:
+            return Station(name="Recovery", standing=Standing.HERE, words="is being watched")
+        case Recovery.RECOVERED:
+            return Station(name="Recovered", standing=Standing.DONE)
+        case Recovery.NOT_RECOVERED:
+            words = "the alert fires on"
+            return Station(name="Not recovered", standing=Standing.BROKEN, words=words)

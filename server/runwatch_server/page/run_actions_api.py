@@ -1,0 +1,120 @@
+"""`/runs/{run_id}/actions`: a person's hand on a run, as a part that the run's page loads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from runwatch.commands import ACTION_KINDS, CommandState
+from runwatch.vocabulary import AlertId, PolicyMode
+from runwatch_server.alerts.queries import find_alerts
+from runwatch_server.alerts.records import AlertRecord, Recovery
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.commands import queries
+from runwatch_server.commands.records import Addressee, CommandRecord
+from runwatch_server.page.command_travel import Travel, travel_of
+from runwatch_server.page.people import names_of_keys
+from runwatch_server.page.rendering import render
+from runwatch_server.runs.access import VisibleRun
+from runwatch_server.runs.queries import Run
+from runwatch_server.services import CurrentServices, Services
+
+router: Final = APIRouter(include_in_schema=False)
+
+_SHOWN: Final = 8
+_LABELS: Final = {
+    "checkpoint": "Checkpoint",
+    "lower_lr": "Lower the learning rate",
+    "rollback": "Roll back",
+    "stop": "Stop",
+}
+POLICY_WORDS: Final = {
+    PolicyMode.OBSERVE: "rules only propose",
+    PolicyMode.ASK: "rules ask a person first",
+    PolicyMode.AUTO: "rules act within their budgets",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ActionButton:
+    """A kind of action, and why it cannot be ordered now, if so."""
+
+    kind: str
+    label: str
+    objection: str
+
+
+@router.get("/runs/{run_id}/actions", dependencies=[require(KeyScope.READ)])
+async def show_actions(
+    run: VisibleRun, request: Request, services: CurrentServices, principal: CurrentPrincipal
+) -> Response:
+    trips, addressee = await _trips(services, run)
+    proposals = [trip for trip in trips if trip.command.state is CommandState.PROPOSED]
+    moving = [trip for trip in trips if trip.is_under_way and trip not in proposals]
+    ended = [trip for trip in trips if not trip.is_under_way]
+    return render(
+        request,
+        "actions.html",
+        run=run,
+        buttons=buttons_of(addressee, may_control=principal.allows(KeyScope.CONTROL)),
+        proposals=proposals,
+        moving=moving,
+        ended=ended,
+        num_ranks=addressee.num_ranks,
+        policy=run.policy or services.settings.policy,
+        policies=POLICY_WORDS,
+        names=await names_of_keys(services),
+    )
+
+
+@router.get("/runs/{run_id}/act", dependencies=[require(KeyScope.READ)])
+async def show_act(run: VisibleRun, request: Request, step: int | None = None) -> Response:
+    """The same on a page of its own, quick on a telephone; `step`: to roll back to before it."""
+    return render(request, "act.html", run=run, step=step)
+
+
+def buttons_of(addressee: Addressee, *, may_control: bool) -> list[ActionButton]:
+    """One for each kind of action."""
+    return [
+        ActionButton(kind, _LABELS[kind], _objection(addressee, kind, may_control=may_control))
+        for kind in ACTION_KINDS
+    ]
+
+
+def _objection(addressee: Addressee, kind: str, *, may_control: bool) -> str:
+    if addressee.state.is_ended:
+        return f"The run is {addressee.state}: nobody would obey."
+    if addressee.attempt == 0:
+        return "The run has not begun."
+    if not may_control:
+        return "Your key may only look: this needs one with the scope control."
+    if kind not in addressee.allow:
+        return f"The trainer does not allow it: attach(..., allow=(..., {kind!r}))."
+    return ""
+
+
+async def _trips(services: Services, run: Run) -> tuple[list[Travel], Addressee]:
+    async with services.database.read() as connection:
+        addressee = await queries.find_addressee(connection, run.id)
+        assert addressee is not None, "the run was found"
+        commands = await queries.list_commands(connection, run.id, limit=_SHOWN)
+        ids = {command.alert_id for command in commands if command.alert_id is not None}
+        alerts = await find_alerts(connection, ids)
+        trips = [
+            travel_of(
+                command,
+                await queries.list_events(connection, run.id, command.id),
+                num_ranks=addressee.num_ranks,
+                recovery=_recovery(command, alerts),
+            )
+            for command in commands
+        ]
+    return trips, addressee
+
+
+def _recovery(command: CommandRecord, alerts: Mapping[AlertId, AlertRecord]) -> Recovery | None:
+    """Of the alert that brought a command about."""
+    alert = None if command.alert_id is None else alerts.get(command.alert_id)
+    return None if alert is None else alert.recovery

@@ -1,0 +1,26 @@
+"""`/silences`: what is held back for a while, and by whom."""
+
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.notify.silences import list_silences
+from runwatch_server.page.people import names_of_keys
+from runwatch_server.page.rendering import render
+from runwatch_server.services import CurrentServices
+
+router: Final = APIRouter(include_in_schema=False)
+
+
+@router.get("/silences", dependencies=[require(KeyScope.READ)])
+async def show_silences(
+    request: Request, services: CurrentServices, principal: CurrentPrincipal
+) -> Response:
+    now = services.clock.wall()
+    async with services.database.read() as connection:
+        silences = await list_silences(connection, ending_after=now, project=principal.project)
+    return render(
+        request, "silences.html", silences=silences, now=now, names=await names_of_keys(services)
+    )

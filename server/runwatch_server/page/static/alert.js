@@ -1,0 +1,46 @@
+// An alert's card: acknowledge, silence, approve; fresh as things happen.
+import { postJson } from "./api.js";
+import { embedded } from "./dom.js";
+import { onSend, openers } from "./dialogs.js";
+import { atMostEvery, listen } from "./live.js";
+import { proposals } from "./proposals.js";
+import { renew } from "./refresh.js";
+
+const facts = embedded("facts");
+const refresh = atMostEvery(300, () => renew());
+
+openers();
+proposals(document.getElementById("main"), refresh);
+listen(`/api/v1/stream?run_id=${facts.run}`, { alert: refresh, command: refresh }, { onPoll: refresh });
+
+const ack = document.querySelector("#ack form");
+if (ack) {
+  onSend(ack, async ({ note }) => {
+    await postJson(`/alerts/${facts.id}/ack`, { note });
+    await renew();
+  });
+}
+
+const silence = document.querySelector("#silence form");
+if (silence) {
+  onSend(silence, async ({ which, seconds, comment }) => {
+    await postJson("/silences", {
+      matchers: matchersOf(which),
+      ends_at: new Date(Date.now() + Number(seconds) * 1000).toISOString(),
+      comment,
+    });
+    await renew();
+  });
+}
+
+function matchersOf(which) {
+  const rule = { name: "alertname", value: literal(facts.rule) };
+  const run = { name: "run_id", value: literal(facts.run) };
+  const project = { name: "project", value: literal(facts.project) };
+  return { rule: [rule, run], run: [run], project: [rule, project] }[which];
+}
+
+// Matchers are globs: what stands in a name is meant as it stands.
+function literal(text) {
+  return text.replace(/[*?[]/g, "[$&]");
+}

@@ -1,0 +1,9 @@
+// The list of alerts: filters that apply at once, rows that stay fresh.
+import { renew } from "./refresh.js";
+
+const POLL_MS = 5000;
+
+for (const form of document.querySelectorAll("form[data-instant]")) {
+  form.addEventListener("change", () => form.requestSubmit());
+}
+setInterval(() => { if (!document.hidden) renew(); }, POLL_MS);

@@ -1,0 +1,48 @@
+// Forms that ask the service for something: they say when they are busy, and what went wrong.
+
+/** Opens the <dialog> that a button with `data-opens="id"` names. */
+export function openers(root = document) {
+  root.addEventListener("click", (event) => {
+    const opener = event.target.closest("[data-opens]");
+    if (opener) {
+      const dialog = document.getElementById(opener.dataset.opens);
+      dialog.dispatchEvent(new CustomEvent("opening", { detail: opener }));
+      dialog.showModal();
+    }
+    if (event.target.closest("[data-closes]")) event.target.closest("dialog").close();
+  });
+}
+
+/** Runs `work(fields, form)` when a form is sent, and closes the dialog that it stands in. */
+export function onSend(form, work) {
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    tell(form, "");
+    const buttons = form.querySelectorAll("button");
+    for (const button of buttons) button.disabled = true;
+    try {
+      await work(Object.fromEntries(new FormData(form)), form);
+      form.closest("dialog")?.close();
+    } catch (error) {
+      tell(form, error.message);
+    } finally {
+      for (const button of buttons) button.disabled = false;
+      form.dispatchEvent(new Event("input"));
+    }
+  });
+}
+
+/** Shows what went wrong in the form's `.fault`, or hides it. */
+export function tell(form, text) {
+  const place = form.querySelector(".fault");
+  place.textContent = text;
+  place.hidden = !text;
+}
+
+/** Leaves a form's main button disabled until its field `confirm` holds the wanted text. */
+export function demandName(form, wanted) {
+  const button = form.querySelector("button[value=go]");
+  const check = () => { button.disabled = form.elements.confirm.value !== wanted; };
+  form.addEventListener("input", check);
+  check();
+}

@@ -1,0 +1,72 @@
+// News from the service as they happen: server-sent events, and polling where they do not come
+// through (a proxy that buffers, too many open pages of one browser).
+
+const POLL_MS = 5000;
+const RETRY_MS = 30_000;
+
+/** Calls `handlers[topic](data)` for each event, and `onPoll()` every five seconds while no stream
+    is open. `onState("live" | "polling")` hears which of the two it is. Nothing is asked while the
+    page is hidden; it catches up when it is looked at again. */
+export function listen(path, handlers, { onPoll, onState = () => {} }) {
+  const line = { source: null, timer: 0, retry: 0 };
+
+  function open() {
+    close();
+    line.source = new EventSource(path);
+    line.source.onopen = () => { stopPolling(); onState("live"); };
+    line.source.onerror = () => {
+      startPolling();
+      if (line.source.readyState === EventSource.CLOSED) line.retry = setTimeout(open, RETRY_MS);
+    };
+    for (const [topic, handle] of Object.entries(handlers)) {
+      line.source.addEventListener(topic, (event) => handle(JSON.parse(event.data)));
+    }
+  }
+  function close() {
+    clearTimeout(line.retry);
+    line.source?.close();
+    line.source = null;
+    stopPolling();
+  }
+  function startPolling() {
+    if (line.timer) return;
+    onState("polling");
+    line.timer = setInterval(onPoll, POLL_MS);
+  }
+  function stopPolling() {
+    clearInterval(line.timer);
+    line.timer = 0;
+  }
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return close();
+    onPoll();
+    return open();
+  });
+  addEventListener("pagehide", close);
+  if (!document.hidden) open();
+}
+
+/** A function that runs `work` at once, and then at most every `everyMs`, never twice at a time;
+    what is asked for meanwhile is done once afterwards. */
+export function atMostEvery(everyMs, work) {
+  let isBusy = false;
+  let isWanted = false;
+  return async function ask() {
+    if (isBusy) {
+      isWanted = true;
+      return;
+    }
+    isBusy = true;
+    try {
+      await work();
+    } finally {
+      setTimeout(() => {
+        isBusy = false;
+        if (isWanted) {
+          isWanted = false;
+          ask();
+        }
+      }, everyMs);
+    }
+  };
+}

@@ -1,0 +1,32 @@
+// Keeps parts of a page as the server would render them now: each element with an id and
+// `data-fresh`. What has not changed stays, and a reader who stands on a link keeps it.
+import { showAges } from "./time.js";
+
+const seen = new Map();
+const NAMES = ["id", "href", "data-approve", "data-cancel", "data-opens"];
+
+/** Asks for a page or a fragment, and puts its fresh parts in the place of ours. */
+export async function renew(url = location.href) {
+  const answer = await fetch(url, { headers: { Accept: "text/html" } }).catch(() => null);
+  if (!answer?.ok || answer.redirected) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const part of page.querySelectorAll("[data-fresh][id]")) put(part);
+}
+
+function put(part) {
+  const old = document.getElementById(part.id);
+  const html = part.innerHTML;
+  if (!old || seen.get(part.id) === html) return;
+  seen.set(part.id, html);
+  const next = document.adoptNode(part);
+  showAges(next);
+  const focused = old.contains(document.activeElement) ? document.activeElement : null;
+  old.replaceWith(next);
+  if (focused) twin(focused, next)?.focus({ preventScroll: true });
+}
+
+/** The element below a node that stands for the same thing as another did. */
+function twin(element, node) {
+  const name = NAMES.find((candidate) => element.hasAttribute(candidate));
+  return name ? node.querySelector(`[${name}="${CSS.escape(element.getAttribute(name))}"]`) : null;
+}

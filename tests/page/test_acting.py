@@ -1,0 +1,113 @@
+"""Acting on a run from the page: a real trainer carries out what is clicked."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+from tests.end_to_end.real_service import RealService
+from tests.end_to_end.trainer import Trainer, watched_by
+from tests.page.conftest import OpenWindow
+from tests.page.visitor import PHONE
+
+pytestmark = pytest.mark.heavy
+
+NUMBER = 71
+ENDLESS = 1_000_000
+
+
+@pytest.fixture
+def job(tmp_path: Path, service: RealService) -> Iterator[tuple[Trainer, str]]:
+    """A trainer that goes on until it is told to stop, and its run's id."""
+    environment = watched_by(service, number=NUMBER)
+    checkpoints = ("--checkpoints", str(tmp_path / "checkpoints"))
+    started = Trainer(tmp_path / "job", *checkpoints, environment=environment, steps=ENDLESS)
+    yield started, environment["RUNWATCH_RUN_ID"]
+    if started.process.poll() is None:
+        started.process.kill()
+        started.process.wait()
+
+
+def wait_for_steps(trainer: Trainer, steps: int, timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while len(trainer.trained()) < steps:
+        assert trainer.process.poll() is None, trainer.output.read_text()
+        assert time.monotonic() < deadline, trainer.output.read_text()
+        time.sleep(0.05)
+
+
+def test_what_is_ordered_on_the_page_is_carried_out(
+    window: OpenWindow, service: RealService, job: tuple[Trainer, str]
+) -> None:
+    trainer, run_id = job
+    visitor = window()
+    wait_for_steps(trainer, 80)
+    page = visitor.open(f"/runs/{run_id}/act")
+
+    page.get_by_role("button", name="Checkpoint").click()
+    page.get_by_role("button", name="Write a checkpoint").click()
+    trip = page.locator(".trip", has_text="Write a checkpoint").first
+    expect(trip.locator(".station-done", has_text="Applied")).to_be_visible()
+
+    page.get_by_role("button", name="Lower the learning rate").click()
+    page.get_by_label("Share of the schedule's").fill("0.25")
+    page.get_by_role("button", name="Lower it").click()
+    trip = page.locator(".trip", has_text="0.25 ×").first
+    expect(trip.locator(".station-done", has_text="Applied")).to_be_visible()
+
+    page.get_by_role("button", name="Roll back").click()
+    dialog = page.get_by_role("dialog", name="Roll back")
+    go = dialog.get_by_role("button", name="Roll back")
+    expect(dialog.get_by_text("The checkpoint after step")).to_be_visible()
+    expect(go).to_be_disabled()
+    dialog.get_by_label("Type the run's name").fill("another run")
+    expect(go).to_be_disabled()
+    visitor.shoot("act-rollback")
+    dialog.get_by_label("Type the run's name").fill(f"run {NUMBER}")
+    go.click()
+    trip = page.locator(".trip", has_text="Roll back to the newest good state").first
+    expect(trip.locator(".station-done", has_text="Applied")).to_be_visible()
+    visitor.shoot("act-rolled-back")
+    steps = [step for step, _ in trainer.trained()]
+    assert len(set(steps)) < len(steps), "no step was trained again"
+
+    page.get_by_role("button", name="Stop").click()
+    dialog = page.get_by_role("dialog", name="Stop the run")
+    dialog.get_by_label("Type the run's name").fill(f"run {NUMBER}")
+    dialog.get_by_role("button", name="Stop the run").click()
+    assert trainer.process.wait(120) == 0, trainer.output.read_text()
+    expect(page.get_by_text("nobody would obey")).to_be_visible()
+    expect(page.get_by_role("button", name="Checkpoint")).to_be_disabled()
+    kinds = [one["action"]["kind"] for one in visitor.ask(f"/runs/{run_id}/commands")["commands"]]
+    assert kinds == ["stop", "rollback", "lower_lr", "checkpoint"]
+
+
+def test_an_incident_from_the_first_alert_to_the_recovery(
+    window: OpenWindow, service: RealService, tmp_path: Path
+) -> None:
+    environment = watched_by(service, number=NUMBER + 1, policy="ask")
+    trainer = Trainer(tmp_path / "job", "--fault-at", "150", environment=environment, steps=ENDLESS)
+    try:
+        visitor = window()
+        page = visitor.open("/alerts")
+        page.get_by_role("link", name="NonFinite", exact=True).click()
+        expect(page.get_by_role("heading", name="NonFinite")).to_be_visible()
+        expect(page.get_by_text("waits for a person")).to_be_visible()
+        visitor.shoot("alert-firing")
+
+        page.get_by_role("button", name="Approve").click()
+        expect(page.locator(".station-done", has_text="Applied")).to_be_visible()
+        expect(page.locator(".station-done", has_text="Recovered")).to_be_visible()
+
+        page.get_by_role("button", name="Acknowledge").click()
+        page.get_by_label("Note").fill("one bad batch")
+        page.get_by_role("dialog").get_by_role("button", name="Acknowledge").click()
+        expect(page.get_by_text("one bad batch").first).to_be_visible()
+        visitor.shoot("alert-recovered")
+        dark = window(theme="dark", viewport=PHONE)
+        dark.open(page.url.removeprefix(service.url))
+        dark.shoot("alert-recovered-dark-phone")
+    finally:
+        trainer.process.kill()
+        trainer.process.wait()

@@ -1,0 +1,111 @@
+"""The way of a command as the page draws it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from runwatch.commands import AnyAction, Checkpoint, CommandState, LowerLr, Rollback, Stop
+from runwatch.vocabulary import CommandId, RunId
+from runwatch_server.alerts.records import Recovery
+from runwatch_server.commands.records import CommandEvent, CommandRecord
+from runwatch_server.page.command_travel import Travel, travel_of, words_of
+
+RUN, ID = RunId("R"), CommandId("C")
+ROLLBACK = CommandRecord(
+    run_id=RUN,
+    id=ID,
+    attempt=1,
+    action=Rollback(),
+    state=CommandState.QUEUED,
+    reason="",
+    requested_by="key:a",
+    created_at=1.0,
+    expires_at=601.0,
+)
+
+
+def event(kind: str, *, rank: int | None = None, **detail: object) -> CommandEvent:
+    return CommandEvent(
+        number=0, run_id=RUN, command_id=ID, kind=kind, rank=rank, at=2.0, actor="a", detail=detail
+    )
+
+
+def receipt(rank: int, state: str, step: int) -> CommandEvent:
+    return event("receipt", rank=rank, state=state, step=step)
+
+
+def drawn(travel: Travel) -> Mapping[str, str]:
+    return {station.name: station.standing.value for station in travel.stations}
+
+
+def test_a_proposal_waits_at_its_first_station() -> None:
+    travel = travel_of(replace(ROLLBACK, state=CommandState.PROPOSED), [event("proposed")])
+
+    assert drawn(travel) == {
+        "Proposed": "here",
+        "Queued": "ahead",
+        "Delivered": "ahead",
+        "Agreed": "ahead",
+        "Applied": "ahead",
+    }
+
+
+def test_what_was_delivered_waits_for_the_ranks_to_agree() -> None:
+    command = replace(ROLLBACK, state=CommandState.DELIVERED)
+
+    travel = travel_of(command, [event("queued"), event("delivered")])
+
+    assert drawn(travel) == {
+        "Queued": "done",
+        "Delivered": "done",
+        "Agreed": "here",
+        "Applied": "ahead",
+    }
+
+
+def test_each_rank_s_last_word_counts() -> None:
+    command = replace(ROLLBACK, state=CommandState.ACCEPTED)
+    events = [
+        *(event("queued"), event("delivered"), event("accepted")),
+        *(receipt(0, "accepted", 40), receipt(1, "accepted", 40), receipt(0, "applied", 41)),
+    ]
+
+    travel = travel_of(command, events, num_ranks=2)
+
+    assert [(one.rank, one.state) for one in travel.answers] == [(0, "applied"), (1, "accepted")]
+
+
+def test_applied_says_at_which_step_and_where_it_led() -> None:
+    command = replace(ROLLBACK, state=CommandState.APPLIED, detail={"to_step": 30})
+    events = [event("queued"), receipt(0, "applied", 41), event("applied")]
+
+    travel = travel_of(command, events, recovery=Recovery.RECOVERED)
+
+    assert travel.stations[3].words == "at step 41, back to the state after step 30"
+    assert drawn(travel)["Recovered"] == "done"
+
+
+def test_a_refusal_ends_the_road_and_says_why() -> None:
+    command = replace(ROLLBACK, state=CommandState.REJECTED, detail={"error": "not allowed"})
+
+    travel = travel_of(command, [event("queued"), event("delivered"), event("rejected")])
+
+    assert drawn(travel) == {"Queued": "done", "Delivered": "done", "Rejected": "broken"}
+    assert travel.stations[-1].words == "not allowed"
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (Checkpoint(), "Write a checkpoint"),
+        (LowerLr(0.5), "Train at 0.5 × the schedule's learning rate"),
+        (Rollback(), "Roll back to the newest good state"),
+        (Rollback(before_step=9), "Roll back to the newest good state before step 9"),
+        (Rollback(to_step=9), "Roll back to the state after step 9"),
+        (Rollback(to_step=0), "Roll back to the state after step 0"),
+        (Stop(), "Stop the run"),
+    ],
+)
+def test_every_action_has_words(action: AnyAction, words: str) -> None:
+    assert words_of(action) == words
