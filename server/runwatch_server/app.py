@@ -198,7 +198,12 @@ async def _start(
         save_uses=services.keys.save_uses,
     )
     notifying = await start_notifying(
-        stack, receivers, database=database, clock=clock, board=alerting.board
+        stack,
+        receivers,
+        database=database,
+        clock=clock,
+        board=alerting.board,
+        detective=alerting.detective,
     )
     health.registry.register(NotifyCollector(notifying))
     for name, loop in notifying.loops():

@@ -11,6 +11,7 @@ from typing import Final
 
 from runwatch.alerts import Alert, AlertState, Change, Moment
 from runwatch.rules import Liveness, Rule, Transition, judge_absence
+from runwatch.rules.reporting import describe
 from runwatch.rules.rule import Absence
 from runwatch.rules.templates import Template
 from runwatch.rules.transitions import episode_id
@@ -167,7 +168,10 @@ def transition_of(
         onset_at=alert.onset.at,
         value=silence_s,
         summary=rule.summary.render(told) or rule.name,
-        description=rule.description.render(told),
+        description=describe(rule, told),
+        causes=rule.diagnosis.causes,
+        try_first=rule.diagnosis.try_first.render(told),
+        worked_if=rule.diagnosis.worked_if.render(told),
         runbook=rule.runbook,
         actions=rule.actions,
         episode=episode,

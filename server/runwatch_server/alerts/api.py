@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from runwatch.alerts import AlertState
 from runwatch.nonfinite import JsonNumber
 from runwatch.vocabulary import AlertId, RunId, Severity
+from runwatch_server.alerts.card import DiagnosisView
 from runwatch_server.alerts.records import (
     AlertEvent,
     AlertFilter,
@@ -92,6 +93,7 @@ class CardView(AlertView, frozen=True, kw_only=True):
     commands: list[CommandView]
     changed_before: list[RunEventView]
     similar: list[AlertView]
+    card: DiagnosisView
 
 
 class AlertList(msgspec.Struct, frozen=True):
@@ -179,6 +181,7 @@ def _card_view(card: Card) -> CardView:
         commands=[view_of(command) for command in card.commands],
         changed_before=[_run_event_view(event) for event in card.changed_before],
         similar=[_view(alert) for alert in card.similar],
+        card=card.diagnosis,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.evaluators import Evaluators
+from runwatch_server.alerts.findings import Detective
 from runwatch_server.alerts.recording import Tell, tell_nobody
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
@@ -18,6 +19,8 @@ from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.reading import Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,7 @@ class Alerting:
     evaluators: Evaluators
     ticker: Ticker
     board: NewsBoard
+    detective: Detective
 
 
 async def start_alerting(
@@ -44,6 +48,7 @@ async def start_alerting(
     """Start it; the stack stops it, which must happen before the database closes. The ticker is
     only ready: its `run` belongs into a background task."""
     board = NewsBoard()
+    detective = Detective(database, Reader(database, Layouts(database, clock)))
     rules = Rules(database, clock)
     ids = OrderedIds(clock)
     commands = Commands(database, clock, ids, on_change=board.wake)
@@ -72,7 +77,8 @@ async def start_alerting(
     return Alerting(
         rules=rules,
         commands=commands,
-        alerts=Alerts(database, clock, board),
+        alerts=Alerts(database, clock, board, detective),
+        detective=detective,
         evaluators=evaluators,
         ticker=ticker,
         board=board,

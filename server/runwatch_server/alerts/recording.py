@@ -18,6 +18,7 @@ from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.records import (
     AlertRecord,
+    CauseFacts,
     Facts,
     PeakFacts,
     Recovery,
@@ -259,6 +260,9 @@ def _facts(transition: Transition) -> Facts:
         description=transition.description,
         runbook=transition.runbook,
         reason=transition.reason,
+        causes=tuple(CauseFacts(cause.text, cause.signs) for cause in transition.causes),
+        try_first=transition.try_first,
+        worked_if=transition.worked_if,
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from runwatch.alerts import AlertState
 from runwatch.nonfinite import JsonNumber
+from runwatch.rules.diagnosis import Sign
 from runwatch.vocabulary import AlertId, RunId, Severity
 
 OPEN_STATES = (AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING)
@@ -48,6 +49,13 @@ class WidestFacts(msgspec.Struct, frozen=True):
     layers: tuple[str, ...] = ()
 
 
+class CauseFacts(msgspec.Struct, frozen=True):
+    """What may have brought it about, and the signs that would speak for it."""
+
+    cause: str
+    signs: tuple[Sign, ...] = ()
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What an alert says, as its last transition had it."""
 
@@ -62,6 +70,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     runbook: str = ""
     reason: str = ""
+    causes: tuple[CauseFacts, ...] = ()
+    try_first: str = ""
+    worked_if: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

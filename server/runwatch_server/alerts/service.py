@@ -9,6 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.vocabulary import AlertId
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.board import NewsBoard
+from runwatch_server.alerts.card import DiagnosisView, card_of, similar_of
+from runwatch_server.alerts.findings import Detective
 from runwatch_server.alerts.records import AlertEvent, AlertFilter, AlertRecord, RunEvent
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.clock import Clock
@@ -19,6 +21,8 @@ from runwatch_server.errors import NotFoundError
 
 BEFORE_STEPS: Final = 200
 """What changed so few steps before an alert's onset may have to do with it."""
+
+_MOST_SIMILAR: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +35,17 @@ class Card:
     changed_before: Sequence[RunEvent]
     """Phases, resumes, rollbacks, changes of the LR scale shortly before the onset."""
     similar: Sequence[AlertRecord]
-    """Earlier alerts of the same rule in the same run, newest first."""
+    """Earlier alerts of the same rule in the same project, newest first, this run's before all."""
+    diagnosis: DiagnosisView
 
 
 class Alerts:
     """Reading alerts, and putting a name under them."""
 
-    def __init__(self, database: Database, clock: Clock, board: NewsBoard) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, board: NewsBoard, detective: Detective
+    ) -> None:
+        self._detective = detective
         self._database = database
         self._clock = clock
         self._board = board
@@ -54,21 +62,31 @@ class Alerts:
 
     async def card(self, alert: AlertRecord) -> Card:
         async with self._database.read() as connection:
-            similar = AlertFilter(run_id=alert.run_id, rule=alert.rule, before_id=alert.id)
-            return Card(
-                alert=alert,
-                events=await event_queries.list_events(connection, alert.run_id, alert.id),
-                commands=await list_for_alert(connection, alert.run_id, alert.id),
-                changed_before=await event_queries.list_run_events(
-                    connection,
-                    alert.run_id,
-                    attempt=alert.attempt,
-                    first_step=alert.onset_step - BEFORE_STEPS,
-                    last_step=alert.onset_step,
-                    limit=20,
-                ),
-                similar=await queries.list_alerts(connection, similar, limit=5),
+            events = await event_queries.list_events(connection, alert.run_id, alert.id)
+            commands = await list_for_alert(connection, alert.run_id, alert.id)
+            changed = await event_queries.list_run_events(
+                connection,
+                alert.run_id,
+                attempt=alert.attempt,
+                first_step=alert.onset_step - BEFORE_STEPS,
+                last_step=alert.onset_step,
+                limit=20,
             )
+            similar = await _similar(connection, alert)
+            tried = [
+                similar_of(one, await list_for_alert(connection, one.run_id, one.id))
+                for one in similar
+            ]
+        in_run = sum(one.run_id == alert.run_id for one in similar)
+        findings = await self._detective.look(alert, num_similar=in_run)
+        return Card(
+            alert=alert,
+            events=events,
+            commands=commands,
+            changed_before=changed,
+            similar=similar,
+            diagnosis=card_of(alert, findings, commands, tried),
+        )
 
     async def acknowledge(self, alert_id: AlertId, *, actor: str, note: str) -> AlertRecord:
         """Somebody looks after it; the first one's name stays. Raises NotFoundError."""
@@ -108,3 +126,12 @@ async def _existing(connection: AsyncConnection, alert_id: AlertId) -> AlertReco
     if alert is None:
         raise NotFoundError("alert_not_found", f"There is no alert {alert_id!r}.")
     return alert
+
+
+async def _similar(connection: AsyncConnection, alert: AlertRecord) -> list[AlertRecord]:
+    in_run = AlertFilter(run_id=alert.run_id, rule=alert.rule, before_id=alert.id)
+    in_project = AlertFilter(projects=(alert.project,), rule=alert.rule, before_id=alert.id)
+    found = await queries.list_alerts(connection, in_run, limit=_MOST_SIMILAR)
+    known = {one.id for one in found}
+    others = await queries.list_alerts(connection, in_project, limit=2 * _MOST_SIMILAR)
+    return [*found, *(one for one in others if one.id not in known)][:_MOST_SIMILAR]

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from runwatch_server.alerts.board import NewsBoard
+from runwatch_server.alerts.findings import Detective
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import SettingsError
 from runwatch_server.notify.alertmanager import Replica, make_client
 from runwatch_server.notify.courier import Courier
+from runwatch_server.notify.explaining import Explainer
 from runwatch_server.notify.pusher import Pusher
 from runwatch_server.notify.receivers import Receiver, Receivers
 from runwatch_server.notify.sending import Sender
@@ -41,11 +43,13 @@ async def start_notifying(
     database: Database,
     clock: Clock,
     board: NewsBoard,
+    detective: Detective,
 ) -> Notifying:
     """Ready; its loops belong into background tasks, stopped before the stack goes on.
 
     Raises SettingsError for a receiver that cannot be used.
     """
+    explainer = Explainer(detective)
     replicas: list[Replica] = []
     pushers: list[Pusher] = []
     if config.alertmanagers is not None:
@@ -59,6 +63,7 @@ async def start_notifying(
                 database=database,
                 clock=clock,
                 board=board,
+                explainer=explainer,
             )
             for replica in replicas
         ]
@@ -76,6 +81,7 @@ async def start_notifying(
                 database=database,
                 clock=clock,
                 board=board,
+                explainer=explainer,
                 threads=threads,
             )
             for receiver in config.receivers

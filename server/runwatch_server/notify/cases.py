@@ -22,6 +22,8 @@ class Case:
     resolved_at: float | None
     """By the service's clock; None: it goes on."""
     commands: Sequence[CommandRecord]
+    card: str = ""
+    """What went first, what changed before, the likeliest cause, what to try: in a few lines."""
 
     @property
     def is_resolved(self) -> bool:

@@ -20,6 +20,7 @@ from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.notify import queries
+from runwatch_server.notify.explaining import Explainer
 from runwatch_server.notify.letters import (
     LONGEST_RETRY_S,
     Letter,
@@ -90,7 +91,9 @@ class Courier:
         clock: Clock,
         board: NewsBoard,
         threads: Executor,
+        explainer: Explainer,
     ) -> None:
+        self._explainer = explainer
         self._receiver = receiver
         self._sender = sender
         self._config = config
@@ -151,6 +154,7 @@ class Courier:
                 look.by_verdict[verdict].append(one)
             sent = look.by_verdict[Verdict.SEND]
             told = await queries.with_commands(connection, [cases[one.alert_id] for one in sent])
+        told = await self._explainer.explain(told)
         look.letters = letters_of(sent, {case.alert.id: case for case in told})
         return look
 

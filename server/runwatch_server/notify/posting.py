@@ -105,6 +105,7 @@ def _annotations(case: Case, url: str) -> dict[str, str]:
     told = {
         "summary": alert.facts.summary,
         "description": alert.facts.description,
+        "card": case.card,
         "value": _number(alert.facts.value),
         "worst": worst_about(case),
         "resolution": alert.resolution or "",

@@ -13,6 +13,7 @@ from runwatch_server.db import Database
 from runwatch_server.notify import queries
 from runwatch_server.notify.alertmanager import Replica, UndeliveredError, batches
 from runwatch_server.notify.cases import Case
+from runwatch_server.notify.explaining import Explainer
 from runwatch_server.notify.posting import (
     HEARTBEAT,
     RESOLVED_FOR_S,
@@ -45,7 +46,9 @@ class Pusher:
         database: Database,
         clock: Clock,
         board: NewsBoard,
+        explainer: Explainer,
     ) -> None:
+        self._explainer = explainer
         self._replica = replica
         self._config = config
         self._alertmanagers = alertmanagers
@@ -81,6 +84,7 @@ class Pusher:
             wanted = [case for case in cases if self._wants(case)]
             due = due_cases(wanted, self._sent, watchdog=name, now=now)
             due = await queries.with_commands(connection, due)
+        due = await self._explainer.explain(due)
         known = {HEARTBEAT, *(case.alert.id for case in wanted)}
         self._sent = {key: sent for key, sent in self._sent.items() if key in known}
         postings = [posting_of(case, watchdog=name, url=url, wall=wall) for case in due]

@@ -87,7 +87,7 @@ def _about(case: Case, url: str) -> str:
     alert = case.alert
     lines = [
         f"{alert.rule} ({alert.severity}): {alert.facts.summary}",
-        alert.facts.description,
+        case.card or alert.facts.description,
         f"Where: {_where(case)}",
         f"Since: step {alert.onset_step} ({_shown(rfc3339(alert.onset_at))})",
         f"Worst: {worst_about(case)}" if worst_about(case) else "",

@@ -15,6 +15,7 @@ from runwatch.alerts import Span
 from runwatch.commands import Rollback
 from runwatch.nonfinite import ABSENT_32, is_absent
 from runwatch.rules.block import Block
+from runwatch.rules.diagnosis import Cause, Diagnosis, Sign
 from runwatch.rules.rule import Rule
 from runwatch.rules.templates import Template
 from runwatch.rules.windows import Bools, Floats
@@ -38,14 +39,30 @@ NON_FINITE: Final = Rule(
     summary=Template(
         "NaN or infinity since step {onset_step}, in {num_layers} layers, first {first_layer}"
     ),
-    description=Template(
-        "Likely causes, in order: overflow in half precision; a label or token index out of range; "
-        "log(0), a division by zero or an empty batch; a custom operation. Go back to the last "
-        "state from before step {onset_step} and skip the batch; keep that batch and look at it. "
-        "If it comes again at other data, run the named layer in float32. It worked if loss and "
-        "gradients stay finite past the step at which they broke."
-    ),
     runbook="docs/runbooks/non-finite.md",
+    diagnosis=Diagnosis(
+        causes=(
+            Cause(
+                "overflow in half precision",
+                (Sign.HALF_PRECISION, Sign.SCALE_FELL, Sign.STEPS_SKIPPED, Sign.GRADIENT_FIRST),
+            ),
+            Cause(
+                "a label or token index out of range, log(0), a division by zero or an empty batch",
+                (Sign.LOSS_FIRST, Sign.ONE_STEP),
+            ),
+            Cause(
+                "gradients that exploded until they were no numbers",
+                (Sign.GRADIENT_GREW, Sign.LR_ROSE, Sign.LR_JUMPED, Sign.UNCLIPPED),
+            ),
+            Cause("a parameter that was broken before", (Sign.PARAMETER_BROKEN, Sign.RESUMED)),
+            Cause("a custom operation", (Sign.ONE_LAYER,)),
+        ),
+        try_first=Template(
+            "go back to the last state from before step {onset_step} and skip the batch; keep that "
+            "batch and look at it; if it comes again at other data, run the named layer in float32"
+        ),
+        worked_if=Template("loss and gradients stay finite past the step at which they broke"),
+    ),
     actions=(Rollback(),),
     document={"builtin": "NonFinite", "version": 1},
 )

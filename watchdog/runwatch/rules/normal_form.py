@@ -4,6 +4,7 @@ import msgspec
 
 from runwatch.alerts import Span
 from runwatch.commands import AnyAction
+from runwatch.rules.diagnosis import Diagnosis
 from runwatch.rules.rule import Absence, Inhibition, Rule
 
 
@@ -25,6 +26,7 @@ def document_of(rule: Rule) -> dict[str, object]:
         "severity": rule.severity.value,
         "labels": dict(rule.labels) or None,
         "annotations": rule.annotations or None,
+        "diagnosis": _diagnosis_document(rule.diagnosis) or None,
         "actions": [_action_document(action) for action in rule.actions] or None,
     }
     return {name: part for name, part in document.items() if part is not None}
@@ -43,6 +45,19 @@ def _span_document(span: Span) -> dict[str, object] | None:
     if span.steps:
         return {"steps": span.steps}
     return {"seconds": span.seconds} if span.seconds else None
+
+
+def _diagnosis_document(diagnosis: Diagnosis) -> dict[str, object]:
+    causes = [
+        {"cause": cause.text, "signs": [sign.value for sign in cause.signs]}
+        for cause in diagnosis.causes
+    ]
+    document: dict[str, object] = {
+        "causes": causes,
+        "try_first": diagnosis.try_first.text,
+        "worked_if": diagnosis.worked_if.text,
+    }
+    return {name: part for name, part in document.items() if part}
 
 
 def _inhibition_document(inhibition: Inhibition) -> dict[str, object]:

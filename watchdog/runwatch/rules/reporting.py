@@ -6,7 +6,7 @@ from runwatch.alerts import Alert, AlertState, Change, Moment
 from runwatch.rules.episodes import Culprits, Episode
 from runwatch.rules.expressions import Comparison
 from runwatch.rules.rule import Rule
-from runwatch.rules.templates import Facts
+from runwatch.rules.templates import Facts, Template
 from runwatch.rules.transitions import MAX_LAYERS_NAMED, Transition, episode_id
 from runwatch.rules.windows import Bools, Floats
 from runwatch.vocabulary import Scope
@@ -80,8 +80,11 @@ def transition(
         layers=episode.culprits.layers,
         num_layers=episode.culprits.num_layers,
         summary=rule.summary.render(facts) or rule.name,
-        description=rule.description.render(facts),
+        description=describe(rule, facts),
         runbook=rule.runbook,
+        causes=rule.diagnosis.causes,
+        try_first=rule.diagnosis.try_first.render(facts),
+        worked_if=rule.diagnosis.worked_if.render(facts),
         actions=rule.actions,
         peak=episode.peak,
         widest=episode.widest,
@@ -94,6 +97,12 @@ def transition(
             onset_step=alert.onset.step,
         ),
     )
+
+
+def describe(rule: Rule, facts: Facts) -> str:
+    """What the rule's author wrote, and what its diagnosis says."""
+    texts = (rule.description, Template(rule.diagnosis.words))
+    return " ".join(text for text in (one.render(facts) for one in texts) if text)
 
 
 def _facts(rule: Rule, alert: Alert, episode: Episode, now: Moment, rank: int) -> Facts:

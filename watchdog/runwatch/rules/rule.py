@@ -10,6 +10,7 @@ import msgspec
 
 from runwatch.alerts import AT_ONCE, Span
 from runwatch.commands import AnyAction
+from runwatch.rules.diagnosis import Diagnosis
 from runwatch.rules.expressions import Truth
 from runwatch.rules.templates import EMPTY, Template
 from runwatch.vocabulary import Phase, Scope, Severity
@@ -66,6 +67,7 @@ class Rule:
     summary: Template = EMPTY
     description: Template = EMPTY
     runbook: str = ""
+    diagnosis: Diagnosis = field(default_factory=Diagnosis)
     actions: tuple[AnyAction, ...] = ()
     every: str | None = None
     """Judged only at rows that recorded this metric."""

@@ -8,6 +8,7 @@ from runwatch.alerts import Span
 from runwatch.commands import AnyAction, action_from_document
 from runwatch.errors import CommandError, Fault
 from runwatch.rules import templates
+from runwatch.rules.diagnosis_loading import load_diagnosis
 from runwatch.rules.expressions import Truth, has_baseline
 from runwatch.rules.limits import MAX_RULES, MAX_TEXT_CHARS, MAX_WINDOW
 from runwatch.rules.names import is_metric
@@ -62,6 +63,7 @@ class RuleLoader:
             summary=summary,
             description=description,
             runbook=runbook,
+            diagnosis=load_diagnosis(fields, self._faults),
             actions=self._actions(),
             every=self._every(),
             baseline=baseline,

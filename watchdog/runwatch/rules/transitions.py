@@ -8,6 +8,7 @@ import msgspec
 
 from runwatch.alerts import AlertState, Reason
 from runwatch.commands import AnyAction
+from runwatch.rules.diagnosis import Cause
 from runwatch.rules.episodes import Peak, Widest
 from runwatch.vocabulary import Severity
 
@@ -44,6 +45,9 @@ class Transition:
     summary: str
     description: str = ""
     runbook: str = ""
+    causes: tuple[Cause, ...] = ()
+    try_first: str = ""
+    worked_if: str = ""
     actions: tuple[AnyAction, ...] = ()
     """What the rule asks for; to be considered when the state is `firing`."""
     peak: Peak | None = None

@@ -1,0 +1,170 @@
+"""The card of an alert: where it began, what went first, why, what to try, what was tried."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from runwatch.nonfinite import JsonNumber, to_json
+from runwatch.rules.diagnosis import Cause, rank
+from runwatch_server.alerts.findings import Findings
+from runwatch_server.alerts.records import AlertRecord
+from runwatch_server.alerts.run_words import words_of_command
+from runwatch_server.commands.records import CommandRecord
+
+_SHORT_ORDER = 3
+_PROPOSED = "proposed"
+
+
+class OnsetView(msgspec.Struct, frozen=True):
+    step: int
+    at: float
+    """Unix seconds, by the trainer's clock."""
+    attempt: int
+    rank: int
+    layer: str | None
+    """The first that failed; null where the rule looks at no layers, or nobody knows."""
+
+
+class OrderView(msgspec.Struct, frozen=True):
+    step: int
+    series: str
+    layer: str | None
+    value: JsonNumber
+    words: str
+
+
+class ChangeView(msgspec.Struct, frozen=True):
+    step: int | None
+    kind: str
+    words: str
+
+
+class CauseView(msgspec.Struct, frozen=True):
+    cause: str
+    score: int
+    """Number of signs found that speak for it."""
+    evidence: tuple[str, ...]
+
+
+class SimilarView(msgspec.Struct, frozen=True):
+    id: str
+    run_id: str
+    rule: str
+    onset_step: int
+    resolution: str | None
+    recovery: str | None
+    tried: tuple[str, ...]
+
+
+class TriedView(msgspec.Struct, frozen=True):
+    id: str
+    kind: str
+    state: str
+    step: int | None
+    words: str
+
+
+class DiagnosisView(msgspec.Struct, frozen=True, kw_only=True):
+    """The card as the API gives it."""
+
+    onset: OnsetView
+    order: list[OrderView]
+    """Series that left their past around the onset, the first one first."""
+    changed_before: list[ChangeView]
+    causes: list[CauseView]
+    """Those with the most evidence first; among equals the order of the rule's author."""
+    try_first: str
+    worked_if: str
+    similar: list[SimilarView]
+    """Earlier alerts of the same rule in the project, and what was tried then."""
+    proposed: TriedView | None
+    """What waits for a person."""
+    tried: list[TriedView]
+    recovery: str | None
+    short: str
+    """The same in a few lines, as messages have it."""
+
+
+def card_of(
+    alert: AlertRecord,
+    findings: Findings,
+    commands: Sequence[CommandRecord],
+    similar: Sequence[SimilarView],
+) -> DiagnosisView:
+    waiting = [one for one in commands if one.state == _PROPOSED]
+    return DiagnosisView(
+        onset=OnsetView(
+            step=alert.onset_step,
+            at=alert.onset_at,
+            attempt=alert.attempt,
+            rank=alert.rank,
+            layer=alert.facts.first_layer,
+        ),
+        order=[
+            OrderView(
+                step=one.departure.step,
+                series=one.series,
+                layer=one.layer,
+                value=to_json(one.departure.value),
+                words=one.words,
+            )
+            for one in findings.order
+        ],
+        changed_before=[ChangeView(one.step, one.kind, one.words) for one in findings.changed],
+        causes=ranked_causes(alert, findings),
+        try_first=alert.facts.try_first,
+        worked_if=alert.facts.worked_if,
+        similar=list(similar),
+        proposed=_tried(waiting[0]) if waiting else None,
+        tried=[_tried(one) for one in reversed(commands) if one.state != _PROPOSED],
+        recovery=alert.recovery,
+        short=short_of(alert, findings),
+    )
+
+
+def ranked_causes(alert: AlertRecord, findings: Findings) -> list[CauseView]:
+    causes = tuple(Cause(one.cause, one.signs) for one in alert.facts.causes)
+    return [
+        CauseView(one.text, len(one.evidence), one.evidence)
+        for one in rank(causes, dict(findings.signs))
+    ]
+
+
+def short_of(alert: AlertRecord, findings: Findings) -> str:
+    """A few lines: what went first, what changed before, the likeliest cause, what to try."""
+    order = "; ".join(one.words for one in findings.order[:_SHORT_ORDER])
+    changed = "; ".join(one.words for one in findings.changed[-_SHORT_ORDER:])
+    causes = ranked_causes(alert, findings)
+    likely = ""
+    if causes:
+        evidence = f" ({'; '.join(causes[0].evidence)})" if causes[0].evidence else ""
+        likely = causes[0].cause + evidence
+    lines = [
+        ("First", order),
+        ("Before", changed),
+        ("Likely", likely),
+        ("Try", alert.facts.try_first),
+    ]
+    return "\n".join(f"{name}: {text}" for name, text in lines if text)
+
+
+def similar_of(alert: AlertRecord, commands: Sequence[CommandRecord]) -> SimilarView:
+    return SimilarView(
+        id=alert.id,
+        run_id=alert.run_id,
+        rule=alert.rule,
+        onset_step=alert.onset_step,
+        resolution=alert.resolution,
+        recovery=alert.recovery,
+        tried=tuple(words_of_command(one) for one in reversed(commands)),
+    )
+
+
+def _tried(command: CommandRecord) -> TriedView:
+    return TriedView(
+        id=command.id,
+        kind=command.kind,
+        state=command.state,
+        step=command.ended_step,
+        words=words_of_command(command),
+    )

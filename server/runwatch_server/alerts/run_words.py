@@ -1,0 +1,28 @@
+"""What happened to a run, and what was ordered of it, in words."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from runwatch_server.alerts.records import RunEvent
+from runwatch_server.commands.records import CommandRecord
+
+_WORDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
+    "phase": lambda detail: f"{detail.get('phase', 'a phase')} {detail.get('edge', '')}".strip(),
+    "rollback": lambda detail: f"rolled back to the state after step {detail.get('to_step')}",
+    "lr_scale": lambda detail: (
+        f"learning rate scaled by {detail.get('lr_scale')}, before by {detail.get('before')}"
+    ),
+    "checkpoint": lambda _: "a checkpoint was written",
+    "gap": lambda detail: f"{detail.get('num_frames', 'some')} frames are missing",
+    "unwatched": lambda detail: str(detail.get("what", "something is not watched")),
+}
+
+
+def words_of_event(event: RunEvent) -> str:
+    say = _WORDS.get(event.kind)
+    return event.kind.replace("_", " ") if say is None else say(event.detail)
+
+
+def words_of_command(command: CommandRecord) -> str:
+    step = "" if command.ended_step is None else f" at step {command.ended_step}"
+    return f"{command.kind} {command.state}{step}"

@@ -1,0 +1,35 @@
+"""Cases with the short form of their cards, as far as it is worth looking again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from runwatch.vocabulary import AlertId
+from runwatch_server.alerts.card import short_of
+from runwatch_server.alerts.findings import Detective
+from runwatch_server.notify.cases import Case
+
+_MOST_KEPT: Final = 512
+
+
+@dataclass(slots=True)
+class Explainer:
+    """Looks once for each state of an alert: a firing one is sent again every minute."""
+
+    detective: Detective
+    _known: dict[tuple[AlertId, str, int], str] = field(
+        default_factory=dict[tuple[AlertId, str, int], str]
+    )
+
+    async def explain(self, cases: Sequence[Case]) -> list[Case]:
+        return [replace(case, card=await self._card(case)) for case in cases]
+
+    async def _card(self, case: Case) -> str:
+        alert = case.alert
+        key = (alert.id, alert.state.value, alert.last_step)
+        if key not in self._known:
+            if len(self._known) >= _MOST_KEPT:
+                self._known.pop(next(iter(self._known)))
+            findings = await self.detective.look(alert, num_similar=0)
+            self._known[key] = short_of(alert, findings)
+        return self._known[key]

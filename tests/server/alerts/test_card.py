@@ -1,0 +1,94 @@
+"""The card: what went first, what changed before, causes by their evidence, what was tried."""
+
+import asyncio
+import math
+
+import msgspec
+from tests.server.alerts.bench import Bench, StartService, healthy
+from tests.server.alerts.test_incidents import LOSS_UP, use
+
+from runwatch_server.alerts.card import DiagnosisView
+from runwatch_server.alerts.records import AlertRecord
+
+DIAGNOSED: dict[str, object] = {
+    **LOSS_UP,
+    "actions": [{"rollback": {}}],
+    "diagnosis": {
+        "causes": [
+            {"cause": "a scaler", "signs": ["half_precision"]},
+            {"cause": "a bad batch", "signs": ["one_step", "loss_first"]},
+        ],
+        "try_first": "go back before step {onset_step}",
+        "worked_if": "the loss is back",
+    },
+}
+
+
+async def card(bench: Bench, alert: AlertRecord) -> DiagnosisView:
+    return (await bench.alerting.alerts.card(alert)).diagnosis
+
+
+def test_causes_are_ranked_by_what_the_run_shows(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await use(bench, DIAGNOSED)
+            await bench.open()
+            await bench.send([*healthy(100), 9.0, *healthy(20)], first_step=0)
+            await bench.settle()
+            (alert,) = [one for one in await bench.alerts() if one.rule == "LossUp"]
+            found = await card(bench, alert)
+
+            assert [(cause.cause, cause.score) for cause in found.causes] == [
+                ("a bad batch", 2),
+                ("a scaler", 0),
+            ]
+            assert found.causes[0].evidence == (
+                "loss was back after 1 steps",
+                "the loss left its past at step 100, the gradient did not",
+            )
+            assert [(one.series, one.step) for one in found.order] == [("loss", 100)]
+            assert found.try_first == "go back before step 100"
+            assert "Likely: a bad batch (loss was back after 1 steps; " in found.short
+            assert (found.onset.step, found.onset.layer) == (100, None)
+
+    asyncio.run(scenario())
+
+
+def test_the_card_says_what_was_proposed_and_what_similar_alerts_brought(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await use(bench, DIAGNOSED)
+            await bench.open()
+            spike = [*healthy(100), 9.0, *healthy(20)]
+            await bench.send(spike, first_step=0)
+            await bench.send(spike, first_step=len(spike))
+            await bench.settle()
+            first, second = [one for one in await bench.alerts() if one.rule == "LossUp"]
+            found = await card(bench, second)
+
+            assert [one.id for one in found.similar] == [first.id]
+            assert found.similar[0].resolution == "recovered"
+            assert found.similar[0].tried == ("rollback proposed",)
+            proposed = (await card(bench, first)).proposed
+            assert proposed is not None
+            assert (proposed.kind, proposed.state) == ("rollback", "proposed")
+            assert msgspec.json.encode(found)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_no_number_is_in_the_order_of_events(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send([*healthy(40), math.nan], first_step=0, nonfinite=(0.0, 0.0))
+            await bench.settle()
+            (alert,) = [one for one in await bench.alerts() if one.rule == "NonFinite"]
+            found = await card(bench, alert)
+
+            assert (found.order[0].series, found.order[0].value) == ("loss", "NaN")
+            assert found.causes[0].cause.startswith("a label or token index out of range")
+
+    asyncio.run(scenario())

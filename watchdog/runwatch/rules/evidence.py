@@ -1,0 +1,178 @@
+"""What can be seen in a run's series around the onset of an alert.
+
+Legend: N rows of a series. A series that was not recorded has no rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from runwatch.rules.diagnosis import Sign
+from runwatch.rules.statistics import MAD_TO_STD
+from runwatch.rules.windows import Floats, Ints
+
+LOOK_BACK_STEPS: Final = 256
+LOOK_AHEAD_STEPS: Final = 64
+_NEAR_STEPS: Final = 32
+"""A series that left its past so few steps before the onset has to do with it."""
+_DEVIATIONS: Final = 6.0
+_LEAST_MOVE: Final = 0.25
+"""Of the median: what moves by less has not left its past, however quiet that was."""
+_LR_JUMP: Final = 1.5
+_LR_ROSE: Final = 1.2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """A series around the onset, without what was not recorded."""
+
+    steps_N: Ints
+    values_N: Floats
+
+    @property
+    def size(self) -> int:
+        return len(self.steps_N)
+
+    def until(self, step: int) -> "Recorded":
+        """What came before a step."""
+        before = self.steps_N < step
+        return Recorded(self.steps_N[before], self.values_N[before])
+
+    def since(self, step: int) -> "Recorded":
+        after = self.steps_N >= step
+        return Recorded(self.steps_N[after], self.values_N[after])
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """The first step at which a series left its past."""
+
+    step: int
+    value: float
+    before: float
+    """The median of its past."""
+
+
+def departure(series: Recorded, onset: int) -> Departure | None:
+    """Where a series left its past, if it did so near the onset. NaN and infinity leave it."""
+    past = series.until(onset - _NEAR_STEPS)
+    if np.isfinite(past.values_N).sum() < 8:  # early in a run: all that came before the onset
+        past = series.until(onset)
+    finite = past.values_N[np.isfinite(past.values_N)][-64:]
+    centre = float(np.median(finite)) if finite.size else 0.0
+    spread = float(np.median(np.abs(finite - centre))) if finite.size else 0.0
+    limit = max(_DEVIATIONS * MAD_TO_STD * spread, _LEAST_MOVE * abs(centre))
+    near = series.since(int(past.steps_N[-1]) + 1 if past.size else 0)
+    is_far = ~(np.abs(near.values_N - centre) <= limit)
+    if not finite.size:
+        is_far = ~np.isfinite(near.values_N)
+    places = np.flatnonzero(is_far)
+    if not places.size:
+        return None
+    return Departure(int(near.steps_N[places[0]]), float(near.values_N[places[0]]), centre)
+
+
+def lr_signs(lr: Recorded, onset: int) -> dict[Sign, str]:
+    """What the learning rate did before the onset."""
+    before = lr.until(onset + 1)
+    if before.size == 0:
+        return {}
+    if before.values_N[-1] == 0.0:
+        return {Sign.LR_ZERO: "the learning rate is 0"}
+    found: dict[Sign, str] = {}
+    if before.size >= 2:
+        found |= _lr_jump(before) | _lr_rise(before)
+    return found
+
+
+def _lr_jump(before: Recorded) -> dict[Sign, str]:
+    ratios = before.values_N[1:] / np.maximum(before.values_N[:-1], 1e-30)
+    jumps = np.flatnonzero((ratios >= _LR_JUMP) & (before.values_N[:-1] > 0.0))
+    # The first steps of a warm-up rise by large factors, and are none.
+    jumps = jumps[jumps >= 8]
+    if not jumps.size:
+        return {}
+    place = int(jumps[-1])
+    old, new = before.values_N[place], before.values_N[place + 1]
+    step = int(before.steps_N[place + 1])
+    return {Sign.LR_JUMPED: f"the learning rate jumped from {old:.3g} to {new:.3g} at step {step}"}
+
+
+def _lr_rise(before: Recorded) -> dict[Sign, str]:
+    highest = int(np.argmax(before.values_N))
+    first, top, last = before.values_N[0], before.values_N[highest], before.values_N[-1]
+    step = int(before.steps_N[highest])
+    if not top >= _LR_ROSE * max(first, 1e-30):
+        return {}
+    rose = f"the learning rate rose from {first:.3g} to {top:.3g} by step {step}"
+    stopped = highest < before.size - 1 or (before.size > 4 and before.values_N[-3] == last)
+    ended = {Sign.WARMUP_ENDED: f"it had risen to {top:.3g}, and stopped rising at step {step}"}
+    return {Sign.LR_ROSE: rose, **(ended if stopped else {})}
+
+
+def scaler_signs(scale: Recorded, skipped: Recorded, clip: Recorded, onset: int) -> dict[Sign, str]:
+    """What AMP's scaler and clipping did before and around the onset."""
+    found: dict[Sign, str] = {}
+    if scale.size:
+        found[Sign.HALF_PRECISION] = "a loss scaler is at work"
+        highest, last = float(np.max(scale.values_N)), float(scale.values_N[-1])
+        if last <= 0.5 * highest:
+            found[Sign.SCALE_FELL] = f"the loss scale fell from {highest:g} to {last:g}"
+    num_skipped = int((skipped.values_N > 0.0).sum())
+    if num_skipped > 1:
+        found[Sign.STEPS_SKIPPED] = f"{num_skipped} steps were skipped around it"
+    before = clip.until(onset)
+    if before.size == 0:
+        found[Sign.UNCLIPPED] = "no clipping was recorded"
+    elif (before.values_N < 1.0).mean() > 0.5:
+        found[Sign.CLIPPED] = "most gradients before it were clipped"
+    return found
+
+
+def order_signs(loss: Departure | None, gradient: Departure | None, grew: bool) -> dict[Sign, str]:
+    """Which of loss and gradient went first."""
+    found: dict[Sign, str] = {}
+    if grew:
+        found[Sign.GRADIENT_GREW] = "the gradient norm had been growing before"
+    if gradient is not None and (loss is None or gradient.step < loss.step):
+        after = "the loss did not" if loss is None else f"the loss at step {loss.step}"
+        found[Sign.GRADIENT_FIRST] = f"the gradient left its past at step {gradient.step}, {after}"
+    if loss is not None and (gradient is None or loss.step <= gradient.step):
+        after = "the gradient did not" if gradient is None else f"the gradient at {gradient.step}"
+        found[Sign.LOSS_FIRST] = f"the loss left its past at step {loss.step}, {after}"
+    return found
+
+
+def grew_before(series: Recorded, onset: int) -> bool:
+    """Whether a series had doubled over the rows before the onset, without the last few."""
+    finite = series.until(onset - 2)
+    values = finite.values_N[np.isfinite(finite.values_N)]
+    if len(values) < 24:
+        return False
+    third = len(values) // 3
+    early, late = float(np.median(values[:third])), float(np.median(values[-third:]))
+    return late >= 2.0 * abs(early) > 0.0
+
+
+def layer_signs(first_layer: str | None, num_layers: int, known_layers: int) -> dict[Sign, str]:
+    """What the failing layers say by their number and by the name of the first."""
+    found: dict[Sign, str] = {}
+    if first_layer is None:
+        return found
+    if num_layers == 1:
+        found[Sign.ONE_LAYER] = f"only {first_layer} fails"
+    elif known_layers and num_layers >= 0.8 * known_layers:
+        found[Sign.ALL_LAYERS] = f"{num_layers} of {known_layers} layers fail"
+    name = first_layer.lower()
+    if any(part in name for part in ("emb", "wte", "wpe")):
+        found[Sign.EMBEDDING] = f"it began in {first_layer}"
+    if any(part in name for part in ("attn", "attention", "qkv", "q_proj", "k_proj")):
+        found[Sign.ATTENTION] = f"it began in {first_layer}"
+    return found
+
+
+def in_order(departures: Mapping[str, Departure]) -> Sequence[tuple[str, Departure]]:
+    """Series by the step at which they left their past."""
+    return sorted(departures.items(), key=lambda one: (one[1].step, one[0]))
