@@ -18,7 +18,7 @@ from runwatch.errors import RunwatchError
 from runwatch_server import metrics
 from runwatch_server.alerts import api as alerts_api
 from runwatch_server.alerts import backtest_api, stream_api
-from runwatch_server.alerts.assembly import Alerting, start_alerting
+from runwatch_server.alerts.assembly import Alerting, Judges, start_alerting
 from runwatch_server.alerts.collector import AlertingCollector
 from runwatch_server.audit import api as audit_api
 from runwatch_server.auth import api as auth_api
@@ -43,6 +43,7 @@ from runwatch_server.page import assets_api, login_api, run_actions_api, runbook
 from runwatch_server.page.errors import add_error_pages
 from runwatch_server.parameters import known_parameters_only
 from runwatch_server.problems import TooLargeAsProblem, add_problem_handlers
+from runwatch_server.replicas.assembly import join
 from runwatch_server.request_timer import RequestTimer
 from runwatch_server.rules import api as rules_api
 from runwatch_server.runs import api as runs_api
@@ -175,9 +176,18 @@ async def _start(
     await database.migrate(upgrade_schema)
     database.start()
     liveness, events = Liveness(), EventLog(clock)
+    replica = join(stack, database, clock, liveness)
     outbox = Outbox(receivers.receivers, clock)
     alerting = await start_alerting(
-        stack, settings, clock, database, liveness, events, tell=outbox.tell
+        stack,
+        settings,
+        clock,
+        database,
+        liveness,
+        events,
+        tell=outbox.tell,
+        ownership=replica.ownership,
+        bulletin=replica.bulletin,
     )
     health.registry.register(AlertingCollector(alerting))
     services = _build(settings, clock, health, database, liveness, events, alerting, receivers)
@@ -188,6 +198,7 @@ async def _start(
         clock,
         services.liveness,
         stall_s=settings.stall_s,
+        ownership=replica.ownership,
         lost_s=settings.lost_s,
     )
     maintenance = Maintenance(
@@ -196,6 +207,7 @@ async def _start(
         database,
         roller=Roller(database, services.layouts),
         save_uses=services.keys.save_uses,
+        replica=replica,
     )
     notifying = await start_notifying(
         stack,
@@ -206,7 +218,9 @@ async def _start(
         detective=alerting.detective,
     )
     health.registry.register(NotifyCollector(notifying))
-    for name, loop in notifying.loops():
+    if replica.leases is not None:
+        replica.leases.serve(Judges(alerting.evaluators, alerting.ticker))
+    for name, loop in (*replica.loops(), *notifying.loops()):
         await run_in_background(stack, loop, name)
     await run_in_background(stack, watcher.run(), "run watcher")
     await run_in_background(stack, alerting.ticker.run(), "ticker")

@@ -18,6 +18,8 @@ from runwatch_server.auth import queries as auth_queries
 from runwatch_server.auth import session_queries
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
+from runwatch_server.replicas.assembly import Replica
+from runwatch_server.replicas.ownership import as_duty
 from runwatch_server.runs.purge import purge_orphans
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry.retention import remove_old_frames
@@ -62,7 +64,9 @@ class Maintenance:
         *,
         roller: Roller,
         save_uses: Callable[[], Awaitable[None]],
+        replica: Replica,
     ) -> None:
+        self._replica = replica
         self._settings = settings
         self._clock = clock
         self._database = database
@@ -72,10 +76,12 @@ class Maintenance:
     async def run(self) -> None:
         scheduler = _new_scheduler()
         every = self._settings.rollup_every_s
-        scheduler.add_job(self._roller.roll, "interval", seconds=every, id="rollup")
+        roll = as_duty(self._replica.ownership, "rollups", self._roller.roll)
+        scheduler.add_job(roll, "interval", seconds=every, id="rollup")
         scheduler.add_job(self._save_uses, "interval", seconds=60, id="key uses")
         every = self._settings.maintain_every_s
-        scheduler.add_job(self.clean, "interval", seconds=every, id="clean")
+        clean = as_duty(self._replica.ownership, "cleaning", self.clean)
+        scheduler.add_job(clean, "interval", seconds=every, id="clean")
         scheduler.start()
         try:
             while True:
@@ -87,6 +93,8 @@ class Maintenance:
     async def clean(self) -> None:
         """Removes what is too old, and what a removal left behind that was cut short."""
         now = self._clock.wall()
+        if self._replica.leases is not None:
+            await self._replica.leases.clean(older_than_s=_DAY_S)
         num_runs = await purge_orphans(self._database)
         num_frames = await remove_old_frames(
             self._database, before=now - self._settings.raw_days * _DAY_S

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from runwatch.vocabulary import RunId
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.evaluators import Evaluators
 from runwatch_server.alerts.findings import Detective
@@ -15,6 +16,8 @@ from runwatch_server.clock import Clock
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.service import Commands
 from runwatch_server.db import Database
+from runwatch_server.replicas.bulletin import Bulletin, Topic
+from runwatch_server.replicas.ownership import Ownership, SoleOwner
 from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.settings import Settings
@@ -44,14 +47,25 @@ async def start_alerting(
     liveness: Liveness,
     events: EventLog,
     tell: Tell = tell_nobody,
+    *,
+    ownership: Ownership | None = None,
+    bulletin: Bulletin | None = None,
 ) -> Alerting:
     """Start it; the stack stops it, which must happen before the database closes. The ticker is
     only ready: its `run` belongs into a background task."""
-    board = NewsBoard()
     detective = Detective(database, Reader(database, Layouts(database, clock)))
+    bulletin = bulletin or Bulletin("", None)
+    board = NewsBoard(announce=lambda: bulletin.say(Topic.NEWS))
     rules = Rules(database, clock)
+    rules.on_change(lambda: bulletin.say(Topic.RULES))
     ids = OrderedIds(clock)
-    commands = Commands(database, clock, ids, on_change=board.wake)
+    commands = Commands(
+        database,
+        clock,
+        ids,
+        on_change=board.wake,
+        announce=lambda run_id: bulletin.say(Topic.COMMANDS, run_id),
+    )
     thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="evaluator"))
     workshop = Workshop(
         database=database,
@@ -61,6 +75,7 @@ async def start_alerting(
         commands=commands,
         liveness=liveness,
         events=events,
+        ownership=ownership or SoleOwner(),
         default_policy=settings.policy,
         limits=settings.policy_limits,
         thread=thread,
@@ -71,9 +86,9 @@ async def start_alerting(
     ticker = Ticker(workshop, evaluators, lost_s=settings.lost_s)
     await commands.start()
     stack.push_async_callback(commands.stop)
+    _listen(bulletin, rules, commands, evaluators, board)
     await evaluators.start()
     stack.push_async_callback(evaluators.stop)
-    await ticker.recall()
     return Alerting(
         rules=rules,
         commands=commands,
@@ -83,3 +98,45 @@ async def start_alerting(
         ticker=ticker,
         board=board,
     )
+
+
+def _listen(
+    bulletin: Bulletin,
+    rules: Rules,
+    commands: Commands,
+    evaluators: Evaluators,
+    board: NewsBoard,
+) -> None:
+    """Look again where another replica has changed something."""
+
+    async def look_at_rules(_: frozenset[RunId] | None) -> None:
+        rules.look_again()
+
+    async def look_at_news(_: frozenset[RunId] | None) -> None:
+        board.wake_here()
+
+    bulletin.on(Topic.RULES, look_at_rules)
+    bulletin.on(Topic.COMMANDS, commands.look_again)
+    bulletin.on(Topic.FRAMES, evaluators.catch_up)
+    bulletin.on(Topic.NEWS, look_at_news)
+
+
+class Judges:
+    """Takes up the runs that this replica is to look after, and lets go of them."""
+
+    def __init__(self, evaluators: Evaluators, ticker: Ticker) -> None:
+        self._evaluators = evaluators
+        self._ticker = ticker
+
+    async def gained(self, run_id: RunId) -> None:
+        await self._evaluators.catch_up((run_id,))
+
+    def lost(self, run_id: RunId) -> None:
+        self._evaluators.drop(run_id)
+        self._ticker.drop(run_id)
+
+    async def can_let_go(self, run_id: RunId) -> bool:
+        if not self._evaluators.is_drained(run_id):
+            return False
+        await self._evaluators.forget(run_id)
+        return True

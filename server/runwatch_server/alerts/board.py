@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 from weakref import WeakSet
 
@@ -24,7 +24,8 @@ def _level(alert: AlertRecord) -> int:
 class NewsBoard:
     """Tells what has been committed; holds nothing that a restart would lose."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, announce: Callable[[], None] = lambda: None) -> None:
+        self._announce = announce
         self._waiting: WeakSet[asyncio.Event] = WeakSet()
         self.is_open = True
         self.transitions: Counter[tuple[str, str]] = Counter()
@@ -48,14 +49,18 @@ class NewsBoard:
         self.wake()
 
     def wake(self) -> None:
-        """Let those who wait look again."""
+        """Let those who wait look again, here and at the other replicas."""
+        self.wake_here()
+        self._announce()
+
+    def wake_here(self) -> None:
         for event in tuple(self._waiting):
             event.set()
 
     def close(self) -> None:
         """Let those go who wait: the service is about to stop."""
         self.is_open = False
-        self.wake()
+        self.wake_here()
 
     def waiter(self) -> asyncio.Event:
         """To be taken before looking, so that nothing is missed between looking and waiting."""

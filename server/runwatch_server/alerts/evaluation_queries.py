@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.records import Evaluation
 from runwatch_server.alerts.tables import evaluations, rule_sets
+from runwatch_server.db import insert_if_absent
 
 # Built once: these run with every batch, and building takes longer than running.
 _ADVANCE: Final = (
@@ -87,15 +88,8 @@ async def store_rule_set(
     connection: AsyncConnection, rule_set: str, documents: Sequence[object]
 ) -> None:
     """Keep the rules of a set, once."""
-    known = await connection.execute(
-        sa.select(rule_sets.c.hash).where(rule_sets.c.hash == rule_set)
-    )
-    if known.first() is None:
-        await connection.execute(
-            sa.insert(rule_sets).values(
-                hash=rule_set, documents=msgspec.json.encode(documents).decode()
-            )
-        )
+    row = {"hash": rule_set, "documents": msgspec.json.encode(documents).decode()}
+    await insert_if_absent(connection, rule_sets, row)
 
 
 async def find_rule_set(connection: AsyncConnection, rule_set: str) -> list[object]:

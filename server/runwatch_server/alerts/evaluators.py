@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,7 @@ from runwatch_server.alerts.consequences import StreamMovedError
 from runwatch_server.alerts.frame_queries import list_behind
 from runwatch_server.alerts.run_evaluation import RunEvaluation
 from runwatch_server.alerts.workshop import Workshop
+from runwatch_server.replicas.ownership import NotOwnerError
 from runwatch_server.telemetry.seams import CommittedFrame
 
 log = logging.getLogger(__name__)
@@ -58,7 +60,10 @@ class Evaluators:
         self._is_running = False
 
     def committed(self, frame: CommittedFrame) -> None:
-        """A frame is on disk: judge it when its turn has come."""
+        """A frame is on disk: judge it when its turn has come, or let its run's owner know."""
+        if not self._shop.ownership.owns(frame.run_id):
+            self._shop.ownership.want(frame.run_id)
+            return
         self._run(frame.run_id).put(frame)
         self._num_frames += 1
         self._wake(frame.run_id)
@@ -68,13 +73,14 @@ class Evaluators:
         self._is_running = True
         await self.catch_up()
 
-    async def catch_up(self) -> None:
-        """Look on disk for frames that nobody has judged."""
+    async def catch_up(self, run_ids: Collection[RunId] | None = None) -> None:
+        """Look on disk for frames that nobody has judged: of some runs, or of all."""
         async with self._shop.database.read() as connection:
-            behind = await list_behind(connection)
+            behind = await list_behind(connection, run_ids)
         for run_id, key, newest_seq in behind:
-            self._run(run_id).note(key, newest_seq)
-            self._wake(run_id)
+            if self._shop.ownership.owns(run_id):
+                self._run(run_id).note(key, newest_seq)
+                self._wake(run_id)
 
     async def stop(self) -> None:
         """Finish the batches under way, and save what the evaluators remember."""
@@ -99,8 +105,17 @@ class Evaluators:
             return
         try:
             await self._runs[run_id].save()
-        except StreamMovedError as error:
+        except (StreamMovedError, NotOwnerError) as error:
             log.info("%s: there is nothing to save", error)
+        self._forget(run_id)
+
+    def owns(self, run_id: RunId) -> bool:
+        """Whether this replica judges the run."""
+        return self._shop.ownership.owns(run_id)
+
+    def drop(self, run_id: RunId) -> None:
+        """Another replica judges the run now: what is remembered of it here is worth nothing. A
+        batch under way fails when it is written."""
         self._forget(run_id)
 
     def is_drained(self, run_id: RunId) -> bool:
@@ -141,7 +156,7 @@ class Evaluators:
                 while self._is_running and await run.step():
                     pass
             self._wait_for_gap(run_id, run)
-        except StreamMovedError as error:
+        except (StreamMovedError, NotOwnerError) as error:
             log.warning("%s: its evaluators are built again from disk", error)
             self._forget(run_id)
         except Exception:  # one run's evaluator must not take the others with it
@@ -165,7 +180,8 @@ class Evaluators:
 
     def _retry(self, run_id: RunId) -> None:
         self._failing.pop(run_id, None)
-        self._wake(run_id)
+        if run_id in self._runs:
+            self._wake(run_id)
 
     def _forget(self, run_id: RunId) -> None:
         self._runs.pop(run_id, None)

@@ -14,6 +14,7 @@ from runwatch_server.alerts.records import (
     RunEvent,
 )
 from runwatch_server.alerts.tables import alert_events
+from runwatch_server.db import EVENTS, wait_for_lock
 from runwatch_server.telemetry.tables import events
 
 
@@ -27,6 +28,7 @@ async def append_event(
     step: int | None = None,
     detail: Mapping[str, object] | None = None,
 ) -> None:
+    await wait_for_lock(connection, EVENTS)
     await connection.execute(
         sa.insert(alert_events).values(
             run_id=record.run_id,

@@ -1,5 +1,6 @@
 """Which frames of a stream are on disk, for those who judge them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -68,8 +69,14 @@ async def list_streams(connection: AsyncConnection, run_id: RunId) -> list[tuple
     return [(StreamKey(attempt, rank), max_seq) for attempt, rank, max_seq in found]
 
 
-async def list_behind(connection: AsyncConnection) -> list[tuple[RunId, StreamKey, int]]:
-    """The streams that hold frames which were not judged, each with its newest number."""
+async def list_behind(
+    connection: AsyncConnection, run_ids: Collection[RunId] | None = None
+) -> list[tuple[RunId, StreamKey, int]]:
+    """The streams that hold frames which were not judged, each with its newest number: those of
+    some runs, or all."""
+    wanted = streams.c.max_seq > sa.func.coalesce(evaluations.c.evaluated_seq, 0)
+    if run_ids is not None:
+        wanted &= streams.c.run_id.in_(run_ids)
     joined = sa.outerjoin(
         streams,
         evaluations,
@@ -80,7 +87,7 @@ async def list_behind(connection: AsyncConnection) -> list[tuple[RunId, StreamKe
     found = await connection.execute(
         sa.select(streams.c.run_id, streams.c.attempt, streams.c.rank, streams.c.max_seq)
         .select_from(joined)
-        .where(streams.c.max_seq > sa.func.coalesce(evaluations.c.evaluated_seq, 0))
+        .where(wanted)
     )
     return [
         (RunId(run_id), StreamKey(attempt, rank), max_seq)

@@ -278,6 +278,7 @@ class RunEvaluation:
         stream.evaluation, stream.is_stored = after, True
 
     async def _store(self, connection: AsyncConnection, stream: Stream, after: Evaluation) -> None:
+        await self._shop.ownership.check(connection, self.run_id)
         if not stream.is_stored or after.rule_set != stream.evaluation.rule_set:
             rule_set = stream.judge.rule_set
             await evaluation_queries.store_rule_set(connection, rule_set.hash, rule_set.documents)

@@ -32,6 +32,7 @@ from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
+from runwatch_server.replicas.ownership import NotOwnerError
 from runwatch_server.runs.liveness import RankFacts
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ class Ticker:
         self._run_lost = run_lost(lost_s)
         self._rank_lost = rank_lost(lost_s)
         self._silences: dict[_Key, Silence] = {}
+        self._recalled: set[RunId] = set()
+        """Runs whose open alerts about silence are in `_silences`."""
         self._last_tick = workshop.clock.monotonic()
         self.open_alerts: dict[tuple[str, str], int] = {}
         """Number for each state and severity, as of the last slow tick."""
@@ -84,11 +87,22 @@ class Ticker:
 
     async def tick(self) -> None:
         """Judge the silence of every rank that is expected to speak."""
-        expected = self._shop.liveness.run_ids()
-        for key in [key for key in self._silences if key[0] not in expected]:
+        ours = [id_ for id_ in self._shop.liveness.run_ids() if self._shop.ownership.owns(id_)]
+        for run_id in self._recalled - set(ours):
+            self.drop(run_id)
+        for run_id in ours:
+            try:
+                await self._recall(run_id)
+                await self._tick_run(run_id)
+            except NotOwnerError as error:
+                log.info("%s", error)
+                self.drop(run_id)
+
+    def drop(self, run_id: RunId) -> None:
+        """Forget what is known of a run's silence: another replica may judge it meanwhile."""
+        self._recalled.discard(run_id)
+        for key in [key for key in self._silences if key[0] == run_id]:
             del self._silences[key]
-        for run_id in expected:
-            await self._tick_run(run_id)
 
     async def tick_slowly(self) -> None:
         """Expire commands, resolve what a run's end leaves open, look for frames left behind."""
@@ -98,12 +112,17 @@ class Ticker:
             addressees = [await find_addressee(connection, run_id) for run_id in run_ids]
             self.open_alerts = await queries.count_by_state(connection)
         for addressee in addressees:
-            if addressee is None or not addressee.state.is_ended:
-                continue
-            if self._evaluators.is_drained(addressee.run_id):
+            if addressee is not None and self._is_ours_to_end(addressee):
                 await self._end_run(addressee)
         await self._evaluators.catch_up()
         await self._evaluators.drop_idle()
+
+    def _is_ours_to_end(self, addressee: Addressee) -> bool:
+        return (
+            addressee.state.is_ended
+            and self._shop.ownership.owns(addressee.run_id)
+            and self._evaluators.is_drained(addressee.run_id)
+        )
 
     async def _tick_run(self, run_id: RunId) -> None:
         now = self._shop.clock.monotonic()
@@ -144,6 +163,7 @@ class Ticker:
         lr_scale, known = consequences.lr_scale, self._silences.get(key)
 
         async def work(connection: AsyncConnection) -> tuple[list[News], Silence | None, bool]:
+            await self._shop.ownership.check(connection, run_id)
             addressee = await find_addressee(connection, run_id)
             if addressee is None:
                 return [], None, False
@@ -187,6 +207,7 @@ class Ticker:
             del self._silences[key]
 
             async def work(connection: AsyncConnection, key: _Key = key) -> None:
+                await self._shop.ownership.check(connection, run_id)
                 older = [
                     alert
                     for alert in await queries.list_open(connection, run_id)
@@ -221,14 +242,17 @@ class Ticker:
 
         await self._shop.database.write(work, of=addressee.run_id)
 
-    async def recall(self) -> None:
-        """Take up the open alerts about silence that were told before a restart."""
+    async def _recall(self, run_id: RunId) -> None:
+        """Take up the open alerts about silence that were told before a restart, or by the
+        replica that judged the run until now."""
+        if run_id in self._recalled:
+            return
         async with self._shop.database.read() as connection:
-            for run_id in await queries.list_runs_with_open_alerts(connection):
-                for alert in await queries.list_open(connection, run_id):
-                    if not alert.rule_hash:
-                        key = (run_id, alert.attempt, alert.rank, alert.rule)
-                        self._silences[key] = silence_of(alert)
+            for alert in await queries.list_open(connection, run_id):
+                if not alert.rule_hash:
+                    key = (run_id, alert.attempt, alert.rank, alert.rule)
+                    self._silences[key] = silence_of(alert)
+        self._recalled.add(run_id)
 
     async def _project(self, run_id: RunId) -> str | None:
         async with self._shop.database.read() as connection:

@@ -13,6 +13,7 @@ from runwatch_server.clock import Clock
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.service import Commands
 from runwatch_server.db import Database
+from runwatch_server.replicas.ownership import Ownership
 from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.telemetry.events import EventLog
@@ -31,6 +32,7 @@ class Workshop:
     commands: Commands
     liveness: Liveness
     events: EventLog
+    ownership: Ownership
     default_policy: PolicyMode
     limits: PolicyLimits
     thread: Executor

@@ -61,6 +61,18 @@ class Mailbox:
         for waiter in self._waiting.get(run_id, ()):
             waiter.wakes.set()
 
+    def changed_runs(self, under_way: Sequence[CommandRecord]) -> list[RunId]:
+        """The runs of which something else is under way than what is posted."""
+        found: dict[RunId, set[tuple[CommandId, CommandState]]] = {}
+        for record in under_way:
+            found.setdefault(record.run_id, set()).add((record.id, record.state))
+        return [
+            run_id
+            for run_id in found.keys() | self._posted.keys()
+            if found.get(run_id, set())
+            != {(one.record.id, one.record.state) for one in self._posted.get(run_id, ())}
+        ]
+
     def release(self, run_id: RunId) -> None:
         """Let those go who wait for a run: there is nothing more to come."""
         for waiter in self._waiting.get(run_id, ()):

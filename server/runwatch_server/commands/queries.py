@@ -14,6 +14,7 @@ from runwatch.vocabulary import AlertId, CommandId, PolicyMode, RunId, RunState
 from runwatch_server.commands.lifecycle import UNDER_WAY
 from runwatch_server.commands.records import Addressee, CommandEvent, CommandRecord
 from runwatch_server.commands.tables import command_events, command_receipts, commands
+from runwatch_server.db import EVENTS, wait_for_lock
 from runwatch_server.runs.tables import attempts, runs
 
 _FIND_ADDRESSEE: Final = (
@@ -91,6 +92,7 @@ async def append_event(
     rank: int | None = None,
     detail: Mapping[str, object] | None = None,
 ) -> None:
+    await wait_for_lock(connection, EVENTS)
     await connection.execute(
         sa.insert(command_events).values(
             run_id=record.run_id,

@@ -44,7 +44,9 @@ class Commands:
         ids: OrderedIds,
         *,
         on_change: Callable[[], None] = lambda: None,
+        announce: Callable[[RunId], None] = lambda _: None,
     ) -> None:
+        self._announce = announce
         self._database = database
         self._clock = clock
         self._ids = ids
@@ -76,14 +78,23 @@ class Commands:
         """Post what a write found at its end, as soon as it is committed."""
         self._mailbox.post(run_id, posted)
         self._on_change()
+        self._announce(run_id)
+
+    async def look_again(self, run_ids: frozenset[RunId] | None) -> None:
+        """Post what other replicas have changed: of these runs, or wherever it was."""
+        async with self._database.read() as connection:
+            under_way = await queries.list_under_way(connection)
+        for run_id in self._mailbox.changed_runs(under_way):
+            if run_ids is None or run_id in run_ids:
+                self._mailbox.post(run_id, await self._read(run_id))
 
     async def refresh(self, run_id: RunId) -> None:
         """Post what the database holds. Asked on the writing connection, which sees changes one
         after another: a reader's older view could be posted over a newer one."""
-        posted = await self._database.write(
-            lambda connection: posting(connection, run_id), of=run_id
-        )
-        self.post(run_id, posted)
+        self.post(run_id, await self._read(run_id))
+
+    async def _read(self, run_id: RunId) -> list[Posted]:
+        return await self._database.write(lambda connection: posting(connection, run_id), of=run_id)
 
     async def pending(self, run_id: RunId, attempt: int, rank: int) -> tuple[Command, ...]:
         """What a rank must be told with any reply."""

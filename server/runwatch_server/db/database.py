@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
+from runwatch_server.db.channel import Channel
 from runwatch_server.db.group_writer import GroupWriter, Store, Work, WriteObserver
 from runwatch_server.errors import OverloadedError
 
@@ -85,6 +86,11 @@ class Database:
         """Raises where the database does not answer."""
         async with self.read() as connection:
             await connection.execute(sa.select(1))
+
+    @property
+    def channel(self) -> Channel | None:
+        """To the other replicas; None where there can be none."""
+        return self._store.channel
 
     async def find_damage(self) -> list[str]:
         """Where the data are not whole, as far as the engine can tell by itself. Reads it all."""

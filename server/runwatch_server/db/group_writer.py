@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
+from runwatch_server.db.channel import Channel
 from runwatch_server.errors import OverloadedError
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,11 @@ class Store(Protocol):
 
     async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
         """Runs the migrations, before the first write."""
+        ...
+
+    @property
+    def channel(self) -> Channel | None:
+        """To the other replicas; None where there can be none."""
         ...
 
     async def find_damage(self) -> list[str]:

@@ -6,6 +6,9 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+EVENTS: Final = "events"
+"""Events are numbered in the order in which they can be seen: whoever has read one will find
+nothing new before it."""
 _LOCK: Final = sa.text("SELECT pg_advisory_xact_lock(:number)")
 
 

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from runwatch_server.db.group_writer import Order, Outcome
 from runwatch_server.db.locks import lock_number, wait_for_lock
+from runwatch_server.db.postgresql_channel import PostgresChannel
 from runwatch_server.db.postgresql_engine import PostgresAddress, make_engine
 from runwatch_server.db.postgresql_errors import Fate, answer_of, fate_of
 from runwatch_server.errors import DatabaseUnreachableError, OverloadedError
@@ -47,6 +48,7 @@ class PostgresStore:
 
     def __init__(self, url: str) -> None:
         self.address = PostgresAddress(url)
+        self._channel = PostgresChannel(self.address)
         self._writers: AsyncEngine = make_engine(self.address, num_connections=_NUM_LANES)
         self._readers: AsyncEngine = make_engine(
             self.address,
@@ -75,6 +77,7 @@ class PostgresStore:
                 raise DatabaseUnreachableError(self.place, str(error)) from error
 
     async def close(self) -> None:
+        await self._channel.close()
         await self._readers.dispose()
         await self._writers.dispose()
 
@@ -84,6 +87,10 @@ class PostgresStore:
             await connection.execute(sa.text("SET LOCAL lock_timeout = 0"))
             await wait_for_lock(connection, "migration")
             await connection.run_sync(upgrade)
+
+    @property
+    def channel(self) -> PostgresChannel:
+        return self._channel
 
     async def find_damage(self) -> list[str]:
         """Nothing: PostgreSQL's own pg_amcheck looks through tables and indexes."""

@@ -74,6 +74,10 @@ class SqliteStore:
             await connection.run_sync(upgrade)
             await connection.commit()
 
+    @property
+    def channel(self) -> None:
+        return None
+
     async def find_damage(self) -> list[str]:
         async with self.read() as connection:
             found = await connection.scalars(sa.text("PRAGMA integrity_check"))

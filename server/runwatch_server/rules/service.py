@@ -170,6 +170,10 @@ class Rules:
         await _audit(connection, record, "rule_created")
         return record
 
+    def look_again(self) -> None:
+        """Another replica may have changed rules."""
+        self._in_force.clear()
+
     def _changed(self) -> None:
         self._in_force.clear()
         for listener in self._listeners:

@@ -7,6 +7,7 @@ run looks lost for the service's own absence.
 
 import statistics
 from collections import deque
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +30,19 @@ class _Rank:
     spooled_frames: int = 0
     step_times: deque[float] = field(default_factory=lambda: deque(maxlen=_STEP_TIMES))
 
+    def take_over(self, sign: "Sign", now: float) -> None:
+        """What another replica heard, which is newer."""
+        self.last_contact = now - sign.contact_age_s
+        self.phase = sign.phase
+        self.lr_scale = sign.lr_scale
+        self.dropped_rows = sign.dropped_rows
+        self.spooled_frames = sign.spooled_frames
+        if sign.last_step is not None and sign.step_age_s is not None:
+            self.last_step = sign.last_step
+            self.last_step_at = max(now - sign.step_age_s, self.since)
+        if sign.step_time_s is not None:
+            self.step_times.append(sign.step_time_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
@@ -50,11 +64,31 @@ class RankFacts:
     spooled_frames: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """The newest that one replica heard of a rank, for the others."""
+
+    run_id: RunId
+    attempt: int
+    rank: int
+    contact_age_s: float
+    step_age_s: float | None
+    last_step: int | None
+    phase: Phase
+    step_time_s: float | None
+    lr_scale: float
+    dropped_rows: int
+    spooled_frames: int
+    has_left: bool = False
+
+
 class Liveness:
     """The facts that rules of absence and run states are judged by."""
 
     def __init__(self) -> None:
         self._runs: dict[RunId, tuple[int, dict[int, _Rank]]] = {}
+        self._heard: dict[tuple[RunId, int, int], Sign | None] = {}
+        """Of which the other replicas have not been told; None: as it is known by then."""
 
     def open_attempt(self, run_id: RunId, attempt: int, *, now: float) -> None:
         """Begins to listen for rank 0 of an attempt; older attempts are forgotten."""
@@ -68,8 +102,9 @@ class Liveness:
     def forget_rank(self, run_id: RunId, attempt: int, rank: int) -> None:
         """A rank has left in order: nothing more is expected of it."""
         current, ranks = self._runs.get(run_id, (0, {}))
-        if current == attempt:
-            ranks.pop(rank, None)
+        known = ranks.pop(rank, None) if current == attempt else None
+        if known is not None:
+            self._heard[run_id, attempt, rank] = _sign(run_id, attempt, rank, known, has_left=True)
 
     def note_frame(
         self,
@@ -85,6 +120,7 @@ class Liveness:
         known = self._rank(run_id, attempt, rank, now)
         if known is None:
             return
+        self._heard[run_id, attempt, rank] = None
         known.last_contact = now
         if times:
             known.last_step_at = now
@@ -110,6 +146,7 @@ class Liveness:
         known = self._rank(run_id, attempt, rank, now)
         if known is None:
             return
+        self._heard[run_id, attempt, rank] = None
         known.last_contact = now
         known.phase = phase
         known.lr_scale = lr_scale
@@ -119,6 +156,48 @@ class Liveness:
             stepped_at = max(now - step_age_s, known.since)
             known.last_step = last_step
             known.last_step_at = max(stepped_at, known.last_step_at or stepped_at)
+
+    def take_signs(self, *, now: float) -> list[Sign]:
+        """What was heard here since the last time, to be told to the other replicas."""
+        heard, self._heard = self._heard, {}
+        signs: list[Sign] = []
+        for (run_id, attempt, rank), sign in heard.items():
+            current, ranks = self._runs.get(run_id, (0, {}))
+            if sign is not None:
+                signs.append(sign)
+            elif current == attempt and rank in ranks:
+                signs.append(_sign(run_id, attempt, rank, ranks[rank], now=now))
+        return signs
+
+    def keep_signs(self, signs: Sequence[Sign]) -> None:
+        """They could not be told: the next time they are, or what is newer then."""
+        for sign in signs:
+            key = (sign.run_id, sign.attempt, sign.rank)
+            self._heard.setdefault(key, sign if sign.has_left else None)
+
+    def note_sign(self, sign: Sign, *, now: float) -> None:
+        """Another replica heard of a rank. Of a run that is over here, nothing is expected."""
+        if sign.run_id not in self._runs:
+            return
+        if sign.has_left:
+            _, ranks = self._runs[sign.run_id]
+            known = ranks.get(sign.rank)
+            if known is not None and known.last_contact <= now - sign.contact_age_s:
+                del ranks[sign.rank]
+            return
+        known = self._rank(sign.run_id, sign.attempt, sign.rank, now)
+        if known is not None and now - sign.contact_age_s > known.last_contact:
+            known.take_over(sign, now)
+
+    def follow(
+        self, known_before: Collection[RunId], open_runs: Mapping[RunId, int], *, now: float
+    ) -> None:
+        """Listen for what is open, with its current attempt, and forget what was ended: perhaps
+        by another replica. `known_before` were the runs when the database was asked."""
+        for run_id in set(known_before) - open_runs.keys():
+            self.forget(run_id)
+        for run_id, attempt in open_runs.items():
+            self.open_attempt(run_id, attempt, now=now)
 
     def postpone(self, pause_s: float) -> None:
         """The service itself was paused for so long: nobody was silent in that time."""
@@ -163,4 +242,30 @@ def _facts(attempt: int, rank: int, known: _Rank, now: float) -> RankFacts:
         lr_scale=known.lr_scale,
         dropped_rows=known.dropped_rows,
         spooled_frames=known.spooled_frames,
+    )
+
+
+def _sign(
+    run_id: RunId,
+    attempt: int,
+    rank: int,
+    known: _Rank,
+    *,
+    now: float | None = None,
+    has_left: bool = False,
+) -> Sign:
+    at = known.last_contact if now is None else now
+    return Sign(
+        run_id=run_id,
+        attempt=attempt,
+        rank=rank,
+        contact_age_s=max(at - known.last_contact, 0.0),
+        step_age_s=None if known.last_step_at is None else max(at - known.last_step_at, 0.0),
+        last_step=known.last_step,
+        phase=known.phase,
+        step_time_s=statistics.median(known.step_times) if known.step_times else None,
+        lr_scale=known.lr_scale,
+        dropped_rows=known.dropped_rows,
+        spooled_frames=known.spooled_frames,
+        has_left=has_left,
     )

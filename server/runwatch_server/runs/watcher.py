@@ -15,6 +15,7 @@ from runwatch.vocabulary import RunId, RunState
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
+from runwatch_server.replicas.ownership import Ownership
 from runwatch_server.runs import queries
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.states import judge_state
@@ -35,12 +36,14 @@ class RunWatcher:
         clock: Clock,
         liveness: Liveness,
         *,
+        ownership: Ownership,
         stall_s: float,
         lost_s: float,
     ) -> None:
         self._database = database
         self._clock = clock
         self._liveness = liveness
+        self._ownership = ownership
         self._stall_s = stall_s
         self._lost_s = lost_s
 
@@ -60,10 +63,14 @@ class RunWatcher:
 
     async def tick(self) -> None:
         """Writes the states that have changed."""
+        known = self._liveness.run_ids()
         async with self._database.read() as connection:
             open_runs = await queries.list_open_runs(connection)
         now = self._clock.monotonic()
+        self._liveness.follow(known, {run.id: run.current_attempt for run in open_runs}, now=now)
         for run in open_runs:
+            if not self._ownership.owns(run.id):
+                continue
             state = judge_state(
                 self._liveness.facts(run.id, now=now),
                 stall_s=self._stall_s,

@@ -1,0 +1,56 @@
+"""LISTEN and NOTIFY, on connections of their own."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import asyncpg  # type: ignore[import-untyped]
+
+from runwatch_server.db.postgresql_engine import PostgresAddress
+
+_CHANNEL: Final = "runwatch"
+
+
+class PostgresChannel:
+    """One connection to tell, one to listen; each made when it is needed."""
+
+    def __init__(self, address: PostgresAddress) -> None:
+        self._address = address
+        self._telling: Any = None
+
+    async def tell(self, payload: str) -> None:
+        try:
+            if self._telling is None or self._telling.is_closed():
+                self._telling = await self._address.connect()
+            await self._telling.execute("SELECT pg_notify($1, $2)", _CHANNEL, payload)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise OSError(str(error)) from error
+
+    async def listen(self, hear: Callable[[str], None]) -> None:
+        closed = asyncio.Event()
+
+        def on_end(_: object) -> None:
+            closed.set()
+
+        def on_notice(_: object, __: int, ___: str, payload: str) -> None:
+            hear(payload)
+
+        try:
+            connection = await self._address.connect()
+        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise OSError(str(error)) from error
+        try:
+            connection.add_termination_listener(on_end)
+            await connection.add_listener(_CHANNEL, on_notice)
+            await closed.wait()
+            raise OSError("the connection was closed")
+        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise OSError(str(error)) from error
+        finally:
+            connection.terminate()
+
+    async def close(self) -> None:
+        if self._telling is not None:
+            with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                await self._telling.close(timeout=2)

@@ -1,0 +1,15 @@
+"""Rows that several writers may want to be there."""
+
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+
+async def insert_if_absent(
+    connection: AsyncConnection, table: sa.Table, row: Mapping[str, object]
+) -> None:
+    """Adds a row, unless one with its key is there, or is being added by another transaction."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    await connection.execute(insert(table).values(**row).on_conflict_do_nothing())

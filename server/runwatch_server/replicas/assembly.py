@@ -1,0 +1,54 @@
+"""This replica among others, put together."""
+
+from collections.abc import Coroutine, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.replicas.bulletin import Bulletin, Topic
+from runwatch_server.replicas.leases import RunLeases
+from runwatch_server.replicas.ownership import Ownership, SoleOwner
+from runwatch_server.replicas.shared_signs import SharedSigns
+from runwatch_server.runs.liveness import Liveness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """What one service is among those on its database; `join` makes it."""
+
+    name: str
+    """Of this life of the process."""
+    bulletin: Bulletin
+    ownership: Ownership
+    leases: RunLeases | None
+    """None where no other replica can be."""
+    signs: SharedSigns | None
+
+    def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """Each a background task."""
+        if self.leases is not None and self.signs is not None:
+            yield "leases", self.leases.run()
+            yield "signs of life", self.signs.run()
+            yield "bulletin", self.bulletin.run()
+
+
+def join(stack: AsyncExitStack, database: Database, clock: Clock, liveness: Liveness) -> Replica:
+    """To be called before what judges is started: the stack lets go of the leases after that has
+    stopped."""
+    name = clock.new_ulid()
+    bulletin = Bulletin(name, database.channel)
+    if not database.is_shared:
+        return Replica(name=name, bulletin=bulletin, ownership=SoleOwner(), leases=None, signs=None)
+    leases = RunLeases(
+        database, clock, name, tell_owner=lambda run_id: bulletin.say(Topic.FRAMES, run_id)
+    )
+    stack.push_async_callback(leases.release)
+    return Replica(
+        name=name,
+        bulletin=bulletin,
+        ownership=leases,
+        leases=leases,
+        signs=SharedSigns(database, clock, liveness, name),
+    )

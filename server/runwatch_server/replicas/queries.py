@@ -1,0 +1,169 @@
+"""Every question put to the tables of leases and of signs of life; for PostgreSQL only.
+
+Times are the database's: replicas may have clocks of their own.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.alerts import AlertState
+from runwatch.vocabulary import Phase, RunId, RunState
+from runwatch_server.alerts.tables import alerts, evaluations
+from runwatch_server.replicas.tables import leases, signs
+from runwatch_server.runs.liveness import Sign
+from runwatch_server.runs.tables import runs
+from runwatch_server.telemetry.tables import streams
+
+_NOW: Final = sa.extract("epoch", sa.func.clock_timestamp()).cast(sa.Double)
+_CHUNK_ROWS: Final = 500
+"""Of one INSERT: it may have 32767 parameters."""
+_SIGN_COLUMNS: Final = [column.name for column in signs.c if not column.primary_key]
+
+
+async def take_lease(
+    connection: AsyncConnection, name: str, *, owner: str, lease_s: float
+) -> int | None:
+    """The epoch of the lease, where it was free; None where somebody has it."""
+    fresh = postgresql.insert(leases).values(
+        name=name, owner=owner, epoch=1, expires_at=_NOW + lease_s
+    )
+    taken = fresh.on_conflict_do_update(
+        index_elements=[leases.c.name],
+        set_={"owner": owner, "epoch": leases.c.epoch + 1, "expires_at": _NOW + lease_s},
+        where=leases.c.expires_at <= _NOW,
+    ).returning(leases.c.epoch)
+    epoch: int | None = await connection.scalar(taken)
+    return epoch
+
+
+async def renew_leases(connection: AsyncConnection, *, owner: str, lease_s: float) -> set[str]:
+    """Prolongs all that have not run out; returns their names."""
+    renewed = (
+        leases.update()
+        .where(leases.c.owner == owner, leases.c.expires_at > _NOW)
+        .values(expires_at=_NOW + lease_s)
+        .returning(leases.c.name)
+    )
+    return set(await connection.scalars(renewed))
+
+
+async def end_leases(connection: AsyncConnection, names: Collection[str], *, owner: str) -> None:
+    """Lets go of them: whoever wants may have them at once."""
+    await connection.execute(
+        leases.update()
+        .where(leases.c.owner == owner, leases.c.name.in_(names))
+        .values(expires_at=0.0)
+    )
+
+
+async def holds_lease(connection: AsyncConnection, name: str, *, owner: str, epoch: int) -> bool:
+    found = await connection.scalar(
+        sa.select(leases.c.name).where(
+            leases.c.name == name, leases.c.owner == owner, leases.c.epoch == epoch
+        )
+    )
+    return found is not None
+
+
+async def delete_old_leases(connection: AsyncConnection, *, older_than_s: float) -> None:
+    await connection.execute(leases.delete().where(leases.c.expires_at < _NOW - older_than_s))
+    await connection.execute(signs.delete().where(signs.c.noted_at < _NOW - older_than_s))
+
+
+async def list_runs_to_own(connection: AsyncConnection) -> dict[RunId, bool]:
+    """The runs that somebody must look after, each with whether somebody has its lease: those
+    that go on, that hold frames which nobody has judged, or alerts that have not ended."""
+    ended = [state.value for state in RunState if state.is_ended]
+    behind = (
+        sa.select(streams.c.run_id)
+        .select_from(
+            streams.outerjoin(
+                evaluations,
+                sa.and_(
+                    evaluations.c.run_id == streams.c.run_id,
+                    evaluations.c.attempt == streams.c.attempt,
+                    evaluations.c.rank == streams.c.rank,
+                ),
+            )
+        )
+        .where(streams.c.max_seq > sa.func.coalesce(evaluations.c.evaluated_seq, 0))
+    )
+    open_alerts = sa.select(alerts.c.run_id).where(alerts.c.state != AlertState.RESOLVED.value)
+    wanted = runs.c.state.not_in(ended) | runs.c.id.in_(behind) | runs.c.id.in_(open_alerts)
+    is_held = sa.func.coalesce(leases.c.expires_at > _NOW, False).label("is_held")
+    found = await connection.execute(
+        sa.select(runs.c.id, is_held)
+        .select_from(runs.outerjoin(leases, leases.c.name == runs.c.id))
+        .where(wanted)
+    )
+    return {RunId(row.id): row.is_held for row in found}
+
+
+async def note_signs(connection: AsyncConnection, heard: Sequence[Sign], *, by: str) -> None:
+    """Keeps the newest sign of each rank."""
+    for start in range(0, len(heard), _CHUNK_ROWS):
+        rows = [_row(sign, by) for sign in heard[start : start + _CHUNK_ROWS]]
+        fresh = postgresql.insert(signs).values(rows)
+        await connection.execute(
+            fresh.on_conflict_do_update(
+                index_elements=list(signs.primary_key.columns),
+                set_={name: fresh.excluded[name] for name in _SIGN_COLUMNS},
+                where=fresh.excluded.contact_at >= signs.c.contact_at,
+            )
+        )
+
+
+async def read_signs(
+    connection: AsyncConnection, *, since: float, but_by: str
+) -> tuple[list[Sign], float]:
+    """The signs that others noted since a time, and the time of the newest."""
+    now = sa.select(_NOW.label("now")).cte("present")
+    found = await connection.execute(
+        sa.select(signs, now.c.now)
+        .select_from(signs.join(now, sa.true()))
+        .where(signs.c.noted_at >= since, signs.c.noted_by != but_by)
+    )
+    rows = found.mappings().all()
+    newest = max((row["noted_at"] for row in rows), default=since)
+    return [_sign(row) for row in rows], newest
+
+
+def _row(sign: Sign, by: str) -> dict[str, object]:
+    return {
+        "run_id": sign.run_id,
+        "attempt": sign.attempt,
+        "rank": sign.rank,
+        "noted_by": by,
+        "noted_at": _NOW,
+        "contact_at": _NOW - sign.contact_age_s,
+        "step_at": None if sign.step_age_s is None else _NOW - sign.step_age_s,
+        "last_step": sign.last_step,
+        "phase": sign.phase.value,
+        "step_time_s": sign.step_time_s,
+        "lr_scale": sign.lr_scale,
+        "dropped_rows": sign.dropped_rows,
+        "spooled_frames": sign.spooled_frames,
+        "has_left": sign.has_left,
+    }
+
+
+def _sign(row: sa.RowMapping) -> Sign:
+    now: float = row["now"]
+    return Sign(
+        run_id=RunId(row["run_id"]),
+        attempt=row["attempt"],
+        rank=row["rank"],
+        contact_age_s=max(now - row["contact_at"], 0.0),
+        step_age_s=None if row["step_at"] is None else max(now - row["step_at"], 0.0),
+        last_step=row["last_step"],
+        phase=Phase(row["phase"]),
+        step_time_s=row["step_time_s"],
+        lr_scale=row["lr_scale"],
+        dropped_rows=row["dropped_rows"],
+        spooled_frames=row["spooled_frames"],
+        has_left=row["has_left"],
+    )

@@ -1,0 +1,50 @@
+"""A trainer behind a balancer: each request goes to the next replica, and on where one fails."""
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import urllib3
+from tests.faults.sender import Sender
+
+_DEADLINE_S: Final = 180.0
+
+
+class ReplicaSender:
+    """One run of one rank."""
+
+    def __init__(self, urls: Sequence[str], key: str, run_id: str) -> None:
+        self.run_id = run_id
+        self.applied: list[str] = []
+        """Ids of commands, as they were carried out."""
+        pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(5.0))
+        self._turns = itertools.cycle([Sender(url, key, run_id, pool) for url in urls])
+
+    def send_until_acknowledged(self, seq: int, losses: Sequence[float], first_step: int) -> None:
+        reply = self._until_done(lambda sender: sender.send(seq, losses, first_step=first_step))
+        assert reply["acked"] == seq
+
+    def obey(self) -> None:
+        """Ask for commands and carry out what is new; what is told again is answered again."""
+        path = f"/runs/{self.run_id}/commands/next?attempt=1&rank=0&wait_s=1"
+        told = self._until_done(lambda sender: sender.json("GET", path))
+        for command in told["commands"]:
+            if command["id"] not in self.applied:
+                self.applied.append(command["id"])
+            self._answer(command["id"])
+
+    def _answer(self, command_id: str) -> None:
+        facts = {"attempt": 1, "rank": 0, "state": "applied", "step": 1}
+        receipt = {"command_id": command_id, **facts}
+        path = f"/commands/{command_id}/receipt"
+        self._until_done(lambda sender: sender.json("POST", path, receipt))
+
+    def _until_done(self, ask: Callable[[Sender], Any]) -> Any:
+        deadline = time.monotonic() + _DEADLINE_S
+        while True:
+            try:
+                return ask(next(self._turns))
+            except urllib3.exceptions.HTTPError:
+                assert time.monotonic() < deadline, "no replica answered"
+                time.sleep(0.02)

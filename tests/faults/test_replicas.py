@@ -1,0 +1,180 @@
+"""Two services on one PostgreSQL, one of them killed, paused, or both cut off from it: what was
+acknowledged is stored once, and the alerts are those of a run that nothing disturbed."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from tests.end_to_end.real_service import RealService
+from tests.faults.noisy_run import NUM_FRAMES, judged, open_run, send_all
+from tests.faults.replica_sender import ReplicaSender
+from tests.postgres import Postgres, PostgresCluster
+
+pytestmark = pytest.mark.heavy
+
+CHECKPOINT: Final = {"kind": "checkpoint"}
+
+
+class Pair:
+    """Two replicas, and a key that holds for both."""
+
+    def __init__(self, folder: Path, database_url: str, postgres: Postgres) -> None:
+        self.postgres = postgres
+        self._database = database_url.rsplit("/", 1)[1]
+        self.first = RealService(folder / "first", database_url=database_url)
+        self.first.start()
+        self.second = RealService(
+            folder / "second", database_url=database_url, admin_key=self.first.admin_key
+        )
+        self.second.start()
+        self.key = self.first.create_key("ingest")
+
+    @property
+    def both(self) -> tuple[RealService, RealService]:
+        return self.first, self.second
+
+    def open_run(self) -> ReplicaSender:
+        opened = open_run(self.first, self.key, "auto")
+        return ReplicaSender([service.url for service in self.both], self.key, opened.run_id)
+
+    def owner_of(self, run_id: str) -> RealService | None:
+        """The replica that holds the run's lease."""
+        found = self.query(f"SELECT owner FROM leases WHERE name = '{run_id}'")
+        names = {service.replica: service for service in self.both}
+        return names.get(found[0][0]) if found else None
+
+    def count_frames(self, run_id: str) -> int:
+        ((count,),) = self.query(f"SELECT count(*) FROM frames WHERE run_id = '{run_id}'")
+        return int(count)
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self.postgres.execute(statement, database=self._database)]
+
+
+@pytest.fixture(scope="module")
+def pair(
+    tmp_path_factory: pytest.TempPathFactory, postgres: Postgres, migrated_database: str
+) -> Iterator[Pair]:
+    name = postgres.create(like=migrated_database)
+    made = Pair(tmp_path_factory.mktemp("replicas"), postgres.url(name), postgres)
+    try:
+        yield made
+    finally:
+        for service in made.both:
+            service.stop()
+        postgres.drop(name)
+
+
+@pytest.fixture(scope="module")
+def expected(pair: Pair) -> list[Any]:
+    """What comes of the run when nothing disturbs it."""
+    undisturbed = pair.open_run()
+    send_all(undisturbed)
+    story = judged(pair.second, undisturbed)
+    assert len(story[0]) >= 5
+    assert story[1]
+    return story
+
+
+def until(holds: Callable[[], bool], *, timeout_s: float = 90.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def sending(sender: ReplicaSender) -> threading.Thread:
+    thread = threading.Thread(target=send_all, args=(sender,))
+    thread.start()
+    return thread
+
+
+def test_a_killed_replica_loses_no_frame_and_doubles_no_alert(
+    pair: Pair, expected: list[Any]
+) -> None:
+    runs = [pair.open_run() for _ in range(2)]
+    threads = [sending(run) for run in runs]
+    for service in pair.both:
+        until(lambda: min(pair.count_frames(run.run_id) for run in runs) > NUM_FRAMES // 8)
+        service.kill()
+        service.start()
+    for thread in threads:
+        thread.join(180)
+        assert not thread.is_alive()
+
+    for run in runs:
+        assert judged(pair.first, run) == expected
+        assert pair.count_frames(run.run_id) == NUM_FRAMES + 1
+
+
+def test_a_replica_that_was_paused_beyond_its_lease_is_fenced(
+    pair: Pair, expected: list[Any]
+) -> None:
+    run = pair.open_run()
+    thread = sending(run)
+    until(lambda: pair.count_frames(run.run_id) > NUM_FRAMES // 8)
+    until(lambda: pair.owner_of(run.run_id) is not None)
+    paused = pair.owner_of(run.run_id)
+    assert paused is not None
+    other = pair.second if paused is pair.first else pair.first
+    paused.pause()
+    try:
+        until(lambda: f"{other.replica}" == _owner(pair, run.run_id))
+    finally:
+        paused.resume()
+    thread.join(180)
+    assert not thread.is_alive()
+
+    assert judged(paused, run) == expected
+    assert pair.count_frames(run.run_id) == NUM_FRAMES + 1
+    ((epoch,),) = pair.query(f"SELECT epoch FROM leases WHERE name = '{run.run_id}'")
+    assert epoch >= 2
+
+
+def test_replicas_come_back_with_their_database(pair: Pair, expected: list[Any]) -> None:
+    if not isinstance(pair.postgres, PostgresCluster):
+        pytest.skip("needs a PostgreSQL of its own to kill")
+    run = pair.open_run()
+    thread = sending(run)
+    for end in (pair.postgres.kill, pair.postgres.stop):
+        until(lambda: pair.count_frames(run.run_id) > NUM_FRAMES // 8)
+        end()
+        pair.postgres.start()
+    thread.join(180)
+    assert not thread.is_alive()
+
+    assert judged(pair.first, run) == expected
+    assert pair.count_frames(run.run_id) == NUM_FRAMES + 1
+
+
+def test_commands_are_carried_out_once_though_replicas_are_killed(pair: Pair) -> None:
+    run = pair.open_run()
+    run.send_until_acknowledged(1, [1.0], 0)
+    ordered: list[str] = []
+    for index in range(6):
+        given, killed = pair.both if index % 2 else pair.both[::-1]
+        command = given.ask("POST", f"/runs/{run.run_id}/commands", {"action": CHECKPOINT})
+        ordered.append(command["id"])
+        if index in (2, 3):
+            killed.kill()
+            killed.start()
+        until(lambda: _obeyed(run, ordered))
+
+    assert run.applied == ordered
+    for command_id in ordered:
+        shown = pair.first.ask("GET", f"/commands/{command_id}")
+        assert shown["state"] == "applied"
+        assert [event["kind"] for event in shown["events"]].count("applied") == 1
+
+
+def _obeyed(run: ReplicaSender, ordered: list[str]) -> bool:
+    run.obey()
+    return len(run.applied) == len(ordered)
+
+
+def _owner(pair: Pair, run_id: str) -> object:
+    ((owner,),) = pair.query(f"SELECT owner FROM leases WHERE name = '{run_id}'")
+    return owner
