@@ -43,7 +43,7 @@ from runwatch_server.page import assets_api, login_api, run_actions_api, runbook
 from runwatch_server.page.errors import add_error_pages
 from runwatch_server.parameters import known_parameters_only
 from runwatch_server.problems import TooLargeAsProblem, add_problem_handlers
-from runwatch_server.replicas.assembly import join
+from runwatch_server.replicas.assembly import Replica, join
 from runwatch_server.request_timer import RequestTimer
 from runwatch_server.rules import api as rules_api
 from runwatch_server.runs import api as runs_api
@@ -190,7 +190,9 @@ async def _start(
         bulletin=replica.bulletin,
     )
     health.registry.register(AlertingCollector(alerting))
-    services = _build(settings, clock, health, database, liveness, events, alerting, receivers)
+    services = _build(
+        settings, clock, health, database, liveness, events, alerting, receivers, replica
+    )
     await services.runs.listen()
     stack.push_async_callback(services.keys.save_uses)
     watcher = RunWatcher(
@@ -237,6 +239,7 @@ def _build(
     events: EventLog,
     alerting: Alerting,
     receivers: Receivers,
+    replica: Replica,
 ) -> Services:
     layouts = Layouts(database, clock)
     reader = Reader(database, layouts)
@@ -271,6 +274,7 @@ def _build(
         ticker=alerting.ticker,
         board=alerting.board,
         receivers=receivers,
+        replica=replica,
     )
 
 

@@ -52,6 +52,7 @@ async def get_readiness(services: CurrentServices) -> Response:
             "status": "ready",
             "runs_not_judged": services.evaluators.health.failing_runs,
             "writes_waiting": services.database.num_waiting,
+            "replica": services.replica.name,
             "database": services.database.engine,
             "sqlite": sqlite3.sqlite_version,
             "sqlite_is_safe": sqlite3.sqlite_version_info >= SAFE_SQLITE,

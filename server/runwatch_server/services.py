@@ -17,6 +17,7 @@ from runwatch_server.db import Database
 from runwatch_server.fleet.pulse import Pulses
 from runwatch_server.health import Health
 from runwatch_server.notify.receivers import Receivers
+from runwatch_server.replicas.assembly import Replica
 from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.service import Runs
@@ -52,6 +53,7 @@ class Services:
     evaluators: Evaluators
     ticker: Ticker
     board: NewsBoard
+    replica: Replica
     receivers: Receivers
 
     def release_waiting(self) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -16,21 +17,26 @@ _START_S: Final = 60.0
 
 
 class RealService:
-    """Over one data directory and one port, however often it is started."""
+    """Over one data directory and one port, however often it is started; with a `database_url`
+    one of several, of which the first one's `admin_key` holds for all."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, *, database_url: str | None = None, admin_key: str = ""
+    ) -> None:
+        self._database = [] if database_url is None else ["--database-url", database_url]
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self._log = folder / "service.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._http = urllib3.PoolManager(retries=False, timeout=10.0)
-        self.admin_key = ""
+        self.admin_key = admin_key
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Until it is ready."""
         arguments = ["serve", "--port", str(self.port), "--data-dir", str(self._folder / "data")]
+        arguments += self._database
         with self._log.open("ab") as log_file:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "runwatch_server.cli", *arguments],
@@ -43,15 +49,31 @@ class RealService:
             assert self._process.poll() is None, self._log.read_text()
             assert time.monotonic() < deadline, self._log.read_text()
             time.sleep(0.02)
-        found = _KEY.search(self._log.read_text())
-        assert found is not None, self._log.read_text()
-        self.admin_key = found.group(1)
+        if not self.admin_key:
+            found = _KEY.search(self._log.read_text())
+            assert found is not None, self._log.read_text()
+            self.admin_key = found.group(1)
 
     def kill(self) -> None:
         """As a power cut would."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+
+    def pause(self) -> None:
+        """It stands still where it is, and will know nothing of it."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    @property
+    def replica(self) -> str:
+        """The name of this life among the replicas."""
+        name: str = json.loads(self._http.request("GET", f"{self.url}/readyz").data)["replica"]
+        return name
 
     def stop(self) -> None:
         self._http.clear()

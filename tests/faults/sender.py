@@ -19,6 +19,10 @@ from runwatch.ulids import ulid
 LAYOUT = Layout(tuple(Layer(f"blocks.{index}") for index in range(8)), ("grad_norm", "nonfinite"))
 
 
+class NotNowError(urllib3.exceptions.HTTPError):
+    """The service says: come again."""
+
+
 @dataclass
 class Sender:
     """One run of one rank."""
@@ -78,5 +82,7 @@ class Sender:
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": kind}
         url = f"{self.url}/api/v1{path}"
         reply = self.http.request(method, url, body=body, headers=headers)
+        if reply.status == 503:
+            raise NotNowError(reply.data)
         assert reply.status < 300, reply.data
         return msgspec.json.decode(reply.data)
