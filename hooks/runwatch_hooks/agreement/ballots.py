@@ -1,0 +1,109 @@
+"""What the ranks write down for each other about one command, and what follows from it.
+
+    proposal    by the leader: the command
+    promise     by each rank: I do not go past this turn before I know the decision
+    decision    once: the turn at which all stand still for it, or that it is off
+    standing    by each rank, standing there: what it can do
+    verdict     once: done by all, now; or off
+
+A *turn* is one passing of a boundary, counted from the attempt's beginning: unlike the number of
+a step it never goes back.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from runwatch.commands import Command, CommandState, Rollback
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    command: Command
+    clock_offset_s: float = 0.0
+    """How far the service's clock, by which the command expires, is ahead of the leader's."""
+
+
+class Promise(msgspec.Struct, frozen=True):
+    last_turn: int
+    """The turn that this rank does not pass before it knows the decision."""
+    first_step: int
+    """The step that its first turn would have had: equal on ranks that count alike."""
+    refusal: str = ""
+    """Why it will not do it at all; empty where it will."""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What a rank can do, now that it stands at the agreed boundary."""
+
+    refusal: str = ""
+    states: tuple[tuple[int, ...], ...] = ()
+    """For a rollback: the steps that it can go back to, those it trusts most first."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    turn: int | None
+    """None: the command is off."""
+    refusal: str = ""
+    state: CommandState = CommandState.FAILED
+    """What becomes of the command where it is off."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """How a command ended: every rank gets the same."""
+
+    is_go: bool
+    to_step: int | None = None
+    """For a rollback: the state that every rank holds."""
+    refusal: str = ""
+    state: CommandState = CommandState.FAILED
+    """What becomes of the command where it is off."""
+
+
+def off(refusal: str, state: CommandState = CommandState.FAILED) -> Verdict:
+    return Verdict(is_go=False, refusal=refusal, state=state)
+
+
+def decide(promises: Sequence[Promise]) -> Decision:
+    """The first turn that no rank has passed, or will pass, before it knows of it."""
+    for rank, promise in enumerate(promises):
+        if promise.refusal:
+            refusal = f"rank {rank}: {promise.refusal}"
+            return Decision(None, refusal, CommandState.REJECTED)
+    first_steps = {promise.first_step for promise in promises}
+    if len(first_steps) > 1:
+        return Decision(None, f"the ranks count their steps from {sorted(first_steps)}")
+    return Decision(max(promise.last_turn for promise in promises))
+
+
+def judge(proposal: Proposal, standings: Sequence[Standing], *, now: float) -> Verdict:
+    """Whether it is done, by what the ranks say that stand there; one judges for all.
+
+    `now` is by the clock of this machine, and taken for the leader's.
+    """
+    for rank, standing in enumerate(standings):
+        if standing.refusal:
+            return off(f"rank {rank}: {standing.refusal}")
+    command = proposal.command
+    if not now + proposal.clock_offset_s <= command.expires_at:
+        return off("no step was reached in time", CommandState.EXPIRED)
+    if not isinstance(command.action, Rollback):
+        return Verdict(is_go=True)
+    to_step = common_state([standing.states for standing in standings])
+    if to_step is None:
+        held = "; ".join(f"rank {rank}: {_steps(one)}" for rank, one in enumerate(standings))
+        return off(f"rollback: found no good state that every rank holds ({held})"[:900])
+    return Verdict(is_go=True, to_step=to_step)
+
+
+def common_state(held: Sequence[Sequence[Sequence[int]]]) -> int | None:
+    """The newest of the most trusted states that all ranks hold; each rank's by trust."""
+    for kind in range(min((len(states) for states in held), default=0)):
+        common = set(held[0][kind]).intersection(*(states[kind] for states in held))
+        if common:
+            return max(common)
+    return None
+
+
+def _steps(standing: Standing) -> str:
+    steps = sorted({step for states in standing.states for step in states})
+    return ", ".join(str(step) for step in steps) or "none"

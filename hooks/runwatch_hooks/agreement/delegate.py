@@ -1,0 +1,206 @@
+"""The thread that talks to the store for its rank, so that the training thread never does."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from runwatch.commands import Command
+from runwatch_hooks.agreement.ballots import (
+    Decision,
+    Promise,
+    Proposal,
+    Standing,
+    Verdict,
+    decide,
+    judge,
+    off,
+)
+from runwatch_hooks.agreement.gate import Gate, Round
+from runwatch_hooks.agreement.ledger import Ledger
+from runwatch_hooks.agreement.patience import Patience
+from runwatch_hooks.ranks import RankStore, StoreError
+
+log = logging.getLogger(__name__)
+
+_IDLE_S: Final = 0.1
+_QUESTIONS_PER_S: Final = 2000
+"""To one store, by all ranks while nothing goes on; a question takes it some 15 us."""
+_BUSY_S: Final = 0.005
+"""Between questions while a command is under way."""
+
+
+class Delegate:
+    """Of one rank. It keeps its priority: it hardly runs, and the training may wait for it."""
+
+    def __init__(
+        self,
+        connect: Callable[[], RankStore],
+        gate: Gate,
+        patience: Patience,
+        *,
+        rank: int,
+        world_size: int,
+        take: Callable[[], Sequence[Proposal]] | None,
+        objection: Callable[[Command], str],
+    ) -> None:
+        """`connect` opens a connection of this thread's own; `take` has what the leader is to
+        propose; `objection` says why this rank would not do a command, or nothing."""
+        self._connect = connect
+        self._gate = gate
+        self._patience = patience
+        self._rank = rank
+        self._world_size = world_size
+        self._take = take
+        self._objection = objection
+        self._idle_s = max(_IDLE_S, world_size / _QUESTIONS_PER_S)
+        self._number = 0
+        self._to_propose: list[Proposal] = []
+        self._promises: list[Promise] = []
+        self._promised_at = 0.0
+        self._has_stood = False
+        self._stopping = threading.Event()
+        self.loss: str | None = None
+        """Why no command can be agreed on any more."""
+        self._thread = threading.Thread(target=self._run, name="runwatch-agreement", daemon=True)
+
+    def take_unproposed(self) -> list[Proposal]:
+        """What was taken and never proposed; to be asked once there is a `loss`."""
+        taken, self._to_propose = self._to_propose, []
+        return taken
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Call off what is under way, and end; a store that hangs is left to itself."""
+        self._stopping.set()
+        self._gate.stands.set()
+        if self._thread.ident is not None:
+            self._thread.join(self._patience.close_s)
+
+    def _run(self) -> None:
+        try:
+            self._ledger = Ledger(self._connect(), self._world_size)
+            while not self._stopping.is_set():
+                self._gate.stands.wait(self._turn_to())
+                self._gate.stands.clear()
+            self._leave()
+        except StoreError as error:
+            if not self._stopping.is_set():  # at the end rank 0 leaves, and its store with it
+                log.warning("runwatch: rank %d obeys no more: %s", self._rank, error)
+            self._lose("the store of the ranks is gone")
+        except Exception:  # nobody else would let the training thread go that waits for us
+            log.exception("runwatch: rank %d obeys no more", self._rank)
+            self._lose(f"rank {self._rank} has a fault of its own")
+
+    def _lose(self, loss: str) -> None:
+        self.loss = loss
+        under_way = self._gate.round
+        if under_way is not None:
+            self._gate.end(under_way, off(loss))
+
+    def _turn_to(self) -> float:
+        """Do what is due; returns how long to wait before looking again."""
+        under_way = self._gate.round
+        if under_way is None:
+            return self._look_for_proposal()
+        if under_way.turn is None:
+            return self._see_to_decision(under_way)
+        return self._see_to_verdict(under_way)
+
+    def _look_for_proposal(self) -> float:
+        number = self._number + 1
+        self._propose(number)
+        proposal = self._ledger.find(f"{number}/proposal", Proposal)
+        if proposal is None:
+            return self._idle_s
+        self._number = number
+        self._promises, self._has_stood = [], False
+        promise = self._gate.promise(
+            number, proposal, within_s=3 * self._idle_s, refusal=self._objection(proposal.command)
+        )
+        self._promised_at = time.monotonic()
+        self._ledger.put(f"{number}/promise/{self._rank}", promise)
+        return 0.0
+
+    def _propose(self, number: int) -> None:
+        if self._take is None:
+            return
+        self._to_propose.extend(self._take())
+        if self._to_propose:
+            self._ledger.forget(number)
+            self._ledger.put(f"{number}/proposal", self._to_propose[0])
+            del self._to_propose[0]
+
+    def _see_to_decision(self, under_way: Round) -> float:
+        place = f"{under_way.number}/decision"
+        decision = self._ledger.find(place, Decision)
+        if decision is None:
+            due = self._due_decision(under_way)
+            if due is None:
+                return _BUSY_S
+            decision = self._ledger.settle(place, due)
+        if decision.turn is None:
+            self._gate.end(under_way, off(decision.refusal, decision.state))
+        else:
+            self._gate.decide(under_way, decision.turn)
+        return 0.0
+
+    def _due_decision(self, under_way: Round) -> Decision | None:
+        """What this rank has to decide, unless another was first; None: not its turn."""
+        if under_way.waited_s > self._patience.decide_s:
+            return Decision(None, f"rank {self._rank} waited too long for the others' promises")
+        if self._take is None:
+            return None
+        while len(self._promises) < self._world_size:
+            rank = len(self._promises)
+            promise = self._ledger.find(f"{under_way.number}/promise/{rank}", Promise)
+            if promise is None:
+                if time.monotonic() - self._promised_at > self._patience.promise_s:
+                    return Decision(None, f"rank {rank} does not answer")
+                return None
+            self._promises.append(promise)
+        return decide(self._promises)
+
+    def _see_to_verdict(self, under_way: Round) -> float:
+        place = f"{under_way.number}/verdict"
+        verdict = self._ledger.find(place, Verdict)
+        if verdict is None:
+            due = self._due_verdict(under_way)
+            if due is None:
+                return self._idle_s if under_way.standing is None else _BUSY_S
+            verdict = self._ledger.settle(place, due)
+        self._gate.end(under_way, verdict)
+        return 0.0
+
+    def _due_verdict(self, under_way: Round) -> Verdict | None:
+        """What this rank has to say for all, unless another was first; None: not its turn."""
+        if under_way.standing is None:
+            return None
+        if not self._has_stood:
+            self._has_stood = True
+            number = under_way.number
+            self._ledger.put(f"{number}/standing/{self._rank}", under_way.standing)
+            if self._ledger.count(f"{number}/num_standing") == self._world_size:
+                return self._judge(under_way)
+        if under_way.waited_s > self._patience.gather_s:
+            return off(f"rank {self._rank} waited too long for the others at one step")
+        return None
+
+    def _judge(self, under_way: Round) -> Verdict:
+        standings = self._ledger.all_of(f"{under_way.number}/standing", Standing)
+        return judge(under_way.proposal, standings, now=time.time())
+
+    def _leave(self) -> None:
+        under_way = self._gate.round
+        if under_way is None:
+            return
+        ended = off(f"rank {self._rank} has ended its training")
+        if under_way.turn is None:
+            decision = Decision(None, ended.refusal)
+            decided = self._ledger.settle(f"{under_way.number}/decision", decision)
+            if decided.turn is None:
+                return
+        self._ledger.settle(f"{under_way.number}/verdict", ended)

@@ -1,0 +1,111 @@
+"""Ranks that train side by side, each in a thread, and agree through one store of torch's."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from torch._C._distributed_c10d import HashStore
+
+from runwatch.commands import AnyAction, Command, LowerLr
+from runwatch.vocabulary import CommandId
+from runwatch_hooks.agreement import Agreement, Ended, Patience, Proposal, Standing
+from runwatch_hooks.agreement.ledger import Ledger
+from runwatch_hooks.ranks import RankStore
+
+DEADLINE_S = 60.0
+
+SHORT = Patience(promise_s=1.0, decide_s=1.0, gather_s=1.0, store_s=1.0)
+LONG = Patience(promise_s=30.0, decide_s=30.0, gather_s=30.0, store_s=5.0)
+
+
+@dataclass
+class Seen:
+    """A command that ended at a rank, and where."""
+
+    next_step: int
+    ended: Ended
+
+
+@dataclass
+class Rank:
+    """One of a party."""
+
+    number: int
+    agreement: Agreement
+    step_s: float = 0.001
+    next_step: int = 0
+    seen: list[Seen] = field(default_factory=list[Seen])
+    standing: Standing = field(default_factory=Standing)
+
+    def train(self, holds: Callable[[], bool]) -> None:
+        while holds():
+            threading.Event().wait(self.step_s)
+            self.next_step += 1
+            for ended in self.agreement.reach(self.next_step, lambda _: self.standing):
+                self.seen.append(Seen(self.next_step, ended))
+
+
+class Party:
+    """Four ranks; what is appended to `commands` comes to the first of them from the service."""
+
+    def __init__(self, patience: Patience = LONG, store: RankStore | None = None) -> None:
+        shared = self.store = store or RankStore(HashStore())
+        self.commands: list[Proposal] = []
+        self.ranks = [
+            Rank(
+                number,
+                Agreement(
+                    lambda: shared,
+                    rank=number,
+                    world_size=4,
+                    take=self._take if number == 0 else None,
+                    patience=patience,
+                ),
+            )
+            for number in range(4)
+        ]
+        self._ends = threading.Event()
+        self._threads = [
+            threading.Thread(target=rank.train, args=(lambda: not self._ends.is_set(),))
+            for rank in self.ranks
+        ]
+
+    def propose_without_a_leader(self, name: str) -> None:
+        """As one that died at once after it had written its proposal."""
+        command = Command(CommandId(name), LowerLr(scale=0.5), 1, 1e12)
+        Ledger(self.store, 4).put("1/proposal", Proposal(command))
+
+    def order(
+        self, name: str, action: AnyAction | None = None, *, expires_at: float = 1e12
+    ) -> None:
+        command = Command(CommandId(name), action or LowerLr(scale=0.5), 1, expires_at)
+        self.commands.append(Proposal(command))
+
+    def start(self, ranks: Sequence[int] = (0, 1, 2, 3)) -> None:
+        for number in ranks:
+            self.ranks[number].agreement.start(0)
+            self._threads[number].start()
+
+    def wait_for(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not holds():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    def wait_for_ends(self, count: int, ranks: Sequence[int] = (0, 1, 2, 3)) -> list[list[Seen]]:
+        """Until each of the ranks has seen so many commands end."""
+        self.wait_for(lambda: all(len(self.ranks[number].seen) >= count for number in ranks))
+        return [self.ranks[number].seen for number in ranks]
+
+    def close(self) -> None:
+        self._ends.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(DEADLINE_S)
+        for rank in self.ranks:
+            rank.agreement.close()
+
+    def _take(self) -> list[Proposal]:
+        taken, self.commands[:] = list(self.commands), []
+        return taken

@@ -1,0 +1,167 @@
+"""Ranks in threads of one process: all act at one step, or none, whatever holds some of them up."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.hooks.agreement.party import SHORT, Party, Seen
+from torch._C._distributed_c10d import HashStore
+
+from runwatch.commands import CommandState
+from runwatch_hooks.agreement import Patience, Standing
+from runwatch_hooks.ranks import RankStore
+
+MakeParty = Callable[..., Party]
+
+
+@pytest.fixture
+def make_party() -> Iterator[MakeParty]:
+    parties: list[Party] = []
+
+    def make(patience: Patience | None = None, store: RankStore | None = None) -> Party:
+        parties.append(Party(store=store) if patience is None else Party(patience, store))
+        return parties[-1]
+
+    yield make
+    for party in parties:
+        party.close()
+
+
+def steps_of(seen: list[list[Seen]], index: int = 0) -> list[int]:
+    """Where each rank saw a command end."""
+    return [one[index].next_step for one in seen]
+
+
+def refusals_of(seen: list[list[Seen]]) -> set[str]:
+    return {one[0].ended.verdict.refusal for one in seen}
+
+
+def test_all_act_at_one_step_however_far_they_are_apart(make_party: MakeParty) -> None:
+    party = make_party()
+    for rank in party.ranks:
+        rank.step_s = 0.001 * (rank.number + 1)
+    party.start()
+    party.wait_for(lambda: party.ranks[0].next_step > party.ranks[3].next_step + 20)
+
+    party.order("c1")
+    seen = party.wait_for_ends(1)
+
+    assert all(one[0].ended.verdict.is_go for one in seen)
+    assert len(set(steps_of(seen))) == 1
+
+
+def test_two_commands_in_a_row_are_done_one_after_the_other(make_party: MakeParty) -> None:
+    party = make_party()
+    party.start()
+    party.order("c1")
+    party.order("c2")
+
+    seen = party.wait_for_ends(2)
+
+    assert {tuple(one.ended.command.id for one in rank) for rank in seen} == {("c1", "c2")}
+    assert len(set(steps_of(seen, 0))) == len(set(steps_of(seen, 1))) == 1
+    assert steps_of(seen, 0) < steps_of(seen, 1)
+
+
+def test_a_rank_that_never_answers_leaves_the_others_training(make_party: MakeParty) -> None:
+    party = make_party(SHORT)
+    party.start([0, 1, 2])
+    party.order("c1")
+
+    seen = party.wait_for_ends(1, [0, 1, 2])
+
+    assert refusals_of(seen) == {"rank 3 does not answer"}
+    before = party.ranks[1].next_step
+    party.wait_for(lambda: party.ranks[1].next_step > before + 10)
+
+
+def test_without_its_leader_a_command_is_called_off_by_all(make_party: MakeParty) -> None:
+    """The proposal stands in the store, and nobody is there to decide."""
+    party = make_party(SHORT)
+    party.start([1, 2, 3])
+    party.propose_without_a_leader("c1")
+
+    seen = party.wait_for_ends(1, [1, 2, 3])
+
+    assert len(refusals_of(seen)) == 1
+    assert "waited too long for the others' promises" in refusals_of(seen).pop()
+
+
+def test_a_rank_that_stops_short_of_the_agreed_step_calls_it_off(make_party: MakeParty) -> None:
+    party = make_party(SHORT)
+    party.start([0, 1, 2])
+    party.ranks[3].agreement.start(0)  # it promises, and its training stands in the first step
+    party.order("c1")
+
+    seen = party.wait_for_ends(1, [0, 1, 2])
+
+    assert len(refusals_of(seen)) == 1
+    assert "waited too long for the others at one step" in refusals_of(seen).pop()
+
+
+def test_what_one_rank_cannot_do_none_does(make_party: MakeParty) -> None:
+    party = make_party()
+    party.ranks[2].standing = Standing(refusal="the disk is full")
+    party.start()
+    party.order("c1")
+
+    seen = party.wait_for_ends(1)
+
+    assert refusals_of(seen) == {"rank 2: the disk is full"}
+
+
+def test_a_command_past_its_time_expires_for_all(make_party: MakeParty) -> None:
+    party = make_party()
+    party.start()
+    party.order("c1", expires_at=1.0)
+
+    seen = party.wait_for_ends(1)
+
+    assert {one[0].ended.verdict.state for one in seen} == {CommandState.EXPIRED}
+    assert not any(one[0].ended.verdict.is_go for one in seen)
+
+
+def test_a_rank_that_leaves_calls_off_what_it_promised(make_party: MakeParty) -> None:
+    party = make_party()
+    party.start([0, 1, 2])
+    party.ranks[3].agreement.start(0)
+    party.order("c1")
+    party.wait_for(lambda: party.ranks[3].agreement.is_under_way)
+
+    party.ranks[3].agreement.close()
+    seen = party.wait_for_ends(1, [0, 1, 2])
+
+    assert refusals_of(seen) == {"rank 3 has ended its training"}
+
+
+class HangingStore(RankStore):
+    """Answers until it hangs, and then not at all."""
+
+    def __init__(self) -> None:
+        super().__init__(HashStore())
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def get(self, key: str) -> bytes | None:
+        self.answers.wait()
+        return super().get(key)
+
+
+def test_a_store_that_hangs_holds_the_training_up_no_longer_than_said(
+    make_party: MakeParty,
+) -> None:
+    store = HangingStore()
+    party = make_party(SHORT, store)
+    party.start([0, 1, 2])
+    party.ranks[3].agreement.start(0)
+    party.order("c1")
+    party.wait_for(lambda: party.ranks[2].agreement.agreed_turn is not None)
+    store.answers.clear()
+
+    try:
+        seen = party.wait_for_ends(1, [0, 1, 2])
+        assert refusals_of(seen) == {"the store of the ranks does not answer: in doubt"}
+        before = party.ranks[1].next_step
+        party.wait_for(lambda: party.ranks[1].next_step > before + 10)
+    finally:
+        store.answers.set()

@@ -1,0 +1,75 @@
+"""What follows from the ranks' promises, and from what they can do where they stand."""
+
+import pytest
+
+from runwatch.commands import AnyAction, Command, CommandState, Rollback, Stop
+from runwatch.vocabulary import CommandId
+from runwatch_hooks.agreement.ballots import (
+    Decision,
+    Promise,
+    Proposal,
+    Standing,
+    Verdict,
+    common_state,
+    decide,
+    judge,
+)
+
+EXPIRES_AT = 1000.0
+
+
+def proposal(action: AnyAction, *, clock_offset_s: float = 0.0) -> Proposal:
+    return Proposal(Command(CommandId("c1"), action, 1, EXPIRES_AT), clock_offset_s)
+
+
+def test_all_stop_at_the_furthest_turn_that_was_promised() -> None:
+    assert decide([Promise(7, 0), Promise(19, 0), Promise(3, 0)]) == Decision(19)
+
+
+def test_one_rank_that_refuses_is_enough() -> None:
+    decision = decide([Promise(7, 0), Promise(9, 0, refusal="stop: the trainer allows nothing")])
+
+    assert decision == Decision(
+        None, "rank 1: stop: the trainer allows nothing", CommandState.REJECTED
+    )
+
+
+def test_ranks_that_count_their_steps_apart_do_nothing_together() -> None:
+    decision = decide([Promise(7, 0), Promise(9, 1)])
+
+    assert (decision.turn, decision.refusal) == (None, "the ranks count their steps from [0, 1]")
+
+
+def test_a_command_is_judged_by_the_services_clock() -> None:
+    standings = [Standing(), Standing()]
+
+    assert judge(proposal(Stop()), standings, now=1000.0).is_go
+    late = judge(proposal(Stop(), clock_offset_s=5.0), standings, now=996.0)
+    assert (late.is_go, late.state) == (False, CommandState.EXPIRED)
+
+
+@pytest.mark.parametrize("now", [float("nan"), float("inf")])
+def test_a_clock_that_tells_nothing_lets_nothing_through(now: float) -> None:
+    assert not judge(proposal(Stop()), [Standing()], now=now).is_go
+
+
+def test_a_rollback_goes_to_the_newest_trusted_state_that_all_hold() -> None:
+    standings = [
+        Standing(states=((9, 19), (9, 19, 29))),
+        Standing(states=((9, 19, 29), (9, 19, 29))),
+    ]
+
+    assert judge(proposal(Rollback()), standings, now=0) == Verdict(is_go=True, to_step=19)
+
+
+def test_a_state_that_each_trusts_for_another_reason_will_do() -> None:
+    assert common_state([((9,), (9, 19)), ((), (19,))]) == 19
+
+
+def test_no_common_state_is_no_rollback() -> None:
+    verdict = judge(
+        proposal(Rollback()), [Standing(states=((9,),)), Standing(states=((19,),))], now=0
+    )
+
+    assert (verdict.is_go, verdict.to_step) == (False, None)
+    assert "rank 0: 9; rank 1: 19" in verdict.refusal

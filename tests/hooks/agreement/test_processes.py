@@ -1,0 +1,232 @@
+"""Four processes with gloo: all do what is commanded at one step, or none, whoever dies."""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import cast
+
+import pytest
+from tests.hooks.agreement.member import Death, Job, Saw, be, host
+
+from runwatch_hooks.agreement import Patience
+
+pytestmark = pytest.mark.heavy
+
+DEADLINE_S = 120.0
+SHORT = Patience(promise_s=2.0, decide_s=2.0, gather_s=2.0, store_s=2.0)
+LONG = Patience(promise_s=60.0, decide_s=60.0, gather_s=60.0)
+
+
+class Process:
+    """A process, and the line to it."""
+
+    def __init__(self, target: Callable[..., None], *arguments: object) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.hooks.agreement.member"])
+        self.line, theirs = context.Pipe()
+        self._process = cast(
+            BaseProcess, context.Process(target=target, args=(*arguments, theirs), daemon=True)
+        )
+        self._process.start()
+        theirs.close()
+        self.saw: list[Saw] = []
+
+    def recv(self) -> object:
+        """The next word that is not about a command."""
+        while isinstance(word := _recv(self.line), Saw):
+            self.saw.append(word)
+        return word
+
+    def see(self, count: int = 1) -> list[Saw]:
+        """Until so many commands have ended here."""
+        while len(self.saw) < count:
+            word = _recv(self.line)
+            assert isinstance(word, Saw), word
+            self.saw.append(word)
+        return self.saw
+
+    def next_step(self) -> int:
+        self.line.send("tell")
+        return cast(int, self.recv())
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def wait_for_death(self) -> None:
+        self._process.join(DEADLINE_S)
+        assert self._process.exitcode == -9
+
+    def end(self) -> None:
+        """In order, if it lives."""
+        try:
+            self.line.send("end")
+            self._process.join(30)
+        except OSError:
+            pass
+        self.kill()
+
+
+def _recv(line: Connection) -> object:
+    assert line.poll(DEADLINE_S), "nothing was said in time"
+    return line.recv()
+
+
+class Ranks:
+    """Four ranks, and the process that keeps their store."""
+
+    def __init__(self) -> None:
+        self.store = Process(host)
+        self._port = cast(int, self.store.recv())
+        self.members: list[Process] = []
+
+    def start(self, job: Job, *others: Job) -> list[Process]:
+        """`job` is the first rank's, and the others' but for those that are given."""
+        jobs = {rank: replace(job, rank=rank, dies="never") for rank in range(1, 4)}
+        jobs |= {0: job} | {one.rank: one for one in others}
+        started = [Process(be, replace(jobs[rank], port=self._port)) for rank in range(4)]
+        self.members += started
+        for member in started:
+            assert member.recv() == "ready"
+        return started
+
+    def close(self) -> None:
+        for process in (*self.members, self.store):
+            process.end()
+
+
+@pytest.fixture
+def ranks() -> Iterator[Ranks]:
+    made = Ranks()
+    yield made
+    made.close()
+
+
+def goes_on(member: Process) -> bool:
+    """Whether it trains."""
+    before, deadline = member.next_step(), time.monotonic() + DEADLINE_S
+    while member.next_step() < before + 3:
+        assert time.monotonic() < deadline
+    return True
+
+
+def test_in_lockstep_two_commands_are_done_by_all_at_their_steps(ranks: Ranks) -> None:
+    orders = {20: "c1", 21: "c2"}
+    members = ranks.start(Job(lockstep=True, orders=orders, patience=LONG))
+
+    saw = [member.see(2) for member in members]
+
+    assert saw[0] == saw[1] == saw[2] == saw[3]
+    assert [(one.command, one.is_go) for one in saw[0]] == [("c1", True), ("c2", True)]
+    assert 20 < saw[0][0].next_step < saw[0][1].next_step
+
+
+def test_ranks_that_are_steps_apart_meet_at_one(ranks: Ranks) -> None:
+    apart = [Job(rank=rank, step_s=0.002 * (rank + 1), patience=LONG) for rank in (1, 2, 3)]
+    members = ranks.start(Job(orders={150: "c1"}, patience=LONG), *apart)
+
+    saw = [member.see() for member in members]
+
+    assert saw[0] == saw[1] == saw[2] == saw[3]
+    assert saw[0][0].is_go
+
+
+def test_a_rank_that_is_there_before_the_decision_neither_acts_nor_runs_on(ranks: Ranks) -> None:
+    """Rank 2 takes three seconds to promise: ten times what the others have promised for."""
+    late = Job(rank=2, step_s=0.01, promises_after_s=3.0, patience=LONG)
+    members = ranks.start(Job(orders={200: "c1"}, step_s=0.01, patience=LONG), late)
+
+    saw = [member.see() for member in members]
+
+    assert saw[0] == saw[1] == saw[2] == saw[3]
+    assert saw[0][0].is_go
+
+
+@pytest.mark.parametrize("dies", ["with its promise", "on its way to the agreed step"])
+def test_when_the_leader_dies_the_others_call_it_off_and_go_on(ranks: Ranks, dies: Death) -> None:
+    members = ranks.start(
+        Job(orders={20: "c1"}, dies=dies, patience=SHORT),
+        *[Job(rank=rank, patience=SHORT) for rank in (1, 2, 3)],
+    )
+    members[0].wait_for_death()
+
+    saw = [member.see() for member in members[1:]]
+
+    assert {one[0].is_go for one in saw} == {False}
+    assert len({one[0].refusal for one in saw}) == 1
+    assert all(goes_on(member) for member in members[1:])
+
+
+def test_a_dead_follower_calls_it_off(ranks: Ranks) -> None:
+    members = ranks.start(Job(orders={400: "c1"}, patience=SHORT))
+    members[2].kill()
+
+    saw = [members[rank].see() for rank in (0, 1, 3)]
+
+    assert {one[0].refusal for one in saw} == {"rank 2 does not answer"}
+    assert goes_on(members[3])
+
+
+def test_when_the_store_goes_away_at_the_agreed_step_nobody_acts(ranks: Ranks) -> None:
+    """Rank 3 stands in a step before it, so the others stand there without a verdict."""
+    held = Job(rank=3, stands_at=100, patience=LONG)
+    members = ranks.start(Job(orders={300: "c1"}, patience=LONG), held)
+    assert members[3].recv() == "stands"
+    wait_until_it_stands(members[1])
+
+    ranks.store.kill()
+    saw = [members[rank].see() for rank in (0, 1, 2)]
+
+    assert {one[0].refusal for one in saw} == {"the store of the ranks is gone"}
+    members[3].line.send("go on")
+    assert not any(one.is_go for one in members[3].see())
+    assert all(goes_on(member) for member in members)
+
+
+def test_without_a_store_the_leader_declines(ranks: Ranks) -> None:
+    members = ranks.start(Job(orders={1000: "c1"}, patience=LONG))
+    ranks.store.kill()
+
+    saw = members[0].see()
+
+    assert [(one.is_go, one.refusal) for one in saw] == [(False, "the store of the ranks is gone")]
+    assert goes_on(members[0])
+
+
+def test_what_expires_on_its_way_is_done_by_none(ranks: Ranks) -> None:
+    members = ranks.start(Job(lockstep=True, orders={20: "c1"}, expires_in_s=0.0, patience=LONG))
+
+    saw = [member.see() for member in members]
+
+    assert saw[0] == saw[1] == saw[2] == saw[3]
+    assert (saw[0][0].is_go, saw[0][0].state) == (False, "expired")
+
+
+def test_a_restarted_job_knows_nothing_of_what_the_first_left_undecided(ranks: Ranks) -> None:
+    first = ranks.start(
+        Job(orders={20: "c1"}, dies="with its promise", patience=LONG),
+        *[Job(rank=rank, patience=LONG) for rank in (1, 2, 3)],
+    )
+    first[0].wait_for_death()
+    for member in first[1:]:
+        member.kill()
+
+    second = ranks.start(Job(orders={20: "c2"}, attempt="2", lockstep=True, patience=LONG))
+    saw = [member.see() for member in second]
+
+    assert saw[0] == saw[1] == saw[2] == saw[3]
+    assert [(one.command, one.is_go) for one in saw[0]] == [("c2", True)]
+
+
+def wait_until_it_stands(member: Process) -> None:
+    """At a boundary: it says the same step for half a second."""
+    deadline = time.monotonic() + DEADLINE_S
+    step, since = member.next_step(), time.monotonic()
+    while time.monotonic() - since < 0.5:
+        found = member.next_step()
+        if found != step:
+            step, since = found, time.monotonic()
+        assert time.monotonic() < deadline
