@@ -95,9 +95,8 @@ def attach(
     team = join_team(world, proposed, is_run_given=environment.run_id is not None)
     if team is None:
         return InertWatch(proposed.run_id)
-    if not world.is_alone and options.allow:
-        if world.is_leader:
-            log.warning("runwatch: one process cannot act for %d ranks", world.world_size)
+    if not team.is_whole and options.allow:
+        log.warning("runwatch: one process cannot act for %d ranks", world.world_size)
         options = replace(options, allow=())
     opened = RunOpen(run_id=team.attempt.run_id, name=run, project=project, config=settings)
     open_line = _line_opener(environment, team, opened, options.allow)

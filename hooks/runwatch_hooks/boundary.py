@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable
 
-from runwatch.commands import Command, CommandState
+from runwatch.commands import CommandState
 from runwatch_hooks.actions import Actor
+from runwatch_hooks.orders import Orders
 from runwatch_hooks.reports import Reports
 
 
@@ -14,6 +15,7 @@ class Boundary:
     def __init__(
         self,
         actor: Actor,
+        orders: Orders,
         *,
         checkpoint: Callable[[int], None],
         checkpoint_every: int | None,
@@ -24,10 +26,18 @@ class Boundary:
         """Somebody has asked the run to end."""
         self.checkpoint_asked = False
         """Somebody has asked for a checkpoint at the boundary last acted at."""
+        self._orders = orders
         self._checkpoint = checkpoint
         self._checkpoint_every = checkpoint_every
-        self._waiting: list[Command] = []
-        """Of what arrived together, the commands that a rollback has put off by a step."""
+
+    def begin(self, next_step: int) -> None:
+        """Before the first step."""
+        self.actor.begin(next_step)
+        self._orders.begin(next_step)
+
+    def resume(self) -> int | None:
+        """The step to train next, where there is a checkpoint to go on from."""
+        return self._orders.resume()
 
     def act(self, step: int, reports: Reports, *, healthy: bool) -> int | None:
         """Do what is due after a step; the step to train next, where the run went back."""
@@ -36,22 +46,16 @@ class Boundary:
         every = self._checkpoint_every
         if every is not None and (step + 1) % every == 0:
             self._checkpoint(step)
-        self._waiting.extend(reports.take_commands())
-        while self._waiting:
-            rolled_back_to = self._apply(self._waiting.pop(0), step + 1, reports)
-            if rolled_back_to is not None:
-                return rolled_back_to
-        return None
+        rolled_back_to: int | None = None
+        for outcome in self._orders.carry_out(step):
+            reports.put_outcome(outcome)
+            self.is_stopping = self.is_stopping or outcome.stop
+            if outcome.receipt.state is CommandState.ACCEPTED:  # only a checkpoint takes time
+                self.checkpoint_asked = True
+            if outcome.rolled_back_to is not None:
+                rolled_back_to = outcome.rolled_back_to
+        return rolled_back_to
 
-    def _apply(self, command: Command, next_step: int, reports: Reports) -> int | None:
-        outcome = self.actor.apply(
-            command,
-            attempt=command.attempt,  # the transport has refused those of other attempts
-            next_step=next_step,
-            now=time.time() + reports.service_clock_offset_s,
-        )
-        reports.put_outcome(outcome)
-        self.is_stopping = self.is_stopping or outcome.stop
-        if outcome.receipt.state is CommandState.ACCEPTED:  # only a checkpoint takes time
-            self.checkpoint_asked = True
-        return outcome.rolled_back_to
+    def close(self) -> None:
+        """No command is obeyed any more."""
+        self._orders.close()

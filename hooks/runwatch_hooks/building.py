@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from runwatch_hooks.actions import (
     Actor,
     CheckpointKeeper,
-    CheckpointStore,
     LrScale,
     SnapshotRing,
     TrainingState,
+    store_of_rank,
 )
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.faults import Faults
@@ -16,8 +16,10 @@ from runwatch_hooks.line import Line
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.options import DEFAULT_SNAPSHOT_EVERY, Options
+from runwatch_hooks.orders import orders_for
 from runwatch_hooks.probe import Probe
 from runwatch_hooks.ranks import Team
+from runwatch_hooks.reports import Reports
 
 
 def build_watch(
@@ -32,10 +34,11 @@ def build_watch(
     `saved` is what an earlier one returned.
     """
     faults = Faults()
+    reports = Reports(faults)
     state = TrainingState(
         objects.modules, objects.optimizers, objects.schedulers, objects.scalers, objects.extra
     )
-    keeper = _keeper(options)
+    keeper = _keeper(options, objects, team)
     # Before the probe: its hooks run first, so that the rate we read is the one in force.
     lr_scale = LrScale(objects.optimizers, objects.modules)
     actor = Actor(
@@ -56,15 +59,18 @@ def build_watch(
     probe = Probe(
         objects.modules, objects.optimizers, faults, lambda: lr_scale.scale, team.world.rank
     )
+    boundary = Boundary(
+        actor,
+        orders_for(actor, reports, team),
+        checkpoint=checkpoint,
+        checkpoint_every=options.checkpoint_every,
+    )
     watch = LiveWatch(
         team.attempt.run_id,
         probe=probe,
         faults=faults,
-        boundary=Boundary(
-            actor,
-            checkpoint=checkpoint,
-            checkpoint_every=options.checkpoint_every if team.world.is_leader else None,
-        ),
+        boundary=boundary,
+        reports=reports,
         open_line=open_line,
         team=team,
     )
@@ -76,10 +82,10 @@ def build_watch(
     return watch
 
 
-def _keeper(options: Options) -> CheckpointKeeper | None:
+def _keeper(options: Options, objects: Objects, team: Team) -> CheckpointKeeper | None:
     if options.checkpoints is None:
         return None
-    store = CheckpointStore(options.checkpoints, keep=options.keep)
+    store = store_of_rank(options.checkpoints, team.world.rank, objects.modules, keep=options.keep)
     return CheckpointKeeper(store, good_after=options.good_after)
 
 

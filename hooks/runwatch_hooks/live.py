@@ -42,6 +42,7 @@ class LiveWatch(Watch):
         probe: Probe,
         faults: Faults,
         boundary: Boundary,
+        reports: Reports,
         open_line: Callable[[int], Line],
         team: Team,
     ) -> None:
@@ -53,8 +54,8 @@ class LiveWatch(Watch):
         self._boundary = boundary
         self._actor = boundary.actor
         self._open_line = open_line
-        self._reports = Reports(faults)
-        self._outlet = Outlet(team, faults, self._reports.put_row)
+        self._reports = reports
+        self._outlet = Outlet(team, faults, reports.put_row)
         self._pid = os.getpid()
         self._assembly = Assembly()
         self._own_names = OwnNames()
@@ -94,7 +95,7 @@ class LiveWatch(Watch):
             self._reports.open(self._open_line(self._next_step))
             self._outlet.open()
             self._tell_progress()
-            self._actor.begin(self._next_step)
+            self._boundary.begin(self._next_step)
 
     def step(
         self,
@@ -149,7 +150,7 @@ class LiveWatch(Watch):
             self._leave_phase()
 
     def resume(self) -> int | None:
-        next_step = self._actor.resume()
+        next_step = self._boundary.resume()
         if next_step is not None:
             self._next_step = next_step
             log.info("resumed: step %d comes next", next_step)
@@ -178,6 +179,8 @@ class LiveWatch(Watch):
         self.begin()
         self._is_finished = True
         self._probe.remove()
+        with self._faults.guard("last commands"):
+            self._boundary.close()
         with self._faults.guard("last rows"):
             self._assembly.wait()
             self._send_rows()

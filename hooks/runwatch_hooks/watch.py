@@ -82,7 +82,8 @@ class Watch(ABC):
     def resume(self) -> int | None:
         """Put the newest checkpoint of `checkpoints=` into the objects, before the first step.
 
-        Returns the number of the step to train next, or None where there is no checkpoint.
+        Returns the number of the step to train next, or None where there is no checkpoint. Of
+        several ranks every one has to call it: they go on from one that all of them can load.
         Raises ActionError where there is one that does not fit the objects.
         """
 

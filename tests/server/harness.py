@@ -87,13 +87,13 @@ class Api:
         created: dict[str, str] = await self.json("POST", "/keys", json=body)
         return created["key"]
 
-    async def new_run(self, *, project: str = "default") -> RunId:
+    async def new_run(self, *, project: str = "default", **attempt: object) -> RunId:
         """A run with its first attempt open and LAYOUT registered."""
         run_id = new_id()
         await self.json(
             "POST", "/runs", json={"run_id": run_id, "name": "test", "project": project}
         )
-        await self.new_attempt(run_id)
+        await self.new_attempt(run_id, **attempt)
         await self.put_layout(run_id, LAYOUT)
         return run_id
 

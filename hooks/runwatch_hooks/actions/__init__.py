@@ -5,6 +5,7 @@ from runwatch_hooks.actions.checkpoints import Checkpoint, CheckpointStore
 from runwatch_hooks.actions.errors import ActionError
 from runwatch_hooks.actions.keeper import CheckpointKeeper
 from runwatch_hooks.actions.lr_scale import LrScale
+from runwatch_hooks.actions.replicas import store_of_rank
 from runwatch_hooks.actions.rng import Generator, HasState
 from runwatch_hooks.actions.snapshots import SnapshotRing
 from runwatch_hooks.actions.training_state import Captured, TrainingState
@@ -23,4 +24,5 @@ __all__ = [
     "Outcome",
     "SnapshotRing",
     "TrainingState",
+    "store_of_rank",
 ]

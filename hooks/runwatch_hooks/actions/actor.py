@@ -6,29 +6,22 @@ command and its effect. Nothing here raises into the training loop.
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 import msgspec
 
-from runwatch.commands import (
-    ACTION_KINDS,
-    Checkpoint,
-    Command,
-    CommandState,
-    LowerLr,
-    Receipt,
-    Rollback,
-    Stop,
-)
+from runwatch.commands import ACTION_KINDS, Command, CommandState, Receipt
 from runwatch.frames import Event, Scalar
-from runwatch_hooks.actions.errors import ActionError, CheckpointError
+from runwatch_hooks.actions.checkpoints import CheckpointFacts, Loaded
+from runwatch_hooks.actions.effects import Effect, Effects
+from runwatch_hooks.actions.errors import ActionError
 from runwatch_hooks.actions.journal import Journal
 from runwatch_hooks.actions.keeper import CheckpointKeeper, Save
 from runwatch_hooks.actions.lr_scale import LrScale
-from runwatch_hooks.actions.rollback import choose_target
 from runwatch_hooks.actions.snapshots import SnapshotRing
 from runwatch_hooks.actions.training_state import TrainingState
+from runwatch_hooks.agreement import Ended, Meeting, Standing
 
 log = logging.getLogger(__name__)
 
@@ -41,18 +34,6 @@ class Outcome:
     events: tuple[Event, ...] = ()
     rolled_back_to: int | None = None
     """The number of the step to be trained next; the segment grows by one."""
-    stop: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Effect:
-    """What carrying out an action came to."""
-
-    state: CommandState
-    detail: dict[str, Scalar] = field(default_factory=dict[str, Scalar])
-    event_kind: str = ""
-    """Empty where there is nothing to tell beside the receipt."""
-    rolled_back_to: int | None = None
     stop: bool = False
 
 
@@ -95,6 +76,7 @@ class Actor:
         self._snapshot_every = snapshot_every
         self._rank = rank
         self._journal = Journal()
+        self._effects = Effects(state, snapshots, lr_scale, checkpoints)
 
     @property
     def lr_scale(self) -> float:
@@ -132,9 +114,40 @@ class Actor:
         if known is not None:
             return Outcome(msgspec.structs.replace(known, attempt=attempt))
         effect = self._refusal(command, attempt, now) or self._attempt_action(command, next_step)
+        return self._outcome(command, effect, next_step, now)
+
+    # Several ranks: each is asked, and then all do it at one boundary, or none.
+
+    def objection(self, command: Command) -> str:
+        """Why this rank would never do it; empty where it might. Called by another thread."""
+        if command.id in self._journal:
+            return "it has been answered before"
+        if command.action.kind not in self._allow:
+            return self._not_allowed(command)
+        return ""
+
+    def prepare(self, command: Command) -> Standing:
+        """What this rank can do of it at this boundary. Changes nothing; never raises."""
+        self._lr_scale.settle()
+        try:
+            return self._effects.prepare(command.action)
+        except Exception as error:  # a fault of ours is a reason for all ranks not to do it
+            log.exception("%s cannot be prepared", command.action.kind)
+            return Standing(refusal=repr(error))
+
+    def end(self, ended: Ended, *, next_step: int, now: float) -> Outcome:
+        """Does what all ranks agreed to do now, or notes that none will. Never raises."""
+        command, verdict = ended.command, ended.verdict
+        if verdict.is_go:
+            effect = self._attempt_action(command, next_step, verdict.to_step)
+        else:
+            effect = Effect(verdict.state, {"error": verdict.refusal})
+        return self._outcome(command, effect, next_step, now)
+
+    def _outcome(self, command: Command, effect: Effect, next_step: int, now: float) -> Outcome:
         receipt = Receipt(
             command_id=command.id,
-            attempt=attempt,
+            attempt=command.attempt,
             rank=self._rank,
             state=effect.state,
             step=next_step,
@@ -147,24 +160,34 @@ class Actor:
             events = (_event(effect.event_kind, next_step, now, command, effect.detail),)
         return Outcome(receipt, events, effect.rolled_back_to, effect.stop)
 
-    def resume(self) -> int | None:
-        """Puts the newest checkpoint on disk that nothing speaks against into the objects.
+    def resume(self, meeting: Meeting | None = None) -> int | None:
+        """Puts the newest checkpoint on disk that nothing speaks against into the objects; with
+        several ranks, the newest that each of them can load.
 
         Returns the number of the step to be trained next, or None where there is none. One still
         on probation will do here, unlike for a rollback: the last one of a run that was stopped
-        in order never got the steps to prove itself. Raises StateMismatchError.
+        in order never got the steps to prove itself. Raises StateMismatchError, StoreError.
         """
-        if self._checkpoints is None:
-            return None
-        loaded = self._checkpoints.load_newest(
-            lambda facts: not facts.is_suspect and not facts.is_undone
-        )
-        if loaded is None:
+        loaded = self._load_newest() if meeting is None else self._load_common(meeting)
+        if loaded is None or self._checkpoints is None:
             return None
         self._state.restore(loaded.tree)
         self.load_state_dict(cast("dict[str, object]", loaded.actor))
         self._checkpoints.watch_over(loaded.checkpoint)
         return loaded.checkpoint.step + 1
+
+    def _load_newest(self) -> Loaded | None:
+        return None if self._checkpoints is None else self._checkpoints.load_newest(_is_sound)
+
+    def _load_common(self, meeting: Meeting) -> Loaded | None:
+        keeper = self._checkpoints
+        held = set[int]() if keeper is None else set(keeper.steps(_is_sound))
+        while (step := meeting.common(held)) is not None and keeper is not None:
+            loaded = keeper.load_newest(lambda facts: _is_sound(facts) and facts.step == step)
+            if meeting.all_did(loaded is not None):
+                return loaded
+            held.discard(step)  # damaged somewhere: none of the ranks takes it
+        return None
 
     def close(self, *, next_step: int, now: float, timeout_s: float) -> Notes:
         """Waits for a checkpoint that is being written, and scales no more."""
@@ -184,68 +207,41 @@ class Actor:
         self._journal.merge(state_dict["journal"])
         self._lr_scale.set(cast(float, state_dict["lr_scale"]))
 
-    def _refusal(self, command: Command, attempt: int, now: float) -> _Effect | None:
+    def _refusal(self, command: Command, attempt: int, now: float) -> Effect | None:
         if command.attempt != attempt:
             error = f"attempt: found {command.attempt}, wanted {attempt}, the one that runs"
-            return _Effect(CommandState.REJECTED, {"error": error})
+            return Effect(CommandState.REJECTED, {"error": error})
         if not now <= command.expires_at:
             error = f"expires_at: found {command.expires_at}, and it is {now}"
-            return _Effect(CommandState.EXPIRED, {"error": error})
+            return Effect(CommandState.EXPIRED, {"error": error})
         if command.action.kind not in self._allow:
-            allowed = ", ".join(sorted(self._allow)) or "nothing"
-            error = f"{command.action.kind}: the trainer allows {allowed}"
-            return _Effect(CommandState.REJECTED, {"error": error})
+            return Effect(CommandState.REJECTED, {"error": self._not_allowed(command)})
         return None
 
-    def _attempt_action(self, command: Command, next_step: int) -> _Effect:
+    def _not_allowed(self, command: Command) -> str:
+        allowed = ", ".join(sorted(self._allow)) or "nothing"
+        return f"{command.action.kind}: the trainer allows {allowed}"
+
+    def _attempt_action(
+        self, command: Command, next_step: int, to_step: int | None = None
+    ) -> Effect:
         self._lr_scale.settle()
         try:
-            return self._act(command, next_step)
+            actor = self._contents(command, next_step)
+            return self._effects.act(command, next_step, actor=actor, to_step=to_step)
         except ActionError as error:
-            return _Effect(CommandState.FAILED, {"error": str(error)})
+            return Effect(CommandState.FAILED, {"error": str(error)})
         except Exception as error:  # a command must never end the training
             log.exception("%s failed", command.action.kind)
-            return _Effect(CommandState.FAILED, {"error": repr(error)})
+            return Effect(CommandState.FAILED, {"error": repr(error)})
 
-    def _act(self, command: Command, next_step: int) -> _Effect:
-        match command.action:
-            case Checkpoint():
-                return self._begin_checkpoint(command, next_step)
-            case LowerLr(scale=scale):
-                before = self._lr_scale.scale
-                self._lr_scale.set(scale)
-                detail: dict[str, Scalar] = {"lr_scale": scale, "before": before}
-                return _Effect(CommandState.APPLIED, detail, "lr_scale")
-            case Rollback() as action:
-                return self._roll_back(action, next_step)
-            case Stop():
-                return _Effect(CommandState.APPLIED, {"next_step": next_step}, stop=True)
-
-    def _begin_checkpoint(self, command: Command, next_step: int) -> _Effect:
-        if self._checkpoints is None:
-            raise CheckpointError("checkpoint: the trainer was given no folder for checkpoints")
+    def _contents(self, command: Command, next_step: int) -> dict[str, object]:
+        """What a checkpoint made by a command holds of the actor."""
         # In the file the command counts as applied: whoever reads it there finds it done.
         done = Receipt(command.id, command.attempt, self._rank, CommandState.APPLIED, next_step)
         actor = self.state_dict()
         actor["journal"] = [*self._journal.to_document(), msgspec.to_builtins(done)]
-        self._checkpoints.begin(next_step - 1, self._state.capture, actor, command)
-        return _Effect(CommandState.ACCEPTED)
-
-    def _roll_back(self, action: Rollback, next_step: int) -> _Effect:
-        """The LR scale stays what commands made it: a cut that was made after the state was
-        captured answers the very trouble that the run goes back to avoid."""
-        target = choose_target(action, self._snapshots, self._checkpoints)
-        self._state.restore(target.tree)
-        self._snapshots.rewind(target.step)
-        if self._checkpoints is not None:
-            self._checkpoints.rewind(target.step)
-        detail: dict[str, Scalar] = {
-            "to_step": target.step,
-            "from_step": next_step - 1,
-            "source": target.source,
-            "lr_scale": self._lr_scale.scale,
-        }
-        return _Effect(CommandState.APPLIED, detail, "rollback", rolled_back_to=target.step + 1)
+        return actor
 
     def _take_snapshot(self, step: int) -> None:
         if "rollback" not in self._allow:  # nobody could ever ask for it
@@ -286,3 +282,7 @@ def _event(
     if command is not None:
         told |= {"command_id": command.id, "reason": command.reason}
     return Event(step, kind, now, told)
+
+
+def _is_sound(facts: CheckpointFacts) -> bool:
+    return not facts.is_suspect and not facts.is_undone

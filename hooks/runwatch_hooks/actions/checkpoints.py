@@ -163,6 +163,10 @@ class CheckpointStore:
             raise DamagedCheckpointError(f"{checkpoint.path}: {error}") from error
         return Loaded(checkpoint, cast(Mapped, tree), cast(Mapped, actor))
 
+    def is_complete(self, checkpoint: Checkpoint) -> bool:
+        """Whether all is there that `load` needs beside its file."""
+        return True
+
     def load_newest(self, accepts: Callable[[CheckpointFacts], bool]) -> Loaded | None:
         """The newest accepted one that is undamaged; damaged ones are passed over with a word."""
         for checkpoint in reversed(self.list()):

@@ -47,6 +47,11 @@ class CheckpointKeeper:
     def is_writing(self) -> bool:
         return self._is_writing
 
+    def check_free(self) -> None:
+        """Raises CheckpointError while one is being written."""
+        if self._is_writing:
+            raise CheckpointError("checkpoint: the one before is still being written")
+
     def begin(
         self,
         step: int,
@@ -55,8 +60,7 @@ class CheckpointKeeper:
         command: Command | None = None,
     ) -> None:
         """Captures the state after a step now, and writes it in the background."""
-        if self._is_writing:
-            raise CheckpointError("checkpoint: the one before is still being written")
+        self.check_free()
         captured = self._captured = capture(self._captured)
         save = Save(Probation(step, self._good_after), command)
         self._on_probation.append(save)
@@ -88,6 +92,14 @@ class CheckpointKeeper:
             log.warning("the disk hangs: no checkpoint can be read")
             return None
         return self._store.load_newest(lambda facts: facts.is_finite and accepts(facts))
+
+    def steps(self, accepts: Callable[[CheckpointFacts], bool]) -> list[int]:
+        """Of the finite ones on disk now that are accepted; what they hold is not looked at."""
+        return [
+            held.step
+            for held in self._store.list()
+            if held.facts.is_finite and accepts(held.facts) and self._store.is_complete(held)
+        ]
 
     def watch_over(self, checkpoint: Checkpoint) -> None:
         """Puts one of an earlier life, from which the run goes on, on probation (again)."""

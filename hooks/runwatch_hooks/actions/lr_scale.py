@@ -73,14 +73,18 @@ class LrScale:
 
     def set(self, scale: float) -> None:
         """From the next step on. Raises LrScaleError where an optimizer does not allow it."""
+        self.check(scale)
+        self.settle()
+        self._scale = scale
+
+    def check(self, scale: float) -> None:
+        """Whether `set` would do it. Raises LrScaleError."""
         if not (math.isfinite(scale) and scale > 0):
             raise LrScaleError(f"scale: found {scale}, wanted a finite number above 0")
         if scale != 1.0:
             for optimizer, is_ours in self._ours.items():
                 if is_ours:
                     _check_scalable(optimizer)
-        self.settle()
-        self._scale = scale
 
     def settle(self) -> None:
         """Puts the schedule's values back that a step which raised has left scaled."""

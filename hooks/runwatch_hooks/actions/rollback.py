@@ -29,7 +29,7 @@ def choose_target(
     Raises NoGoodStateError where there is none.
     """
     if action.to_step is not None:
-        return _at_step(action.to_step, snapshots, checkpoints)
+        return target_at(action.to_step, snapshots, checkpoints)
     before = action.before_step
     snapshot = snapshots.newest_good(before)
     older_than = -2 if snapshot is None else snapshot.step
@@ -53,18 +53,55 @@ def _newest_on_disk(
     if checkpoints is None:
         return None
 
-    def accepts(facts: CheckpointFacts) -> bool:
-        early = before is None or facts.step + good_after < before
-        return facts.is_good and not facts.is_undone and early and facts.step > after
-
-    loaded = checkpoints.load_newest(accepts)
+    loaded = checkpoints.load_newest(
+        lambda facts: _is_good_before(facts, before, good_after) and facts.step > after
+    )
     if loaded is None:
         return None
     return Target(loaded.checkpoint.step, loaded.tree, str(loaded.checkpoint.path))
 
 
-def _at_step(step: int, snapshots: SnapshotRing, checkpoints: CheckpointKeeper | None) -> Target:
-    """Exactly the state after this step, good or not; but never one that is not finite."""
+def _is_good_before(facts: CheckpointFacts, before: int | None, good_after: int) -> bool:
+    early = before is None or facts.step + good_after < before
+    return facts.is_good and not facts.is_undone and early
+
+
+def held_states(
+    action: Rollback, snapshots: SnapshotRing, checkpoints: CheckpointKeeper | None
+) -> tuple[tuple[int, ...], ...]:
+    """The steps that `choose_target` would choose from, by trust: what several ranks compare.
+
+    The good ones first, in memory and on disk; then also those with only healthy steps since.
+    """
+    if action.to_step is not None:
+        return (_steps_at(action.to_step, snapshots, checkpoints),)
+    before = action.before_step
+    good = {item.step for item in snapshots.all_good(before)}
+    if checkpoints is not None:
+        after = snapshots.good_after
+        good.update(checkpoints.steps(lambda facts: _is_good_before(facts, before, after)))
+    if before is None:
+        return (tuple(sorted(good)),)
+    healthy = good.union(item.step for item in snapshots.all_healthy(before))
+    return (tuple(sorted(good)), tuple(sorted(healthy)))
+
+
+def _steps_at(
+    step: int, snapshots: SnapshotRing, checkpoints: CheckpointKeeper | None
+) -> tuple[int, ...]:
+    if snapshots.at_step(step) is not None:
+        return (step,)
+    on_disk = checkpoints is not None and checkpoints.steps(
+        lambda facts: facts.step == step and not facts.is_undone
+    )
+    return (step,) if on_disk else ()
+
+
+def target_at(step: int, snapshots: SnapshotRing, checkpoints: CheckpointKeeper | None) -> Target:
+    """Exactly the state after this step, good or not; but never one that is not finite.
+
+    Raises NoGoodStateError.
+    """
     snapshot = snapshots.at_step(step)
     if snapshot is not None:
         return _of_snapshot(snapshot)

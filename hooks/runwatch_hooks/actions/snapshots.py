@@ -69,15 +69,21 @@ class SnapshotRing:
 
     def newest_good(self, before_step: int | None = None) -> Snapshot | None:
         """The newest sound snapshot that is good (`probation`) before a step."""
-        return self._newest(lambda probation: probation.is_good_before(before_step))
+        return _last(self.all_good(before_step))
 
     def newest_healthy(self, before_step: int) -> Snapshot | None:
         """The newest sound snapshot with only healthy steps between it and this one."""
-        return self._newest(lambda probation: probation.was_healthy_until(before_step))
+        return _last(self.all_healthy(before_step))
+
+    def all_good(self, before_step: int | None) -> list[Snapshot]:
+        return self._sound(lambda probation: probation.is_good_before(before_step))
+
+    def all_healthy(self, before_step: int) -> list[Snapshot]:
+        return self._sound(lambda probation: probation.was_healthy_until(before_step))
 
     def at_step(self, step: int) -> Snapshot | None:
         """The sound snapshot of exactly this step."""
-        return self._newest(lambda probation: probation.step == step)
+        return _last(self._sound(lambda probation: probation.step == step))
 
     def rewind(self, to_step: int) -> None:
         """Forgets the snapshots of steps that a rollback undid."""
@@ -85,9 +91,8 @@ class SnapshotRing:
         for snapshot in self._held:
             snapshot.probation.rewind(to_step)
 
-    def _newest(self, accepts: Callable[[Probation], bool]) -> Snapshot | None:
-        accepted = [held for held in self._held if accepts(held.probation) and held.is_sound]
-        return accepted[-1] if accepted else None
+    def _sound(self, accepts: Callable[[Probation], bool]) -> list[Snapshot]:
+        return [held for held in self._held if accepts(held.probation) and held.is_sound]
 
     def _least_useful(self) -> Snapshot:
         """First what will never be good; then an older good one; then the newest on probation."""
@@ -112,3 +117,7 @@ class SnapshotRing:
     def _drop(self, holds: Callable[[Snapshot], bool]) -> None:
         for snapshot in [held for held in self._held if holds(held)]:
             self._give_up(snapshot)
+
+
+def _last(snapshots: list[Snapshot]) -> Snapshot | None:
+    return snapshots[-1] if snapshots else None

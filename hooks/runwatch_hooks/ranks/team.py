@@ -36,6 +36,11 @@ class Team:
     attempt: SharedAttempt
     _store: RankStore | None = None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all ranks can be reached that train together; one alone is."""
+        return self.world.is_alone or self._store is not None
+
     def open_store(self, purpose: str) -> RankStore | None:
         """Keys of this attach and purpose alone, over a connection of their own: for one thread.
 

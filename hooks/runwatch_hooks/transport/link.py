@@ -76,7 +76,7 @@ class Link:
     def offer(self, commands: tuple[Command, ...]) -> int:
         """Takes in what a reply carried; returns how many commands are new."""
         attempt = self._delivery.attempt
-        if not commands or attempt is None:
+        if not commands or attempt is None or not obeys(self._rank):
             return 0
         return self._box.offer(
             commands,
@@ -119,6 +119,12 @@ class Link:
             service_time=reply.server_time, sent_at=sent_at, received_at=received_at
         )
         self.offer(reply.commands)
+
+
+def obeys(rank: int) -> bool:
+    """Whether a rank hears the service's commands: the others hear of them from this one, so
+    that all do them at one step."""
+    return rank == 0
 
 
 def send_receipt(service: Service, receipt: Receipt) -> None:

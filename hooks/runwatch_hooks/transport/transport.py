@@ -21,7 +21,7 @@ from runwatch_hooks.transport.clock import ServiceClock
 from runwatch_hooks.transport.command_box import CommandBox
 from runwatch_hooks.transport.delivery import Delivery
 from runwatch_hooks.transport.inbox import Inbox
-from runwatch_hooks.transport.link import Link
+from runwatch_hooks.transport.link import Link, obeys
 from runwatch_hooks.transport.progress import Progress
 from runwatch_hooks.transport.receipts import ReceiptBox
 from runwatch_hooks.transport.recorder import Recorder
@@ -153,7 +153,7 @@ class Transport:
 
     def _connect(
         self, settings: TransportSettings, meta: SpoolMeta
-    ) -> tuple[Link, Inbox] | tuple[None, None]:
+    ) -> tuple[Link | None, Inbox | None]:
         if settings.url is None:
             return None, None
         client = Client(
@@ -175,6 +175,8 @@ class Transport:
             heartbeat_s=settings.heartbeat_s,
             progress=lambda: self._progress,
         )
+        if not obeys(meta.rank):
+            return link, None
         inbox = Inbox(
             service,
             rank=meta.rank,

@@ -15,7 +15,7 @@ from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.clock import rfc3339
 from runwatch_server.commands import queries
 from runwatch_server.commands.changes import COMMAND_TTL_S
-from runwatch_server.commands.records import CommandEvent, CommandRecord
+from runwatch_server.commands.records import CommandEvent, CommandRecord, KeptReceipt
 from runwatch_server.commands.service import MAX_WAIT_S
 from runwatch_server.errors import NotFoundError
 from runwatch_server.http import documented, json_body, json_response
@@ -58,8 +58,19 @@ class CommandEventView(msgspec.Struct, frozen=True):
     detail: dict[str, object]
 
 
+class ReceiptView(msgspec.Struct, frozen=True):
+    """A rank's newest answer; the command is applied once every rank has applied it."""
+
+    rank: int
+    state: str
+    step: int
+    at: datetime
+    detail: dict[str, Scalar]
+
+
 class CommandWithEvents(CommandView, frozen=True):
     events: list[CommandEventView] = []
+    receipts: list[ReceiptView] = []
 
 
 class CommandList(msgspec.Struct, frozen=True):
@@ -135,12 +146,15 @@ async def next_commands(
 async def get_command(
     command_id: CommandId, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
-    """A command and all that happened to it."""
+    """A command, what each rank answered, and all that happened to it."""
     record = await _check_command(services, principal, command_id)
     async with services.database.read() as connection:
         events = await queries.list_events(connection, record.run_id, command_id)
+        receipts = await queries.list_receipts(connection, record.run_id, command_id)
     view = CommandWithEvents(
-        **msgspec.structs.asdict(view_of(record)), events=[_event_view(event) for event in events]
+        **msgspec.structs.asdict(view_of(record)),
+        events=[_event_view(event) for event in events],
+        receipts=[_receipt_view(receipt) for receipt in receipts],
     )
     return json_response(view)
 
@@ -216,6 +230,16 @@ def _event_view(event: CommandEvent) -> CommandEventView:
         actor=event.actor,
         rank=event.rank,
         detail=dict(event.detail),
+    )
+
+
+def _receipt_view(receipt: KeptReceipt) -> ReceiptView:
+    return ReceiptView(
+        rank=receipt.rank,
+        state=receipt.state,
+        step=receipt.step,
+        at=rfc3339(receipt.at),
+        detail=dict(receipt.detail),
     )
 
 

@@ -12,7 +12,7 @@ from runwatch.commands import AnyAction, CommandState, Receipt, action_from_docu
 from runwatch.frames import Scalar
 from runwatch.vocabulary import AlertId, CommandId, PolicyMode, RunId, RunState
 from runwatch_server.commands.lifecycle import UNDER_WAY
-from runwatch_server.commands.records import Addressee, CommandEvent, CommandRecord
+from runwatch_server.commands.records import Addressee, CommandEvent, CommandRecord, KeptReceipt
 from runwatch_server.commands.tables import command_events, command_receipts, commands
 from runwatch_server.db import EVENTS, wait_for_lock
 from runwatch_server.runs.tables import attempts, runs
@@ -183,6 +183,30 @@ async def list_answers(
         )
     )
     return {rank: CommandState(state) for rank, state in found}
+
+
+async def list_receipts(
+    connection: AsyncConnection, run_id: RunId, command_id: CommandId
+) -> list[KeptReceipt]:
+    """The newest answer of each rank that gave one, by rank."""
+    found = await connection.execute(
+        sa.select(command_receipts)
+        .where(
+            command_receipts.c.run_id == run_id,
+            command_receipts.c.command_id == command_id,
+        )
+        .order_by(command_receipts.c.rank)
+    )
+    return [
+        KeptReceipt(
+            rank=row["rank"],
+            state=CommandState(row["state"]),
+            step=row["step"],
+            at=row["at"],
+            detail=msgspec.json.decode(row["detail"], type=dict[str, Scalar]),
+        )
+        for row in found.mappings()
+    ]
 
 
 async def store_receipt(

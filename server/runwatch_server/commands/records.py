@@ -79,3 +79,14 @@ class CommandEvent:
     at: float
     actor: str
     detail: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptReceipt:
+    """A rank's newest answer to a command."""
+
+    rank: int
+    state: CommandState
+    step: int
+    at: float
+    detail: Mapping[str, Scalar]

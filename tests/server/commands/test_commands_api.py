@@ -64,6 +64,33 @@ async def test_each_thing_that_happens_to_a_command_is_written_down(api: Api) ->
     assert story["detail"] == {"path": "ckpt/7"}
 
 
+async def test_a_command_is_applied_once_every_rank_has_applied_it(api: Api) -> None:
+    run_id = await api.new_run(world_size=2)
+    command = await order(api, run_id)
+    await answer(api, command, "applied")
+
+    assert (await api.json("GET", f"/commands/{command['id']}"))["state"] == "accepted"
+    await answer(api, command, "applied", rank=1, step=7, detail={"path": "ckpt/7/rank-00001"})
+    story = await api.json("GET", f"/commands/{command['id']}")
+
+    assert story["state"] == "applied"
+    assert [(one["rank"], one["state"], one["detail"]) for one in story["receipts"]] == [
+        (0, "applied", {}),
+        (1, "applied", {"path": "ckpt/7/rank-00001"}),
+    ]
+
+
+async def test_one_rank_that_failed_is_named_and_the_command_has_failed(api: Api) -> None:
+    run_id = await api.new_run(world_size=2)
+    command = await order(api, run_id)
+    await answer(api, command, "applied")
+    await answer(api, command, "failed", rank=1, detail={"error": "the disk is full"})
+
+    story = await api.json("GET", f"/commands/{command['id']}")
+    assert (story["state"], story["detail"]) == ("failed", {"error": "the disk is full"})
+    assert [one["state"] for one in story["receipts"]] == ["applied", "failed"]
+
+
 async def test_the_same_idempotency_key_gives_the_same_command(api: Api) -> None:
     run_id = await api.new_run()
     first = await order(api, run_id, **{"Idempotency-Key": "once"})

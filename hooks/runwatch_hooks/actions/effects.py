@@ -1,0 +1,106 @@
+"""What each action does to the training, and what stands against it; when is the actor's to say."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runwatch.commands import AnyAction, Checkpoint, Command, CommandState, LowerLr, Rollback, Stop
+from runwatch.frames import Scalar
+from runwatch_hooks.actions.errors import ActionError, CheckpointError
+from runwatch_hooks.actions.keeper import CheckpointKeeper
+from runwatch_hooks.actions.lr_scale import LrScale
+from runwatch_hooks.actions.rollback import choose_target, held_states, target_at
+from runwatch_hooks.actions.snapshots import SnapshotRing
+from runwatch_hooks.actions.training_state import TrainingState
+from runwatch_hooks.agreement import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What carrying out an action came to."""
+
+    state: CommandState
+    detail: dict[str, Scalar] = field(default_factory=dict[str, Scalar])
+    event_kind: str = ""
+    """Empty where there is nothing to tell beside the receipt."""
+    rolled_back_to: int | None = None
+    stop: bool = False
+
+
+class Effects:
+    """On one process's training state."""
+
+    def __init__(
+        self,
+        state: TrainingState,
+        snapshots: SnapshotRing,
+        lr_scale: LrScale,
+        checkpoints: CheckpointKeeper | None,
+    ) -> None:
+        self._state = state
+        self._snapshots = snapshots
+        self._lr_scale = lr_scale
+        self._checkpoints = checkpoints
+
+    def prepare(self, action: AnyAction) -> Standing:
+        """What this rank can do of an action that all ranks are to do now. Changes nothing."""
+        try:
+            match action:
+                case Checkpoint():
+                    self._writer().check_free()
+                case LowerLr(scale=scale):
+                    self._lr_scale.check(scale)
+                case Rollback():
+                    return Standing(states=held_states(action, self._snapshots, self._checkpoints))
+                case Stop():
+                    pass
+        except ActionError as error:
+            return Standing(refusal=str(error))
+        return Standing()
+
+    def act(
+        self,
+        command: Command,
+        next_step: int,
+        *,
+        actor: Mapping[str, object],
+        to_step: int | None = None,
+    ) -> Effect:
+        """Raises ActionError. `actor` goes into a checkpoint; `to_step` is what the ranks agreed
+        to roll back to."""
+        match command.action:
+            case Checkpoint():
+                self._writer().begin(next_step - 1, self._state.capture, actor, command)
+                return Effect(CommandState.ACCEPTED)
+            case LowerLr(scale=scale):
+                before = self._lr_scale.scale
+                self._lr_scale.set(scale)
+                detail: dict[str, Scalar] = {"lr_scale": scale, "before": before}
+                return Effect(CommandState.APPLIED, detail, "lr_scale")
+            case Rollback() as action:
+                return self._roll_back(action, next_step, to_step)
+            case Stop():
+                return Effect(CommandState.APPLIED, {"next_step": next_step}, stop=True)
+
+    def _writer(self) -> CheckpointKeeper:
+        if self._checkpoints is None:
+            raise CheckpointError("checkpoint: the trainer was given no folder for checkpoints")
+        return self._checkpoints
+
+    def _roll_back(self, action: Rollback, next_step: int, to_step: int | None) -> Effect:
+        """The LR scale stays what commands made it: a cut that was made after the state was
+        captured answers the very trouble that the run goes back to avoid."""
+        if to_step is None:
+            target = choose_target(action, self._snapshots, self._checkpoints)
+        else:
+            target = target_at(to_step, self._snapshots, self._checkpoints)
+        self._state.restore(target.tree)
+        self._snapshots.rewind(target.step)
+        if self._checkpoints is not None:
+            self._checkpoints.rewind(target.step)
+        detail: dict[str, Scalar] = {
+            "to_step": target.step,
+            "from_step": next_step - 1,
+            "source": target.source,
+            "lr_scale": self._lr_scale.scale,
+        }
+        return Effect(CommandState.APPLIED, detail, "rollback", rolled_back_to=target.step + 1)

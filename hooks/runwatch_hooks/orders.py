@@ -1,0 +1,126 @@
+"""Commands carried out at a boundary: at once by a process alone, by several ranks together."""
+
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+from runwatch.commands import Command
+from runwatch_hooks.actions import ActionError, Actor, Outcome
+from runwatch_hooks.agreement import Agreement, Meeting, Proposal
+from runwatch_hooks.ranks import RankStore, StoreError, Team
+from runwatch_hooks.reports import Reports
+
+
+class Orders(Protocol):
+    """What is ordered, and when it is done."""
+
+    def begin(self, next_step: int) -> None:
+        """Commands may come from now on."""
+        ...
+
+    def carry_out(self, step: int) -> Iterator[Outcome]:
+        """What came of the commands that are due after a step, up to one that rolls back."""
+        ...
+
+    def close(self) -> None:
+        """None will be carried out any more."""
+        ...
+
+    def resume(self) -> int | None:
+        """Before the first step: go on from the newest checkpoint, with all ranks from one."""
+        ...
+
+
+class OwnOrders:
+    """Of a process alone: each command is carried out at the boundary after it came."""
+
+    def __init__(self, actor: Actor, reports: Reports) -> None:
+        self._actor = actor
+        self._reports = reports
+        self._waiting: list[Command] = []
+        """Of what arrived together, the commands that a rollback has put off by a step."""
+
+    def begin(self, next_step: int) -> None:
+        pass
+
+    def carry_out(self, step: int) -> Iterator[Outcome]:
+        self._waiting.extend(self._reports.take_commands())
+        while self._waiting:
+            command = self._waiting.pop(0)
+            outcome = self._actor.apply(
+                command,
+                attempt=command.attempt,  # the transport has refused those of other attempts
+                next_step=step + 1,
+                now=time.time() + self._reports.service_clock_offset_s,
+            )
+            yield outcome
+            if outcome.rolled_back_to is not None:
+                return
+
+    def close(self) -> None:
+        pass
+
+    def resume(self) -> int | None:
+        return self._actor.resume()
+
+
+class SharedOrders:
+    """Of one of several ranks: what all of them have agreed to do at this boundary."""
+
+    def __init__(self, actor: Actor, reports: Reports, team: Team) -> None:
+        self._actor = actor
+        self._reports = reports
+        self._team = team
+        self._told_loss = False
+        self._agreement = Agreement(
+            lambda: _opened(team, "agreement"),
+            rank=team.world.rank,
+            world_size=team.world.world_size,
+            take=self._take if team.world.is_leader else None,
+            objection=actor.objection,
+        )
+
+    def begin(self, next_step: int) -> None:
+        self._agreement.start(next_step)
+
+    def carry_out(self, step: int) -> Iterator[Outcome]:
+        ended = self._agreement.reach(step + 1, self._actor.prepare)
+        now = time.time() + self._reports.service_clock_offset_s
+        for one in ended:  # at most one of them is carried out: all ranks stand still for it
+            yield self._actor.end(one, next_step=step + 1, now=now)
+        loss = self._agreement.loss
+        if loss is not None and not self._told_loss:
+            self._told_loss = True
+            self._reports.tell_unwatched([f"no command is carried out any more: {loss}"], step, now)
+
+    def close(self) -> None:
+        self._agreement.close()
+
+    def resume(self) -> int | None:
+        world = self._team.world
+        try:
+            meeting = Meeting(
+                _opened(self._team, "resume"), rank=world.rank, world_size=world.world_size
+            )
+            return self._actor.resume(meeting)
+        except StoreError as error:
+            raise ActionError(
+                f"resume: the ranks cannot agree on a checkpoint ({error})"
+            ) from error
+
+    def _take(self) -> list[Proposal]:
+        offset_s = self._reports.service_clock_offset_s
+        return [Proposal(command, offset_s) for command in self._reports.take_commands()]
+
+
+def orders_for(actor: Actor, reports: Reports, team: Team) -> Orders:
+    if team.world.is_alone or not team.is_whole:
+        return OwnOrders(actor, reports)
+    return SharedOrders(actor, reports, team)
+
+
+def _opened(team: Team, purpose: str) -> RankStore:
+    """Raises StoreLostError."""
+    store = team.open_store(purpose)
+    assert store is not None  # the team is whole
+    return store

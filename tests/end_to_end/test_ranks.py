@@ -1,0 +1,125 @@
+"""Four ranks under DDP and torchrun, a real service: what is commanded, all do at one step."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.end_to_end.ranks_job import NUM_RANKS, RanksJob, Told, unwatched
+from tests.end_to_end.real_service import RealService
+from tests.end_to_end.trainer import watched_by
+
+pytestmark = pytest.mark.heavy
+
+FAULT_STEP = 100
+STEPS = 400
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> list[Told]:
+    """What the ranks train without a fault, and without the hook."""
+    return unwatched(tmp_path_factory.mktemp("ranks") / "clean", "--steps", str(STEPS))
+
+
+@pytest.fixture
+def jobs() -> Iterator[list[RanksJob]]:
+    """Jobs that are ended with the test, however it ends."""
+    started: list[RanksJob] = []
+    yield started
+    for job in started:
+        job.end()
+
+
+def test_a_bad_batch_of_one_rank_is_undone_on_all_at_one_step(
+    tmp_path: Path, service: RealService, jobs: list[RanksJob], clean: list[Told]
+) -> None:
+    service.start()
+    environment = watched_by(service, number=1, policy="auto")
+    options = ("--steps", str(STEPS), "--fault-at", str(FAULT_STEP))
+    jobs.append(RanksJob(tmp_path / "job", *options, environment=environment))
+
+    told = jobs[0].finish()
+
+    turns = {tuple(one.turns()) for one in told}
+    assert len(turns) == 1
+    ((noticed, back_to),) = turns.pop()
+    assert noticed >= FAULT_STEP >= back_to
+    assert [one.state for one in told] == [one.state for one in clean]
+    assert [one.losses() for one in told] == [one.losses() for one in clean]
+    assert len({one.parameters for one in told}) == 1
+    command = rollback_of(service, environment["RUNWATCH_RUN_ID"])
+    assert [(one["rank"], one["state"], one["step"]) for one in command["receipts"]] == [
+        (rank, "applied", noticed + 1) for rank in range(NUM_RANKS)
+    ]
+    assert {one["detail"]["to_step"] for one in command["receipts"]} == {back_to - 1}
+
+
+def test_a_job_obeys_by_hand_and_resumes_on_all_ranks_as_if_never_stopped(
+    tmp_path: Path, service: RealService, jobs: list[RanksJob], clean: list[Told]
+) -> None:
+    service.start()
+    environment = watched_by(service, number=1)
+    run_id = environment["RUNWATCH_RUN_ID"]
+    job = RanksJob(tmp_path / "job", "--steps", "100000", "--checkpoints", environment=environment)
+    jobs.append(job)
+    until(lambda: job.num_trained() > 20)
+
+    saved = obeyed(service, run_id, {"kind": "checkpoint"})
+    slowed = obeyed(service, run_id, {"kind": "lower_lr", "scale": 0.5})
+    stopped = obeyed(service, run_id, {"kind": "stop"})
+    told = job.finish()
+
+    for command in (saved, slowed, stopped):
+        assert len(command["receipts"]) == NUM_RANKS
+        assert len({one["step"] for one in command["receipts"]}) == 1
+    assert len({row_where(one, "lr_scale", 0.5) for one in told}) == 1
+    assert len({row_where(one, "stop", True) for one in told}) == 1
+    assert len({one.parameters for one in told}) == 1
+
+    options = ("--steps", str(STEPS), "--checkpoints")
+    jobs.append(RanksJob(tmp_path / "job", *options, environment=environment))
+    resumed = jobs[1].finish()
+
+    first = saved["receipts"][0]["step"]
+    assert 0 < first < STEPS
+    assert {one.trained[0]["step"] for one in resumed} == {first}
+    assert [one.state for one in resumed] == [one.state for one in clean]
+
+
+def rollback_of(service: RealService, run_id: str) -> Any:
+    """The one rollback that was applied, with what each rank answered to it."""
+    found = service.ask("GET", f"/runs/{run_id}/commands")["commands"]
+    (rollback,) = [
+        one for one in found if (one["action"]["kind"], one["state"]) == ("rollback", "applied")
+    ]
+    return service.ask("GET", f"/commands/{rollback['id']}")
+
+
+def obeyed(service: RealService, run_id: str, action: dict[str, object]) -> Any:
+    """A command, once it has been applied."""
+    ordered = service.ask("POST", f"/runs/{run_id}/commands", {"action": action})
+    return until(
+        lambda: has_ended(service.ask("GET", f"/commands/{ordered['id']}"), state="applied")
+    )
+
+
+def has_ended(command: Any, *, state: str) -> Any:
+    """The command in its last state, which must be this one; None before."""
+    assert command["state"] in ("queued", "delivered", "accepted", state), command
+    return command if command["state"] == state else None
+
+
+def row_where(told: Told, key: str, value: object) -> int:
+    """The first step that was reported with a value."""
+    steps: list[int] = [row["step"] for row in told.trained if row[key] == value]
+    return steps[0]
+
+
+def until(ask: Callable[[], Any], timeout_s: float = 240) -> Any:
+    """The first answer that says something."""
+    deadline = time.monotonic() + timeout_s
+    while not (answer := ask()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return answer
