@@ -39,7 +39,16 @@ from runwatch_server.notify.collector import NotifyCollector
 from runwatch_server.notify.outbox import Outbox
 from runwatch_server.notify.receivers import Receivers, load_receivers
 from runwatch_server.page import alerts_api as alerts_page
-from runwatch_server.page import assets_api, login_api, run_actions_api, runbooks_api, silences_api
+from runwatch_server.page import (
+    assets_api,
+    compare_api,
+    login_api,
+    run_actions_api,
+    run_api,
+    runbooks_api,
+    silences_api,
+)
+from runwatch_server.page import runs_api as runs_page
 from runwatch_server.page.errors import add_error_pages
 from runwatch_server.parameters import known_parameters_only
 from runwatch_server.problems import TooLargeAsProblem, add_problem_handlers
@@ -54,7 +63,7 @@ from runwatch_server.schema import upgrade_schema
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry import api as telemetry_api
-from runwatch_server.telemetry import series_api
+from runwatch_server.telemetry import history_api, series_api
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.ingest import Ingest
 from runwatch_server.telemetry.layout_store import Layouts
@@ -128,6 +137,7 @@ _ROUTERS: Final = (
     fleet_api.router,
     telemetry_api.router,
     series_api.router,
+    history_api.router,
     backtest_api.router,
     rules_api.router,
     alerts_api.router,
@@ -141,6 +151,9 @@ _ROUTERS: Final = (
     run_actions_api.router,
     silences_api.router,
     runbooks_api.router,
+    runs_page.router,
+    run_api.router,
+    compare_api.router,
 )
 
 

@@ -1,4 +1,4 @@
-"""`/stream`: what happens to alerts and commands, as it happens (server-sent events)."""
+"""`/stream`: what happens to a run, its alerts and commands, as it happens (server-sent events)."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -17,11 +17,14 @@ from runwatch_server.clock import rfc3339
 from runwatch_server.commands import queries as command_queries
 from runwatch_server.commands import records as command_records
 from runwatch_server.errors import UnprocessableError
+from runwatch_server.runs.queries import find_run
 from runwatch_server.services import CurrentServices, Services
 
 router: Final = APIRouter(prefix="/api/v1", tags=["alerts"])
 
 _KEEP_ALIVE_S: Final = 15.0
+_LOOK_S: Final = 1.0
+"""How often a run is looked at for progress, which nobody posts on the board."""
 _CHUNK: Final = 200
 
 
@@ -52,7 +55,11 @@ async def stream(
     run_id: str,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> StreamingResponse:
-    """A run's events from now on, or after the one in Last-Event-ID: none is left out."""
+    """A run's events from now on, or after the one in Last-Event-ID: none is left out.
+
+    `alert` and `command` tell what happened to one; `progress`, which has no id and comes at most
+    once a second, tells the run's state and last step whenever they have changed.
+    """
     run = await services.runs.find(RunId(run_id), principal)
     place = await _newest(services) if last_event_id is None else Place.parse(last_event_id)
     return StreamingResponse(
@@ -74,13 +81,31 @@ async def _events(
     request: Request, services: Services, run_id: RunId, place: Place
 ) -> AsyncIterator[bytes]:
     yield b": here begins the stream\n\n"
+    progress = await _progress(services, run_id)
+    silent_s = 0.0
     while services.board.is_open and not await request.is_disconnected():
         waiting = services.board.waiter()
         texts, place = await _read(services, run_id, place)
+        before, progress = progress, await _progress(services, run_id)
+        if progress != before:
+            texts.append(b"event: progress\ndata: " + msgspec.json.encode(progress) + b"\n\n")
         for text in texts:
             yield text
-        if not texts and not await services.board.wait(waiting, _KEEP_ALIVE_S):
+        if texts:
+            silent_s = 0.0
+        elif not await services.board.wait(waiting, _LOOK_S):
+            silent_s += _LOOK_S
+        if silent_s >= _KEEP_ALIVE_S:
+            silent_s = 0.0
             yield b": still here\n\n"
+
+
+async def _progress(services: Services, run_id: RunId) -> dict[str, object]:
+    async with services.database.read() as connection:
+        run = await find_run(connection, run_id)
+    if run is None:  # removed meanwhile
+        return {}
+    return {"state": run.state, "last_step": run.last_step, "attempt": run.current_attempt}
 
 
 async def _read(services: Services, run_id: RunId, place: Place) -> tuple[list[bytes], Place]:

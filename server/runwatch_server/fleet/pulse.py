@@ -71,12 +71,16 @@ class Pulses:
     async def read(self, found: Sequence[Run]) -> list[Pulse]:
         return [await self._pulse(run) for run in found]
 
-    async def _pulse(self, run: Run) -> Pulse:
+    async def latest(self, run: Run) -> Pulse:
+        """The newest numbers alone, without the curve."""
         newest = await self._newest(run)
-        curve = await self._curve(run)
         if newest is None:
-            return Pulse(run.id, curve, {}, None)
-        return Pulse(run.id, curve, _latest(newest), _steps_per_s(newest))
+            return Pulse(run.id, None, {}, None)
+        return Pulse(run.id, None, _latest(newest), _steps_per_s(newest))
+
+    async def _pulse(self, run: Run) -> Pulse:
+        curve = await self._curve(run)
+        return msgspec.structs.replace(await self.latest(run), curve=curve)
 
     async def _newest(self, run: Run) -> Frame | None:
         async with self._database.read() as connection:

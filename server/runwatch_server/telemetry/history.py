@@ -69,6 +69,15 @@ def effective_history(
     return sorted(history, key=lambda stretch: stretch.first_step)
 
 
+def undone(segments: Sequence[Stretch], history: Sequence[Stretch]) -> list[Stretch]:
+    """The parts of segments that the effective history leaves out, in order of steps."""
+    parts: list[Stretch] = []
+    for segment in segments:
+        own = (segment.attempt, segment.segment)
+        parts += _without(segment, [one for one in history if (one.attempt, one.segment) == own])
+    return sorted(parts, key=lambda stretch: stretch.first_step)
+
+
 def _age(segment: Stretch, places: Mapping[int, int] | None) -> tuple[int, int]:
     attempt = segment.attempt if places is None else places[segment.attempt]
     return (attempt, segment.segment)

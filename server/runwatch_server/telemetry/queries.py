@@ -114,6 +114,18 @@ async def newest_frame(connection: AsyncConnection, run_id: RunId, attempt: int)
     return body
 
 
+async def newest_arrival(connection: AsyncConnection, run_id: RunId, attempt: int) -> float | None:
+    """When rank 0's newest steps came; None where none are kept."""
+    query = (
+        sa.select(frames.c.received_at)
+        .where(*_is_stream(run_id, attempt, 0), frames.c.num_steps > 0)
+        .order_by(frames.c.seq.desc())
+        .limit(1)
+    )
+    at: float | None = await connection.scalar(query)
+    return at
+
+
 async def last_steps_of_ranks(
     connection: AsyncConnection, run_id: RunId, attempt: int
 ) -> dict[int, int]:

@@ -1,0 +1,46 @@
+"""Which metrics of a run are drawn together, and in what order; pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_KNOWN: Final[tuple[tuple[str, tuple[str, ...], bool], ...]] = (
+    ("Loss", ("loss", "train_loss", "train/loss", "val_loss", "eval_loss", "eval/loss"), False),
+    ("Learning rate", ("lr", "lr.1", "lr.2", "lr.3"), False),
+    ("Learning rate against its schedule", ("lr_scale",), False),
+    ("Gradient norm", ("grad_norm",), True),
+    ("Gradients that are no finite number", ("nonfinite",), False),
+    ("Loss scale", ("loss_scale",), True),
+    ("Clipping", ("clip_coef", "clipped"), False),
+    ("Parameter norm", ("param_norm",), False),
+    ("Step time, seconds", ("step_time", "data_time"), False),
+    ("Tokens a second", ("tokens_per_s",), False),
+    ("GPU memory", ("gpu_mem",), False),
+)
+"""Title, metrics, and whether a logarithmic axis shows them better."""
+
+MOST_OPEN: Final = 12
+"""Charts beyond are folded away until they are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChartSpec:
+    """One chart: `metrics` share its axis."""
+
+    title: str
+    metrics: tuple[str, ...]
+    is_log: bool
+    is_main: bool = False
+
+
+def charts_of(names: Sequence[str]) -> list[ChartSpec]:
+    """What everybody looks at first, in the order in which one looks; then the run's own metrics
+    by name. The first of all is drawn larger."""
+    charts: list[ChartSpec] = []
+    left = list(names)
+    for title, metrics, is_log in _KNOWN:
+        shown = tuple(name for name in metrics if name in left)
+        if shown:
+            charts.append(ChartSpec(title, shown, is_log, is_main=not charts))
+        left = [name for name in left if name not in shown]
+    return charts + [ChartSpec(name, (name,), is_log=False) for name in sorted(left)]

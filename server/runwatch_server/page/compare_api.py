@@ -1,0 +1,115 @@
+"""`/compare`: two runs, or attempts, beside each other."""
+
+from collections.abc import Mapping
+from typing import Annotated, Final, cast
+
+from fastapi import APIRouter, Query, Request, Response
+
+from runwatch.vocabulary import RunId
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.fleet.queries import FleetFilter, Order, list_fleet
+from runwatch_server.page.chart_list import charts_of
+from runwatch_server.page.rendering import render
+from runwatch_server.runs.queries import Attempt, Run
+from runwatch_server.services import CurrentServices
+from runwatch_server.telemetry import queries
+
+router: Final = APIRouter(include_in_schema=False)
+
+_MOST_OFFERED: Final = 500
+
+
+@router.get("/compare", dependencies=[require(KeyScope.READ)])
+async def compare(
+    request: Request,
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    a: Annotated[str, Query(max_length=40)] = "",
+    b: Annotated[str, Query(max_length=40)] = "",
+) -> Response:
+    """`a` and `b` are ids of runs, or `<id>@<attempt>` for one attempt of a run."""
+    sides = [
+        await _side(services, principal, letter, text) for letter, text in (("a", a), ("b", b))
+    ]
+    found = [side for side in sides if side is not None]
+    async with services.database.read() as connection:
+        offered = await list_fleet(
+            connection,
+            FleetFilter(project=principal.project, order=Order.NEWEST),
+            limit=_MOST_OFFERED,
+        )
+        names: set[str] = set()
+        for side in found:
+            names.update(await queries.list_metrics(connection, side.run.id))
+    both = len(found) == 2
+    return render(
+        request,
+        "compare.html",
+        offered=offered,
+        chosen={"a": a, "b": b},
+        sides=found,
+        charts=charts_of(sorted(names)) if both else [],
+        differences=differences(found[0].run.config, found[1].run.config) if both else [],
+        told={"sides": [side.told() for side in found]},
+    )
+
+
+class Side:
+    """One of the two that are compared."""
+
+    def __init__(self, letter: str, run: Run, attempts: list[Attempt], attempt: int | None) -> None:
+        self.letter = letter
+        self.run = run
+        self.attempts = attempts
+        self.attempt = attempt
+
+    @property
+    def name(self) -> str:
+        return self.run.name if self.attempt is None else f"{self.run.name} @ {self.attempt}"
+
+    def told(self) -> dict[str, object]:
+        last = self.run.last_step or 0
+        facts: dict[str, object] = {
+            "letter": self.letter,
+            "run": self.run.id,
+            "name": self.name,
+            "last": last,
+        }
+        return facts | {"attempt": self.attempt}
+
+
+async def _side(
+    services: CurrentServices, principal: CurrentPrincipal, letter: str, text: str
+) -> Side | None:
+    if not text:
+        return None
+    run_id, _, number = text.partition("@")
+    run = await services.runs.find(RunId(run_id), principal)
+    attempts = await services.runs.list_attempts(run.id)
+    known = {attempt.attempt for attempt in attempts}
+    attempt = int(number) if number.isdigit() and int(number) in known else None
+    return Side(letter, run, attempts, attempt)
+
+
+def differences(
+    left: Mapping[str, object], right: Mapping[str, object]
+) -> list[tuple[str, str, str]]:
+    """Where two configurations differ: the path of each value, and what it is on each side."""
+    one, other = dict(_leaves(left)), dict(_leaves(right))
+    return [
+        (path, one.get(path, "–"), other.get(path, "–"))
+        for path in sorted(one.keys() | other.keys())
+        if one.get(path) != other.get(path)
+    ]
+
+
+def _leaves(config: Mapping[str, object], path: str = "") -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for name, value in config.items():
+        place = f"{path}.{name}" if path else name
+        if isinstance(value, dict) and value:
+            found += _leaves(cast(dict[str, object], value), place)
+        else:
+            found.append((place, str(value)))
+    return found

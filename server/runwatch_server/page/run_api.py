@@ -1,0 +1,117 @@
+"""`/runs/{run_id}`: what is happening in a run, in which layer, since when."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+
+from runwatch.frames import MAX_STEP
+from runwatch_server.alerts.records import OPEN_STATES, AlertFilter, AlertRecord
+from runwatch_server.auth.guard import require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.fleet.queries import owner_of
+from runwatch_server.page.chart_list import MOST_OPEN, charts_of
+from runwatch_server.page.rendering import render
+from runwatch_server.runs.access import VisibleRun
+from runwatch_server.runs.queries import Attempt, Run
+from runwatch_server.services import CurrentServices, Services
+from runwatch_server.telemetry import queries
+from runwatch_server.telemetry.history_api import read_history
+
+router: Final = APIRouter(include_in_schema=False)
+
+_MOST_ALERTS: Final = 100
+
+
+@router.get("/runs/{run_id}", dependencies=[require(KeyScope.READ)])
+async def show_run(
+    request: Request,
+    services: CurrentServices,
+    run: VisibleRun,
+    step: Annotated[int | None, Query(ge=0, le=MAX_STEP)] = None,
+    first_step: Annotated[int | None, Query(alias="from", ge=0, le=MAX_STEP)] = None,
+    last_step: Annotated[int | None, Query(alias="to", ge=0, le=MAX_STEP)] = None,
+) -> Response:
+    """`step` is looked at, `from` and `to` are in view: links lead to where something happened."""
+    async with services.database.read() as connection:
+        metrics = await queries.list_metrics(connection, run.id)
+    layouts = await services.layouts.all(run.id)
+    history = await read_history(services, run.id, run.current_attempt)
+    stats = list(dict.fromkeys(stat for layout in reversed(layouts) for stat in layout.stats))
+    charts = charts_of(metrics)
+    told = {
+        "run": run.id,
+        "first": min((one.first_step for one in history.stretches), default=0),
+        "last": max((one.last_step for one in history.stretches), default=0),
+        "step": step,
+        "from": first_step,
+        "to": last_step,
+        "history": history,
+        "live": not run.state.is_ended,
+    }
+    return render(
+        request,
+        "run.html",
+        **await _banner(services, run),
+        charts=charts[:MOST_OPEN],
+        more_charts=charts[MOST_OPEN:],
+        stats=stats,
+        num_layers=max((len(layout.layers) for layout in layouts), default=0),
+        ranks=[view.rank for view in history.ranks],
+        metrics=metrics,
+        told=told,
+        config_text=json.dumps(run.config, indent=2, ensure_ascii=False),
+    )
+
+
+@router.get("/runs/{run_id}/banner", dependencies=[require(KeyScope.READ)])
+async def show_banner(request: Request, services: CurrentServices, run: VisibleRun) -> Response:
+    """What changes at the head of the run's page, for its script."""
+    return render(request, "run_banner.html", **await _banner(services, run))
+
+
+async def _banner(services: Services, run: Run) -> dict[str, Any]:
+    attempts = await services.runs.list_attempts(run.id)
+    current = next((one for one in attempts if one.attempt == run.current_attempt), None)
+    wanted = AlertFilter(run_id=run.id, states=OPEN_STATES)
+    alerts = await services.alerts.list(wanted, limit=_MOST_ALERTS)
+    async with services.database.read() as connection:
+        last_step_at = await queries.newest_arrival(connection, run.id, run.current_attempt)
+    pulse = await services.pulses.latest(run)
+    host: Mapping[str, object] = {} if current is None else current.host
+    return {
+        "run": run,
+        "policy": run.policy or services.settings.policy,
+        "owner": owner_of(run.config, host),
+        "hostname": host.get("hostname"),
+        "attempt": current,
+        "attempts": attempts,
+        "last_step_at": last_step_at or run.ended_at,
+        "alerts": sorted(alerts, key=_urgency),
+        "latest": pulse.latest,
+        "steps_per_s": pulse.steps_per_s,
+        "progress": _progress(run, current),
+    }
+
+
+def _urgency(alert: AlertRecord) -> tuple[bool, int, int]:
+    """Firing before pending, critical before the others, the earliest onset first."""
+    severities = ("critical", "warning", "info")
+    is_quiet = alert.firing_step is None
+    return (is_quiet, severities.index(alert.severity.value), alert.onset_step)
+
+
+def _progress(run: Run, attempt: Attempt | None) -> float | None:
+    """The share of its steps that a run has done, where its configuration says how many."""
+    total = next(
+        (run.config[name] for name in ("max_steps", "total_steps", "num_steps")
+         if isinstance(run.config.get(name), int | float)),
+        None,
+    )  # fmt: skip
+    if not isinstance(total, int | float) or run.last_step is None:
+        return None
+    if not (math.isfinite(total) and total > 0) or attempt is None:
+        return None
+    return min(1.0, (run.last_step + 1) / total)

@@ -1,0 +1,250 @@
+// A chart over steps: its series asked for at the resolution in view, and drawn by Plotly.
+import { h } from "./dom.js";
+import { nearest, short } from "./numbers.js";
+import { loadPlotly } from "./plotly_loader.js";
+import { loadSeries } from "./series.js";
+import { margins, moveByKeys, pointAlong } from "./step_axis.js";
+import { extentOf, rangeAround, ticksOfLog } from "./ticks.js";
+import { brokenSpans, tracesOf, upright } from "./traces.js";
+
+const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false, scrollZoom: false };
+const COARSE = matchMedia("(pointer: coarse)");
+
+export class Chart {
+  #asked = null;
+  #isInSight = false;
+  #isStale = true;
+  #isDrawn = false;
+  #loaded = [];
+
+  /** `figure`: an element with a <figcaption> and a `.plot`. `options`: `run`, `series` (a list of
+      `{name, what, dash}`), `isLog`, `extras(range)` for more series, `lines()` for upright lines. */
+  constructor(figure, axis, view, options) {
+    this.figure = figure;
+    this.plot = figure.querySelector(".plot");
+    this.axis = axis;
+    this.view = view;
+    this.options = options;
+    this.isLog = options.isLog ?? false;
+    this.#furnish();
+    axis.addEventListener("range", () => this.refresh());
+    axis.addEventListener("cursor", () => this.#read());
+    axis.addEventListener("selected", () => this.#point());
+    view.addEventListener("change", () => this.#draw());
+    document.addEventListener("themechange", () => this.#draw());
+    new IntersectionObserver((entries) => this.#see(entries.at(-1).isIntersecting), {
+      rootMargin: "200px",
+    }).observe(figure);
+    new ResizeObserver(() => this.#draw()).observe(this.plot);
+    addEventListener("beforeprint", () => this.#see(true));
+  }
+
+  /** What is drawn is no longer what the service has, or not what is in view. */
+  refresh() {
+    this.#isStale = true;
+    if (this.#isInSight) this.#load();
+  }
+
+  replace(series) {
+    this.options.series = series;
+    this.refresh();
+  }
+
+  #furnish() {
+    this.readout = h("span", { class: "readout", "aria-live": "off" });
+    this.log = h("button", {
+      type: "button", class: "quiet", "aria-pressed": this.isLog, title: "Logarithmic axis",
+      onclick: () => { this.isLog = !this.isLog; this.#draw(); },
+    }, "log");
+    this.figure.querySelector("figcaption").append(
+      this.readout, h("span", { class: "tools no-print" }, this.log));
+    this.cursor = h("div", { class: "cursor", hidden: true });
+    this.chosen = h("div", { class: "cursor chosen", hidden: true });
+    this.canvas = h("div", { class: "canvas" });
+    this.says = h("div", { class: "says" }, "Loading …");
+    this.plot.replaceChildren(this.canvas, this.cursor, this.chosen, this.says);
+    this.plot.tabIndex = 0;
+    this.plot.setAttribute("role", "group");
+    this.plot.setAttribute("aria-label",
+      `${this.figure.querySelector("h3").textContent} over steps. Arrow keys move along it.`);
+    pointAlong(this.plot, this.axis);
+    moveByKeys(this.plot, this.axis);
+  }
+
+  #see(isInSight) {
+    this.#isInSight = isInSight;
+    if (!isInSight) return;
+    if (this.#isStale) this.#load();
+    else if (!this.#isDrawn) this.#draw();
+  }
+
+  async #load() {
+    this.#asked?.abort();
+    const asked = this.#asked = new AbortController();
+    this.#isStale = false;
+    try {
+      const loaded = await this.#ask(asked.signal);
+      if (asked.signal.aborted) return;
+      this.#loaded = loaded;
+      this.#say(loaded.some((one) => one.data.steps.length) ? "" : "Nothing was recorded here.");
+      await this.#draw();
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.#isStale = true;
+      this.#say(error.message, true);
+    }
+  }
+
+  async #ask(signal) {
+    const { left, right } = margins();
+    const points = Math.max(100, Math.min(1000, Math.round(this.plot.clientWidth - left - right)));
+    const range = this.axis.isWhole ? null : this.axis.range;
+    const { convert = (_, data) => data, rangeOf = (_, all) => all } = this.options;
+    const wanted = [...this.options.series, ...(this.options.extras?.(this.axis.range) ?? [])];
+    return Promise.all(wanted.map(async (one) => {
+      const own = within(rangeOf(one, range), one.within);
+      const asked = loadSeries(one.run ?? this.options.run, one.what, own, points, signal);
+      return { ...one, data: convert(one, await (one.isOptional ? asked.catch(orNothing) : asked)) };
+    }));
+  }
+
+  #say(text, isFault = false) {
+    this.says.replaceChildren(text);
+    if (isFault) {
+      this.says.append(h("button", { type: "button", onclick: () => this.refresh() }, "Try again"));
+    }
+    this.says.hidden = !text;
+  }
+
+  async #draw() {
+    this.#isDrawn = false;
+    if (!this.#isInSight || !this.#loaded.length || !this.plot.clientWidth) return;
+    const plotly = await loadPlotly();
+    const colours = palette();
+    const shown = this.#loaded.filter((one) => one.data.steps.length);
+    const traces = shown.flatMap((one, index) => tracesOf(one.data, {
+      smoothing: this.view.smoothing,
+      isFaint: one.isFaint,
+      dash: one.dash,
+      width: one.isFaint ? 1 : undefined,
+      colour: one.isFaint ? colours.faint : colours.series[index % colours.series.length],
+      bandColour: colours.bands[index % colours.bands.length],
+      badColour: colours.broken,
+    }));
+    const broken = shown.flatMap((one) => one.isFaint ? [] : brokenSpans(one.data, colours.brokenBg));
+    const lines = (this.options.lines?.() ?? []).map((line) =>
+      upright(line.step, line.isAlert ? colours.bad : colours.faint, line.isAlert ? "solid" : "dot"));
+    this.log.setAttribute("aria-pressed", String(this.isLog));
+    await plotly.react(this.canvas, traces, this.#layout(colours, [...broken, ...lines]), CONFIG);
+    this.#isDrawn = true;
+    if (!this.isWired) this.#wire();
+    this.#read();
+    this.figure.dataset.drawn = this.axis.range.join("-");
+  }
+
+  #wire() {
+    this.isWired = true;
+    this.canvas.on("plotly_relayout", (change) => {
+      const [from, to] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+      if (from !== undefined) this.axis.zoom(from, to);
+    });
+  }
+
+  #layout(colours, shapes) {
+    const { left, right } = margins();
+    const axis = { linecolor: colours.line, gridcolor: colours.grid, zeroline: false,
+      tickfont: { size: 11, color: colours.text }, ticks: "", automargin: false };
+    return {
+      width: this.plot.clientWidth, height: this.plot.clientHeight, shapes,
+      margin: { l: left, r: right, t: 6, b: 20 },
+      paper_bgcolor: "transparent", plot_bgcolor: "transparent", showlegend: false,
+      font: { family: colours.font, size: 11, color: colours.text },
+      hovermode: false, dragmode: COARSE.matches ? false : "zoom", uirevision: "steps",
+      selectionrevision: 0,
+      xaxis: { ...axis, range: this.axis.range, tickformat: this.options.isOfSteps?.() === false ? "~s" : ",d", nticks: 8, fixedrange: COARSE.matches,
+        separatethousands: true },
+      yaxis: { ...axis, type: this.isLog ? "log" : "linear", nticks: 5, fixedrange: true,
+        tickformat: "~s", ...this.#ticks() },
+      yaxis2: { overlaying: "y", range: [0, 1], fixedrange: true, visible: false },
+    };
+  }
+
+  /** Ticks of our own where Plotly's are too many (a logarithmic axis) or too long (12300000). */
+  #ticks() {
+    const extent = extentOf(this.#loaded, this.isLog);
+    if (!extent) return {};
+    const range = rangeAround(...extent, this.isLog);
+    if (this.isLog) return { ...range, ...ticksOfLog(...extent) };
+    return { ...range, tickformat: Math.max(...extent.map(Math.abs)) >= 1e4 ? "~s" : "~g" };
+  }
+
+  #read() {
+    this.#point();
+    const step = this.axis.cursor;
+    this.readout.replaceChildren(...this.#loaded.filter((one) => !one.isFaint || step !== null)
+      .map((one, index) => this.#words(one, index, step)).filter(Boolean));
+  }
+
+  #words(one, index, step) {
+    const { data } = one;
+    if (!data.steps.length) return null;
+    const at = step === null ? data.steps.length - 1 : nearest(data.steps, step);
+    if (step !== null && Math.abs(data.steps[at] - step) > Math.max(data.width, this.#near())) return null;
+    const mark = data.marks.find((found) => Math.abs(found.step - data.steps[at]) < 0.5);
+    const key = h("span", { class: `key${one.dash || one.isFaint ? " key-dash" : ""}` });
+    const colours = palette();
+    key.style.color = one.isFaint ? colours.faint : colours.series[index % colours.series.length];
+    const band = data.low && data.value[at] !== null
+      ? ` (${short(data.low[at])} – ${short(data.high[at])})` : "";
+    return h("span", {}, key, `${one.name} `,
+      data.value[at] === null ? null : h("b", {}, short(data.value[at])), band,
+      mark ? h("i", {}, ` ${wordsOf(mark)}`) : null);
+  }
+
+  /** Steps by which a value may miss the pointer and still be shown. */
+  #near() {
+    const [from, to] = this.axis.range;
+    return (to - from) / 50;
+  }
+
+  #point() {
+    const width = this.plot.clientWidth;
+    for (const [line, step] of [[this.cursor, this.axis.cursor], [this.chosen, this.axis.selected]]) {
+      const [from, to] = this.axis.range;
+      line.hidden = step === null || step < from || step > to;
+      if (!line.hidden) line.style.transform = `translateX(${this.axis.x(step, width)}px)`;
+    }
+  }
+}
+
+/** Where only one of two runs has a metric, the other has an empty series. */
+function orNothing(error) {
+  if (error.problem?.status !== 404) throw error;
+  return { steps: [], value: [], low: null, marks: [], stretches: [], width: 1 };
+}
+
+/** What of a range a series can have, where it has not all. */
+function within(range, own) {
+  if (!own || !range) return range;
+  return [Math.max(range[0], own[0]), Math.min(range[1], own[1])];
+}
+
+const wordsOf = (mark) => ({ nan: "NaN", up: "+∞", down: "−∞", some: `${mark.count} NaN or ∞` })[mark.kind];
+
+let known = { theme: null };
+
+/** The page's colours, as Plotly needs them. */
+export function palette() {
+  const theme = document.documentElement.dataset.theme;
+  if (known.theme === theme) return known;
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(name).trim();
+  const series = Array.from({ length: 8 }, (_, index) => colour(`--series-${index + 1}`));
+  known = {
+    theme, series, bands: series.map((hex) => `${hex}2e`), faint: colour("--text-3"),
+    bad: colour("--bad"), broken: colour("--broken"), brokenBg: colour("--broken-bg"),
+    line: colour("--line"), grid: colour("--grid"), text: colour("--text-3"),
+    font: colour("--font"), surface: colour("--surface-2"),
+  };
+  return known;
+}

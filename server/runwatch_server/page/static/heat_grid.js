@@ -1,0 +1,78 @@
+// The numbers behind a heat map: which colour each cell has, and where each layer first broke.
+import { median } from "./numbers.js";
+
+const DECADES = 3;
+
+/** A heat map as the service sends it, with `values` as arrays of numbers (NaN: nothing finite) and
+    `broken` as the counts of NaN and infinite values, rows first. */
+export function gridOf(answer) {
+  const columns = answer.steps.length;
+  const broken = new Uint32Array(answer.layers.length * columns);
+  for (const [layer, bucket, count] of answer.nonfinite) broken[layer * columns + bucket] = count;
+  const values = answer.values.map((row) => Float64Array.from(row, (value) => value ?? NaN));
+  return { ...answer, columns, values, broken, onsets: onsetsOf(answer, broken, columns) };
+}
+
+/** The bucket in which each layer was first no finite number; -1: never. */
+function onsetsOf(answer, broken, columns) {
+  return answer.layers.map((_, layer) => {
+    for (let bucket = 0; bucket < columns; bucket += 1) {
+      if (broken[layer * columns + bucket]) return bucket;
+    }
+    return -1;
+  });
+}
+
+/** How values become a place on the colour scale, 0 to 1. `size`: by their logarithm, over all
+    layers. `own`: by how far each is from its own layer's median, three halvings or doublings each
+    way, so that an onset stands out whatever the layers' sizes. */
+export function scaleOf(grid, mode) {
+  if (mode === "own") return ownScale(grid);
+  const finite = grid.values.flatMap((row) => Array.from(row)).filter((value) => Number.isFinite(value));
+  const positive = finite.filter((value) => value > 0).sort((a, b) => a - b);
+  if (!positive.length) return { place: () => () => 0, from: 0, to: 0, isLog: false };
+  const to = positive[Math.floor((positive.length - 1) * 0.998)];
+  const from = Math.max(positive[Math.floor((positive.length - 1) * 0.01)], to / 10 ** (2 * DECADES));
+  if (positive.length < finite.length / 2 || to / from < 3) return linear(finite);
+  const [low, high] = [Math.log(from), Math.log(to)];
+  return {
+    place: () => (value) => (value > 0 ? (Math.log(value) - low) / (high - low || 1) : 0),
+    from, to, isLog: true,
+  };
+}
+
+function linear(finite) {
+  const sorted = finite.toSorted((a, b) => a - b);
+  const [from, to] = [sorted[0], sorted[Math.floor((sorted.length - 1) * 0.998)]];
+  return { place: () => (value) => (value - from) / (to - from || 1), from, to, isLog: false };
+}
+
+function ownScale(grid) {
+  const middles = grid.values.map((row) => median(Array.from(row)));
+  return {
+    place: (layer) => {
+      const middle = middles[layer];
+      if (!(middle > 0)) return (value) => (value > 0 ? 1 : 0.5);
+      return (value) => (value > 0 ? 0.5 + Math.log2(value / middle) / 6 : 0);
+    },
+    middles, from: 1 / 8, to: 8, isLog: true, isOwn: true,
+  };
+}
+
+/** The layers of a step, the worst first: what is no number, by when it broke, then by distance
+    above its own median, then by size. `column`: a heat map of that one step; `grid`: the one in
+    view, which knows the medians and the onsets. */
+export function worstLayers(column, grid) {
+  const places = new Map(grid ? grid.layers.map((name, layer) => [name, layer]) : []);
+  const broken = new Set(column.nonfinite.map(([layer]) => layer));
+  return column.layers.map((name, layer) => {
+    const value = column.values[layer]?.[0] ?? undefined;
+    const place = places.get(name);
+    const middle = place === undefined ? undefined : median(Array.from(grid.values[place]));
+    const onset = place === undefined ? -1 : grid.onsets[place];
+    return { name, value, isBroken: broken.has(layer), since: onset < 0 ? Infinity : grid.steps[onset],
+      ratio: value > 0 && middle > 0 ? value / middle : undefined };
+  }).filter((row) => row.isBroken || row.value !== undefined)
+    .sort((a, b) => (b.isBroken - a.isBroken) || (a.isBroken && a.since - b.since) || 0
+      || (b.ratio ?? 0) - (a.ratio ?? 0) || (b.value ?? 0) - (a.value ?? 0));
+}

@@ -1,0 +1,264 @@
+// The layers' part of a run's page: the heat map and its controls, the worst layers of a step, and
+// one layer's series beside its neighbours'.
+import { getJson } from "./api.js";
+import { Chart } from "./chart.js";
+import { h } from "./dom.js";
+import { gridOf, worstLayers } from "./heat_grid.js";
+import { Heatmap } from "./heatmap.js";
+import { count, short } from "./numbers.js";
+import { margins, moveByKeys, pointAlong } from "./step_axis.js";
+
+const SHOWN = 12;
+const OWN_STATS = /norm|absmax|ratio/;
+
+export class Layers {
+  #asked = null;
+  #row = 0;
+
+  constructor(section, axis, view, run) {
+    Object.assign(this, { section, axis, view, run });
+    this.canvas = section.querySelector("canvas");
+    this.map = new Heatmap(this.canvas, axis);
+    this.stat = section.querySelector("[name=stat]");
+    this.mode = section.querySelector("[name=scale]");
+    this.search = section.querySelector("[name=layer]");
+    this.rank = section.querySelector("[name=rank]");
+    this.says = section.querySelector(".map .says");
+    this.layer = null;
+    this.#listen();
+    this.#chooseScale();
+  }
+
+  #listen() {
+    this.stat.addEventListener("change", () => { this.#chooseScale(); this.refresh(); this.#showLayer(); });
+    this.mode.addEventListener("change", () => this.#draw());
+    this.rank?.addEventListener("change", () => { this.refresh(); this.#showLayer(); });
+    this.search.addEventListener("input", () => this.#draw());
+    this.axis.addEventListener("range", () => this.refresh());
+    this.axis.addEventListener("cursor", () => this.#point());
+    this.axis.addEventListener("selected", () => { this.#point(); this.#listWorst(); });
+    document.addEventListener("themechange", () => this.#draw());
+    new ResizeObserver(() => this.#draw()).observe(this.canvas.parentElement);
+    new IntersectionObserver((entries) => {
+      this.isInSight = entries.at(-1).isIntersecting;
+      if (this.isInSight && this.isStale !== false) this.refresh();
+    }, { rootMargin: "300px" }).observe(this.section);
+    addEventListener("beforeprint", () => { this.isInSight = true; if (!this.grid) this.refresh(); });
+    pointAlong(this.canvas.parentElement, this.axis);
+    moveByKeys(this.canvas, this.axis);
+    this.canvas.addEventListener("pointermove", (event) => this.#hover(event));
+    this.canvas.addEventListener("click", (event) => this.#choose(this.#cellOf(event)));
+    this.canvas.addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  #chooseScale() {
+    this.mode.value = OWN_STATS.test(this.stat.value) ? "own" : "size";
+  }
+
+  async refresh() {
+    this.isStale = true;
+    if (!this.isInSight) return;
+    this.#asked?.abort();
+    const asked = this.#asked = new AbortController();
+    this.isStale = false;
+    try {
+      const answer = await getJson(`/runs/${this.run}/heatmap?${this.#query()}`, asked);
+      this.grid = gridOf(answer);
+      this.#say(this.grid.columns ? "" : "No layer sent this stat in the steps in view.");
+      this.#draw();
+      if (this.axis.selected === null) this.#listWorst();
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.isStale = true;
+      this.#say(error.message);
+    }
+  }
+
+  #query(more = {}) {
+    const { left, right } = margins();
+    const points = Math.max(50, Math.min(500, Math.round((this.canvas.parentElement.clientWidth - left - right) / 2)));
+    const query = new URLSearchParams({ stat: this.stat.value, points: String(points) });
+    if (this.rank) query.set("rank", this.rank.value);
+    if (!this.axis.isWhole) {
+      query.set("from", String(this.axis.range[0]));
+      query.set("to", String(this.axis.range[1]));
+    }
+    for (const [name, value] of Object.entries(more)) query.set(name, String(value));
+    return query;
+  }
+
+  #say(text) {
+    this.says.textContent = text;
+    this.says.hidden = !text;
+  }
+
+  #draw() {
+    if (!this.grid || !this.canvas.parentElement.clientWidth) return;
+    const wanted = this.search.value.toLowerCase();
+    const rows = this.grid.layers.map((_, layer) => layer)
+      .filter((layer) => this.grid.layers[layer].toLowerCase().includes(wanted));
+    this.#row = Math.min(this.#row, Math.max(0, rows.length - 1));
+    this.map.draw(this.grid, rows, this.mode.value);
+    this.#say(rows.length ? this.says.textContent : "No layer has that in its name.");
+    this.#label();
+    this.#explain(rows.length);
+    this.#point();
+    this.section.dataset.drawn = `${this.stat.value} ${this.axis.range.join("-")}`;
+  }
+
+  #explain(numRows) {
+    const { scale } = this.map;
+    if (!scale) return;
+    const legend = this.section.querySelector(".legend");
+    legend.querySelector(".ramp").style.background = this.map.legend();
+    legend.querySelector(".low").textContent = scale.isOwn ? "⅛ of own median" : short(scale.from);
+    legend.querySelector(".high").textContent = scale.isOwn ? "8 ×" : short(scale.to);
+    const broken = this.grid.onsets.filter((onset) => onset >= 0);
+    const width = this.grid.step_width === 1 ? "1 step" : `${count(this.grid.step_width)} steps`;
+    legend.querySelector(".words").textContent = broken.length
+      ? `${broken.length} of ${this.grid.layers.length} layers hold NaN or infinity, the first from step ${count(this.grid.steps[Math.min(...broken)])}.`
+      : `${numRows} layers, ${width} a column. All finite.`;
+  }
+
+  /** Names at the left: of every layer where there is room, else of the blocks they are in. */
+  #label() {
+    const place = this.section.querySelector(".names");
+    const height = this.map.rowPixels;
+    let last = -99;
+    let before = "";
+    const labels = [];
+    for (let row = 0; row < this.map.numRows; row += 1) {
+      const name = this.grid.layers[this.map.layersOf(row)[0]];
+      const text = height >= 12 ? name : blockOf(name);
+      const y = row * height;
+      if (text === before || y - last < 13) continue;
+      const label = h("span", { title: name }, text);
+      label.style.top = `${y}px`;
+      labels.push(label);
+      [last, before] = [y, text];
+    }
+    place.style.width = `${margins().left - 6}px`;
+    place.replaceChildren(...labels);
+  }
+
+  #cellOf(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return this.map.cellAt(event.clientX - box.left, event.clientY - box.top);
+  }
+
+  #hover(event) {
+    const cell = this.#cellOf(event);
+    if (!cell) return;
+    this.#row = cell.row;
+    this.#read(cell);
+  }
+
+  #read(cell) {
+    const name = this.grid.layers[cell.layer];
+    const worth = cell.broken ? `${count(cell.broken)} NaN or ∞`
+      : cell.isInside ? short(Number.isNaN(cell.value) ? undefined : cell.value) : "–";
+    const { middles } = this.map.scale;
+    const ratio = middles && !cell.broken && middles[cell.layer] > 0 && cell.value > 0
+      ? ` (${short(cell.value / middles[cell.layer])} × its median)` : "";
+    this.section.querySelector(".reading").replaceChildren(
+      h("b", {}, name), ` at step ${count(this.grid.steps[cell.column])}: `, h("b", {}, worth), ratio);
+    this.#frame(cell);
+  }
+
+  #frame(cell) {
+    const frame = this.section.querySelector(".frame");
+    const width = this.canvas.clientWidth;
+    const x0 = this.axis.x(this.grid.steps[cell.column], width);
+    const x1 = this.axis.x(this.grid.steps[cell.column] + this.grid.step_width, width);
+    frame.hidden = false;
+    frame.style.transform = `translate(${x0 - 1}px, ${cell.row * this.map.rowPixels - 1}px)`;
+    frame.style.width = `${Math.max(4, x1 - x0) + 2}px`;
+    frame.style.height = `${Math.max(4, this.map.rowPixels) + 2}px`;
+  }
+
+  #key(event) {
+    const moves = { ArrowUp: -1, ArrowDown: 1, PageUp: -10, PageDown: 10 };
+    if (!this.grid?.columns) return;
+    if (moves[event.key]) {
+      event.preventDefault();
+      this.#row = Math.max(0, Math.min(this.map.numRows - 1, this.#row + moves[event.key]));
+    }
+    const step = this.axis.cursor ?? this.axis.selected ?? this.grid.steps[0];
+    if (event.key === "Enter") this.#choose(this.map.cell(this.#row, step));
+    this.#read(this.map.cell(this.#row, step));
+  }
+
+  #choose(cell) {
+    if (!cell) return;
+    this.axis.select(cell.step);
+    this.show(this.grid.layers[cell.layer]);
+  }
+
+  #point() {
+    const width = this.canvas.clientWidth;
+    for (const [name, step] of [[".cursor", this.axis.cursor], [".chosen", this.axis.selected]]) {
+      const line = this.section.querySelector(`.map ${name}`);
+      const [from, to] = this.axis.range;
+      line.hidden = step === null || step < from || step > to;
+      if (!line.hidden) line.style.transform = `translateX(${this.axis.x(step, width)}px)`;
+    }
+    if (this.axis.cursor === null) this.section.querySelector(".frame").hidden = true;
+  }
+
+  /** The worst layers at the step looked at, or at the newest. */
+  async #listWorst() {
+    const place = this.section.querySelector(".worst");
+    const step = this.axis.selected ?? this.axis.last;
+    try {
+      const query = this.#query({ from: step, to: step, points: 1 });
+      const column = await getJson(`/runs/${this.run}/heatmap?${query}`);
+      const worst = worstLayers(column, this.grid);
+      place.querySelector("h3").textContent = `Worst layers at step ${count(step)}`;
+      place.querySelector("tbody").replaceChildren(...worst.slice(0, SHOWN).map((row) => this.#line(row)));
+      place.querySelector(".says").hidden = worst.length > 0;
+    } catch (error) {
+      place.querySelector(".says").textContent = error.message;
+      place.querySelector(".says").hidden = false;
+    }
+  }
+
+  #line(row) {
+    const value = row.isBroken ? h("span", { class: "broken" }, "NaN or ∞") : short(row.value);
+    return h("tr", {},
+      h("td", {}, h("button", { type: "button", class: "link mono", onclick: () => this.show(row.name) }, row.name)),
+      h("td", { class: "num" }, value),
+      h("td", { class: "num" }, row.ratio === undefined ? "–" : `${short(row.ratio)} ×`),
+      h("td", { class: "num" }, Number.isFinite(row.since) ? count(row.since) : "–"));
+  }
+
+  /** One layer's series, and those of the layers before and after it. */
+  show(name) {
+    this.layer = name;
+    this.#showLayer();
+    this.section.querySelector(".layer").scrollIntoView({ block: "nearest" });
+  }
+
+  #showLayer() {
+    if (!this.layer || !this.grid) return;
+    const place = this.section.querySelector(".layer");
+    const at = this.grid.layers.indexOf(this.layer);
+    const near = [at, at - 1, at + 1].filter((index) => index >= 0 && index < this.grid.layers.length);
+    const rank = this.rank ? Number(this.rank.value) : undefined;
+    const series = near.map((index, order) => ({
+      name: this.grid.layers[index], dash: order ? "dot" : "solid",
+      what: { layer: this.grid.layers[index], stat: this.stat.value, rank },
+    }));
+    place.hidden = false;
+    place.querySelector("h3").textContent = `${this.stat.value} of ${this.layer} and its neighbours`;
+    const isLog = OWN_STATS.test(this.stat.value);
+    if (this.chart) this.chart.replace(series);
+    else this.chart = new Chart(place, this.axis, this.view, { run: this.run, series, isLog });
+  }
+}
+
+/** `blocks.3` of `blocks.3.attn.weight`: up to the first number, else the first part. */
+function blockOf(name) {
+  const parts = name.split(".");
+  const numbered = parts.findIndex((part) => /^\d+$/.test(part));
+  return parts.slice(0, numbered < 0 ? 1 : numbered + 1).join(".");
+}

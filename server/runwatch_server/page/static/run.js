@@ -1,0 +1,187 @@
+// The page of a run: puts its parts on one step axis, and keeps them up to date.
+import { getJson } from "./api.js";
+import { Chart } from "./chart.js";
+import { embedded } from "./dom.js";
+import { Layers } from "./layers.js";
+import { atMostEvery, listen } from "./live.js";
+import { count } from "./numbers.js";
+import { Ranks } from "./ranks.js";
+import { StepAxis } from "./step_axis.js";
+import { storyOf } from "./story.js";
+import { showAges } from "./time.js";
+import { Timeline } from "./timeline.js";
+
+const NEWEST = 1000;
+const MOST_UNDONE = 6;
+const AROUND = 200;
+const FIRING = ["firing", "recovering"];
+
+const told = embedded("told");
+const axis = new StepAxis(told.first, told.last);
+const view = Object.assign(new EventTarget(), { smoothing: 0, undone: true });
+const by = (id) => document.getElementById(id);
+const shown = { history: told.history, alerts: [] };
+
+const charts = [...document.querySelectorAll("#charts .chart")].map((figure) => {
+  const metrics = JSON.parse(figure.dataset.metrics);
+  return new Chart(figure, axis, view, {
+    run: told.run,
+    isLog: figure.dataset.log === "yes",
+    series: metrics.map((metric) => ({ name: metric, what: { metric } })),
+    extras: (range) => undoneSeries(metrics[0], range),
+    lines: uprights,
+  });
+});
+const timeline = by("timeline") && new Timeline(by("timeline"), axis);
+const layers = by("layers") && new Layers(by("layers"), axis, view, told.run);
+const ranks = by("ranks") && new Ranks(by("ranks"), axis, view, told.run);
+
+/** Stretches that were undone, as faint lines of their own. */
+function undoneSeries(metric, [from, to]) {
+  if (!view.undone) return [];
+  return shown.history.stretches
+    .filter((one) => !one.in_force && one.last_step >= from && one.first_step <= to)
+    .slice(-MOST_UNDONE)
+    .map((one) => ({
+      name: `undone (attempt ${one.attempt}${one.segment ? `.${one.segment}` : ""})`,
+      isFaint: true, dash: "dot",
+      what: { metric, attempt: one.attempt, segment: one.segment },
+      within: [one.first_step, one.last_step],
+    }));
+}
+
+/** Where an attempt or segment begins, and where what fires began. */
+function uprights() {
+  const starts = shown.history.stretches.filter((one) => one.in_force).slice(1)
+    .map((one) => ({ step: one.first_step, isAlert: false }));
+  const onsets = shown.alerts.filter((alert) => FIRING.includes(alert.state) && alert.severity !== "info")
+    .map((alert) => ({ step: alert.onset_step, isAlert: true }));
+  return [...starts, ...onsets].slice(0, 60);
+}
+
+async function tellStory() {
+  const [events, alerts, commands, history] = await Promise.all([
+    everything(`/runs/${told.run}/timeline`, "events", 10_000),
+    getJson(`/alerts?run_id=${told.run}&limit=500`),
+    getJson(`/runs/${told.run}/commands?limit=500`),
+    getJson(`/runs/${told.run}/history`),
+  ]);
+  shown.history = history;
+  shown.alerts = alerts.alerts;
+  const { stretches } = history;
+  const last = Math.max(axis.last, ...stretches.map((one) => one.last_step));
+  const first = Math.min(...stretches.map((one) => one.first_step));
+  timeline?.tell(storyOf({ events, alerts: alerts.alerts, commands: commands.commands, history, last }));
+  ranks?.tell(history.ranks);
+  if (stretches.length) axis.grow(first, last);
+  view.dispatchEvent(new Event("change"));
+}
+
+async function everything(path, name, limit) {
+  const found = [];
+  let token = null;
+  do {
+    const query = new URLSearchParams({ limit: String(limit), ...(token ? { next_token: token } : {}) });
+    const part = await getJson(`${path}?${query}`);
+    found.push(...part[name]);
+    token = part[name].length === limit ? part.next_token : null;
+  } while (token && found.length < 50_000);
+  return found;
+}
+
+async function refreshBanner() {
+  const answer = await fetch(`/runs/${told.run}/banner`);
+  if (!answer.ok || answer.redirected) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("banner");
+  by("banner").replaceWith(fresh);
+  showAges(fresh);
+}
+
+const refresh = atMostEvery(2500, async () => {
+  const before = axis.last;
+  const hadNoMetrics = !by("charts") && told.live;
+  await Promise.all([refreshBanner(), tellStory()]);
+  if (hadNoMetrics && axis.last > 0) location.reload();
+  if (axis.last === before && !axis.isWhole) return;
+  if (axis.isWhole && axis.last !== before) return;  // the axis has told its parts already
+  for (const chart of charts) chart.refresh();
+  layers?.refresh();
+});
+
+function describeView() {
+  const [from, to] = axis.range;
+  by("in-view").textContent = `${count(from)} – ${count(to)}${axis.isWhole ? " (all)" : ""}`;
+  const address = new URL(location.href);
+  for (const [name, value] of [["from", axis.isWhole ? null : from], ["to", axis.isWhole ? null : to],
+    ["step", axis.selected]]) {
+    if (value === null) address.searchParams.delete(name);
+    else address.searchParams.set(name, String(value));
+  }
+  history.replaceState(null, "", address);
+}
+
+function describeCursor() {
+  const step = axis.cursor ?? axis.selected;
+  by("at").textContent = step === null ? "" : `${axis.cursor === null ? "chosen " : ""}step ${count(step)}`;
+}
+
+const deeds = {
+  closer: () => axis.scale(0.5), further: () => axis.scale(2),
+  left: () => axis.pan(-0.5), right: () => axis.pan(0.5),
+  back: () => axis.back(), all: () => axis.showAll(),
+  newest: () => axis.zoom(Math.max(axis.first, axis.last - NEWEST), axis.last),
+};
+
+document.querySelector(".toolbar").addEventListener("click", (event) => {
+  deeds[event.target.closest("button")?.dataset.do]?.();
+});
+by("smoothing").addEventListener("input", (event) => {
+  view.smoothing = Number(event.target.value);
+  by("smoothing-worth").textContent = view.smoothing ? view.smoothing.toFixed(2) : "off";
+  view.dispatchEvent(new Event("change"));
+});
+for (const name of ["undone"]) {
+  by(name).addEventListener("change", (event) => {
+    view[name] = event.target.checked;
+    for (const chart of charts) chart.refresh();
+  });
+}
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("button[data-step], button[data-layer]");
+  if (!link) return;
+  if (link.dataset.step) lookAt(Number(link.dataset.step));
+  if (link.dataset.layer) layers?.show(link.dataset.layer);
+});
+
+function lookAt(step) {
+  axis.select(step);
+  if (axis.last - axis.first > 4 * AROUND) axis.zoom(step - AROUND, step + AROUND);
+  by("timeline")?.scrollIntoView({ block: "start", behavior: "smooth" });
+}
+
+axis.addEventListener("range", describeView);
+axis.addEventListener("grown", describeView);
+axis.addEventListener("selected", () => { describeView(); describeCursor(); });
+axis.addEventListener("cursor", describeCursor);
+if (told.from !== null && told.to !== null) axis.zoom(told.from, told.to);
+else if (told.step !== null && axis.last - axis.first > 4 * AROUND) axis.zoom(told.step - AROUND, told.step + AROUND);
+if (told.step !== null) axis.select(told.step);
+describeView();
+
+tellStory().catch((error) => { by("at").textContent = error.message; });
+if (told.live) {
+  const ask = () => refresh().catch((error) => { by("at").textContent = error.message; });
+  const tell = () => {
+    document.dispatchEvent(new CustomEvent("runnews"));
+    return ask();
+  };
+  listen(`/api/v1/stream?run_id=${told.run}`, { alert: tell, command: tell, progress: ask }, {
+    onPoll: ask,
+    onState: (name) => {
+      by("live").textContent = name === "live" ? "Live" : "Every 5 s";
+      by("live").dataset.state = name;
+    },
+  });
+} else {
+  by("live").hidden = true;
+}

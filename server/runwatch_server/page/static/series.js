@@ -1,0 +1,81 @@
+// One series as the service sends it, made ready to be drawn.
+import { getJson } from "./api.js";
+import { decode } from "./numbers.js";
+
+const KINDS = { NaN: "nan", "+Inf": "up", "-Inf": "down" };
+
+/** Asks for a series of a run. `what`: `{metric}` or `{layer, stat}`, with `rank`, `attempt` and
+    `segment` where they are not the run's own; `range`: first and last step, null for all. */
+export async function loadSeries(run, what, range, points, signal) {
+  const query = new URLSearchParams({ points: String(points) });
+  for (const [name, value] of Object.entries(what)) {
+    if (value !== undefined && value !== null) query.set(name, String(value));
+  }
+  if (range) {
+    query.set("from", String(range[0]));
+    query.set("to", String(range[1]));
+  }
+  return ready(await getJson(`/runs/${run}/series?${query}`, { signal }));
+}
+
+/** `steps`, `value`, `low` and `high` (null where there is no finite value), and `marks`: what was
+    no finite number, with its step, kind (nan, up, down, or some: the server counted several in a
+    bucket) and count. */
+export function ready(answer) {
+  const isRaw = answer.values !== undefined;
+  const middle = isRaw ? 0 : (answer.step_width - 1) / 2;
+  const series = {
+    name: answer.name,
+    width: answer.step_width,
+    stretches: answer.stretches,
+    steps: answer.steps.map((step) => step + middle),
+    value: (isRaw ? answer.values : answer.mean).map(finite),
+    low: isRaw ? null : answer.min.map(finite),
+    high: isRaw ? null : answer.max.map(finite),
+    marks: [],
+  };
+  answer.steps.forEach((step, index) => {
+    if (isRaw && KINDS[answer.values[index]]) {
+      series.marks.push({ step, kind: KINDS[answer.values[index]], count: 1 });
+    } else if (!isRaw && answer.nonfinite[index] > 0) {
+      series.marks.push({ step: step + middle, kind: "some", count: answer.nonfinite[index] });
+    }
+  });
+  return series;
+}
+
+function finite(value) {
+  const number = decode(value);
+  return Number.isFinite(number) ? number : null;
+}
+
+/** Exponentially weighted mean, without the pull to zero of its beginning; passes over gaps, and
+    starts anew where `isBreak(index)` says that another stretch begins. */
+export function smooth(values, weight, isBreak = () => false) {
+  let sum = 0;
+  let share = 0;
+  return values.map((value, index) => {
+    if (isBreak(index)) sum = share = 0;
+    if (value === null) return null;
+    sum = weight * sum + (1 - weight) * value;
+    share = weight * share + (1 - weight);
+    return sum / share;
+  });
+}
+
+/** Whether a line must not be drawn from the point before an index to that at it: another attempt
+    or segment begins there, or far more steps lie between than usual. */
+export function breaksOf(series) {
+  const starts = series.stretches.slice(1).map((stretch) => stretch.first_step);
+  const spacing = usualSpacing(series.steps);
+  return (index) => {
+    if (index === 0) return false;
+    const [before, at] = [series.steps[index - 1], series.steps[index]];
+    return at - before > 6 * spacing || starts.some((start) => before < start && at >= start);
+  };
+}
+
+function usualSpacing(steps) {
+  const spacings = steps.slice(1).map((step, index) => step - steps[index]).sort((a, b) => a - b);
+  return spacings.length ? spacings[spacings.length >> 1] : 1;
+}

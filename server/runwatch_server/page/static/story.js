@@ -1,0 +1,119 @@
+// Events, alerts, commands and stretches of steps, as one story: what is a mark, what is a bar, in
+// which lane, and in which words. Pure.
+import { count, short } from "./numbers.js";
+
+const LANES = [
+  ["attempts", "Attempts"], ["alerts", "Alerts"], ["actions", "Actions"],
+  ["checkpoints", "Checkpoints"], ["phases", "Phases"], ["gaps", "Gaps"],
+];
+
+const MOST_ALERT_LANES = 5;
+
+/** `marks` oldest first, `bars` and `stretches`. */
+export function storyOf({ events, alerts, commands, history, last }) {
+  const good = new Set(events.filter((event) => event.kind === "checkpoint_good").map(keyOf));
+  const told = events.filter((event) => event.kind !== "checkpoint_good" && event.rank === 0);
+  const marks = [
+    ...told.map((event) => markOf(event, good)),
+    ...commands.map(commandMark).filter(Boolean),
+    ...alerts.flatMap(alertMarks),
+  ].sort((a, b) => (a.step ?? 0) - (b.step ?? 0));
+  const bars = [
+    ...history.stretches.map(stretchBar),
+    ...alerts.filter((alert) => alert.state !== "pending").map((alert) => alertBar(alert, last)),
+  ];
+  return { marks, bars };
+}
+
+/** Lanes with something in them; what they hold is in the order of steps. Alerts that overlap get
+    lanes of their own, as far as that stays readable. */
+export function lanesOf({ marks = [], bars = [] }) {
+  return LANES.flatMap(([key, name]) => {
+    const lane = {
+      name,
+      bars: bars.filter((bar) => bar.lane === key),
+      marks: marks.filter((mark) => mark.lane === key && mark.shape && mark.step !== null),
+    };
+    return key === "alerts" ? spread(lane) : [lane];
+  }).filter((lane) => lane.bars.length || lane.marks.length);
+}
+
+function spread(lane) {
+  const lanes = [];
+  for (const bar of lane.bars.toSorted((a, b) => a.from - b.from)) {
+    const free = lanes.find((one) => one.bars.at(-1).to < bar.from) ?? lanes[MOST_ALERT_LANES - 1];
+    if (free) free.bars.push(free.bars.at(-1).to < bar.from ? bar : { ...bar, label: "" });
+    else lanes.push({ name: lanes.length ? "" : lane.name, bars: [bar], marks: [] });
+  }
+  return lanes;
+}
+
+function markOf(event, good) {
+  const base = { step: event.step, at: event.at };
+  const { detail } = event;
+  switch (event.kind) {
+    case "checkpoint": {
+      const isGood = good.has(keyOf(event));
+      return detail.error
+        ? { ...base, lane: "checkpoints", shape: "cross", look: "bad", words: `checkpoint failed: ${detail.error}` }
+        : { ...base, lane: "checkpoints", shape: "square", look: isGood ? "good" : "open",
+          words: `checkpoint${isGood ? ", found good" : ""}${detail.path ? `: ${detail.path}` : ""}` };
+    }
+    case "rollback":
+      return { ...base, lane: "actions", shape: "diamond", look: "warn", to: detail.rolled_back_to ?? detail.to_step,
+        words: `rolled back${detail.rolled_back_to === undefined ? "" : ` to step ${count(detail.rolled_back_to)}`}${reason(detail)}` };
+    case "lr_scale":
+      return { ...base, lane: "actions", shape: "down", look: "info",
+        words: `learning rate at ${short(detail.lr_scale)} of its schedule${reason(detail)}` };
+    case "phase":
+      return { ...base, lane: "phases", shape: detail.edge === "end" ? "" : "tick", look: "quiet",
+        words: `${detail.phase} ${detail.edge === "end" ? "ends" : "begins"}` };
+    case "gap":
+      return { ...base, lane: "gaps", shape: "cross", look: "warn", words: `gap: ${inWords(detail)}` };
+    default:
+      return { ...base, lane: "actions", shape: "tick", look: "quiet",
+        words: `${event.kind.replaceAll("_", " ")}${Object.keys(detail).length ? `: ${inWords(detail)}` : ""}` };
+  }
+}
+
+function commandMark(command) {
+  const kind = command.action.kind.replaceAll("_", " ");
+  if (["applied"].includes(command.state) && ["rollback", "lower_lr", "checkpoint"].includes(command.action.kind)) {
+    return null;  // the trainer's own event tells it, at its step
+  }
+  const look = { failed: "bad", rejected: "bad", expired: "quiet", cancelled: "quiet", applied: "info" }[command.state] ?? "open";
+  return { step: command.ended_step, at: command.ended_at ?? command.created_at, lane: "actions",
+    shape: "triangle", look, words: `${kind} ${command.state}${command.reason ? ` (${command.reason})` : ""}` };
+}
+
+function alertMarks(alert) {
+  const href = `/alerts/${encodeURIComponent(alert.id)}`;
+  const base = { lane: "alerts", shape: "", look: alert.severity, href };
+  const found = [];
+  if (alert.firing_at) found.push({ ...base, step: alert.firing_step ?? alert.onset_step, at: alert.firing_at, words: `${alert.rule} fires: ${alert.summary}` });
+  if (alert.resolved_at) found.push({ ...base, step: alert.resolved_step, at: alert.resolved_at, words: `${alert.rule} resolved` });
+  return found;
+}
+
+function alertBar(alert, last) {
+  return {
+    lane: "alerts", look: alert.severity, from: alert.onset_step, to: alert.resolved_step ?? last,
+    label: alert.rule, href: `/alerts/${encodeURIComponent(alert.id)}`,
+    words: `${alert.severity}: ${alert.rule} since step ${count(alert.onset_step)}. ${alert.summary}`,
+  };
+}
+
+function stretchBar(stretch) {
+  const name = stretch.segment ? `${stretch.attempt}, after rollback` : `attempt ${stretch.attempt}`;
+  return {
+    lane: "attempts", from: stretch.first_step, to: stretch.last_step,
+    look: stretch.in_force ? `attempt-${(stretch.attempt + stretch.segment) % 2}` : "undone",
+    isThin: !stretch.in_force, label: stretch.in_force ? name : "",
+    words: `attempt ${stretch.attempt}${stretch.segment ? `, after rollback ${stretch.segment}` : ""}: steps ${count(stretch.first_step)} to ${count(stretch.last_step)}${stretch.in_force ? "" : " (undone)"}`,
+  };
+}
+
+// A checkpoint is found good later, by the same path, or else under the same step.
+const keyOf = (event) => `${event.attempt} ${event.detail.path ?? event.detail.of_step ?? event.step}`;
+const reason = (detail) => (detail.reason ? ` (${detail.reason})` : "");
+const inWords = (detail) => Object.entries(detail).map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`).join(", ");

@@ -1,0 +1,46 @@
+// Where an axis of values is labelled. Pure.
+import { rate, short } from "./numbers.js";
+
+const MOST = 5;
+
+/** The lowest and highest of what is drawn; null where nothing is. */
+export function extentOf(loaded, isPositive) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const { data } of loaded) {
+    for (const values of [data.value, data.low ?? [], data.high ?? []]) {
+      for (const value of values) {
+        if (value === null || (isPositive && value <= 0)) continue;
+        if (value < low) low = value;
+        if (value > high) high = value;
+      }
+    }
+  }
+  return low <= high ? [low, high] : null;
+}
+
+/** The range of an axis whose values are all one, which has no extent of its own; else none. */
+export function rangeAround(low, high, isLog) {
+  if (high > low) return {};
+  if (isLog) return { range: [Math.log10(low) - 0.3, Math.log10(high) + 0.3] };
+  const room = Math.abs(low) * 0.1 || 1;
+  return { range: [low - room, high + room] };
+}
+
+/** Plotly's settings for a logarithmic axis: at most five labels, at powers of ten, or at 1, 2 and 5
+    of each where there are few. */
+export function ticksOfLog(low, high) {
+  const [from, to] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const inView = (mantissas, stride) => {
+    const ticks = [];
+    for (let power = from; power <= to; power += stride) {
+      for (const mantissa of mantissas) ticks.push(mantissa * 10 ** power);
+    }
+    return ticks.filter((tick) => tick >= low * 0.9 && tick <= high * 1.1);
+  };
+  const choices = [inView([1, 1.5, 2, 3, 5, 7], 1), inView([1, 2, 5], 1), inView([1], 1)];
+  const chosen = choices.find((ticks) => ticks.length <= MOST)
+    ?? inView([1], Math.ceil((to - from) / MOST));
+  const tickvals = chosen.length ? chosen : [...new Set([low, high])];
+  const tickText = (tick) => (tick >= 1e4 ? rate(tick) : short(tick));
+  return { tickmode: "array", tickvals, ticktext: tickvals.map(tickText) };
+}

@@ -1,0 +1,125 @@
+// What happened to a run, on the charts' step axis: one lane a kind of thing, and as a list.
+import { h, moment } from "./dom.js";
+import { count } from "./numbers.js";
+import { margins, moveByKeys, pointAlong } from "./step_axis.js";
+import { svg, title } from "./svg.js";
+import { lanesOf } from "./story.js";
+
+const LANE = 22;
+const TOP = 4;
+const NEAR = 7;
+const LETTER = 6.2;
+
+export class Timeline {
+  constructor(section, axis) {
+    this.section = section;
+    this.axis = axis;
+    this.place = section.querySelector(".lanes");
+    this.place.tabIndex = 0;
+    this.story = { stretches: [], marks: [] };
+    for (const what of ["range", "grown"]) axis.addEventListener(what, () => this.draw());
+    for (const what of ["cursor", "selected"]) axis.addEventListener(what, () => this.#point());
+    new ResizeObserver(() => this.draw()).observe(this.place);
+    pointAlong(this.place, axis);
+    moveByKeys(this.place, axis);
+  }
+
+  tell(story) {
+    this.story = story;
+    this.draw();
+    this.#list();
+  }
+
+  draw() {
+    const width = this.place.clientWidth;
+    if (!width) return;
+    const lanes = lanesOf(this.story);
+    const height = TOP + lanes.length * LANE + 4;
+    const { left, right } = margins();
+    const plot = svg("svg", { x: left, y: 0, width: width - left - right, height, overflow: "hidden" });
+    const picture = svg("svg", { width, height, role: "img", "aria-label": "Timeline; the list below says the same" });
+    lanes.forEach((lane, index) => {
+      const y = TOP + index * LANE;
+      picture.append(
+        svg("text", { x: left - 8, y: y + 15, class: "lane-name" }, lane.name),
+        svg("line", { x1: left, x2: width - right, y1: y + LANE, y2: y + LANE, class: "lane-line" }));
+      for (const bar of lane.bars) plot.append(this.#bar(bar, y, width, left));
+      for (const cluster of this.#clusters(lane.marks, width, left)) plot.append(this.#mark(cluster, y));
+    });
+    picture.append(plot);
+    this.cursor = h("div", { class: "cursor", hidden: true });
+    this.chosen = h("div", { class: "cursor chosen", hidden: true });
+    this.place.replaceChildren(picture, this.cursor, this.chosen);
+    this.#point();
+  }
+
+  #bar(bar, y, width, left) {
+    const x0 = this.axis.x(bar.from, width) - left;
+    const x1 = Math.max(x0 + 3, this.axis.x(bar.to, width) - left);
+    const box = svg("rect", { x: x0, y: y + (bar.isThin ? 14 : 5), width: x1 - x0, height: bar.isThin ? 4 : 13,
+      rx: 2, class: `bar ${bar.look}` }, title(bar.words));
+    const parts = [box];
+    const room = LETTER * (bar.label?.length ?? 0) + 10;
+    const isInside = x1 - Math.max(x0, 0) > room;
+    if (bar.label && (isInside || x0 > room)) {
+      const at = isInside ? { x: Math.max(x0, 0) + 6 } : { x: x0 - 6, "text-anchor": "end" };
+      parts.push(svg("text", { ...at, y: y + 15, class: `bar-label ${bar.look}` }, bar.label));
+    }
+    return bar.href ? svg("a", { href: bar.href }, ...parts) : svg("g", {}, ...parts);
+  }
+
+  #clusters(marks, width, left) {
+    const found = [];
+    const [from, to] = this.axis.range;
+    for (const mark of marks.filter((one) => one.step >= from && one.step <= to)) {
+      const x = this.axis.x(mark.step, width) - left;
+      const last = found.at(-1);
+      if (last && x - last.x < NEAR && last.marks[0].look === mark.look) last.marks.push(mark);
+      else found.push({ x, marks: [mark] });
+    }
+    return found;
+  }
+
+  #mark(cluster, y) {
+    const [mark] = cluster.marks;
+    const words = cluster.marks.slice(0, 12).map((one) => `Step ${count(one.step)}: ${one.words}`).join("\n");
+    const shape = svg("path", { d: SHAPES[mark.shape], transform: `translate(${cluster.x} ${y + 11})`,
+      class: `mark ${mark.look}` }, title(words));
+    const parts = [shape];
+    if (mark.to !== undefined) {
+      const x = this.axis.x(mark.to, this.place.clientWidth) - margins().left;
+      parts.unshift(svg("path", { d: `M${cluster.x} ${y + 11}H${x}m4 -4l-4 4l4 4`, class: `back ${mark.look}` }));
+    }
+    return mark.href ? svg("a", { href: mark.href }, ...parts) : svg("g", {}, ...parts);
+  }
+
+  #point() {
+    if (!this.cursor) return;
+    const width = this.place.clientWidth;
+    const [from, to] = this.axis.range;
+    for (const [line, step] of [[this.cursor, this.axis.cursor], [this.chosen, this.axis.selected]]) {
+      line.hidden = step === null || step < from || step > to;
+      if (!line.hidden) line.style.transform = `translateX(${this.axis.x(step, width)}px)`;
+    }
+  }
+
+  #list() {
+    const { marks } = this.story;
+    this.section.querySelector(".num-events").textContent = count(marks.length);
+    const newest = marks.toSorted((a, b) => (a.at < b.at ? 1 : -1)).slice(0, 300);
+    this.section.querySelector(".events tbody").replaceChildren(...newest.map((mark) => h("tr", {},
+      h("td", { class: "nowrap" }, moment(mark.at)),
+      h("td", { class: "num" }, mark.step === null ? "–" : h("button",
+        { type: "button", class: "link", onclick: () => this.axis.select(mark.step) }, count(mark.step))),
+      h("td", {}, mark.href ? h("a", { href: mark.href }, mark.words) : mark.words))));
+  }
+}
+
+const SHAPES = {
+  square: "M-4 -4h8v8h-8z",
+  diamond: "M0 -5.5L5.5 0L0 5.5L-5.5 0z",
+  triangle: "M0 -5L5 4H-5z",
+  down: "M0 5L5 -4H-5z",
+  tick: "M-1 -5h2v10h-2z",
+  cross: "M-4 -4L4 4M4 -4L-4 4",
+};

@@ -1,0 +1,103 @@
+// A series as Plotly's traces and shapes: a band, a line, and what is no number as what it is.
+import { breaksOf, smooth } from "./series.js";
+
+const SYMBOLS = { nan: "x-thin", some: "x-thin", up: "triangle-up", down: "triangle-down" };
+const PLACES = { nan: 0.06, some: 0.06, up: 0.94, down: 0.06 };
+
+/** All of one series. `look`: colour, dash, smoothing (0 to 1), isFaint. */
+export function tracesOf(series, look) {
+  const isBreak = breaksOf(series);
+  const traces = [];
+  if (series.low && !look.isFaint) traces.push(band(series, look, isBreak));
+  const isSmoothed = look.smoothing > 0 && !look.isFaint;
+  traces.push(line(series.steps, series.value, look, isBreak, isSmoothed ? 0.3 : 1));
+  if (isSmoothed) {
+    const smoothed = smooth(series.value, look.smoothing, isBreak);
+    traces.push(line(series.steps, smoothed, { ...look, width: 2 }, isBreak, 1));
+  }
+  if (series.marks.length) traces.push(marks(series.marks, look));
+  return traces;
+}
+
+function line(steps, values, look, isBreak, opacity) {
+  const { xs, ys } = withGaps(steps, values, isBreak);
+  const isSparse = values.filter((value) => value !== null).length <= 60;
+  return {
+    type: "scatter", x: xs, y: ys, mode: isSparse ? "lines+markers" : "lines", opacity,
+    line: { color: look.colour, width: look.width ?? 1.5, dash: look.dash ?? "solid" },
+    marker: { color: look.colour, size: 4 },
+    connectgaps: false, hoverinfo: "skip", showlegend: false,
+  };
+}
+
+function band(series, look, isBreak) {
+  const x = [];
+  const y = [];
+  for (const piece of pieces(series, isBreak)) {
+    if (x.length) { x.push(null); y.push(null); }
+    x.push(...piece.map((at) => series.steps[at]), ...piece.toReversed().map((at) => series.steps[at]));
+    y.push(...piece.map((at) => series.high[at]), ...piece.toReversed().map((at) => series.low[at]));
+  }
+  return {
+    type: "scatter", x, y, mode: "none", fill: "toself", fillcolor: look.bandColour,
+    hoverinfo: "skip", showlegend: false,
+  };
+}
+
+/** Indices of the points that follow each other without a break. */
+function pieces(series, isBreak) {
+  const found = [];
+  let current = null;
+  series.value.forEach((value, index) => {
+    if (value === null || (current && isBreak(index))) current = null;
+    if (value === null) return;
+    if (!current) found.push(current = []);
+    current.push(index);
+  });
+  return found;
+}
+
+function withGaps(steps, values, isBreak) {
+  const xs = [];
+  const ys = [];
+  values.forEach((value, index) => {
+    if (isBreak(index)) { xs.push(steps[index]); ys.push(null); }
+    xs.push(steps[index]);
+    ys.push(value);
+  });
+  return { xs, ys };
+}
+
+// On an axis of their own, from 0 at the bottom to 1 at the top: they have no place on the other.
+function marks(found, look) {
+  return {
+    type: "scatter", yaxis: "y2", mode: "markers", cliponaxis: false,
+    x: found.map((mark) => mark.step), y: found.map((mark) => PLACES[mark.kind]),
+    marker: {
+      symbol: found.map((mark) => SYMBOLS[mark.kind]), size: 8, color: look.badColour,
+      line: { color: look.badColour, width: 2 },
+    },
+    hoverinfo: "skip", showlegend: false,
+  };
+}
+
+/** Where a series was no number, as shaded stretches of steps. */
+export function brokenSpans(series, colour) {
+  const spans = [];
+  for (const mark of series.marks) {
+    const last = spans.at(-1);
+    const [from, to] = [mark.step - series.width / 2, mark.step + series.width / 2];
+    if (last && from <= last[1] + series.width) last[1] = to;
+    else spans.push([from, to]);
+  }
+  return spans.slice(0, 200).map(([x0, x1]) => ({
+    type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1,
+    fillcolor: colour, line: { width: 0 }, layer: "below",
+  }));
+}
+
+/** An upright line through the whole plot. */
+export const upright = (step, colour, dash) => ({
+  type: "line", xref: "x", yref: "paper", x0: step, x1: step, y0: 0, y1: 1,
+  line: { color: colour, width: 1, dash }, layer: "below",
+});

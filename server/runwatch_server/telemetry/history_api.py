@@ -1,0 +1,70 @@
+"""`/runs/{run_id}/history`: which segment speaks for which steps, and what was undone."""
+
+from typing import Final
+
+import msgspec
+from fastapi import APIRouter, Response
+
+from runwatch.vocabulary import RunId
+from runwatch_server.auth.guard import require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.http import documented, json_response
+from runwatch_server.runs.access import VisibleRun
+from runwatch_server.runs.queries import list_attempts
+from runwatch_server.services import CurrentServices, Services
+from runwatch_server.telemetry import queries
+from runwatch_server.telemetry.history import Stretch, attempts_in_time, effective_history, undone
+
+router: Final = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["telemetry"])
+
+
+class HistoryStretch(msgspec.Struct, frozen=True):
+    attempt: int
+    segment: int
+    first_step: int
+    last_step: int
+    in_force: bool
+    """False: a rollback or a later attempt has put other steps in the place of these."""
+
+
+class RankView(msgspec.Struct, frozen=True):
+    rank: int
+    last_step: int
+
+
+class HistoryView(msgspec.Struct, frozen=True):
+    stretches: list[HistoryStretch]
+    """In order of steps, those in force first."""
+    ranks: list[RankView]
+    """Of the current attempt, those that have sent steps."""
+
+
+@router.get(
+    "/history",
+    dependencies=[require(KeyScope.READ)],
+    openapi_extra=documented(answer=HistoryView),
+)
+async def get_history(services: CurrentServices, run: VisibleRun) -> Response:
+    """Rank 0's steps, stretch by stretch, and how far each rank has come."""
+    return json_response(await read_history(services, run.id, run.current_attempt))
+
+
+async def read_history(services: Services, run_id: RunId, attempt: int) -> HistoryView:
+    async with services.database.read() as connection:
+        found = [row.stretch for row in await queries.list_segments(connection, run_id, 0)]
+        places = attempts_in_time(await list_attempts(connection, run_id))
+        ranks = await queries.last_steps_of_ranks(connection, run_id, attempt)
+    in_force = effective_history(found, places)
+    return HistoryView(
+        [
+            *(_view(stretch, in_force=True) for stretch in in_force),
+            *(_view(stretch, in_force=False) for stretch in undone(found, in_force)),
+        ],
+        [RankView(rank, last_step) for rank, last_step in ranks.items()],
+    )
+
+
+def _view(stretch: Stretch, *, in_force: bool) -> HistoryStretch:
+    return HistoryStretch(
+        stretch.attempt, stretch.segment, stretch.first_step, stretch.last_step, in_force
+    )

@@ -1,0 +1,145 @@
+"""The page of all runs: what stands first, what is found, and that it keeps itself up to date."""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+from tests.end_to_end.real_service import RealService
+from tests.page.conftest import OpenWindow
+from tests.page.seeding import Sender, Stream, curve, send_nan
+from tests.page.visitor import PHONE
+
+pytestmark = pytest.mark.heavy
+
+HOSTILE = "<script>alert(1)</script>"
+RIGHT_TO_LEFT = "تشغيل \u202etxt.exe"
+LONG = "a-very-long-name-" * 14
+
+
+@pytest.fixture(scope="module")
+def sender(service: RealService) -> Iterator[Sender]:
+    sender = Sender(service.url, service.admin_key)
+    yield sender
+    sender.http.clear()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fleet(sender: Sender) -> None:
+    """One in trouble, one that trains, one that ended, and some with names nobody wants."""
+    send_nan(sender, HOSTILE, num_layers=12)
+    Stream(sender, sender.open("gpt-trains", project="speech", owner="ada")).send(0, curve(0, 200))
+    done = sender.open("gpt-done", project="speech", owner="noor")
+    Stream(sender, done).send(0, curve(0, 100))
+    sender.ask("POST", f"/runs/{done}/attempts/1/close", {"status": "finished", "reason": "done"})
+    sender.open(RIGHT_TO_LEFT)
+    sender.open(LONG)
+
+
+def names(page: Page) -> list[str]:
+    return page.locator("#fleet td.name a").all_inner_texts()
+
+
+def test_the_run_in_trouble_stands_first_with_its_alerts_and_curve(window: OpenWindow) -> None:
+    visitor = window()
+    page = visitor.open("/")
+
+    first = page.locator("tr[data-run]").first
+    expect(first.locator("td.name a")).to_have_text(HOSTILE)
+    expect(first.locator(".severity-critical").first).to_be_visible()
+    expect(first.locator(".loss-now")).to_have_text("NaN")
+    expect(first.locator("svg.spark .spark-nan").first).to_be_visible()
+    visitor.shoot("runs")
+
+
+def test_names_are_text_whatever_they_hold(window: OpenWindow) -> None:
+    page = window().open("/")
+
+    expect(page.get_by_role("link", name=LONG)).to_be_visible()
+    assert RIGHT_TO_LEFT in names(page)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_what_is_typed_narrows_the_list_without_leaving_the_page(window: OpenWindow) -> None:
+    page = window().open("/")
+
+    page.keyboard.press("/")
+    page.keyboard.type("gpt ada")
+
+    expect(page.locator("#fleet td.name a")).to_have_text(["gpt-trains"])
+    expect(page).to_have_url(re.compile(r"search=gpt\+ada"))
+    page.get_by_role("searchbox").fill("nothing has this name")
+    expect(page.get_by_text("No run matches this.")).to_be_visible()
+    page.get_by_role("link", name="Show all runs").click()
+    expect(page.locator("tr[data-run]")).to_have_count(5)
+
+
+def test_groups_projects_and_order_choose_what_is_listed(window: OpenWindow) -> None:
+    page = window().open("/")
+
+    page.locator(".groups").get_by_role("link", name="Ended").click()
+    expect(page.locator("#fleet td.name a")).to_have_text(["gpt-done"])
+    page.locator(".groups").get_by_role("link", name="All", exact=False).first.click()
+    page.get_by_label("Project").select_option("speech")
+    page.get_by_label("Order").select_option("name")
+    expect(page.locator("#fleet td.name a")).to_have_text(["gpt-done", "gpt-trains"])
+
+
+def test_a_new_run_and_its_steps_appear_by_themselves(window: OpenWindow, sender: Sender) -> None:
+    page = window().open("/?search=newcomer")
+    expect(page.locator("#live")).to_have_text("Live")
+    expect(page.get_by_text("No run matches this.")).to_be_visible()
+
+    stream = Stream(sender, sender.open("newcomer"))
+    stream.send(0, curve(0, 50))
+    row = page.locator("tr[data-run]")
+    expect(row.locator("td.step")).to_have_text("49")
+    expect(row.locator("svg.spark")).to_be_visible()
+    stream.send(50, {"loss": np.full(10, np.nan)})
+
+    expect(row.locator("td.step")).to_have_text("59")
+    expect(row.locator(".severity-critical")).to_be_visible()
+
+
+def test_polling_stands_in_where_the_stream_does_not_come_through(
+    window: OpenWindow, sender: Sender
+) -> None:
+    visitor = window()
+    visitor.page.route("**/fleet/stream", lambda route: route.fulfill(status=204))
+    page = visitor.open("/?search=latecomer")
+    expect(page.locator("#live")).to_have_text("Every 5 s")
+
+    sender.open("latecomer")
+
+    expect(page.locator("#fleet td.name a")).to_have_text(["latecomer"])
+
+
+def test_two_chosen_runs_lead_to_their_comparison(window: OpenWindow) -> None:
+    page = window().open("/?search=gpt")
+
+    page.get_by_label("Compare gpt-trains").check()
+    page.get_by_label("Compare gpt-done").check()
+    page.get_by_role("link", name="Compare the two").click()
+
+    expect(page.get_by_role("heading", name="Compare two runs")).to_be_visible()
+    expect(page.locator("#charts .chart").first).to_have_attribute("data-drawn", "0-199")
+
+
+def test_a_key_of_a_project_sees_its_runs_alone(window: OpenWindow, sender: Sender) -> None:
+    key = sender.ask("POST", "/keys", {"name": "t", "scopes": ["read"], "project": "speech"})["key"]
+
+    page = window(key=key).open("/")
+
+    expect(page.locator("#fleet td.name a")).to_have_text(["gpt-trains", "gpt-done"])
+
+
+def test_the_list_is_readable_in_the_dark_and_on_a_phone(window: OpenWindow) -> None:
+    dark = window(theme="dark")
+    expect(dark.open("/").locator("svg.spark").first).to_be_visible()
+    dark.shoot("runs-dark")
+    phone = window(viewport=PHONE)
+    page = phone.open("/")
+    expect(page.locator(".loss-now").first).to_have_text("NaN")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    phone.shoot("runs-phone")
