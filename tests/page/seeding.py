@@ -208,7 +208,7 @@ def send_million(
     sender: Sender, *, num_steps: int = 1_000_000, layers_from: int = 985_000
 ) -> RunId:
     """A million steps; its 300 layers are recorded over the last of them."""
-    run_id = sender.open("gpt-13b", owner="noor")
+    run_id = sender.open(f"gpt-13b, {num_steps} steps", owner="noor")
     layout = layout_of(300)
     sender.layout(run_id, layout)
     stream = Stream(sender, run_id, layout)

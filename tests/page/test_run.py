@@ -1,0 +1,316 @@
+"""The page of a run: where it stands, what happened, its curves and its layers."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from tests.end_to_end.real_service import RealService
+from tests.page.conftest import OpenWindow
+from tests.page.seeding import (
+    Sender,
+    Stream,
+    curve,
+    layout_of,
+    send_healthy,
+    send_million,
+    send_nan,
+    send_ranks,
+)
+from tests.page.visitor import PHONE
+
+from runwatch.vocabulary import RunId
+
+pytestmark = pytest.mark.heavy
+
+HOSTILE = "<script>alert('x')</script>"
+
+
+@dataclass(frozen=True)
+class Runs:
+    sender: Sender
+    healthy: RunId
+    nan: RunId
+    million: RunId
+    ranks: RunId
+
+
+@pytest.fixture(scope="module")
+def runs(service: RealService) -> Iterator[Runs]:
+    sender = Sender(service.url, service.admin_key)
+    yield Runs(
+        sender,
+        healthy=send_healthy(sender),
+        nan=send_nan(sender, HOSTILE),
+        million=send_million(sender),
+        ranks=send_ranks(sender),
+    )
+    sender.http.clear()
+
+
+def drawn(page: Page, metric: str, steps: str | re.Pattern[str]) -> Locator:
+    """The chart of a metric, once it shows these steps."""
+    figure = page.locator(f"#charts .chart[data-metrics*='\"{metric}\"']")
+    figure.scroll_into_view_if_needed()
+    expect(figure).to_have_attribute("data-drawn", steps)
+    return figure
+
+
+def test_the_banner_says_how_it_stands(window: OpenWindow, runs: Runs) -> None:
+    page = window().open(f"/runs/{runs.nan}")
+
+    banner = page.locator("#banner")
+    expect(banner).to_contain_text("499")
+    expect(banner.locator(".broken").first).to_have_text("NaN")
+    expect(banner.get_by_role("link", name="NonFinite")).to_be_visible()
+    expect(page.get_by_role("heading", name=HOSTILE)).to_be_visible()
+    expect(page.get_by_text("<i>mallory</i>").first).to_be_visible()
+
+
+def test_the_timeline_tells_all_that_happened_on_the_charts_axis(
+    window: OpenWindow, runs: Runs
+) -> None:
+    visitor = window()
+    page = visitor.open(f"/runs/{runs.healthy}")
+
+    lanes = page.locator("#timeline .lanes")
+    for name in ("Attempts", "Actions", "Checkpoints", "Phases", "Gaps"):
+        expect(lanes.get_by_text(name, exact=True)).to_be_visible()
+    expect(lanes.locator(".bar.undone")).to_have_count(1)
+    expect(lanes.locator(".mark.good")).to_have_count(5)
+    expect(lanes.locator(".back.warn")).to_have_count(1)
+    page.locator("#timeline summary").click()
+    expect(page.locator(".events tbody")).to_contain_text("rolled back to step 1\u2009500")
+    drawn(page, "loss", "0-2999")
+    visitor.shoot("run-timeline")
+
+
+def test_what_is_no_number_is_drawn_as_what_it_is(window: OpenWindow, runs: Runs) -> None:
+    page = window().open(f"/runs/{runs.nan}?from=400&to=450")
+
+    norm = drawn(page, "grad_norm", "400-450")
+    symbols = norm.locator(".canvas").evaluate(
+        "plot => plot.data.filter(t => t.yaxis === 'y2').flatMap(t => t.marker.symbol)"
+    )
+    assert (symbols.count("triangle-up"), symbols.count("x-thin")) == (1, 30)
+    expect(norm.locator(".readout")).to_contain_text("NaN")
+
+
+def test_a_zoom_asks_the_server_for_finer_data(window: OpenWindow, runs: Runs) -> None:
+    visitor = window()
+    page = visitor.open(f"/runs/{runs.million}")
+    loss = drawn(page, "loss", "0-999999")
+    width = "plot => Math.max(...plot.data.map(t => t.x.length))"
+    assert loss.locator(".canvas").evaluate(width) < 5000
+    visitor.shoot("run-million")
+
+    box = loss.locator(".plot").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 400, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 404, box["y"] + 60, steps=4)
+    page.mouse.move(box["x"] + 430, box["y"] + 60, steps=4)
+    page.mouse.up()
+
+    expect(page.locator("#in-view")).not_to_contain_text("(all)")
+    drawn(page, "loss", re.compile(r"^[1-9]\d*-[1-9]\d*$"))
+    page.get_by_role("button", name="Newest").click()
+    drawn(page, "loss", "998999-999999")
+    steps = loss.locator(".canvas").evaluate("plot => plot.data[0].x")
+    assert steps[:2] == [998_999, 999_000]
+    page.get_by_role("button", name="Back").click()
+    page.get_by_role("button", name="All", exact=True).click()
+    drawn(page, "loss", "0-999999")
+
+
+def test_undone_steps_stay_visible_and_can_be_hidden(window: OpenWindow, runs: Runs) -> None:
+    page = window().open(f"/runs/{runs.healthy}")
+    loss = drawn(page, "loss", "0-2999")
+    dotted = "plot => plot.data.filter(t => t.line && t.line.dash === 'dot').length"
+    assert loss.locator(".canvas").evaluate(dotted) == 1
+
+    page.get_by_label("Undone steps").uncheck()
+
+    page.wait_for_function(
+        f"figure => ({dotted})(figure.querySelector('.canvas')) === 0", arg=loss.element_handle()
+    )
+
+
+def test_smoothing_leaves_the_raw_curve_and_log_is_a_click(window: OpenWindow, runs: Runs) -> None:
+    page = window().open(f"/runs/{runs.healthy}?from=2000&to=2400")
+    loss = drawn(page, "loss", "2000-2400")
+
+    page.locator("#smoothing").fill("0.9")
+    page.wait_for_function(
+        "figure => figure.querySelector('.canvas').data.filter(t => t.opacity === 0.3).length > 0",
+        arg=loss.element_handle(),
+    )
+    loss.get_by_role("button", name="log").click()
+
+    expect(loss.get_by_role("button", name="log")).to_have_attribute("aria-pressed", "true")
+    assert loss.locator(".canvas").evaluate("plot => plot.layout.yaxis.type") == "log"
+
+
+def test_the_heat_map_shows_the_onset_as_a_front(window: OpenWindow, runs: Runs) -> None:
+    visitor = window(theme="dark")
+    page = visitor.open(f"/runs/{runs.nan}?from=400&to=499")
+
+    layers = page.locator("#layers")
+    layers.scroll_into_view_if_needed()
+    expect(layers).to_have_attribute("data-drawn", "grad_norm 400-499")
+    expect(layers.locator(".legend .words")).to_contain_text("300 of 300 layers hold NaN")
+    expect(layers.locator(".legend .words")).to_contain_text("from step 420")
+    expect(layers.locator(".worst tbody tr").first).to_contain_text("blocks.33.attn.qkv.weight")
+    visitor.shoot("run-nan-dark")
+
+
+def test_a_click_on_a_cell_shows_the_layer_its_neighbours_and_the_worst_of_the_step(
+    window: OpenWindow, runs: Runs
+) -> None:
+    visitor = window()
+    page = visitor.open(f"/runs/{runs.healthy}")
+    layers = page.locator("#layers")
+    layers.scroll_into_view_if_needed()
+    expect(layers).to_have_attribute("data-drawn", "grad_norm 0-2999")
+
+    layers.locator("canvas").click(position={"x": 700, "y": 200})
+
+    expect(layers.locator(".reading")).to_contain_text("at step 1")
+    expect(layers.locator(".layer h3")).to_contain_text("and its neighbours")
+    expect(layers.locator(".layer")).to_have_attribute("data-drawn", "0-2999")
+    expect(layers.locator(".layer .readout > span")).to_have_count(3)
+    expect(layers.locator(".worst h3")).to_contain_text("Worst layers at step 1")
+    expect(page).to_have_url(re.compile(r"step=1\d+"))
+    layers.locator(".worst tbody button").nth(3).click()
+    expect(layers.locator(".layer .readout > span").first).to_be_visible()
+    visitor.shoot("run-layer")
+
+
+def test_the_heat_map_takes_another_stat_a_name_and_keys(window: OpenWindow, runs: Runs) -> None:
+    page = window().open(f"/runs/{runs.healthy}")
+    layers = page.locator("#layers")
+    layers.scroll_into_view_if_needed()
+
+    layers.get_by_label("Stat").select_option("update_ratio")
+    expect(layers).to_have_attribute("data-drawn", "update_ratio 0-2999")
+    layers.get_by_role("searchbox").fill("mlp")
+    expect(layers.locator(".legend .words")).to_contain_text("8 layers")
+    layers.locator("canvas").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(layers.locator(".layer h3")).to_contain_text("mlp")
+
+
+def test_the_cursor_reads_every_chart_at_one_step(window: OpenWindow, runs: Runs) -> None:
+    page = window().open(f"/runs/{runs.healthy}")
+    loss = drawn(page, "loss", "0-2999")
+    drawn(page, "lr", "0-2999")
+
+    loss.locator(".plot").focus()
+    page.keyboard.press("ArrowRight")
+
+    expect(page.locator("#at")).to_have_text("step 1\u2009530")
+    expect(page.locator(".chart[data-metrics*=lr] .readout")).to_contain_text("3.00e-4")
+
+
+def test_ranks_are_compared_and_who_is_behind_is_told(window: OpenWindow, runs: Runs) -> None:
+    visitor = window()
+    page = visitor.open(f"/runs/{runs.ranks}")
+
+    ranks = page.locator("#ranks")
+    ranks.scroll_into_view_if_needed()
+    expect(ranks.locator("tbody tr").nth(2)).to_contain_text("100 steps")
+    expect(ranks.locator(".chart")).to_have_attribute("data-drawn", "0-399")
+    expect(ranks.locator(".readout > span")).to_have_count(4)
+    visitor.shoot("run-ranks")
+
+
+def test_steps_alerts_and_broken_layers_arrive_live(window: OpenWindow, runs: Runs) -> None:
+    run_id = runs.sender.open("live one")
+    layout = layout_of(12)
+    runs.sender.layout(run_id, layout)
+    stream = Stream(runs.sender, run_id, layout)
+    stream.send(0, curve(0, 100))
+    page = window().open(f"/runs/{run_id}")
+    expect(page.locator("#live")).to_have_text("Live")
+    drawn(page, "loss", "0-99")
+
+    stream.send(100, curve(100, 50))
+    drawn(page, "loss", "0-149")
+    stream.send(150, curve(150, 10) | {"loss": np.full(10, np.nan)})
+
+    drawn(page, "loss", "0-159")
+    expect(page.locator("#alerts").get_by_role("link", name="NonFinite")).to_be_visible()
+    expect(page.locator("#timeline .lanes .bar.critical")).to_have_count(1)
+
+
+def test_a_run_without_steps_says_what_to_do(window: OpenWindow, runs: Runs) -> None:
+    page = window().open(f"/runs/{runs.sender.open('not yet')}")
+
+    expect(page.get_by_role("heading", name="Nothing has been recorded yet")).to_be_visible()
+
+
+def test_a_chart_that_could_not_be_read_can_be_asked_for_again(
+    window: OpenWindow, runs: Runs
+) -> None:
+    visitor = window()
+    visitor.page.route("**/series?*metric=loss*", lambda route: route.abort())
+    page = visitor.open(f"/runs/{runs.healthy}")
+    loss = page.locator(".chart[data-metrics*='\"loss\"']")
+    expect(loss.locator(".says")).to_contain_text("cannot be reached")
+
+    page.unroute("**/series?*metric=loss*")
+    loss.get_by_role("button", name="Try again").click()
+
+    drawn(page, "loss", "0-2999")
+    visitor.complaints.clear()  # the browser reports the request that we cut off
+
+
+def test_a_run_of_another_project_is_not_there(window: OpenWindow, runs: Runs) -> None:
+    body = {"name": "t", "scopes": ["read"], "project": "speech"}
+    key = runs.sender.ask("POST", "/keys", body)["key"]
+    visitor = window(key=key)
+
+    page = visitor.open(f"/runs/{runs.healthy}")
+
+    expect(page.locator("#charts")).to_have_count(0)
+    expect(page.get_by_text("llama-1b")).to_have_count(0)
+    visitor.complaints.clear()  # the browser reports the 404
+
+
+def test_it_is_whole_on_a_phone(window: OpenWindow, runs: Runs) -> None:
+    visitor = window(viewport=PHONE)
+    page = visitor.open(f"/runs/{runs.nan}")
+
+    drawn(page, "loss", "0-499")
+    page.locator("#layers").scroll_into_view_if_needed()
+    expect(page.locator("#layers")).to_have_attribute("data-drawn", "grad_norm 0-499")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    visitor.shoot("run-phone")
+
+
+def test_two_runs_are_compared_along_tokens(window: OpenWindow, runs: Runs) -> None:
+    visitor = window()
+    page = visitor.open(f"/compare?a={runs.healthy}&b={runs.nan}")
+    loss = page.locator(".chart[data-metric=loss]")
+    expect(loss).to_have_attribute("data-drawn", "0-2999")
+    expect(loss.locator(".readout > span")).to_have_count(2)
+
+    page.get_by_label("Along").select_option("tokens")
+
+    expect(loss).to_have_attribute("data-drawn", re.compile(r"^0-\d{8}"))
+    expect(page.locator(".differs")).to_contain_text("owner")
+    visitor.shoot("compare")
+
+
+def test_what_cannot_be_compared_along_tokens_says_why(window: OpenWindow, runs: Runs) -> None:
+    page = window().open(f"/compare?a={runs.healthy}&b={runs.million}")
+    expect(page.locator(".chart[data-metric=loss]")).to_have_attribute("data-drawn", "0-999999")
+
+    page.get_by_label("Along").select_option("tokens")
+
+    expect(page.locator("#at")).to_contain_text("did not send tokens_per_s")
+    expect(page.get_by_label("Along")).to_have_value("step")
