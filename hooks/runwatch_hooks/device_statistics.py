@@ -80,7 +80,10 @@ class DeviceStatistics:
         divisor = 1.0 if scale is None else scale.to(self._device, non_blocking=True)
         self._stats[GRAD_NORM].index_copy_(0, places, norms / divisor)
         self._stats[GRAD_ABSMAX].index_copy_(0, places, greatest / divisor)
-        self._stats[NONFINITE].index_copy_(0, places, (~greatest.isfinite()).float())
+        # Of several readings in one step the last counts, but what was bad in any is not hidden.
+        is_bad = (~greatest.isfinite()).float()
+        was_bad = self._stats[NONFINITE].index_select(0, places)
+        self._stats[NONFINITE].index_copy_(0, places, torch.fmax(was_bad, is_bad))
         self._stats[ZERO_FRAC].index_copy_(0, places, zeros)
 
     def before_step(self, slots: Sequence[int]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from runwatch.layouts import MAX_NAME_BYTES
@@ -29,12 +30,13 @@ def name_tensors(
 ) -> tuple[NamedTensor, ...]:
     """All tensors that are trained now: in the modules' order, then what only optimizers know.
 
-    A frozen tensor is left out: it has no gradient, and nothing about it changes.
+    A frozen tensor is left out: it has no gradient, and nothing about it changes. So is one that a
+    lazy module has not made yet: it has no shape.
     """
     names: dict[int, list[str]] = {}
     tensors: dict[int, Tensor] = {}
     for name, tensor in _all_named(modules, optimizers):
-        if tensor.requires_grad:
+        if tensor.requires_grad and not is_lazy(tensor):
             tensors[id(tensor)] = tensor
             names.setdefault(id(tensor), []).append(name)
     taken: set[str] = set()

@@ -160,6 +160,7 @@ class Probe:
             slots = self._slots_of(optimizer)
             if not slots or _is_rehearsal(optimizer):
                 return
+            again = id(optimizer) in self._depths
             depth = self._depths[id(optimizer)] = self._depths.get(id(optimizer), 0) + 1
             if depth > 1:  # a subclass whose `step` calls that of its parent
                 return
@@ -168,7 +169,9 @@ class Probe:
             if _closure(args, kwargs) is not None:
                 self._with_closure.add(id(optimizer))
             else:
-                unread = [slot for slot in slots if slot not in self._stages]
+                # Of several steps in one row (a critic's, say) the last is read, as its clip is.
+                read = () if again else self._stages
+                unread = [slot for slot in slots if slot not in read]
                 self._read(unread, Stage.PRESTEP, getattr(optimizer, "grad_scale", None))
             found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
             if found_inf is not None:  # a fused optimizer skips by itself, on the device
@@ -240,7 +243,7 @@ class Probe:
         index = 0
         for one in self._optimizers:
             for group in one.param_groups:
-                if one is optimizer:
+                if one is optimizer and "lr" in group:
                     self._numbers["lr" if index == 0 else f"lr.{index}"] = (
                         number(group["lr"]) * scale
                     )
@@ -293,7 +296,8 @@ def _is_rehearsal(optimizer: Optimizer) -> bool:
     torch.distributed.checkpoint takes such a step where it finds no state.
     """
     groups = optimizer.param_groups
-    if optimizer.state or any(isinstance(g["lr"], Tensor) or g["lr"] != 0.0 for g in groups):
+    rates = [group.get("lr") for group in groups]  # an optimizer of one's own may have none
+    if optimizer.state or any(isinstance(rate, Tensor) or rate != 0.0 for rate in rates):
         return False
     grads = [one.grad for group in groups for one in group["params"] if one.grad is not None]
     return not any(

@@ -18,7 +18,7 @@ from torch import Tensor
 from runwatch_hooks.dense import dense_view
 
 NUM_SAMPLED: Final = 1024
-_ALL_UP_TO: Final = 4096
+ALL_UP_TO: Final = 4096
 """Elements: a tensor no larger is taken whole, which costs less than to choose."""
 
 
@@ -31,7 +31,7 @@ def sample(tensor: Tensor) -> Tensor:
     flat = dense_view(tensor)
     if flat is None:
         return tensor.new_empty(0)
-    if flat.numel() <= _ALL_UP_TO:
+    if flat.numel() <= ALL_UP_TO:
         return flat
     stride = flat.numel() // NUM_SAMPLED
     row = tensor.shape[-1] if tensor.dim() else 1

@@ -18,7 +18,7 @@ from runwatch_hooks.gradient_sums import (
     GradientReader,
 )
 from runwatch_hooks.one_pass import load_one_pass
-from runwatch_hooks.sampled_updates import SampledUpdates
+from runwatch_hooks.sampled_updates import ALL_UP_TO, SampledUpdates
 
 STATS: Final = (
     "grad_norm",
@@ -82,6 +82,7 @@ class CpuStatistics:
         self._reader = GradientReader(load_one_pass())
         self._updates = SampledUpdates(tensors)
         self._turns = NormTurns(deal([one.numel() for one in tensors]) if turns is None else turns)
+        self._are_sampled = np.array([one.numel() > ALL_UP_TO for one in tensors], np.bool_)
         self._norms = np.full(len(tensors), np.nan)
         self._squares = np.full(len(tensors), np.nan)
         self._stats = self._empty()
@@ -99,7 +100,9 @@ class CpuStatistics:
             self._stats[GRAD_NORM, places] = np.sqrt(sums[SUM_OF_SQUARES]) / divisor
             self._stats[GRAD_ABSMAX, places] = sums[MAX_ABS] / divisor
             self._stats[ZERO_FRAC, places] = sums[NUM_ZEROS] / np.maximum(sums[NUM_ELEMENTS], 1)
-        self._stats[NONFINITE, places] = sums[NUM_NONFINITE]
+        # Of several readings in one step the last counts, but what was bad in any is not hidden.
+        found = np.fmax(self._stats[NONFINITE, places], sums[NUM_NONFINITE])
+        self._stats[NONFINITE, places] = found
         self._is_broken = self._is_broken or bool(sums[NUM_NONFINITE].any())
 
     def before_step(self, slots: Sequence[int]) -> None:
@@ -124,8 +127,11 @@ class CpuStatistics:
                 stats[UPDATE_RATIO, moved] = np.sqrt(squares[moved])
                 return torch.from_numpy(stats)
             ratios = np.sqrt(squares) / self._norms
-            # Not of a tensor that no step moved, nor of zeros, which have no size to compare with.
-            known = np.flatnonzero((self._norms != 0.0) & ~np.isnan(squares))
+            # Not of a tensor that no step moved, nor of zeros, which have no size to compare with;
+            # nor of a few rows of an embedding, where the sample holds none of those that moved.
+            zeros = stats[ZERO_FRAC]
+            is_missed = self._are_sampled & (squares == 0.0) & (zeros > 0.5) & (zeros < 1.0)
+            known = np.flatnonzero((self._norms != 0.0) & ~np.isnan(squares) & ~is_missed)
             stats[UPDATE_RATIO, known] = ratios[known]
         return torch.from_numpy(stats)
 
