@@ -17,7 +17,7 @@ from runwatch_hooks.readback import Readback, Ticket
 from runwatch_hooks.rows import Row
 from runwatch_hooks.run_totals import RunTotals, over_parts
 from runwatch_hooks.sharing import Sharing
-from runwatch_hooks.statistics import STATS
+from runwatch_hooks.stats import STATS
 
 _ROOM_FOR_NUMBERS = 64
 """Single numbers of a step that may lie on a device: loss, scale, the user's own, ..."""

@@ -14,7 +14,8 @@ from runwatch_hooks.layer_names import NamedTensor
 from runwatch_hooks.layer_table import LayerTable
 from runwatch_hooks.ranks.shards import is_partial, local_of
 from runwatch_hooks.sharing import Sharing
-from runwatch_hooks.statistics import STATS, CpuStatistics, LayerStatistics
+from runwatch_hooks.statistics import CpuStatistics, LayerStatistics
+from runwatch_hooks.stats import STATS
 
 _LOOKED_THROUGH_EVERY: Final = 32
 """Steps after which the modules' own parameters are compared with those that are measured: to ask

@@ -19,7 +19,8 @@ from torch import Tensor
 from runwatch.nonfinite import ABSENT_32
 from runwatch_hooks.dense import dense_view
 from runwatch_hooks.sampled_updates import SampledUpdates, sample
-from runwatch_hooks.statistics import (
+from runwatch_hooks.statistics import NormTurns, deal
+from runwatch_hooks.stats import (
     GRAD_ABSMAX,
     GRAD_NORM,
     NONFINITE,
@@ -27,8 +28,6 @@ from runwatch_hooks.statistics import (
     STATS,
     UPDATE_RATIO,
     ZERO_FRAC,
-    NormTurns,
-    deal,
 )
 
 _MAX_CACHED: Final = 64

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from runwatch.layouts import Layout
 from runwatch.nonfinite import is_absent
-from runwatch_hooks.statistics import GRAD_NORM, NONFINITE, PARAM_NORM
+from runwatch_hooks.stats import GRAD_NORM, NONFINITE, PARAM_NORM
 
 
 class RunTotals:

@@ -1,4 +1,4 @@
-"""What is measured of every layer at every step, and the measuring of tensors on a CPU."""
+"""How tensors are measured over a step, and the measuring of those on a CPU."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -19,16 +19,15 @@ from runwatch_hooks.gradient_sums import (
 )
 from runwatch_hooks.one_pass import load_one_pass
 from runwatch_hooks.sampled_updates import ALL_UP_TO, SampledUpdates
-
-STATS: Final = (
-    "grad_norm",
-    "grad_absmax",
-    "nonfinite",
-    "zero_frac",
-    "param_norm",
-    "update_ratio",
+from runwatch_hooks.stats import (
+    GRAD_ABSMAX,
+    GRAD_NORM,
+    NONFINITE,
+    PARAM_NORM,
+    STATS,
+    UPDATE_RATIO,
+    ZERO_FRAC,
 )
-GRAD_NORM, GRAD_ABSMAX, NONFINITE, ZERO_FRAC, PARAM_NORM, UPDATE_RATIO = range(len(STATS))
 
 NORM_TURNS: Final = 8
 """Steps in which every parameter's norm is read once: it changes by less than the learning rate

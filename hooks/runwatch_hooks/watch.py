@@ -5,14 +5,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, Union
 
 from runwatch.vocabulary import RunId
 
+if TYPE_CHECKING:  # programs without torch need a StepReport, too
+    from torch import Tensor
+
 Status = Literal["finished", "failed", "stopped"]
-Loggable = float | Tensor
+Loggable: TypeAlias = Union[float, "Tensor"]
 """A number, or a tensor of one; a tensor on an accelerator is not waited for."""
 
 

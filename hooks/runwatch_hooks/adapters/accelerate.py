@@ -26,7 +26,7 @@ from torch.optim import Optimizer
 
 from runwatch_hooks.actions import HasState
 from runwatch_hooks.adapters.keywords import Keywords, checked
-from runwatch_hooks.attach import attach as attach_plain
+from runwatch_hooks.attaching import attach as attach_plain
 from runwatch_hooks.watch import Loggable, StepReport, Watch
 
 

@@ -20,7 +20,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 
 from runwatch_hooks.adapters.keywords import Keywords, checked
-from runwatch_hooks.attach import attach
+from runwatch_hooks.attaching import attach
 from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.wraps import Arguments, Ears, Holds

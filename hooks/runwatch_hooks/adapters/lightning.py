@@ -16,7 +16,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from runwatch_hooks.adapters.keywords import Keywords, checked
-from runwatch_hooks.attach import attach
+from runwatch_hooks.attaching import attach
 from runwatch_hooks.watch import Watch
 
 

@@ -33,7 +33,7 @@ from runwatch_hooks.ranks.rank_store import RankStore
 from runwatch_hooks.ranks.replicas import ReplicaJudge
 from runwatch_hooks.rows import Row
 from runwatch_hooks.run_totals import RunTotals
-from runwatch_hooks.statistics import GRAD_NORM, STATS
+from runwatch_hooks.stats import GRAD_NORM, STATS
 from runwatch_hooks.transport.priority import yield_to_training
 
 log = logging.getLogger(__name__)

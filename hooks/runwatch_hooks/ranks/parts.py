@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_32, is_absent
 from runwatch_hooks.sharing import Sharing
-from runwatch_hooks.statistics import (
+from runwatch_hooks.stats import (
     GRAD_ABSMAX,
     GRAD_NORM,
     NONFINITE,

@@ -10,16 +10,15 @@ from torch import Tensor
 from runwatch.nonfinite import is_absent
 from runwatch_hooks.device_statistics import DeviceStatistics
 from runwatch_hooks.readback import Readback
-from runwatch_hooks.statistics import (
+from runwatch_hooks.statistics import NORM_TURNS, CpuStatistics
+from runwatch_hooks.stats import (
     GRAD_ABSMAX,
     GRAD_NORM,
     NONFINITE,
-    NORM_TURNS,
     PARAM_NORM,
     STATS,
     UPDATE_RATIO,
     ZERO_FRAC,
-    CpuStatistics,
 )
 
 CPU = torch.device("cpu")

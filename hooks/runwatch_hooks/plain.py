@@ -1,0 +1,285 @@
+"""Runs of programs without torch: JAX, Keras, numpy, or a loop of anything that has a loss.
+
+    with open_run("mnist-jax", config={"lr": 1e-3}, allow=("stop",)) as run:
+        for batch in batches:
+            params, loss, grads = train_one(params, batch)
+            report = run.step(loss, gradients=grads, parameters=params)
+            if report.stop:
+                break
+
+Rows go the same way as those of `attach`: queue, spool, sender. Of a job of several processes the
+first speaks.
+"""
+
+import logging
+import os
+import platform
+import socket
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, SupportsFloat
+
+from runwatch.commands import Command, CommandState, LowerLr, Receipt
+from runwatch.frames import Event, Scalar
+from runwatch.layouts import MAX_NAME_BYTES
+from runwatch.messages import AttemptOpen, RunOpen
+from runwatch.ulids import ulid
+from runwatch.vocabulary import Phase, RunId
+from runwatch_hooks.array_stats import Arrays, ArrayStats
+from runwatch_hooks.errors import AttachError
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.jumps import Jumps
+from runwatch_hooks.rows import Row
+from runwatch_hooks.run_facts import check_text, config_of
+from runwatch_hooks.run_totals import RunTotals
+from runwatch_hooks.settings import Environment, read_environment
+from runwatch_hooks.step_timer import StepTimer
+from runwatch_hooks.transport import Transport, TransportSettings
+from runwatch_hooks.watch import Status, StepReport
+
+log = logging.getLogger(__name__)
+
+ALLOWED: Final = ("lower_lr", "stop")
+"""What such a program can be asked for: it reads `lr_scale` and `stop` of the report."""
+_MAX_METRICS: Final = 256
+
+
+class PlainRun:
+    """One run, from `open_run` to `finish`. No method raises into the training, or waits."""
+
+    def __init__(
+        self, run_id: RunId, line: Transport | None, *, next_step: int, allow: Sequence[str]
+    ) -> None:
+        """Without a line, of a run that is not watched, it counts steps."""
+        self.run_id = run_id
+        self._line = line
+        self._next_step = next_step
+        self._allow = allow
+        self._faults = Faults()
+        self._stats = ArrayStats()
+        self._totals = RunTotals()
+        self._jumps = Jumps()
+        self._timer = StepTimer()
+        self._phases = [Phase.INIT]
+        self._lr_scale = 1.0
+        self._stop = False
+
+    @property
+    def next_step(self) -> int:
+        """The number of the step to be trained next."""
+        return self._next_step
+
+    @property
+    def num_faults(self) -> int:
+        """Faults of our own, or numbers that were none, kept from the training."""
+        return self._faults.count
+
+    def step(
+        self,
+        loss: SupportsFloat | None = None,
+        *,
+        gradients: Arrays | None = None,
+        parameters: Arrays | None = None,
+        layers: Mapping[str, Mapping[str, float]] | None = None,
+        tokens: int | None = None,
+        **metrics: SupportsFloat,
+    ) -> StepReport:
+        """The end of a step.
+
+        `gradients` and `parameters` are arrays by name, as deep as they lie; they are read here,
+        which for an accelerator's arrays means to wait for them. `layers` are stats that were
+        computed where the arrays are, by a layer's name and the stat's.
+        """
+        step, self._next_step = self._next_step, self._next_step + 1
+        if self._line is None:
+            return StepReport(step)
+        with self._faults.guard("row"):
+            numbers = self._timed(tokens) | self._numbers(metrics)
+            if loss is not None:
+                numbers |= self._numbers({"loss": loss})
+            self._put(self._line, step, numbers, gradients or {}, parameters or {}, layers or {})
+        with self._faults.guard("boundary"):
+            for command in self._line.take_commands():
+                self._obey(self._line, command)
+            self._phases[0] = Phase.TRAIN
+            self._tell_progress()
+            self._timer.begin(time.monotonic())
+        return StepReport(step, lr_scale=self._lr_scale, stop=self._stop)
+
+    def log(self, **metrics: SupportsFloat) -> None:
+        """Numbers that belong to the step that ended last, such as `val_loss`."""
+        if self._line is not None and (numbers := self._numbers(metrics)):
+            step = max(self._next_step - 1, 0)
+            self._line.put_row(Row(step, 0, time.time(), numbers))
+
+    @contextmanager
+    def phase(self, name: str) -> Generator[None, None, None]:
+        """A time in which no step is due: `eval`, `checkpoint`, `compile`, `idle`."""
+        is_known = name in list(Phase)
+        with self._faults.guard(f"phase {name}"):
+            self._phases.append(Phase(name))
+            self._timer.pause(time.monotonic())
+            self._tell_phase(name, "begin")
+        try:
+            yield
+        finally:
+            with self._faults.guard("phase"):
+                if is_known:
+                    self._phases.pop()
+                    self._timer.go_on(time.monotonic())
+                    self._tell_phase(name, "end")
+
+    def finish(self, status: Status = "finished", *, reason: str = "") -> None:
+        """End the run, and send what is left (10 s at most)."""
+        if self._line is None:
+            return
+        line, self._line = self._line, None
+        with self._faults.guard("finish"):
+            line.close("stopped" if self._stop else status, reason=reason)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+            self.finish()
+        elif isinstance(error, KeyboardInterrupt):
+            self.finish("stopped", reason="KeyboardInterrupt")
+        else:
+            self.finish("failed", reason=f"{type(error).__name__}: {error}"[:500])
+
+    def _put(
+        self,
+        line: Transport,
+        step: int,
+        numbers: dict[str, float],
+        gradients: Arrays,
+        parameters: Arrays,
+        layers: Mapping[str, Mapping[str, float]],
+    ) -> None:
+        layout, columns = None, None
+        if gradients or parameters or layers:
+            with self._faults.guard("layers"):
+                layout, stats = self._stats.read(gradients, parameters, layers)
+                numbers = self._totals.over(layout, stats) | numbers
+                columns = stats.reshape(-1)
+        urgent = self._jumps.is_urgent(numbers)
+        line.put_row(Row(step, 0, time.time(), numbers, layout, columns, urgent=urgent))
+
+    def _timed(self, tokens: int | None) -> dict[str, float]:
+        step_time_s = self._timer.lap(time.monotonic())
+        if step_time_s is None:
+            return {"lr_scale": self._lr_scale}
+        numbers = {"lr_scale": self._lr_scale, "step_time": step_time_s}
+        if tokens is not None and step_time_s > 0:
+            numbers["tokens_per_s"] = tokens / step_time_s
+        return numbers
+
+    def _numbers(self, metrics: Mapping[str, SupportsFloat]) -> dict[str, float]:
+        """What is none is left out, and counted as a fault."""
+        numbers: dict[str, float] = {}
+        for name, value in list(metrics.items())[:_MAX_METRICS]:
+            with self._faults.guard(f"metric {name}"):
+                if 0 < len(name.encode()) <= MAX_NAME_BYTES:
+                    numbers[name] = float(value)
+        return numbers
+
+    def _obey(self, line: Transport, command: Command) -> None:
+        action = command.action
+        state = CommandState.APPLIED
+        detail: dict[str, Scalar] = {}
+        if action.kind not in self._allow:
+            allowed = ", ".join(self._allow) or "nothing"
+            state = CommandState.REJECTED
+            detail = {"error": f"{action.kind}: the trainer allows {allowed}"}
+        elif isinstance(action, LowerLr):
+            detail = {"lr_scale": action.scale, "before": self._lr_scale}
+            self._lr_scale = action.scale
+        else:
+            self._stop = True
+        step = self._next_step
+        line.put_receipt(Receipt(command.id, command.attempt, 0, state, step, detail))
+        if isinstance(action, LowerLr) and state is CommandState.APPLIED:
+            line.put_event(Event(step, "lr_scale", time.time(), {**detail}))
+
+    def _tell_phase(self, phase: str, edge: str) -> None:
+        if self._line is not None:
+            detail: dict[str, Scalar | list[str]] = {"phase": phase, "edge": edge}
+            self._line.put_event(Event(max(self._next_step - 1, 0), "phase", time.time(), detail))
+            self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        if self._line is not None:
+            last = self._next_step - 1 if self._next_step else None
+            self._line.set_progress(last, self._phases[-1], self._lr_scale)
+
+
+def open_run(
+    run: str,
+    *,
+    project: str = "default",
+    config: Mapping[str, object] | None = None,
+    run_id: str | None = None,
+    url: str | None = None,
+    token: str | None = None,
+    spool: str | os.PathLike[str] | None = None,
+    next_step: int = 0,
+    allow: Sequence[str] = (),
+) -> PlainRun:
+    """Begin to watch a run; the arguments are those of `attach`, and so is the environment.
+
+    `next_step` is where a resumed program goes on. Raises AttachError for an argument that cannot
+    be used; afterwards nothing is raised into the training.
+    """
+    environment = read_environment()
+    found = RunId(run_id or environment.run_id or ulid(int(time.time() * 1000), os.urandom(10)))
+    if environment.disabled or environment.rank != 0:
+        return PlainRun(found, None, next_step=next_step, allow=())
+    check_text("run", run)
+    check_text("project", project)
+    kinds = _checked(allow)
+    opened = RunOpen(run_id=found, name=run, project=project, config=config_of(config))
+    line = Transport(
+        TransportSettings(
+            url=url or environment.url,
+            token=token or environment.token,
+            spool_dir=environment.spool_dir if spool is None else Path(spool),
+        ),
+        opened,
+        _attempt(environment, next_step, kinds),
+        0,
+    )
+    line.start()
+    return PlainRun(found, line, next_step=next_step, allow=kinds)
+
+
+def _attempt(environment: Environment, next_step: int, allow: tuple[str, ...]) -> AttemptOpen:
+    now = time.time()
+    return AttemptOpen(
+        token=ulid(int(now * 1000), os.urandom(10)),
+        started_at=now,
+        resume_step=next_step,
+        world_size=1,
+        allow=allow,
+        host={
+            "hostname": socket.gethostname(),
+            "pid": os.getpid(),
+            "python": platform.python_version(),
+        },
+    )
+
+
+def _checked(allow: Iterable[str]) -> tuple[str, ...]:
+    kinds = (allow,) if isinstance(allow, str) else tuple(allow)
+    unknown = [kind for kind in kinds if kind not in ALLOWED]
+    if unknown:
+        raise AttachError(f"allow: found {unknown[0]!r}, wanted some of {ALLOWED}")
+    return kinds

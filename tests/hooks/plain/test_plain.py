@@ -1,0 +1,210 @@
+"""A run without torch: its numbers, its layers, its commands, and whatever is no number."""
+
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.hooks.transport.factories import wait_until
+from tests.hooks.transport.stub_service import TOKEN, StubService
+
+from runwatch.commands import AnyAction, Checkpoint, Command, CommandState, LowerLr, Stop
+from runwatch.frames import Frame
+from runwatch.vocabulary import CommandId
+from runwatch_hooks.array_stats import ArrayStats
+from runwatch_hooks.errors import AttachError
+from runwatch_hooks.plain import PlainRun, open_run
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "numpy_loop.py"
+WITHOUT_TORCH = """
+import runpy, sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+sys.meta_path.insert(0, Missing())
+program, *sys.argv[1:] = sys.argv[1:]
+runpy.run_path(program, run_name="__main__")
+assert "torch" not in sys.modules
+"""
+
+
+def opened(tmp_path: Path, service: StubService, **options: Any) -> PlainRun:
+    return open_run("plain", url=service.url, token=TOKEN, spool=tmp_path, **options)
+
+
+def frames(service: StubService) -> list[Frame]:
+    return [service.frames[key] for key in sorted(service.frames)]
+
+
+def metric(service: StubService, name: str) -> list[float]:
+    found: list[float] = []
+    for frame in frames(service):
+        if name in frame.metric_names:
+            found += frame.metrics[:, frame.metric_names.index(name)].tolist()
+    return found
+
+
+def test_a_program_runs_where_torch_is_not_installed(tmp_path: Path, service: StubService) -> None:
+    environment = {"RUNWATCH_URL": service.url, "RUNWATCH_TOKEN": TOKEN, "RUNWATCH_SPOOL": "spool"}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, str(EXAMPLE), "--steps=120"],
+        env=os.environ | environment,
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert done.returncode == 0, done.stderr.decode()
+    assert service.steps == list(range(120))
+    assert metric(service, "loss")[-1] < metric(service, "loss")[0]
+    (layout,) = service.layouts.values()
+    assert layout.layer_names == ("hidden.weight", "hidden.bias", "head.weight", "head.bias")
+    assert [closing.status for closing in service.closings] == ["finished"]
+
+
+def test_layers_are_told_as_plain_arithmetic_has_them() -> None:
+    grad = np.array([[3.0, -4.0], [0.0, np.nan]], np.float32)
+    before, after = np.full((2, 2), 2.0), np.full((2, 2), 2.5)
+    stats = ArrayStats()
+    stats.read({"w": grad}, {"w": before}, {})
+    layout, read = stats.read({"w": grad}, {"w": after}, {})
+    found = dict(zip(layout.stats, read[:, 0].tolist(), strict=True))
+
+    assert found == {
+        "grad_norm": 5.0,
+        "grad_absmax": 4.0,
+        "nonfinite": 1.0,
+        "zero_frac": 0.25,
+        "param_norm": 5.0,
+        "update_ratio": 0.25,
+    }
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.ones(2, np.float16), np.array([1 + 1j, 1 + 1j]), np.empty((0, 3)), np.float64(2.0), [3]],
+)
+def test_arrays_of_any_kind_are_read(array: Any) -> None:
+    read = ArrayStats().read({"w": np.asarray(array)}, {"w": np.asarray(array)}, {})[1]
+
+    flat = np.asarray(array).reshape(-1).astype(np.complex128)
+    assert read[0, 0] == pytest.approx(np.linalg.norm(flat))
+    assert read[4, 0] == pytest.approx(read[0, 0])
+
+
+def test_an_update_of_a_large_array_is_near_the_truth() -> None:
+    random = np.random.default_rng(1)
+    before = random.normal(size=(300, 256))
+    change = 1e-3 * random.normal(size=before.shape)
+    stats = ArrayStats()
+    stats.read({}, {"w": before}, {})
+    read = stats.read({}, {"w": before + change}, {})[1]
+
+    assert read[5, 0] == pytest.approx(np.linalg.norm(change) / np.linalg.norm(before), rel=0.1)
+
+
+def test_names_are_the_way_to_an_array() -> None:
+    tree = {"encoder": {"layers": [{"kernel": np.ones(2)}, {"kernel": np.ones(3), "bias": None}]}}
+    layout = ArrayStats().read(tree, {}, {"head": {"grad_norm": 2.0}})[0]
+
+    assert layout.layer_names == (
+        "encoder.layers.0.kernel", "encoder.layers.1.kernel", "head",
+    )  # fmt: skip
+
+
+def test_stats_that_the_program_computed_are_taken(tmp_path: Path, service: StubService) -> None:
+    with opened(tmp_path, service) as run:
+        run.step(1.0, layers={"a": {"grad_norm": 3.0, "nonfinite": 0.0}, "b": {"grad_norm": 4.0}})
+
+    assert metric(service, "grad_norm") == [5.0]
+
+
+def test_what_is_no_number_and_no_array_costs_nothing_else(
+    tmp_path: Path, service: StubService
+) -> None:
+    with opened(tmp_path, service) as run:
+        run.step(1.0, accuracy="good", gradients={"w": "text"})  # type: ignore[arg-type]
+        run.step(np.float32(2.0), layers={"w": {"unknown": 1.0}})
+        run.log(val_loss=math.nan)
+
+    assert metric(service, "loss") == [1.0, 2.0]
+    assert math.isnan(metric(service, "val_loss")[0])
+    assert run.num_faults == 3
+
+
+def command(action: AnyAction, name: str) -> Command:
+    return Command(CommandId(name), action, attempt=1, expires_at=time.time() + 3600)
+
+
+def test_a_program_is_told_what_was_asked_of_it(tmp_path: Path, service: StubService) -> None:
+    with opened(tmp_path, service, allow=("lower_lr", "stop")) as run:
+        run.step(1.0)
+        for name, action in (("a", Checkpoint()), ("b", LowerLr(0.5)), ("c", Stop())):
+            service.send(command(action, name))
+        wait_until(lambda: run.step(1.0).stop)
+        report = run.step(1.0)
+    told = {receipt.command_id: receipt for receipt in service.receipts}
+
+    assert (report.stop, report.lr_scale) == (True, 0.5)
+    assert [told[CommandId(name)].state for name in "abc"] == [
+        CommandState.REJECTED, CommandState.APPLIED, CommandState.APPLIED,
+    ]  # fmt: skip
+    assert told[CommandId("a")].detail == {"error": "checkpoint: the trainer allows lower_lr, stop"}
+    assert [closing.status for closing in service.closings] == ["stopped"]
+
+
+def test_a_phase_is_told_even_where_its_name_is_none_of_ours(
+    tmp_path: Path, service: StubService
+) -> None:
+    with opened(tmp_path, service) as run:
+        with run.phase("eval"), run.phase("lunch"):
+            pass
+        run.step(1.0)
+    edges = [(e.detail["phase"], e.detail["edge"]) for f in frames(service) for e in f.events]
+
+    assert edges == [("eval", "begin"), ("eval", "end")]
+
+
+def test_a_resumed_program_goes_on_with_its_numbers(tmp_path: Path, service: StubService) -> None:
+    with opened(tmp_path, service, next_step=40) as run:
+        run.step(1.0)
+
+    assert service.steps == [40]
+    assert [one.resume_step for one in service.attempts.values()] == [40]
+
+
+def test_leaving_by_an_exception_fails_the_run(tmp_path: Path, service: StubService) -> None:
+    with pytest.raises(ZeroDivisionError), opened(tmp_path, service) as run:
+        run.step(1 / 0)
+
+    assert [(one.status, one.reason) for one in service.closings] == [
+        ("failed", "ZeroDivisionError: division by zero")
+    ]
+
+
+@pytest.mark.parametrize(
+    "variables", [{"RUNWATCH_DISABLED": "1"}, {"RANK": "1", "WORLD_SIZE": "2"}]
+)
+def test_it_touches_nothing_where_it_is_off_or_not_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with open_run("plain", spool=tmp_path) as run:
+        assert [run.step(1.0, gradients={"w": np.ones(3)}).step for _ in range(2)] == [0, 1]
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_asked_of_such_a_program_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AttachError, match="allow: found 'rollback', wanted some of"):
+        open_run("plain", spool=tmp_path, allow=("stop", "rollback"))
