@@ -1,5 +1,6 @@
 """A rank other than 0: its parts go to rank 0, and its rows on without them."""
 
+import atexit
 import logging
 import threading
 import time
@@ -10,7 +11,14 @@ from typing import Final
 import msgspec
 
 from runwatch_hooks.ranks.errors import StoreError
-from runwatch_hooks.ranks.letters import ANSWER, ANSWER_KEY, Batch, Fingerprint, batch_key
+from runwatch_hooks.ranks.letters import (
+    ANSWER,
+    ANSWER_KEY,
+    EXIT_TIMEOUT_S,
+    Batch,
+    Fingerprint,
+    batch_key,
+)
 from runwatch_hooks.ranks.parts import Columns, PartRow
 from runwatch_hooks.ranks.rank_store import RankStore
 from runwatch_hooks.rows import Row
@@ -50,6 +58,8 @@ class Follower:
 
     def start(self) -> None:
         self._thread.start()
+        # A thread inside torch while the interpreter goes down would abort the process.
+        atexit.register(self.close, EXIT_TIMEOUT_S)
 
     def put(self, row: Row) -> None:
         """Send a row on, and its part, where it has one, to rank 0."""
@@ -78,6 +88,7 @@ class Follower:
 
     def close(self, timeout_s: float) -> None:
         """Send what is left, and say that it was the last."""
+        atexit.unregister(self.close)
         self._is_closing = True
         self._wakeup.set()
         self._thread.join(timeout_s)

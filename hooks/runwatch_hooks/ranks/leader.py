@@ -6,6 +6,7 @@ rank has died or our hook has failed there, the row goes on without what it was 
 row waits for that rank again until it speaks.
 """
 
+import atexit
 import logging
 import math
 import threading
@@ -23,6 +24,7 @@ from runwatch_hooks.ranks.errors import StoreError
 from runwatch_hooks.ranks.letters import (
     ANSWER_KEY,
     BATCH,
+    EXIT_TIMEOUT_S,
     Answer,
     Batch,
     Fingerprint,
@@ -92,6 +94,8 @@ class Leader:
 
     def start(self) -> None:
         self._thread.start()
+        # A thread inside torch while the interpreter goes down would abort the process.
+        atexit.register(self.close, EXIT_TIMEOUT_S)
 
     def put(self, row: Row) -> None:
         """Send a row on, in its turn; one of parts once it is whole."""
@@ -116,6 +120,7 @@ class Leader:
     def close(self, timeout_s: float) -> None:
         """Wait for the last parts, and for the other ranks to have said their last word: where
         this process holds the store, it must not leave before them."""
+        atexit.unregister(self.close)
         self._close_by = time.monotonic() + timeout_s
         self._wakeup.set()
         self._thread.join(timeout_s + 1.0)

@@ -4,6 +4,8 @@ Every other rank puts batches for rank 0, numbered from 0, and rank 0 removes wh
 Rank 0 puts one answer for all, in place of the one before.
 """
 
+from typing import Final
+
 import msgspec
 
 from runwatch_hooks.ranks.parts import Columns, PartRow
@@ -38,9 +40,11 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     """The ranks whose copies are others than those of most."""
 
 
-BATCH = msgspec.msgpack.Decoder(Batch)
-ANSWER = msgspec.msgpack.Decoder(Answer)
-ANSWER_KEY = "answer"
+BATCH: Final = msgspec.msgpack.Decoder(Batch)
+ANSWER: Final = msgspec.msgpack.Decoder(Answer)
+ANSWER_KEY: Final = "answer"
+EXIT_TIMEOUT_S: Final = 1.0
+"""How long a process that ends without `finish` gives its last letters."""
 
 
 def batch_key(rank: int, number: int) -> str:

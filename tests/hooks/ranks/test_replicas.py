@@ -1,0 +1,82 @@
+"""Fingerprints of parameters, and which rank stands apart."""
+
+import pytest
+import torch
+from tests.hooks.measure.tiny import tiny_gpt
+
+from runwatch_hooks.layer_names import name_tensors
+from runwatch_hooks.ranks.letters import Fingerprint
+from runwatch_hooks.ranks.replicas import EVERY, ReplicaJudge, ReplicaSampler
+from runwatch_hooks.statistics import NORM_TURNS
+
+ALL_STEPS = EVERY * NORM_TURNS
+
+
+def fingerprints(model: torch.nn.Module, rank: int = 0) -> list[Fingerprint]:
+    """Of a model that does not change, over as many steps as it takes to see all of it."""
+    named = name_tensors({"": model}, [])
+    sampler = ReplicaSampler(rank, 2)
+    return [one for step in range(ALL_STEPS) for one in sampler.sample(step, named)]
+
+
+def test_equal_models_have_equal_fingerprints() -> None:
+    assert fingerprints(tiny_gpt(), 0) == fingerprints(tiny_gpt(), 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_one_bit_anywhere_makes_another_fingerprint(dtype: torch.dtype) -> None:
+    untouched = fingerprints(tiny_gpt().to(dtype))
+    for place in range(len(list(tiny_gpt().parameters()))):
+        model = tiny_gpt().to(dtype)
+        tensor = list(model.parameters())[place].detach().view(-1)
+        tensor[-1] = torch.nextafter(tensor[-1], tensor[-1] + 1)
+
+        differing = [a.step for a, b in zip(untouched, fingerprints(model), strict=True) if a != b]
+        assert len(differing) == 1
+
+
+def test_every_parameter_is_looked_at_once_in_64_steps() -> None:
+    assert len(fingerprints(tiny_gpt())) == NORM_TURNS
+
+
+def judged(*rounds: list[int]) -> tuple[ReplicaJudge, list[str]]:
+    """The values of ranks 0, 1, ... at one comparison after another."""
+    judge = ReplicaJudge()
+    told = [
+        judge.take(rank, Fingerprint(step, 1, tuple(range(len(values))), value))
+        for step, values in enumerate(rounds)
+        for rank, value in enumerate(values)
+    ]
+    return judge, [one for one in told if one is not None]
+
+
+def test_the_rank_that_differs_from_most_has_drifted() -> None:
+    judge, _ = judged([5, 5, 5, 5], [6, 9, 6, 6])
+
+    assert judge.drifted == (1,)
+
+
+def test_rank_0_may_be_the_one() -> None:
+    judge, _ = judged([5, 5, 5], [4, 6, 6])
+
+    assert judge.drifted == (0,)
+
+
+def test_of_two_that_differ_it_is_the_other_than_rank_0() -> None:
+    judge, _ = judged([5, 5], [5, 6])
+
+    assert judge.drifted == (1,)
+
+
+def test_one_that_is_equal_again_has_not_drifted() -> None:
+    judge, _ = judged([5, 5], [5, 6], [7, 7])
+
+    assert judge.drifted == ()
+
+
+def test_ranks_that_never_were_equal_are_no_replicas_and_that_is_told_once() -> None:
+    judge, told = judged([1, 2, 3], [4, 5, 6])
+
+    assert (judge.drifted, judge.has_compared) == ((), False)
+    assert len(told) == 1
+    assert "no replicas" in told[0]
