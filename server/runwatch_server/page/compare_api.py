@@ -39,9 +39,8 @@ async def compare(
             FleetFilter(project=principal.project, order=Order.NEWEST),
             limit=_MOST_OFFERED,
         )
-        names: set[str] = set()
         for side in found:
-            names.update(await queries.list_metrics(connection, side.run.id))
+            side.metrics = await queries.list_metrics(connection, side.run.id)
     both = len(found) == 2
     return render(
         request,
@@ -49,7 +48,7 @@ async def compare(
         offered=offered,
         chosen={"a": a, "b": b},
         sides=found,
-        charts=charts_of(sorted(names)) if both else [],
+        charts=charts_of(sorted({name for side in found for name in side.metrics})) if both else [],
         differences=differences(found[0].run.config, found[1].run.config) if both else [],
         told={"sides": [side.told() for side in found]},
     )
@@ -63,6 +62,7 @@ class Side:
         self.run = run
         self.attempts = attempts
         self.attempt = attempt
+        self.metrics: list[str] = []
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class Side:
             "name": self.name,
             "last": last,
         }
-        return facts | {"attempt": self.attempt}
+        return facts | {"attempt": self.attempt, "metrics": self.metrics}
 
 
 async def _side(

@@ -104,7 +104,7 @@ export class Chart {
     return Promise.all(wanted.map(async (one) => {
       const own = within(rangeOf(one, range), one.within);
       const asked = loadSeries(one.run ?? this.options.run, one.what, own, points, signal);
-      return { ...one, data: convert(one, await (one.isOptional ? asked.catch(orNothing) : asked)) };
+      return { ...one, data: convert(one, await asked) };
     }));
   }
 
@@ -127,8 +127,8 @@ export class Chart {
       isFaint: one.isFaint,
       dash: one.dash,
       width: one.isFaint ? 1 : undefined,
-      colour: one.isFaint ? colours.faint : colours.series[index % colours.series.length],
-      bandColour: colours.bands[index % colours.bands.length],
+      colour: one.isFaint ? colours.faint : colours.series[(one.colour ?? index) % colours.series.length],
+      bandColour: colours.bands[(one.colour ?? index) % colours.bands.length],
       badColour: colours.broken,
     }));
     const broken = shown.flatMap((one) => one.isFaint ? [] : brokenSpans(one.data, colours.brokenBg));
@@ -193,7 +193,7 @@ export class Chart {
     const mark = data.marks.find((found) => Math.abs(found.step - data.steps[at]) < 0.5);
     const key = h("span", { class: `key${one.dash || one.isFaint ? " key-dash" : ""}` });
     const colours = palette();
-    key.style.color = one.isFaint ? colours.faint : colours.series[index % colours.series.length];
+    key.style.color = one.isFaint ? colours.faint : colours.series[(one.colour ?? index) % colours.series.length];
     const band = data.low && data.value[at] !== null
       ? ` (${short(data.low[at])} – ${short(data.high[at])})` : "";
     return h("span", {}, key, `${one.name} `,
@@ -215,12 +215,6 @@ export class Chart {
       if (!line.hidden) line.style.transform = `translateX(${this.axis.x(step, width)}px)`;
     }
   }
-}
-
-/** Where only one of two runs has a metric, the other has an empty series. */
-function orNothing(error) {
-  if (error.problem?.status !== 404) throw error;
-  return { steps: [], value: [], low: null, marks: [], stretches: [], width: 1 };
 }
 
 /** What of a range a series can have, where it has not all. */

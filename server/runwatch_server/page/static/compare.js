@@ -24,11 +24,10 @@ async function show(sides) {
       convert: (one, data) => (courses ? courses[one.side].convert(data) : data),
       rangeOf: (one, range) => (courses ? courses[one.side].stepsOf(range) : range),
       isOfSteps: () => courses === null,
-      series: sides.map((side, index) => ({
-        name: side.letter.toUpperCase(), run: side.run, side: index,
-        isOptional: true,
+      series: sides.flatMap((side, index) => (side.metrics.includes(figure.dataset.metric) ? [{
+        name: side.letter.toUpperCase(), run: side.run, side: index, colour: index,
         what: { metric: figure.dataset.metric, attempt: side.attempt ?? undefined },
-      })),
+      }] : [])),
     }));
 
   by("along").addEventListener("change", async () => {

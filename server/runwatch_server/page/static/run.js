@@ -129,7 +129,7 @@ const deeds = {
   closer: () => axis.scale(0.5), further: () => axis.scale(2),
   left: () => axis.pan(-0.5), right: () => axis.pan(0.5),
   back: () => axis.back(), all: () => axis.showAll(),
-  newest: () => axis.zoom(Math.max(axis.first, axis.last - NEWEST), axis.last),
+  newest: () => axis.zoom(Math.max(axis.first, axis.last - NEWEST + 1), axis.last),
 };
 
 document.querySelector(".toolbar").addEventListener("click", (event) => {

@@ -119,7 +119,10 @@ export function pointAlong(element, axis) {
     const box = element.getBoundingClientRect();
     return axis.stepAt(event.clientX - box.left, box.width);
   };
-  element.addEventListener("pointermove", (event) => axis.point(stepOf(event)));
+  element.addEventListener("pointermove", (event) => {
+    // A page that scrolls under a resting pointer must not take the cursor from the keys.
+    if (event.movementX || event.movementY) axis.point(stepOf(event));
+  });
   element.addEventListener("pointerleave", () => axis.point(null));
   element.addEventListener("pointerdown", (event) => { pressedAt = event.clientX; }, true);
   element.addEventListener("click", (event) => {
