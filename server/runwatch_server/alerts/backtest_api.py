@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Response
 
 from runwatch.errors import RuleError
 from runwatch.rules import Rows, Rule
+from runwatch.rules.background import known_from
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.frame_queries import list_streams
 from runwatch_server.alerts.stored_frames import iterate_frames
@@ -46,7 +47,7 @@ async def backtest(
     """Judge a stored run's rank 0, attempt by attempt, as it came. Changes nothing."""
     run = await services.runs.find(RunId(wanted.run_id), principal)
     rules = await _rules(services, run.project, wanted.rules)
-    test = Backtest.of_rules(rules)
+    test = Backtest.of_rules(rules, known_from(run.config))
     async with services.database.read() as connection:
         for key, _ in await list_streams(connection, run.id):
             if key.rank == 0:

@@ -9,6 +9,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from runwatch.rules.background import known_from
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import evaluation_queries, queries
 from runwatch_server.alerts.consequences import Consequences, StreamMovedError
@@ -21,6 +22,7 @@ from runwatch_server.commands.mailbox import Posted
 from runwatch_server.commands.records import Addressee
 from runwatch_server.commands.service import posting
 from runwatch_server.rules.pack import RuleSet
+from runwatch_server.runs.queries import find_run
 from runwatch_server.telemetry.seams import CommittedFrame
 
 log = logging.getLogger(__name__)
@@ -106,34 +108,59 @@ class RunEvaluation:
                 connection, self.run_id, key.attempt, key.rank
             )
             if stored is None:
-                return await self._fresh(key, arrived, addressee)
-            documents = await evaluation_queries.find_rule_set(connection, stored.rule_set)
-            rule_set = RuleSet.of_documents(documents)
-            judge = await self._shop.compute(lambda: StreamJudge(key.rank, rule_set, stored.state))
-            async for frames in iterate_frames(
-                connection,
-                self.run_id,
-                key,
-                first_seq=stored.state_seq + 1,
-                last_seq=stored.evaluated_seq,
-            ):
-                await self._shop.compute(partial(judge.observe, frames))
+                return await self._fresh(connection, key, arrived, addressee)
+            judge = await self._as_left(connection, stored)
         arrived.done(stored.evaluated_seq)
         return Stream(stored, True, judge, arrived, addressee.project)
 
-    async def _fresh(self, key: StreamKey, arrived: FrameQueue, addressee: Addressee) -> Stream:
+    async def _as_left(self, connection: AsyncConnection, stored: Evaluation) -> StreamJudge:
+        documents = await evaluation_queries.find_rule_set(connection, stored.rule_set)
+        rule_set = RuleSet.of_documents(documents)
+        judge = await self._shop.compute(lambda: StreamJudge(stored.rank, rule_set, stored.state))
+        async for frames in iterate_frames(
+            connection,
+            self.run_id,
+            StreamKey(stored.attempt, stored.rank),
+            first_seq=stored.state_seq + 1,
+            last_seq=stored.evaluated_seq,
+        ):
+            await self._shop.compute(partial(judge.observe, frames))
+        return judge
+
+    async def _fresh(
+        self,
+        connection: AsyncConnection,
+        key: StreamKey,
+        arrived: FrameQueue,
+        addressee: Addressee,
+    ) -> Stream:
         rule_set = await self._shop.rules.in_force(addressee.project)
+        run = await find_run(connection, self.run_id)
+        known = {} if run is None else known_from(run.config)
+        known |= await self._end_of_last(connection, key)
+        judge = await self._shop.compute(lambda: StreamJudge(key.rank, rule_set, known=known))
         evaluation = Evaluation(
             run_id=self.run_id,
             attempt=key.attempt,
             rank=key.rank,
             evaluated_seq=0,
             state_seq=0,
-            state=b"",
+            state=judge.state(),  # holds what is known: a restart finds it there
             rule_set=rule_set.hash,
         )
-        judge = StreamJudge(key.rank, rule_set)
         return Stream(evaluation, False, judge, arrived, addressee.project)
+
+    async def _end_of_last(self, connection: AsyncConnection, key: StreamKey) -> dict[str, float]:
+        """How the attempt before ended, as far as its frames were judged."""
+        before = StreamKey(key.attempt - 1, key.rank)
+        if before in self._streams:
+            return self._streams[before].judge.known_to_next
+        stored = await evaluation_queries.find_evaluation(
+            connection, self.run_id, before.attempt, before.rank
+        )
+        if stored is None:
+            return {}
+        return (await self._as_left(connection, stored)).known_to_next
 
     async def _next_frames(self, key: StreamKey, stream: Stream) -> list[CommittedFrame]:
         frames = stream.queue.take(BATCH_FRAMES)

@@ -1,6 +1,6 @@
 """One stream of frames, one rank's of one attempt: put in order, and judged."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,11 +71,17 @@ class StreamJudge:
     """The evaluator of one stream. Rank 0 speaks for the run and its layers; every rank speaks
     for itself. Computes; to be called on the evaluators' thread."""
 
-    def __init__(self, rank: int, rule_set: RuleSet, state: bytes = b"") -> None:
+    def __init__(
+        self,
+        rank: int,
+        rule_set: RuleSet,
+        state: bytes = b"",
+        known: Mapping[str, float] | None = None,
+    ) -> None:
         self.rule_set = rule_set
         self._rank = rank
         rules = judged_at(rank, rule_set.rules)
-        self._evaluator = Evaluator.restore(rules, state) if state else Evaluator(rules)
+        self._evaluator = Evaluator.restore(rules, state) if state else Evaluator(rules, known)
 
     def observe(self, frames: Sequence[CommittedFrame]) -> list[Transition]:
         transitions: list[Transition] = []
@@ -84,6 +90,11 @@ class StreamJudge:
                 rows = Rows.from_frame(committed.frame, committed.layout)
                 transitions += self._evaluator.observe(rows)
         return transitions
+
+    @property
+    def known_to_next(self) -> dict[str, float]:
+        """What the next attempt is to know of this one."""
+        return self._evaluator.known_to_next
 
     def state(self) -> bytes:
         return self._evaluator.state()

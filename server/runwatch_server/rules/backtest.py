@@ -3,7 +3,7 @@
 The reply has one form for every source (docs/design.md, section 4.6).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -47,9 +47,11 @@ class Backtest:
     _by_episode: dict[str, BacktestAlert] = field(default_factory=dict[str, BacktestAlert])
 
     @classmethod
-    def of_rules(cls, rules: Iterable[Rule]) -> "Backtest":
+    def of_rules(
+        cls, rules: Iterable[Rule], known: Mapping[str, float] | None = None
+    ) -> "Backtest":
         """With these rules; what they say about silence cannot be asked of stored rows."""
-        return cls(Evaluator([rule for rule in rules if rule.absence is None]))
+        return cls(Evaluator([rule for rule in rules if rule.absence is None], known))
 
     def observe(self, rows: Rows) -> None:
         self.num_rows += rows.num_rows

@@ -60,10 +60,11 @@ def test_a_built_in_rule_has_a_runbook_that_is_about_it(rule: Rule) -> None:
 
 def test_every_runbook_belongs_to_one_rule_and_links_to_pages_that_exist() -> None:
     pages = sorted((ROOT / "docs" / "runbooks").glob("*.md"))
+    of_rules = [page for page in pages if page.name != "service.md"]  # about the service itself
     runbooks = sorted(ROOT / rule.runbook for rule in rules_with_runbooks())
     links = [link for page in pages for link in re.findall(r"\]\(([^)]+)\)", page.read_text())]
 
-    assert pages == runbooks
+    assert of_rules == runbooks
     assert links
     assert all((ROOT / "docs" / "runbooks" / link).is_file() for link in links)
 

@@ -4,13 +4,14 @@ It has no clock and reads nothing but its rows, so the same rows give the same t
 in a backtest and in a rule's test, and however they were cut into frames.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from runwatch.alerts import Change, Moment
+from runwatch.rules.background import Background
 from runwatch.rules.block import Block, Level
 from runwatch.rules.evaluation import Laid
 from runwatch.rules.following import Found
@@ -41,7 +42,9 @@ class Evaluator:
     Absence rules are not judged here: silence brings no rows (see `judge_absence`).
     """
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[Rule], known: Mapping[str, float] | None = None) -> None:
+        """`known` is what is known beside the rows (see `background`)."""
+        self._background = Background(dict(known or {}))
         self.rules = (NON_FINITE, *(rule for rule in rules if rule.name != NON_FINITE.name))
         self._attempt: int | None = None
         self._segment = 0
@@ -74,6 +77,8 @@ class Evaluator:
         if rows.num_rows == 0:
             return []
         transitions = self._arrive(rows)
+        self._background.note(rows)
+        rows = self._background.put_behind(rows)
         num_layers = len(self._layers)
         height = min(_MAX_BLOCK_ROWS, max(_MIN_BLOCK_ROWS, _BLOCK_VALUES // max(num_layers, 1)))
         with np.errstate(all="ignore"):  # what is not finite is a verdict here, not an accident
@@ -83,6 +88,11 @@ class Evaluator:
                 transitions += self._judge(part)
         self._note_times(rows)
         return transitions
+
+    @property
+    def known_to_next(self) -> dict[str, float]:
+        """What the evaluator of the next attempt is to know of this one."""
+        return self._background.next_attempt()
 
     def state(self) -> bytes:
         """All that it remembers."""
@@ -96,6 +106,8 @@ class Evaluator:
                 histories={key.text: history for key, history in self._histories.items()},
                 standings={judge.rule.hash: judge.standing.memory() for judge in self._judges},
                 incidents=self._incidents.memory(),
+                known=self._background.known,
+                latest=self._background.latest,
             )
         )
 
@@ -111,6 +123,8 @@ class Evaluator:
         evaluator._attempt, evaluator._segment = memory.attempt, memory.segment
         evaluator._rank, evaluator._stamps = memory.rank, list(memory.stamps)
         evaluator._set_layers(memory.layers)
+        latest = {name: list(values) for name, values in memory.latest.items()}
+        evaluator._background = Background(dict(memory.known), latest)
         for judge in evaluator._judges:
             if judge.rule.hash not in memory.standings:
                 continue
@@ -140,6 +154,7 @@ class Evaluator:
         self._stamps.clear()
         transitions = self._change_all(now, Standing.end)
         self._incidents.clear()
+        self._background.end_attempt()
         return transitions
 
     def _rewind(self, now: Moment) -> list[Transition]:

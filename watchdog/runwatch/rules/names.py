@@ -14,6 +14,8 @@ METRICS: Final = frozenset(
     (
         "loss", "val_loss", "lr", "lr_scale", "grad_norm", "clip_coef", "clipped", "loss_scale",
         "skipped", "step_time", "tokens_per_s", "param_norm", "nonfinite", "gpu_mem", "gpu_temp",
+        "lr_before", "loss_before", "loss_of_chance",  # see `background`
+        "unwatched", "hook_faults",  # events, counted in the row of their step
     )
 )  # fmt: skip
 """Of the run."""

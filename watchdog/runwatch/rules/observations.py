@@ -4,12 +4,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runwatch.frames import Frame
 from runwatch.layouts import Layout
+from runwatch.nonfinite import ABSENT_64, is_absent
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,8 @@ class Rows:
         Raises FrameError where the columns are not those of the layout.
         """
         num_steps = frame.num_steps
+        metrics = frame.metrics.reshape(num_steps, len(frame.metric_names))
+        counted, counts = _counted_events(frame)
         layer_names: tuple[str, ...] = ()
         stat_names: tuple[str, ...] = ()
         stats = np.empty((num_steps, 0, 0), np.float32)
@@ -80,8 +84,8 @@ class Rows:
         return cls(
             steps=np.arange(frame.first_step, frame.first_step + num_steps, dtype=np.int64),
             times=frame.times,
-            metric_names=frame.metric_names,
-            metrics=frame.metrics.reshape(num_steps, len(frame.metric_names)),
+            metric_names=(*frame.metric_names, *counted),
+            metrics=np.concatenate([metrics, counts], axis=1) if counted else metrics,
             layer_names=layer_names,
             stat_names=stat_names,
             stats=stats,
@@ -89,6 +93,24 @@ class Rows:
             segment=frame.segment,
             rank=frame.rank,
         )
+
+
+_COUNTED_EVENTS: Final = {"unwatched": "unwatched", "hook_fault": "hook_faults"}
+"""Kinds of event that rules read, and the names of their counts."""
+
+
+def _counted_events(frame: Frame) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """(N, E) how many events of a kind came at each row, not recorded where none did. One whose
+    step the frame does not hold counts at the nearest row."""
+    events = [event for event in frame.events if event.kind in _COUNTED_EVENTS]
+    names = tuple(dict.fromkeys(_COUNTED_EVENTS[event.kind] for event in events))
+    counts = np.full((frame.num_steps, len(names)), ABSENT_64)
+    for event in events if frame.num_steps else ():
+        row = min(max(event.step - frame.first_step, 0), frame.num_steps - 1)
+        column = names.index(_COUNTED_EVENTS[event.kind])
+        before = 0.0 if is_absent(counts[[row], column])[0] else counts[row, column]
+        counts[row, column] = before + 1.0
+    return names, counts
 
 
 def columns_by_name(names: tuple[str, ...]) -> dict[str, int]:

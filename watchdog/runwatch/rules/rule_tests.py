@@ -11,8 +11,8 @@
       - {step: 302, alerts: []}
 
 A series that is a text is the run's, one that is a mapping holds a text for each layer (see
-`series_notation`). Steps count from 0, one a second. `alerts` are all that are not inactive after
-the step; `fired` on a test lists all rules that ever fire.
+`series_notation`). Steps count from 0, or from `first_step`, one a second. `alerts` are all that
+are not inactive after the step; `fired` on a test lists all rules that ever fire.
 """
 
 from collections.abc import Sequence
@@ -151,8 +151,9 @@ def _load_test(fields: Fields) -> RuleTest:
         _load_expectation(expected) for expected in fields.each("expect", most=_MAX_TESTS)
     )
     fired = _texts(fields, "fired") if fields.holds("fired") else None
+    first_step = fields.whole("first_step", lowest=0, highest=_MAX_STEP) or 0
     fields.finish()
-    return RuleTest(name, _rows(metrics, stats, layers), expectations, fired)
+    return RuleTest(name, _rows(metrics, stats, layers, first_step), expectations, fired)
 
 
 def _texts(fields: Fields, name: str) -> tuple[str, ...]:
@@ -212,7 +213,7 @@ def _load_expectation(fields: Fields) -> Expectation:
     return Expectation(step or 0, tuple(alerts))
 
 
-def _rows(metrics: Metrics, stats: Stats, layers: tuple[str, ...]) -> Rows:
+def _rows(metrics: Metrics, stats: Stats, layers: tuple[str, ...], first_step: int) -> Rows:
     """Series of unlike lengths are filled up with 'not recorded'."""
     every = [
         *metrics.values(),
@@ -228,7 +229,7 @@ def _rows(metrics: Metrics, stats: Stats, layers: tuple[str, ...]) -> Rows:
             samples = of_layers[layer]
             stats_NSL[: len(samples), place, column] = samples
     return Rows(
-        steps=np.arange(num_rows, dtype=np.int64),
+        steps=np.arange(first_step, first_step + num_rows, dtype=np.int64),
         times=np.arange(num_rows, dtype=np.float64),
         metric_names=tuple(metrics),
         metrics=metrics_NM,

@@ -1,6 +1,6 @@
 """An evaluator's memory as bytes, and back, to the last bit."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +29,10 @@ class Memory:
     standings: Mapping[str, StandingMemory]
     """By the hash of their rules."""
     incidents: InhibitionMemory = field(default_factory=InhibitionMemory)
+    known: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Beside the rows."""
+    latest: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+    """The last values of series that the next attempt will want to know."""
 
 
 class _SavedHistory(msgspec.Struct, frozen=True):
@@ -50,7 +54,9 @@ class _Saved(msgspec.Struct, frozen=True):
     histories: dict[str, _SavedHistory]
     standings: dict[str, StandingMemory]
     incidents: InhibitionMemory = msgspec.field(default_factory=InhibitionMemory)
-    """Absent from states that were saved before alerts could be inhibited."""
+    """Absent from states that were saved before alerts could be inhibited; so are the others."""
+    known: dict[str, float] = msgspec.field(default_factory=dict[str, float])
+    latest: dict[str, list[float]] = msgspec.field(default_factory=dict[str, list[float]])
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -69,6 +75,8 @@ def dump(memory: Memory) -> bytes:
             histories={key: _dump_history(kept) for key, kept in sorted(memory.histories.items())},
             standings=dict(memory.standings),
             incidents=memory.incidents,
+            known=dict(memory.known),
+            latest={name: list(values) for name, values in memory.latest.items()},
         )
     )
 
@@ -90,6 +98,8 @@ def load(state: bytes) -> Memory:
         histories={key: _load_history(kept) for key, kept in saved.histories.items()},
         standings=saved.standings,
         incidents=saved.incidents,
+        known=saved.known,
+        latest=saved.latest,
     )
 
 

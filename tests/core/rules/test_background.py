@@ -1,0 +1,93 @@
+"""What rules know beside the rows: the end of the attempt before, and the configuration."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.core.rules.test_evaluator import rows_of, rules_of
+
+from runwatch.frames import Event, Frame
+from runwatch.rules import Evaluator, Rows
+from runwatch.rules.background import known_from
+
+BEFORE = rules_of({"alert": "Before", "when": "loss > 2 * loss_before"})
+CHANCE = rules_of({"alert": "Chance", "when": "loss > loss_of_chance"})
+
+
+def second_attempt(losses: list[float]) -> Rows:
+    return replace(rows_of(losses, first_step=10), attempt=2)
+
+
+def test_an_attempt_knows_how_the_one_before_ended() -> None:
+    evaluator = Evaluator(BEFORE)
+    assert evaluator.observe(rows_of([9.0, *[1.0] * 8])) == []
+    (told,) = evaluator.observe(second_attempt([1.5, 3.0]))
+
+    assert (told.step, told.attempt) == (11, 2)
+
+
+def test_the_first_attempt_knows_of_none_before_it() -> None:
+    assert Evaluator(BEFORE).observe(rows_of([1.0, 99.0])) == []
+
+
+def test_an_attempt_s_own_evaluator_is_given_what_the_last_one_knew() -> None:
+    first = Evaluator(BEFORE)
+    first.observe(rows_of([1.0] * 9))
+    second = Evaluator(BEFORE, first.known_to_next)
+    restored = Evaluator.restore(BEFORE, second.state())
+
+    assert len(restored.observe(second_attempt([3.0]))) == 1
+
+
+def test_what_is_not_finite_is_no_end_to_compare_with() -> None:
+    evaluator = Evaluator(())
+    evaluator.observe(rows_of([1.0, math.nan, math.inf]))
+
+    assert evaluator.known_to_next == {"loss_before": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        ({"num_classes": 10}, math.log(10)),
+        ({"vocab_size": 50257.0}, math.log(50257)),
+        ({"num_labels": 3, "vocab_size": 50257}, math.log(3)),
+        ({"num_classes": 1}, None),
+        ({"num_classes": "10"}, None),
+        ({"num_classes": math.inf}, None),
+        ({}, None),
+    ],
+)
+def test_the_loss_of_chance_is_the_logarithm_of_the_number_of_classes(
+    config: dict[str, object], found: float | None
+) -> None:
+    assert known_from(config).get("loss_of_chance") == found
+
+
+def test_what_the_configuration_says_holds_for_every_attempt() -> None:
+    evaluator = Evaluator(CHANCE, {"loss_of_chance": 2.0})
+    evaluator.observe(rows_of([1.0]))
+
+    assert [one.rule for one in evaluator.observe(second_attempt([3.0]))] == ["Chance"]
+
+
+def test_events_are_counted_in_the_row_of_their_step() -> None:
+    events = [Event(step, "unwatched", 0.0, {}) for step in (3, 4, 4, 99)]
+    frame = Frame(
+        attempt=1,
+        rank=0,
+        seq=1,
+        segment=0,
+        first_step=3,
+        times=np.zeros(3),
+        metric_names=("loss",),
+        metrics=np.ones((3, 1)),
+        layout_hash="",
+        stats=np.empty((3, 0), np.float32),
+        events=tuple(events),
+    )
+    rows = Rows.from_frame(frame, None)
+
+    assert rows.metric_names == ("loss", "unwatched")
+    assert rows.metrics[:, 1].tolist() == [1.0, 2.0, 1.0]
