@@ -51,6 +51,20 @@ class Loss:
         )
 
 
+def loss_of(event: Event) -> Loss | None:
+    """The loss that a gap tells of; None for any other event."""
+    detail = event.detail
+    reason, last_step = detail.get("reason"), detail.get("last_step")
+    num_rows, num_events = detail.get("lost_rows"), detail.get("lost_events")
+    if event.kind != "gap" or reason not in list(LossReason):
+        return None
+    if not (
+        isinstance(last_step, int) and isinstance(num_rows, int) and isinstance(num_events, int)
+    ):
+        return None
+    return Loss(LossReason(str(reason)), event.step, last_step, num_rows, num_events)
+
+
 class LossLedger:
     """Losses that no frame has told of yet, one for each reason, and the count of all rows."""
 
@@ -60,6 +74,10 @@ class LossLedger:
 
     def add(self, loss: Loss) -> None:
         self.num_rows += loss.num_rows
+        self.tell_again(loss)
+
+    def tell_again(self, loss: Loss) -> None:
+        """Of one that is counted, but was told in a frame that was lost in its turn."""
         earlier = self._untold.get(loss.reason)
         self._untold[loss.reason] = loss if earlier is None else earlier.joined(loss)
 

@@ -9,7 +9,7 @@ from runwatch.errors import InvalidInputError
 from runwatch.layouts import Layout
 from runwatch.messages import AttemptClose
 from runwatch_hooks.transport.framing import Draft, drafts_of, frame_of
-from runwatch_hooks.transport.losses import Loss, LossLedger, LossReason
+from runwatch_hooks.transport.losses import Loss, LossLedger, LossReason, loss_of
 from runwatch_hooks.transport.receipts import ReceiptBox
 from runwatch_hooks.transport.records import Record
 from runwatch_hooks.transport.row_queue import RowQueue
@@ -105,7 +105,10 @@ class Recorder:
     def lose(self, record: Record, reason: LossReason) -> None:
         header, _ = split_frame(record.payload)
         last_step = header.first_step + max(header.num_steps, 1) - 1
-        num_events = len(header.events)
+        told = [loss for event in header.events if (loss := loss_of(event)) is not None]
+        for loss in told:
+            self.ledger.tell_again(loss)
+        num_events = len(header.events) - len(told)
         self.ledger.add(Loss(reason, header.first_step, last_step, header.num_steps, num_events))
 
     def write_splits(self, splits: Splits) -> None:
