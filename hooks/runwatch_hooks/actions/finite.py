@@ -5,13 +5,16 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
+from runwatch_hooks.ranks.shards import local_of
+
 
 class FiniteFlag:
     """One verdict over many tensors, as they are now; on a GPU it arrives later."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         by_device: dict[torch.device, list[Tensor]] = {}
-        for tensor in tensors:
+        for given in tensors:
+            tensor = local_of(given)
             if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex()):
                 by_device.setdefault(tensor.device, []).append(_real(tensor.detach()))
         self._flags = [_to_host(_all_finite(group)) for group in by_device.values()]

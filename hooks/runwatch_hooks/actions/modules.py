@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from runwatch_hooks.actions.errors import StateMismatchError
 from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
+from runwatch_hooks.ranks.shards import local_of
 
 
 def capture_module(module: nn.Module, copies: HostCopies, old: Mapped) -> Mapped:
@@ -68,11 +69,12 @@ def _clear_gradients(module: nn.Module, with_grad: frozenset[str]) -> None:
         if name not in with_grad:
             parameter.grad = None
         elif parameter.grad is not None:
-            parameter.grad.detach().zero_()
+            local_of(parameter.grad).detach().zero_()
 
 
 def _form(tensor: Tensor) -> str:
-    return f"{tensor.dtype} {list(tensor.shape)}"
+    part = local_of(tensor)
+    return f"{part.dtype} {list(part.shape)}"
 
 
 def _buffers(module: nn.Module) -> list[tuple[str, nn.Module, str]]:

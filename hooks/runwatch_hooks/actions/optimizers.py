@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from runwatch_hooks.actions.errors import StateMismatchError
 from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
+from runwatch_hooks.ranks.shards import is_sharded
 
 
 def capture_optimizer(optimizer: Optimizer, copies: HostCopies, old: Mapped) -> Mapped:
@@ -22,6 +23,10 @@ def capture_optimizer(optimizer: Optimizer, copies: HostCopies, old: Mapped) -> 
     captured = {key: copies.copy(part, old.get(key)) for key, part in parts.items()}
     captured["sizes"] = _sizes(optimizer)
     captured["on_host"] = _on_host(optimizer)
+    captured["sharded"] = {
+        index: [key for key, item in state.items() if isinstance(item, Tensor) and is_sharded(item)]
+        for index, state in states.items()
+    }
     return captured
 
 
@@ -44,11 +49,13 @@ def restore_optimizer(optimizer: Optimizer, saved: Mapped, in_place: InPlace) ->
             group[key] = in_place.put(group.get(key), option, device)
     states = cast("dict[int, Mapped]", saved["states"])
     on_host = cast("dict[int, list[str]]", saved["on_host"])
+    sharded = cast("dict[int, list[str]]", saved.get("sharded", {}))
     for index, parameter in enumerate(_parameters(optimizer)):
         if index not in states:
             optimizer.state.pop(parameter, None)
         else:
             live = cast(Mapped, optimizer.state.setdefault(parameter, {}))
+            _make_shards(live, states[index], sharded.get(index, []), parameter)
             _restore_state(live, states[index], parameter.device, on_host[index], in_place)
 
 
@@ -60,6 +67,15 @@ def _restore_state(
     for key, item in saved.items():
         home = torch.device("cpu") if key in on_host else device
         live[key] = in_place.put(live.get(key), item, home)
+
+
+def _make_shards(live: Mapped, saved: Mapped, keys: list[str], parameter: Tensor) -> None:
+    """Tensors that lie on the ranks as their parameter does, where a process that has not taken
+    a step yet has none."""
+    for key in keys:
+        if key not in live:
+            dtype = cast(Tensor, saved[key]).dtype
+            live[key] = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
 
 
 def optimizer_tensors(optimizer: Optimizer) -> Iterator[Tensor]:

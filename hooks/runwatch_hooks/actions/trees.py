@@ -3,6 +3,8 @@
 `state_dict()` of a module or an optimizer aliases the living tensors, so a 'snapshot' made of it
 rolls back to nothing; and `load_state_dict` of a copy gives the optimizer other tensors, while
 the old addresses are baked into CUDA graphs, buckets and compiled steps. Hence these two.
+
+Of a tensor that lies on several ranks in parts, each rank copies its own part, as a plain tensor.
 """
 
 import copy
@@ -11,6 +13,8 @@ from typing import Final, cast
 
 import torch
 from torch import Tensor
+
+from runwatch_hooks.ranks.shards import local_of
 
 Mapped = dict[object, object]
 
@@ -50,9 +54,10 @@ class HostCopies:
         known = self._copies.get(id(tensor))
         if known is not None:
             return known
-        host = old if isinstance(old, Tensor) and self._fits(old, tensor) else _buffer_for(tensor)
+        part = local_of(tensor)
+        host = old if isinstance(old, Tensor) and self._fits(old, part) else _buffer_for(part)
         self._reused.add(id(host))
-        host.copy_(tensor.detach(), non_blocking=True)
+        host.copy_(part.detach(), non_blocking=True)
         self._copies[id(tensor)] = host
         self._originals.append(tensor)
         return host
@@ -93,7 +98,7 @@ class InPlace:
         if known is not None:
             return known
         if isinstance(live, Tensor) and self._takes(live, saved):
-            live.detach().copy_(saved, non_blocking=True)
+            local_of(live).detach().copy_(saved, non_blocking=True)
             placed = live
         else:
             place = live.device if isinstance(live, Tensor) else device
@@ -125,16 +130,18 @@ class InPlace:
         return placed
 
     def _takes(self, live: Tensor, saved: Tensor) -> bool:
+        part = local_of(live)
         return (
-            live.shape == saved.shape
-            and live.dtype == saved.dtype
+            part.shape == saved.shape
+            and part.dtype == saved.dtype
             and _address(live) not in self._written
         )
 
 
 def _address(tensor: Tensor) -> int:
     # Tensors without elements share the address 0, and writing them does nothing.
-    return tensor.data_ptr() if tensor.numel() else id(tensor)
+    part = local_of(tensor)
+    return part.data_ptr() if part.numel() else id(tensor)
 
 
 def _buffer_for(tensor: Tensor) -> Tensor:

@@ -1,49 +1,39 @@
 """Four processes with gloo: all do what is commanded at one step, or none, whoever dies."""
 
-import multiprocessing
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import cast
 
 import pytest
 from tests.hooks.agreement.member import Death, Job, Saw, be, host
+from tests.hooks.processes import DEADLINE_S, Process
 
 from runwatch_hooks.agreement import Patience
 
 pytestmark = pytest.mark.heavy
 
-DEADLINE_S = 120.0
 SHORT = Patience(promise_s=2.0, decide_s=2.0, gather_s=2.0, store_s=2.0)
 LONG = Patience(promise_s=60.0, decide_s=60.0, gather_s=60.0)
 
 
-class Process:
-    """A process, and the line to it."""
+class Rank(Process):
+    """One that trains."""
 
-    def __init__(self, target: Callable[..., None], *arguments: object) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.hooks.agreement.member"])
-        self.line, theirs = context.Pipe()
-        self._process = cast(
-            BaseProcess, context.Process(target=target, args=(*arguments, theirs), daemon=True)
-        )
-        self._process.start()
-        theirs.close()
+    def __init__(self, job: Job) -> None:
+        super().__init__(be, job)
         self.saw: list[Saw] = []
 
     def recv(self) -> object:
         """The next word that is not about a command."""
-        while isinstance(word := _recv(self.line), Saw):
+        while isinstance(word := super().recv(), Saw):
             self.saw.append(word)
         return word
 
     def see(self, count: int = 1) -> list[Saw]:
         """Until so many commands have ended here."""
         while len(self.saw) < count:
-            word = _recv(self.line)
+            word = super().recv()
             assert isinstance(word, Saw), word
             self.saw.append(word)
         return self.saw
@@ -52,28 +42,6 @@ class Process:
         self.line.send("tell")
         return cast(int, self.recv())
 
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.join()
-
-    def wait_for_death(self) -> None:
-        self._process.join(DEADLINE_S)
-        assert self._process.exitcode == -9
-
-    def end(self) -> None:
-        """In order, if it lives."""
-        try:
-            self.line.send("end")
-            self._process.join(30)
-        except OSError:
-            pass
-        self.kill()
-
-
-def _recv(line: Connection) -> object:
-    assert line.poll(DEADLINE_S), "nothing was said in time"
-    return line.recv()
-
 
 class Ranks:
     """Four ranks, and the process that keeps their store."""
@@ -81,13 +49,13 @@ class Ranks:
     def __init__(self) -> None:
         self.store = Process(host)
         self._port = cast(int, self.store.recv())
-        self.members: list[Process] = []
+        self.members: list[Rank] = []
 
-    def start(self, job: Job, *others: Job) -> list[Process]:
+    def start(self, job: Job, *others: Job) -> list[Rank]:
         """`job` is the first rank's, and the others' but for those that are given."""
         jobs = {rank: replace(job, rank=rank, dies="never") for rank in range(1, 4)}
         jobs |= {0: job} | {one.rank: one for one in others}
-        started = [Process(be, replace(jobs[rank], port=self._port)) for rank in range(4)]
+        started = [Rank(replace(jobs[rank], port=self._port)) for rank in range(4)]
         self.members += started
         for member in started:
             assert member.recv() == "ready"
@@ -105,7 +73,7 @@ def ranks() -> Iterator[Ranks]:
     made.close()
 
 
-def goes_on(member: Process) -> bool:
+def goes_on(member: Rank) -> bool:
     """Whether it trains."""
     before, deadline = member.next_step(), time.monotonic() + DEADLINE_S
     while member.next_step() < before + 3:
@@ -221,7 +189,7 @@ def test_a_restarted_job_knows_nothing_of_what_the_first_left_undecided(ranks: R
     assert [(one.command, one.is_go) for one in saw[0]] == [("c2", True)]
 
 
-def wait_until_it_stands(member: Process) -> None:
+def wait_until_it_stands(member: Rank) -> None:
     """At a boundary: it says the same step for half a second."""
     deadline = time.monotonic() + DEADLINE_S
     step, since = member.next_step(), time.monotonic()
