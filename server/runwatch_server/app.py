@@ -17,7 +17,7 @@ import runwatch
 from runwatch.errors import RunwatchError
 from runwatch_server import metrics
 from runwatch_server.alerts import api as alerts_api
-from runwatch_server.alerts import backtest_api, stream_api
+from runwatch_server.alerts import backtest_api, stream_api, thresholds_api
 from runwatch_server.alerts.assembly import Alerting, Judges, start_alerting
 from runwatch_server.alerts.collector import AlertingCollector
 from runwatch_server.audit import api as audit_api
@@ -142,6 +142,7 @@ _ROUTERS: Final = (
     rules_api.router,
     alerts_api.router,
     stream_api.router,
+    thresholds_api.router,
     commands_api.router,
     audit_api.router,
     notify_api.router,

@@ -120,7 +120,7 @@ def test_a_zoom_asks_the_server_for_finer_data(window: OpenWindow, runs: Runs) -
     drawn(page, "loss", "999000-999999")
     steps = loss.locator(".canvas").evaluate("plot => plot.data[0].x")
     assert steps[:2] == [999_000, 999_001]
-    page.get_by_role("button", name="Back").click()
+    page.get_by_role("button", name="Back", exact=True).click()
     page.get_by_role("button", name="All", exact=True).click()
     drawn(page, "loss", "0-999999")
 

@@ -12,6 +12,7 @@ const COARSE = matchMedia("(pointer: coarse)");
 
 export class Chart {
   #asked = null;
+  #isSeen = false;
   #isInSight = false;
   #isStale = true;
   #isDrawn = false;
@@ -71,8 +72,16 @@ export class Chart {
     moveByKeys(this.plot, this.axis);
   }
 
+  /** Drawn ahead of being seen: nobody who scrolls, or prints, should have to wait. */
+  async prepare() {
+    if (this.#isDrawn || !this.plot.clientWidth) return;
+    this.#isInSight = true;
+    await this.#load();
+    this.#isInSight = this.#isSeen;
+  }
+
   #see(isInSight) {
-    this.#isInSight = isInSight;
+    this.#isInSight = this.#isSeen = isInSight;
     if (!isInSight) return;
     if (this.#isStale) this.#load();
     else if (!this.#isDrawn) this.#draw();
@@ -101,11 +110,13 @@ export class Chart {
     const range = this.axis.isWhole ? null : this.axis.range;
     const { convert = (_, data) => data, rangeOf = (_, all) => all } = this.options;
     const wanted = [...this.options.series, ...(this.options.extras?.(this.axis.range) ?? [])];
-    return Promise.all(wanted.map(async (one) => {
+    const measured = Promise.all(wanted.map(async (one) => {
       const own = within(rangeOf(one, range), one.within);
       const asked = loadSeries(one.run ?? this.options.run, one.what, own, points, signal);
       return { ...one, data: convert(one, await asked) };
     }));
+    const limits = this.options.limits?.(this.axis.range, signal) ?? [];
+    return (await Promise.all([measured, limits])).flat();
   }
 
   #say(text, isFault = false) {
@@ -127,7 +138,7 @@ export class Chart {
       isFaint: one.isFaint,
       dash: one.dash,
       width: one.isFaint ? 1 : undefined,
-      colour: one.isFaint ? colours.faint : colours.series[(one.colour ?? index) % colours.series.length],
+      colour: one.isLimit ? colours[one.severity] : one.isFaint ? colours.faint : colours.series[(one.colour ?? index) % colours.series.length],
       bandColour: colours.bands[(one.colour ?? index) % colours.bands.length],
       badColour: colours.broken,
     }));
@@ -171,9 +182,10 @@ export class Chart {
 
   /** Ticks of our own where Plotly's are too many (a logarithmic axis) or too long (12300000). */
   #ticks() {
-    const extent = extentOf(this.#loaded, this.isLog);
+    const measured = this.#loaded.filter((one) => !one.isLimit);
+    const extent = extentOf(measured, this.isLog);
     if (!extent) return {};
-    const range = rangeAround(...extent, this.isLog);
+    const range = rangeAround(...extent, this.isLog, measured.length < this.#loaded.length);
     if (this.isLog) return { ...range, ...ticksOfLog(...extent) };
     return { ...range, tickformat: Math.max(...extent.map(Math.abs)) >= 1e4 ? "~s" : "~g" };
   }
@@ -193,7 +205,7 @@ export class Chart {
     const mark = data.marks.find((found) => Math.abs(found.step - data.steps[at]) < 0.5);
     const key = h("span", { class: `key${one.dash || one.isFaint ? " key-dash" : ""}` });
     const colours = palette();
-    key.style.color = one.isFaint ? colours.faint : colours.series[(one.colour ?? index) % colours.series.length];
+    key.style.color = one.isLimit ? colours[one.severity] : one.isFaint ? colours.faint : colours.series[(one.colour ?? index) % colours.series.length];
     const band = data.low && data.value[at] !== null
       ? ` (${short(data.low[at])} – ${short(data.high[at])})` : "";
     return h("span", {}, key, `${one.name} `,
@@ -236,7 +248,7 @@ export function palette() {
   const series = Array.from({ length: 8 }, (_, index) => colour(`--series-${index + 1}`));
   known = {
     theme, series, bands: series.map((hex) => `${hex}2e`), faint: colour("--text-3"),
-    bad: colour("--bad"), broken: colour("--broken"), brokenBg: colour("--broken-bg"),
+    bad: colour("--bad"), critical: colour("--bad"), warning: colour("--warn"), info: colour("--info"), broken: colour("--broken"), brokenBg: colour("--broken-bg"),
     line: colour("--line"), grid: colour("--grid"), text: colour("--text-3"),
     font: colour("--font"), surface: colour("--surface-2"),
   };

@@ -129,7 +129,7 @@ export class Layers {
     const labels = [];
     for (let row = 0; row < this.map.numRows; row += 1) {
       const name = this.grid.layers[this.map.layersOf(row)[0]];
-      const text = height >= 12 ? name : blockOf(name);
+      const text = height >= 12 ? name.replace(/\.weight$/, "") : blockOf(name);
       const y = row * height;
       if (text === before || y - last < 13) continue;
       const label = h("span", { title: name }, text);

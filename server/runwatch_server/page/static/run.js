@@ -8,17 +8,19 @@ import { count } from "./numbers.js";
 import { Ranks } from "./ranks.js";
 import { StepAxis } from "./step_axis.js";
 import { storyOf } from "./story.js";
+import { limitsOf } from "./thresholds.js";
 import { showAges } from "./time.js";
 import { Timeline } from "./timeline.js";
 
 const NEWEST = 1000;
+const AHEAD_MS = 1500;
 const MOST_UNDONE = 6;
 const AROUND = 200;
 const FIRING = ["firing", "recovering"];
 
 const told = embedded("told");
 const axis = new StepAxis(told.first, told.last);
-const view = Object.assign(new EventTarget(), { smoothing: 0, undone: true });
+const view = Object.assign(new EventTarget(), { smoothing: 0, undone: true, thresholds: true });
 const by = (id) => document.getElementById(id);
 const shown = { history: told.history, alerts: [] };
 
@@ -30,6 +32,7 @@ const charts = [...document.querySelectorAll("#charts .chart")].map((figure) => 
     series: metrics.map((metric) => ({ name: metric, what: { metric } })),
     extras: (range) => undoneSeries(metrics[0], range),
     lines: uprights,
+    limits: (range, signal) => (view.thresholds ? limitsOf(told.run, metrics[0], range, signal) : []),
   });
 });
 const timeline = by("timeline") && new Timeline(by("timeline"), axis);
@@ -140,7 +143,7 @@ by("smoothing").addEventListener("input", (event) => {
   by("smoothing-worth").textContent = view.smoothing ? view.smoothing.toFixed(2) : "off";
   view.dispatchEvent(new Event("change"));
 });
-for (const name of ["undone"]) {
+for (const name of ["undone", "thresholds"]) {
   by(name).addEventListener("change", (event) => {
     view[name] = event.target.checked;
     for (const chart of charts) chart.refresh();
@@ -168,6 +171,7 @@ else if (told.step !== null && axis.last - axis.first > 4 * AROUND) axis.zoom(to
 if (told.step !== null) axis.select(told.step);
 describeView();
 
+setTimeout(async () => { for (const chart of charts) await chart.prepare(); }, AHEAD_MS);
 tellStory().catch((error) => { by("at").textContent = error.message; });
 if (told.live) {
   const ask = () => refresh().catch((error) => { by("at").textContent = error.message; });

@@ -18,12 +18,13 @@ export function extentOf(loaded, isPositive) {
   return low <= high ? [low, high] : null;
 }
 
-/** The range of an axis whose values are all one, which has no extent of its own; else none. */
-export function rangeAround(low, high, isLog) {
-  if (high > low) return {};
-  if (isLog) return { range: [Math.log10(low) - 0.3, Math.log10(high) + 0.3] };
-  const room = Math.abs(low) * 0.1 || 1;
-  return { range: [low - room, high + room] };
+/** The range of an axis where Plotly cannot find it: where all values are one, and where limits are
+    drawn too, which may lie far beyond what is measured. */
+export function rangeAround(low, high, isLog, hasLimits) {
+  const [from, to] = isLog ? [Math.log10(low), Math.log10(high)] : [low, high];
+  if (to > from && !hasLimits) return {};
+  const span = to - from || (isLog ? 1 : Math.abs(from) * 0.4 || 1);
+  return { range: [from - 0.15 * span, to + 0.4 * span] };
 }
 
 /** Plotly's settings for a logarithmic axis: at most five labels, at powers of ten, or at 1, 2 and 5

@@ -84,7 +84,7 @@ export class Timeline {
     const [mark] = cluster.marks;
     const words = cluster.marks.slice(0, 12).map((one) => `Step ${count(one.step)}: ${one.words}`).join("\n");
     const shape = svg("path", { d: SHAPES[mark.shape], transform: `translate(${cluster.x} ${y + 11})`,
-      class: `mark ${mark.look}` }, title(words));
+      class: `mark ${mark.shape} ${mark.look}` }, title(words));
     const parts = [shape];
     if (mark.to !== undefined) {
       const x = this.axis.x(mark.to, this.place.clientWidth) - margins().left;

@@ -1,0 +1,124 @@
+"""The level that a series must pass before a rule fails, step by step: what a chart draws.
+
+A rule that wants several things at once (`a > x and a > y and ...`) has the strictest of its
+levels. What else it wants, the level does not tell: passing it is necessary, and not always enough.
+Levels come out of the judging itself, so that they are those that live verdicts were made by.
+
+Legend: T rows, R rows of a stretch, N rows with a known level.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from runwatch.rules import expressions as tree
+from runwatch.rules.block import Block
+from runwatch.rules.evaluation import Evaluation, Laid
+from runwatch.rules.following import Verdicts
+from runwatch.rules.judging import ConditionJudge
+from runwatch.rules.names import STEP
+from runwatch.rules.observations import Rows
+from runwatch.rules.rule import Rule
+from runwatch.rules.window_keys import Histories
+from runwatch.rules.windows import Bools, Floats, Indices
+from runwatch.vocabulary import Scope
+
+Direction = Literal["above", "below"]
+
+_BLOCK_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Threshold:
+    """A rule's level for one series over some rows."""
+
+    rule: Rule
+    direction: Direction
+    """The side on which the rule may fail."""
+    steps: Indices
+    """(N,)"""
+    levels: Floats
+    """(N,) finite"""
+
+
+def has_threshold(rule: Rule, series: str) -> bool:
+    """Whether the rule compares the series itself with a level; rules of single layers do not."""
+    return bool(_comparisons(rule, series))
+
+
+def is_level(rule: Rule, series: str) -> bool:
+    """Whether its level stays the same whatever the run does."""
+    return all(not tree.series_read(one.right) for one in _comparisons(rule, series))
+
+
+def series_needed(rule: Rule) -> frozenset[str]:
+    """The series that must be among the rows."""
+    return frozenset() if rule.when is None else tree.series_read(rule.when) - {STEP}
+
+
+def rows_before(rule: Rule) -> int:
+    """How many rows before those of interest fill the rule's windows."""
+    sizes = [
+        node.size
+        for node in ([] if rule.when is None else tree.walk(rule.when))
+        if isinstance(node, tree.Windowed)
+    ]
+    return 2 * max(sizes, default=0)
+
+
+def threshold(rule: Rule, series: str, rows: Rows) -> Threshold:
+    """The rule's level over rows without layers; `has_threshold` says that it has one."""
+    compared = _comparisons(rule, series)
+    judge = _Tracer(rule, compared)
+    histories: Histories = {}
+    with np.errstate(all="ignore"):
+        for start in range(0, rows.num_rows, _BLOCK_ROWS):
+            laid: Laid = {}
+            part = rows.between(start, start + _BLOCK_ROWS)
+            judge.judge(Block(part, 0), histories, laid, None)
+            for key in laid:
+                histories[key].keep()
+    levels_T = np.concatenate([*judge.levels, np.empty(0)])
+    known = np.flatnonzero(np.isfinite(levels_T))
+    return Threshold(rule, _direction(compared[0]), rows.steps[known], levels_T[known])
+
+
+class _Tracer(ConditionJudge):
+    """Judges, and notes the levels by which it does."""
+
+    def __init__(self, rule: Rule, compared: Sequence[tree.Comparison]) -> None:
+        super().__init__(rule, (), {})
+        self._compared = compared
+        self.levels: list[Floats] = []
+
+    def _verdicts(self, reading: Evaluation, triggered_T: Bools, rows: range) -> Verdicts:
+        verdicts = super()._verdicts(reading, triggered_T, rows)
+        points = reading.grid(self._level)
+        found = [reading.numbers(one.right, points) for one in self._compared]
+        levels = [np.where(one.known, one.values, np.nan) for one in found]
+        strictest = np.fmax if _direction(self._compared[0]) == "above" else np.fmin
+        self.levels.append(strictest.reduce(levels)[: len(verdicts.failing_RC)])
+        return verdicts
+
+
+def _comparisons(rule: Rule, series: str) -> list[tree.Comparison]:
+    """Those of one direction that must all hold, with the series alone on their left."""
+    if rule.when is None or rule.scope is not Scope.RUN:
+        return []
+    wanted = rule.when.operands if isinstance(rule.when, tree.Logic) else (rule.when,)
+    if isinstance(rule.when, tree.Logic) and rule.when.operator != "and":
+        return []
+    own = [
+        part
+        for part in wanted
+        if isinstance(part, tree.Comparison)
+        and part.left == tree.Series(series)
+        and part.operator in (">", ">=", "<", "<=")
+    ]
+    return [part for part in own if _direction(part) == _direction(own[0])]
+
+
+def _direction(comparison: tree.Comparison) -> Direction:
+    return "above" if comparison.operator in (">", ">=") else "below"
