@@ -17,7 +17,7 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.http import documented, json_body, json_response
-from runwatch_server.rules.backtest import Backtest, BacktestReply, within
+from runwatch_server.rules.backtest import Backtest, BacktestReply, summary_of, within
 from runwatch_server.rules.documents import located, parse_yaml
 from runwatch_server.rules.pack import split_file
 from runwatch_server.services import CurrentServices, Services
@@ -55,7 +55,8 @@ async def backtest(
                     await asyncio.to_thread(_observe, test, frames, wanted)
     if test.num_rows == 0:
         raise UnprocessableError("nothing_stored", "The run holds no step that was asked for.")
-    return json_response(BacktestReply([test.result(run.id)]))
+    found = [test.result(run.id)]
+    return json_response(BacktestReply(found, summary_of(found)))
 
 
 def _observe(test: Backtest, frames: Sequence[CommittedFrame], wanted: BacktestOrder) -> None:

@@ -16,10 +16,17 @@ from runwatch_server.cli.progress import new_progress, tell_unreadable
 from runwatch_server.cli.rule_files import BUILTIN, read_rule_text, read_rules
 from runwatch_server.cli.tables import print_table
 from runwatch_server.importing import LogError, RunLog, read_run_log
-from runwatch_server.rules.backtest import Backtest, BacktestReply, BacktestRun
+from runwatch_server.rules.backtest import (
+    Backtest,
+    BacktestReply,
+    BacktestRun,
+    BacktestSummary,
+    summary_of,
+)
 
 _SHOWN_FIELDS: Final = (
     "alert", "severity", "labels", "pending_step", "firing_step", "resolved_step", "value",
+    "inhibited_by", "shadow",
 )  # fmt: skip
 """Of an alert, with --json: these and no others (docs/design.md, section 4.6)."""
 _PATIENCE_S: Final = 600.0
@@ -65,7 +72,9 @@ def backtest(
     in_files = list(_judge_files(logs or [], judged))
     runs = [_only(found, chosen) for found in [*in_files, *stored]]
     if as_json:
-        typer.echo(json.dumps({"runs": [_to_document(found) for found in runs]}))
+        summary = msgspec.to_builtins(summary_of(runs))
+        documents = [_to_document(found) for found in runs]
+        typer.echo(json.dumps({"runs": documents, "summary": summary}))
     else:
         _show(runs)
     if len(in_files) < len(logs or []):
@@ -75,6 +84,7 @@ def backtest(
 def judge(name: str, log: RunLog, rules: Sequence[Rule]) -> BacktestRun:
     """A log, judged from its start."""
     test = Backtest.of_rules(rules)
+    test.has_times = log.has_times
     for rows in log.stretches:
         test.observe(rows)
     return test.result(name)
@@ -108,18 +118,43 @@ def _only(found: BacktestRun, chosen: frozenset[Severity]) -> BacktestRun:
 
 def _to_document(found: BacktestRun) -> dict[str, object]:
     alerts = [{name: getattr(alert, name) for name in _SHOWN_FIELDS} for alert in found.alerts]
-    return {"file": found.file, "rows": found.rows, "alerts": alerts}
+    return {
+        "file": found.file,
+        "rows": found.rows,
+        "alerts": alerts,
+        "lead_steps": found.lead_steps,
+        "lead_s": found.lead_s,
+    }
 
 
 def _show(runs: Sequence[BacktestRun]) -> None:
-    print_table(("run", "rows", "alerts", "first firing", "severity"), map(_cells, runs))
-    num_alarmed = sum(bool(found.alerts) for found in runs)
-    Console().print(f"{num_alarmed} of {len(runs)} runs have alerts", highlight=False)
+    columns = ("run", "rows", "alerts", "pages", "first firing", "severity", "lead, steps")
+    print_table(columns, map(_cells, runs))
+    console = Console()
+    for line in _lines(summary_of(runs)):
+        console.print(line, highlight=False)
+
+
+def _lines(summary: BacktestSummary) -> Iterator[str]:
+    yield f"{summary.runs_with_alerts} of {summary.runs} runs have alerts"
+    rate = ""
+    if summary.days is not None and summary.pages_a_day is not None:
+        rate = f", {summary.pages_a_day:.3g} pages a day over {summary.days:.3g} days"
+    yield f"{summary.alerts} alerts, {summary.pages} of them pages{rate}"
+    if summary.inhibited:
+        yield f"{summary.inhibited} more are explained by others, and told to nobody"
+    if summary.shadow:
+        yield f"{summary.shadow} more are of rules on trial, and told to nobody"
 
 
 def _cells(found: BacktestRun) -> tuple[object, ...]:
-    first = min(found.alerts, key=lambda alert: alert.firing_step, default=None)
+    told = [alert for alert in found.alerts if alert.is_told]
+    first = min(told, key=lambda alert: alert.firing_step, default=None)
     firing = None if first is None else f"{first.alert} at step {first.firing_step}"
-    severities = {alert.severity for alert in found.alerts}
+    severities = {alert.severity for alert in told}
     worst = next((one for one in reversed(Severity) if one in severities), None)
-    return (found.file, found.rows, len(found.alerts), firing, worst)
+    num_pages = sum(alert.severity == Severity.CRITICAL for alert in told)
+    return (
+        *(found.file, found.rows, len(told), num_pages),
+        *(firing, worst, found.lead_steps),
+    )

@@ -3,14 +3,18 @@
 The reply has one form for every source (docs/design.md, section 4.6).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
-from runwatch.alerts import AlertState
+from runwatch.alerts import AlertState, Moment, Reason
 from runwatch.nonfinite import JsonNumber, to_json
-from runwatch.rules import Evaluator, Rows, Rule, Transition
+from runwatch.rules import NON_FINITE, Evaluator, Rows, Rule, Transition
+from runwatch.vocabulary import Severity
+
+_DAY_S: Final = 86400.0
 
 
 class BacktestAlert(msgspec.Struct, frozen=True):
@@ -25,6 +29,15 @@ class BacktestAlert(msgspec.Struct, frozen=True):
     segment: int = 0
     first_layer: str | None = None
     summary: str = ""
+    inhibited_by: str | None = None
+    """The rule whose alert explained this one all the time that it fired: of it nobody hears."""
+    shadow: bool = False
+    firing_at: float = 0.0
+    """Unix seconds, by the run's clock."""
+
+    @property
+    def is_told(self) -> bool:
+        return self.inhibited_by is None and not self.shadow
 
 
 class BacktestRun(msgspec.Struct, frozen=True):
@@ -32,10 +45,35 @@ class BacktestRun(msgspec.Struct, frozen=True):
     """Of the run: its file, or its id."""
     rows: int
     alerts: list[BacktestAlert]
+    seconds: float | None = None
+    """From the first row to the last; null where the log has no times."""
+    lead_steps: int | None = None
+    """From the first alert that is told to the first number that is not finite, or else to the
+    run's last row: how much earlier somebody would have known. Null without such an alert."""
+    lead_s: float | None = None
+
+
+class BacktestSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What people would have had of these rules."""
+
+    runs: int
+    runs_with_alerts: int
+    alerts: int
+    """Of which people hear: neither inhibited nor of a rule on trial."""
+    pages: int
+    """The critical ones among them."""
+    inhibited: int
+    shadow: int
+    """Of rules on trial."""
+    days: float | None
+    """That the runs took, together; null where none has times."""
+    pages_a_day: float | None
+    alerts_a_day: float | None
 
 
 class BacktestReply(msgspec.Struct, frozen=True):
     runs: list[BacktestRun]
+    summary: BacktestSummary | None = None
 
 
 @dataclass(slots=True)
@@ -43,7 +81,12 @@ class Backtest:
     """One run, judged from its start."""
 
     evaluator: Evaluator
+    has_times: bool = True
     num_rows: int = 0
+    _first_at: float | None = None
+    _last: Moment | None = None
+    _broken: Moment | None = None
+    """Where the first number that is not finite came."""
     _by_episode: dict[str, BacktestAlert] = field(default_factory=dict[str, BacktestAlert])
 
     @classmethod
@@ -55,19 +98,68 @@ class Backtest:
 
     def observe(self, rows: Rows) -> None:
         self.num_rows += rows.num_rows
+        if rows.num_rows:
+            self._first_at = float(rows.times[0]) if self._first_at is None else self._first_at
+            self._last = Moment(int(rows.steps[-1]), float(rows.times[-1]))
         for transition in self.evaluator.observe(rows):
             self._note(transition)
 
     def result(self, file: str) -> BacktestRun:
-        return BacktestRun(file, self.num_rows, list(self._by_episode.values()))
+        alerts = list(self._by_episode.values())
+        seconds = None
+        if self.has_times and self._first_at is not None and self._last is not None:
+            seconds = max(self._last.at - self._first_at, 0.0)
+        lead = self._lead(alerts)
+        return BacktestRun(
+            file,
+            self.num_rows,
+            alerts,
+            seconds=seconds,
+            lead_steps=None if lead is None else lead.step,
+            lead_s=None if lead is None or not self.has_times else lead.at,
+        )
+
+    def _lead(self, alerts: Sequence[BacktestAlert]) -> Moment | None:
+        """From the first alert that is told to the end that it announces."""
+        told = [alert for alert in alerts if alert.is_told]
+        end = self._broken or self._last
+        if not told or end is None:
+            return None
+        first = min(told, key=lambda alert: alert.firing_at)
+        return Moment(max(end.step - first.firing_step, 0), max(end.at - first.firing_at, 0.0))
 
     def _note(self, transition: Transition) -> None:
         known = self._by_episode.get(transition.episode)
+        if transition.rule == NON_FINITE.name and self._broken is None:
+            self._broken = Moment(transition.onset_step, transition.onset_at)
         if transition.state is AlertState.FIRING and known is None:
             self._by_episode[transition.episode] = _alert(transition)
+        elif transition.reason is Reason.RELEASED and known is not None and known.inhibited_by:
+            self._by_episode[transition.episode] = msgspec.structs.replace(
+                known, inhibited_by=None, firing_step=transition.step, firing_at=transition.at
+            )
         elif transition.state is AlertState.RESOLVED and known is not None:
             resolved = msgspec.structs.replace(known, resolved_step=transition.step)
             self._by_episode[transition.episode] = resolved
+
+
+def summary_of(runs: Sequence[BacktestRun]) -> BacktestSummary:
+    alerts = [alert for run in runs for alert in run.alerts]
+    told = [alert for alert in alerts if alert.is_told]
+    pages = [alert for alert in told if alert.severity == Severity.CRITICAL]
+    timed = [run.seconds for run in runs if run.seconds is not None]
+    days = sum(timed) / _DAY_S if timed else None
+    return BacktestSummary(
+        runs=len(runs),
+        runs_with_alerts=sum(any(alert.is_told for alert in run.alerts) for run in runs),
+        alerts=len(told),
+        pages=len(pages),
+        inhibited=sum(alert.inhibited_by is not None for alert in alerts),
+        shadow=sum(alert.shadow for alert in alerts),
+        days=days,
+        pages_a_day=len(pages) / days if days else None,
+        alerts_a_day=len(told) / days if days else None,
+    )
 
 
 def within(rows: Rows, first_step: int | None, last_step: int | None) -> Iterator[Rows]:
@@ -91,4 +183,7 @@ def _alert(transition: Transition) -> BacktestAlert:
         segment=transition.segment,
         first_layer=transition.first_layer,
         summary=transition.summary,
+        inhibited_by=transition.inhibited_by,
+        shadow=transition.shadow,
+        firing_at=transition.at,
     )

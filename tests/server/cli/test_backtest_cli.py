@@ -67,6 +67,8 @@ def test_json_holds_exactly_what_is_promised(log: Path, rules: Path) -> None:
                         "firing_step": 2,
                         "resolved_step": 3,
                         "value": 0.5,
+                        "inhibited_by": None,
+                        "shadow": False,
                     },
                     {
                         "alert": "NonFinite",
@@ -76,10 +78,25 @@ def test_json_holds_exactly_what_is_promised(log: Path, rules: Path) -> None:
                         "firing_step": 3,
                         "resolved_step": 24,
                         "value": "NaN",
+                        "inhibited_by": None,
+                        "shadow": False,
                     },
                 ],
+                "lead_steps": 1,
+                "lead_s": None,
             }
-        ]
+        ],
+        "summary": {
+            "runs": 1,
+            "runs_with_alerts": 1,
+            "alerts": 2,
+            "pages": 1,
+            "inhibited": 0,
+            "shadow": 0,
+            "days": None,
+            "pages_a_day": None,
+            "alerts_a_day": None,
+        },
     }
 
 
