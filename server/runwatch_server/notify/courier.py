@@ -44,6 +44,8 @@ _MOST_AT_ONCE: Final = 200
 _COUNT_EVERY_S: Final = 60.0
 _HOLD_S: Final = {DeliveryState.WAITING: 5.0, DeliveryState.DELIVERED: 60.0}
 """What is held back is looked at again after so long."""
+_CLAIM_S: Final = 60.0
+"""A letter that a replica took, and never said what became of it, is due again after so long."""
 _SETTLED_S: Final = 30 * 86400.0
 """What was delivered or given up is shown for so long."""
 
@@ -120,7 +122,7 @@ class Courier:
             await self._mark(look.withheld, state=DeliveryState.WITHHELD.value)
         await self._hold(look.held)
         for letter in look.letters:
-            if not await self._send(letter):
+            if await self._claim(letter) and not await self._send(letter):
                 break
         if look.letters or look.withheld or self._count_is_due:
             await self._count()
@@ -165,6 +167,15 @@ class Courier:
             of_state = [one for one in held if one.state is state]
             if of_state:
                 await self._mark(of_state, due_at=now + after_s)
+
+    async def _claim(self, letter: Letter) -> bool:
+        """Whether it is ours to send: couriers of other replicas look at the same deliveries."""
+        if not self._database.is_shared:
+            return True
+        until = self._clock.wall() + _CLAIM_S
+        return await self._database.write(
+            lambda connection: queries.claim(connection, letter.deliveries, until=until)
+        )
 
     async def _send(self, letter: Letter) -> bool:
         still_open = await self._still_open(letter)

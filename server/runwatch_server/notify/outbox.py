@@ -49,7 +49,7 @@ class Outbox:
                 first = await queries.find_group(
                     connection, receiver.name, alert.run_id, since=now - GROUP_S
                 )
-                key, due_at = first or (alert.episode, now + GROUP_S)
+                key, due_at = first or (alert.id, now + GROUP_S)
                 await queries.insert_delivery(
                     connection,
                     NewDelivery(alert, receiver.name, Kind.FIRING, key, now, due_at),

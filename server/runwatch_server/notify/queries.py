@@ -199,6 +199,25 @@ async def count_open(connection: AsyncConnection, receiver: str, dedup_key: str)
     return found.scalar_one()
 
 
+async def claim(connection: AsyncConnection, found: Sequence[Delivery], *, until: float) -> bool:
+    """Whether all of them are still as they were found: then nobody else finds them due until
+    that time. What another replica is claiming at this moment is not waited for."""
+    as_found = sa.or_(
+        *(
+            (deliveries.c.number == one.number)
+            & (deliveries.c.due_at == one.due_at)
+            & (deliveries.c.state == one.state.value)
+            for one in found
+        )
+    )
+    numbers = sa.select(deliveries.c.number).where(as_found).with_for_update(skip_locked=True)
+    free = (await connection.scalars(numbers)).all()
+    if len(free) < len(found):
+        return False
+    await mark(connection, free, {"due_at": until})
+    return True
+
+
 async def mark(
     connection: AsyncConnection, numbers: Collection[int], values: Mapping[str, object]
 ) -> None:

@@ -79,7 +79,19 @@ async def test_people_hear_that_it_fires_and_that_it_is_over(
     assert over["title"].startswith("[resolved] NonFinite")
     assert over["type"] == "success"
     assert over["dedup_key"] == fired["dedup_key"]
-    assert len(fired["dedup_key"]) == 32
+    assert len(fired["dedup_key"]) == 26
+
+
+async def test_two_runs_that_fail_alike_are_two_incidents(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    await break_run(told)
+    await break_run(told)
+    hand_clock.now += 3
+    await until(lambda: len(sink.posts) == 2)
+
+    first, second = sink.bodies
+    assert first["dedup_key"] != second["dedup_key"]
 
 
 async def test_a_receiver_that_refuses_is_tried_again_until_it_takes(

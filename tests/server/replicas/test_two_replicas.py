@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.server.harness import Api, Storage, frame, serve
+from tests.server.notify.sink import running_sink
 
 from runwatch.vocabulary import RunId
 
@@ -171,6 +173,28 @@ async def test_a_run_that_ended_at_one_replica_is_not_expected_at_the_other(
     await until(is_expected)
     await first.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
     await until(is_forgotten)
+
+
+async def test_a_message_is_sent_by_one_replica(tmp_path: Path, postgres_url: str) -> None:
+    with running_sink() as sink:
+        places = [Storage(tmp_path / name, postgres_url) for name in ("first", "second")]
+        for place in places:
+            place.data_dir.mkdir()
+            entry = {"name": "team", "url": f"json://127.0.0.1:{sink.port}/hook"}
+            (place.data_dir / "receivers.yaml").write_text(yaml.safe_dump({"receivers": [entry]}))
+        async with serve(places[0]) as first, serve(places[1], admin_key=first.admin_key) as second:
+            runs = [await first.new_run() for _ in range(8)]
+            for run_id in runs:
+                await second.post(run_id, frame(1, [math.nan]))
+
+            async def are_delivered() -> bool:
+                sent = await first.json("GET", "/notifications")
+                states = [one["state"] for one in sent["notifications"]]
+                return states == ["delivered"] * len(runs)
+
+            await until(are_delivered)
+
+        assert len(sink.posts) == len(runs)
 
 
 async def _is_owned(api: Api, run_id: RunId) -> bool:

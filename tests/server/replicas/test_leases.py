@@ -1,0 +1,159 @@
+"""Leases: one owner at a time, and a former one whose writes come to nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+from tests.server.harness import HandClock
+
+from runwatch.vocabulary import RunId, RunState
+from runwatch_server.db import Database
+from runwatch_server.db.postgresql import PostgresStore
+from runwatch_server.replicas.leases import RunLeases
+from runwatch_server.replicas.ownership import NotOwnerError
+from runwatch_server.replicas.tables import leases as leases_table
+from runwatch_server.runs.tables import runs
+
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
+
+RUN = RunId("0" * 26)
+
+
+@dataclass
+class Owned:
+    """What a replica was told."""
+
+    gained_runs: list[RunId] = field(default_factory=list[RunId])
+    lost_runs: list[RunId] = field(default_factory=list[RunId])
+
+    async def gained(self, run_id: RunId) -> None:
+        self.gained_runs.append(run_id)
+
+    def lost(self, run_id: RunId) -> None:
+        self.lost_runs.append(run_id)
+
+    async def can_let_go(self, run_id: RunId) -> bool:
+        return True
+
+
+@dataclass
+class Replica:
+    leases: RunLeases
+    owned: Owned
+    database: Database
+
+    async def check(self) -> None:
+        await self.database.write(lambda c: self.leases.check(c, RUN), of=RUN)
+
+    async def execute(self, statement: sa.Executable) -> None:
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(statement)
+
+        await self.database.write(work, of=RUN)
+
+    async def run_out(self) -> None:
+        """The lease ends, as if its time had come."""
+        await self.execute(leases_table.update().values(expires_at=0.0))
+
+
+def no_one(_: RunId) -> None:
+    """Nobody is told."""
+
+
+@pytest.fixture
+async def replicas(postgres_url: str, hand_clock: HandClock) -> AsyncIterator[list[Replica]]:
+    """Two, and a run that goes on."""
+    async with (
+        Database(PostgresStore(postgres_url)) as one,
+        Database(PostgresStore(postgres_url)) as other,
+    ):
+        made: list[Replica] = []
+        for name, database in (("one", one), ("other", other)):
+            database.start()
+            owned = Owned()
+            tell: Callable[[RunId], None] = no_one
+            leases = RunLeases(database, hand_clock.clock(), name, tell_owner=tell)
+            leases.serve(owned)
+            made.append(Replica(leases, owned, database))
+        row = {"id": RUN, "project": "p", "name": "n", "created_at": 0.0, "config": "{}"}
+        await made[0].execute(runs.insert().values(**row, state="running", current_attempt=1))
+        yield made
+
+
+async def test_one_of_two_gets_a_run(replicas: list[Replica]) -> None:
+    await asyncio.gather(*(replica.leases.sweep() for replica in replicas))
+
+    assert sorted(replica.leases.owns(RUN) for replica in replicas) == [False, True]
+    assert [run for replica in replicas for run in replica.owned.gained_runs] == [RUN]
+
+
+async def test_a_lease_that_ran_out_goes_to_the_other_and_the_former_owner_is_fenced(
+    replicas: list[Replica],
+) -> None:
+    former, heir = replicas
+    await former.leases.sweep()
+    await former.check()
+    await former.run_out()
+
+    await heir.leases.sweep()
+
+    await heir.check()
+    with pytest.raises(NotOwnerError, match="another replica looks after it"):
+        await former.check()
+    await former.leases.renew()
+    assert former.owned.lost_runs == [RUN]
+    assert heir.owned.lost_runs == []
+
+
+async def test_an_owner_that_did_not_renew_in_time_does_not_believe_in_its_lease(
+    replicas: list[Replica], hand_clock: HandClock
+) -> None:
+    await replicas[0].leases.sweep()
+    assert replicas[0].leases.owns(RUN)
+
+    hand_clock.now += 16.0
+
+    assert not replicas[0].leases.owns(RUN)
+
+
+async def test_what_is_renewed_stays(replicas: list[Replica], hand_clock: HandClock) -> None:
+    former, heir = replicas
+    await former.leases.sweep()
+    hand_clock.now += 10.0
+    await former.leases.renew()
+    hand_clock.now += 10.0
+    await heir.leases.sweep()
+
+    assert former.leases.owns(RUN)
+    assert not heir.leases.owns(RUN)
+
+
+async def test_a_run_that_needs_nobody_is_let_go(replicas: list[Replica]) -> None:
+    owner, other = replicas
+    await owner.leases.sweep()
+    await owner.execute(runs.update().values(state=RunState.FINISHED.value))
+
+    await owner.leases.sweep()
+    await other.leases.sweep()
+
+    assert not owner.leases.owns(RUN)
+    assert not other.leases.owns(RUN)
+
+
+async def test_a_replica_that_leaves_is_followed_at_once(replicas: list[Replica]) -> None:
+    await replicas[0].leases.sweep()
+
+    await replicas[0].leases.release()
+    await replicas[1].leases.sweep()
+
+    assert replicas[1].leases.owns(RUN)
+
+
+async def test_a_duty_is_one_replicas(replicas: list[Replica]) -> None:
+    assert await replicas[0].leases.take("rollups")
+    assert not await replicas[1].leases.take("rollups")
+    await replicas[0].leases.sweep()
+    assert await replicas[0].leases.take("rollups")
