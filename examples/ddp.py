@@ -7,7 +7,9 @@ after the reduction; every rank sends its own loss and pace, so that a rank that
 or falls silent is named. RUNWATCH_URL and RUNWATCH_TOKEN say where the service is; without
 them the run is written to ./runwatch-spool.
 
-To see a rank named, break one on purpose: `--nan-loss RANK:STEP`, `--drift RANK:STEP`.
+To see a rank named, break one on purpose: `--nan-loss RANK:STEP`, `--drift RANK:STEP`; with
+`--fail RANK:STEP` under `torchrun --max-restarts 1` the job's second life is the run's second
+attempt.
 """
 
 import argparse
@@ -39,6 +41,8 @@ def main() -> None:
     with attach(model, optimizer, run="ddp", config=vars(arguments)) as watch:
         for step in watch.steps(arguments.steps):
             inputs, targets = make_batch(generator, device)
+            if is_at(arguments.fail, step) and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+                raise RuntimeError("asked to fail")
             loss = functional.cross_entropy(model(inputs), targets)
             if is_at(arguments.nan_loss, step):
                 loss = loss * float("nan")
@@ -76,6 +80,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--nan-loss", metavar="RANK:STEP", help="make a rank's loss NaN there")
     parser.add_argument("--drift", metavar="RANK:STEP", help="change a rank's weights there")
+    parser.add_argument("--fail", metavar="RANK:STEP", help="raise on a rank there, once")
     return parser.parse_args()
 
 

@@ -35,6 +35,10 @@ class Environment:
     """WORLD_SIZE, as torchrun sets it."""
     local_rank: int = 0
     """LOCAL_RANK, as torchrun sets it."""
+    elastic_id: str | None = None
+    """TORCHELASTIC_RUN_ID: torchrun's name for the job; None where it did not start us."""
+    restart: int = 0
+    """TORCHELASTIC_RESTART_COUNT: how often torchrun has started the processes anew."""
 
     def __post_init__(self) -> None:
         if self.url is not None and not self.url.startswith(("http://", "https://")):
@@ -62,6 +66,8 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         rank=_count(variables, "RANK", default=0),
         world_size=_count(variables, "WORLD_SIZE", default=1),
         local_rank=_count(variables, "LOCAL_RANK", default=0),
+        elastic_id=variables.get("TORCHELASTIC_RUN_ID") or None,
+        restart=_count(variables, "TORCHELASTIC_RESTART_COUNT", default=0),
     )
 
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch._C._distributed_c10d import Store
 
 from runwatch.vocabulary import RunId
 from runwatch_hooks.ranks.errors import StoreError
+from runwatch_hooks.ranks.job import run_of_job
 from runwatch_hooks.ranks.rank_store import RankStore
 from runwatch_hooks.ranks.world import World
 
@@ -59,9 +60,8 @@ def join_team(
 ) -> Team | None:
     """Take the attempt that rank 0 proposes. None for a rank that is not watched.
 
-    A run that was not given by its id is found again by a restarted job: torchrun's store
-    outlives the processes, and keeps the id that the first of them made. A rank that comes
-    without torch.distributed, or that waits in vain, is left out, and says so.
+    A run that was not given by its id is found again by a job that torchrun restarts. A rank
+    that comes without torch.distributed, or that waits in vain, is left out, and says so.
     """
     if world.is_alone:
         return alone(proposed)
@@ -87,26 +87,14 @@ def _join(
     is_run_given: bool,
     timeout_s: float,
 ) -> Team:
-    life = RankStore(store).under("runwatch").clone()
+    life = RankStore(store).under(f"runwatch/{world.restart}").clone()
     number = life.count(f"attaches/{world.rank}")  # a program may watch several runs in turn
     ours = life.under(str(number))
     if not world.is_leader:
         shared = msgspec.json.decode(ours.wait("attempt", timeout_s), type=SharedAttempt)
         return Team(world, shared, ours)
-    if not is_run_given:
-        found = (
-            RankStore(_lasting(store))
-            .under("runwatch")
-            .clone()
-            .decide(f"run/{number}", proposed.run_id)
-        )
-        proposed = msgspec.structs.replace(proposed, run_id=RunId(found))
+    if not is_run_given and world.elastic_id is not None:
+        found = run_of_job(world.elastic_id, number)
+        proposed = msgspec.structs.replace(proposed, run_id=found or proposed.run_id)
     ours.put("attempt", msgspec.json.encode(proposed))
     return Team(world, proposed, ours)
-
-
-def _lasting(store: Store) -> Store:
-    """The store below: torchrun's own, which keeps its keys when the processes are restarted."""
-    while isinstance(store, PrefixStore):
-        store = store.underlying_store
-    return store

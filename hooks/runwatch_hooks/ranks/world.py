@@ -17,6 +17,10 @@ class World:
     world_size: int = 1
     local_rank: int = 0
     """Its place on its own machine."""
+    restart: int = 0
+    """How often the job's processes have been started anew: the store may outlive them."""
+    elastic_id: str | None = None
+    """The launcher's name for the job."""
     store: Store | None = field(default=None, repr=False, compare=False)
     """The way to the others; None until torch.distributed is set up."""
 
@@ -37,6 +41,8 @@ def find_world(environment: Environment) -> World:
             rank=dist.get_rank(),
             world_size=dist.get_world_size(),
             local_rank=environment.local_rank,
+            restart=environment.restart,
+            elastic_id=environment.elastic_id,
             store=_default_store(),
         )
     return World(

@@ -20,6 +20,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     RowwiseParallel,
     parallelize_module,
 )
@@ -60,17 +61,23 @@ def ddp() -> nn.Module:
 
 
 def fsdp() -> nn.Module:
-    return fully_shard(Net(), mesh=init_device_mesh("cpu", (NUM_RANKS,)))
+    model = Net()
+    fully_shard(model, mesh=init_device_mesh("cpu", (NUM_RANKS,)))
+    return model
 
 
 def fsdp_offload() -> nn.Module:
+    model = Net()
     policy = CPUOffloadPolicy(pin_memory=False)
-    return fully_shard(Net(), mesh=init_device_mesh("cpu", (NUM_RANKS,)), offload_policy=policy)
+    fully_shard(model, mesh=init_device_mesh("cpu", (NUM_RANKS,)), offload_policy=policy)
+    return model
 
 
 def hsdp() -> nn.Module:
+    model = Net()
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-    return fully_shard(Net(), mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
 
 
 def tensor_parallel() -> nn.Module:
@@ -80,7 +87,8 @@ def tensor_parallel() -> nn.Module:
 def two_dimensions() -> nn.Module:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
     model = parallelize_module(Net(), mesh["tensor"], _plan())
-    return fully_shard(model, mesh=mesh["data"])
+    fully_shard(model, mesh=mesh["data"])
+    return model
 
 
 MODES: tuple[Callable[[], nn.Module], ...] = (
@@ -93,7 +101,7 @@ MODES: tuple[Callable[[], nn.Module], ...] = (
 )
 
 
-def _plan() -> dict[str, ColwiseParallel | RowwiseParallel]:
+def _plan() -> dict[str, ParallelStyle]:
     return {"first": ColwiseParallel(), "second": RowwiseParallel()}
 
 
@@ -135,8 +143,8 @@ def run_mode(make: Callable[[], nn.Module], break_at: int | None = None) -> dict
             clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         for name, one in _named(model):
-            facts[name]["param_norm"] = float(before[name].double().norm())
-            moved = float((_full(one.detach()).double() - before[name].double()).norm())
+            facts[name]["param_norm"] = _norm(before[name])
+            moved = _norm(_full(one.detach()).double() - before[name].double())
             if facts[name]["param_norm"]:
                 facts[name]["update_ratio"] = moved / facts[name]["param_norm"]
         expected.append(facts)
@@ -162,15 +170,19 @@ def _full(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+def _norm(tensor: Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor.double()))
+
+
 def _of_gradient(parameter: nn.Parameter) -> dict[str, float]:
     assert parameter.grad is not None
     grad = _full(parameter.grad).double()
     finite = grad[grad.isfinite()]
     return {
-        "grad_norm": float(finite.norm()),
+        "grad_norm": _norm(finite),
         "grad_absmax": float(finite.abs().max()),
         "nonfinite": float(grad.numel() - finite.numel()),
-        "zero_frac": float((grad == 0).double().mean()),
+        "zero_frac": float(torch.eq(grad, 0).double().mean()),
     }
 
 

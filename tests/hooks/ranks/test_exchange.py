@@ -10,12 +10,13 @@ from tests.hooks.ranks.parts import part_row, whole_row
 from torch._C._distributed_c10d import HashStore
 
 from runwatch.nonfinite import is_absent
+from runwatch_hooks.outlet import Peers
 from runwatch_hooks.ranks import RankStore
 from runwatch_hooks.ranks.follower import Follower
 from runwatch_hooks.ranks.leader import Leader
 from runwatch_hooks.ranks.letters import Fingerprint
 from runwatch_hooks.rows import Row
-from runwatch_hooks.statistics import GRAD_NORM, STATS
+from runwatch_hooks.stats import GRAD_NORM, STATS
 
 
 class Ranks:
@@ -133,7 +134,7 @@ def test_the_end_brings_the_last_rows_out() -> None:
 
 def test_the_rank_whose_parameters_stand_apart_learns_of_it_and_no_other() -> None:
     ranks = Ranks(4)
-    everyone = {0: ranks.leader, **ranks.others}
+    everyone: dict[int, Peers] = {0: ranks.leader, **ranks.others}
     for step, odd in ((0, 7), (8, 9)):
         for rank, one in everyone.items():
             value = odd if rank == 3 else 7

@@ -1,10 +1,12 @@
 """Ranks find one another over a store, here one in memory that several threads share."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from torch._C._distributed_c10d import HashStore, PrefixStore, Store
+from torch._C._distributed_c10d import HashStore, Store
 
+from runwatch.ulids import is_ulid
 from runwatch.vocabulary import RunId
 from runwatch_hooks.ranks import (
     RankStore,
@@ -14,21 +16,29 @@ from runwatch_hooks.ranks import (
     World,
     join_team,
 )
+from runwatch_hooks.ranks.job import run_of_job
 
 
 def _proposed(name: str) -> SharedAttempt:
     return SharedAttempt(RunId(f"run-{name}"), f"token-{name}", 1.0)
 
 
-def _join(store: Store | None, rank: int, *, name: str, given: bool = False) -> Team | None:
-    world = World(rank=rank, world_size=3, store=store)
+def _join(
+    store: Store | None, rank: int, *, name: str, given: bool = False, restart: int = 0
+) -> Team | None:
+    world = World(rank=rank, world_size=3, store=store, restart=restart, elastic_id="job")
     return join_team(world, _proposed(name), is_run_given=given, timeout_s=20.0)
 
 
-def _joined(store: Store, names: str) -> list[SharedAttempt | None]:
+def _joined(
+    store: Store, names: str, *, given: bool = True, restart: int = 0
+) -> list[SharedAttempt | None]:
     """What three ranks agree upon, each proposing a name of its own."""
     with ThreadPoolExecutor(3) as pool:
-        joining = [pool.submit(_join, store, rank, name=names[rank]) for rank in range(3)]
+        joining = [
+            pool.submit(_join, store, rank, name=names[rank], given=given, restart=restart)
+            for rank in range(3)
+        ]
         teams = [one.result() for one in joining]
     return [None if team is None else team.attempt for team in teams]
 
@@ -44,23 +54,32 @@ def test_a_second_watch_of_the_same_processes_has_an_attempt_of_its_own() -> Non
     assert _joined(store, "def") == [_proposed("d")] * 3
 
 
-def test_restarted_ranks_open_the_next_attempt_of_the_same_run() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="the launcher is looked up in /proc")
+@pytest.mark.parametrize("is_kept", [True, False], ids=["kept", "another"])
+def test_restarted_ranks_open_the_next_attempt_of_the_same_run(is_kept: bool) -> None:
     store = HashStore()
-    _joined(PrefixStore("life-0", store), "abc")
+    [first, *_] = _joined(store, "abc", given=False)
 
-    second = _joined(PrefixStore("life-1", store), "xyz")
+    again = store if is_kept else HashStore()
+    second = _joined(again, "xyz", given=False, restart=1)
 
-    assert second == [SharedAttempt(RunId("run-a"), "token-x", 1.0)] * 3
+    assert first is not None
+    assert is_ulid(first.run_id)
+    assert second == [SharedAttempt(first.run_id, "token-x", 1.0)] * 3
 
 
-def test_a_run_that_was_named_is_not_replaced_by_that_of_an_earlier_life() -> None:
-    store = HashStore()
-    _joined(PrefixStore("life-0", store), "abc")
+@pytest.mark.skipif(sys.platform != "linux", reason="the launcher is looked up in /proc")
+def test_several_runs_of_one_job_and_those_of_other_jobs_have_ids_of_their_own() -> None:
+    found = [
+        run_of_job("job", 1),
+        run_of_job("job", 2),
+        run_of_job("other", 1),
+        run_of_job("job", 1, parent=1),
+    ]
 
-    team = _join(PrefixStore("life-1", store), 0, name="named", given=True)
-
-    assert team is not None
-    assert team.attempt == _proposed("named")
+    assert len(set(found)) == 4
+    assert found[0] == run_of_job("job", 1)
+    assert run_of_job("job", 1, parent=2**30) is None
 
 
 def test_without_a_store_only_rank_0_is_watched(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,6 +16,7 @@ METRICS: Final = frozenset(
         "skipped", "step_time", "tokens_per_s", "param_norm", "nonfinite", "gpu_mem", "gpu_temp",
         "lr_before", "loss_before", "loss_of_chance",  # see `background`
         "unwatched", "hook_faults",  # events, counted in the row of their step
+        "local_grad_norm", "local_nonfinite", "replica_drift",
     )
 )  # fmt: skip
 """Of the run."""

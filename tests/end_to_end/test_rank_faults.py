@@ -1,0 +1,176 @@
+"""`examples/ddp.py` under torchrun, against a real service: each rank speaks for itself."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from tests.end_to_end.real_service import RealService
+from tests.end_to_end.trainer import watched_by
+
+pytestmark = pytest.mark.heavy
+
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+FOR_EVER: Final = "10000000"
+
+
+class Job:
+    """A program of the examples on several processes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        program: str,
+        *options: str,
+        environment: dict[str, str],
+        num_ranks: int = 2,
+        restarts: int = 0,
+    ) -> None:
+        folder.mkdir()
+        self.output = folder / "output.txt"
+        self.run_id = environment["RUNWATCH_RUN_ID"]
+        launcher = ("--standalone", f"--nproc-per-node={num_ranks}", f"--max-restarts={restarts}")
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "torch.distributed.run", *launcher),
+                    *(str(EXAMPLES / program), *options),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={
+                    **os.environ,
+                    "OMP_NUM_THREADS": "1",
+                    "RUNWATCH_SPOOL": str(folder / "spool"),
+                    **environment,
+                },
+            )
+
+    def finish(self) -> None:
+        assert self.process.wait(180) == 0, self.output.read_text()[-4000:]
+
+    def stop(self) -> None:
+        """All of it: the launcher ends its ranks."""
+        if self.process.poll() is None:
+            for pid in self.pids():
+                os.kill(pid, signal.SIGCONT)
+            self.process.terminate()
+            self.process.wait(60)
+
+    def pids(self) -> list[int]:
+        """The ranks' processes, in the order of their ranks."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in children.read_text().split()]
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealService]:
+    monkeypatch.setenv("RUNWATCH_LOST_S", "15")
+    made = RealService(tmp_path / "service")
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def jobs() -> Iterator[list[Job]]:
+    """Jobs that are ended with the test, however it ends."""
+    started: list[Job] = []
+    yield started
+    for job in started:
+        job.stop()
+
+
+def until(find: Callable[[], Any]) -> Any:
+    """What is found, as soon as there is something."""
+    deadline = time.monotonic() + 120
+    while not (found := find()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def alerts(service: RealService, run_id: str, rule: str) -> list[dict[str, Any]]:
+    found = service.ask("GET", f"/alerts?run_id={run_id}&limit=500")["alerts"]
+    return [alert for alert in found if alert["rule"] == rule]
+
+
+def test_every_rank_s_numbers_arrive_under_one_attempt_and_its_own_fault_under_its_name(
+    tmp_path: Path, service: RealService, jobs: list[Job]
+) -> None:
+    environment = watched_by(service, number=1)
+    options = ("--steps", "60", "--nan-loss", "1:50")
+    jobs.append(Job(tmp_path / "job", "ddp.py", *options, environment=environment))
+    jobs[0].finish()
+    run = f"/runs/{jobs[0].run_id}"
+
+    [attempt] = service.ask("GET", f"{run}/attempts")["attempts"]
+    assert (attempt["world_size"], attempt["status"]) == (2, "finished")
+    assert service.ask("GET", run)["state"] == "finished"
+    for rank in (0, 1):
+        losses = service.ask("GET", f"{run}/series?metric=loss&rank={rank}")
+        assert losses["steps"] == list(range(60))
+    norms = service.ask("GET", f"{run}/series?metric=grad_norm&rank=0")["values"]
+    assert "NaN" not in norms[:50]
+    assert norms[50] == "NaN"
+    assert service.ask("GET", f"{run}/series?metric=grad_norm&rank=1")["steps"] == []
+    of_loss = until(
+        lambda: [a for a in alerts(service, jobs[0].run_id, "NonFinite") if a["rank"] == 1]
+    )
+    assert [(a["onset_step"], a["labels"]["rank"]) for a in of_loss] == [(50, "1")]
+
+
+def test_a_rank_whose_weights_drift_is_named(
+    tmp_path: Path, service: RealService, jobs: list[Job]
+) -> None:
+    environment = watched_by(service, number=1)
+    options = ("--steps", FOR_EVER, "--drift", "1:200")
+    jobs.append(Job(tmp_path / "job", "ddp.py", *options, environment=environment))
+
+    [alert] = until(lambda: alerts(service, jobs[0].run_id, "ReplicaDrift"))
+
+    assert (alert["rank"], alert["state"]) == (1, "firing")
+    assert "rank 1 holds other parameters" in alert["summary"]
+
+
+def test_a_rank_that_hangs_is_lost_while_the_other_waits_for_it(
+    tmp_path: Path, service: RealService, jobs: list[Job]
+) -> None:
+    environment = watched_by(service, number=1)
+    jobs.append(Job(tmp_path / "job", "ddp.py", "--steps", FOR_EVER, environment=environment))
+    run = f"/runs/{jobs[0].run_id}"
+    until(lambda: (service.ask("GET", run)["last_step"] or 0) > 20)
+    os.kill(jobs[0].pids()[1], signal.SIGSTOP)
+
+    [alert] = until(lambda: alerts(service, jobs[0].run_id, "RankLost"))
+
+    assert (alert["rank"], alert["labels"]["rank"], alert["state"]) == (1, "1", "firing")
+    assert alerts(service, jobs[0].run_id, "RunLost") == []
+
+
+def test_a_restart_by_torchrun_is_the_next_attempt_of_the_same_run(
+    tmp_path: Path, service: RealService, jobs: list[Job]
+) -> None:
+    environment = watched_by(service, number=1)
+    known = environment.pop("RUNWATCH_RUN_ID")
+    options = ("--steps", "40", "--fail", "1:20")
+    environment["RUNWATCH_RUN_ID"] = ""  # the job names its run by itself, and finds it again
+    # Else torch 2.13 lets gloo read the addresses of the first life, which nobody hears any more.
+    environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    jobs.append(Job(tmp_path / "job", "ddp.py", *options, environment=environment, restarts=1))
+    jobs[0].finish()
+
+    [run_id] = [run["id"] for run in service.ask("GET", "/runs")["runs"] if run["id"] != known]
+    attempts = service.ask("GET", f"/runs/{run_id}/attempts")["attempts"]
+    assert [attempt["attempt"] for attempt in attempts] == [1, 2]
+    assert attempts[0]["reason"] == "rank 1: RuntimeError: asked to fail"
+    assert attempts[1]["status"] == "finished"
