@@ -23,6 +23,7 @@ from runwatch_server.alerts.collector import AlertingCollector
 from runwatch_server.audit import api as audit_api
 from runwatch_server.auth import api as auth_api
 from runwatch_server.auth.guard import deny_by_default
+from runwatch_server.auth.rate_limits import RateLimits
 from runwatch_server.auth.scrape_key import check_scrape_key_file, keep_scrape_key
 from runwatch_server.auth.service import Keys, NewKey
 from runwatch_server.auth.sessions import Sessions
@@ -42,6 +43,7 @@ from runwatch_server.page import alerts_api as alerts_page
 from runwatch_server.page import (
     assets_api,
     compare_api,
+    interface_api,
     login_api,
     run_actions_api,
     run_api,
@@ -60,6 +62,7 @@ from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.service import Runs
 from runwatch_server.runs.watcher import RunWatcher
 from runwatch_server.schema import upgrade_schema
+from runwatch_server.security_headers import SecurityHeaders
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry import api as telemetry_api
@@ -109,6 +112,9 @@ def make_app(
         title="Runwatch",
         version=runwatch.__version__,
         lifespan=lifespan,
+        docs_url=None,  # it would load scripts from elsewhere, beside the page's own cookie
+        redoc_url=None,
+        openapi_url=None,
         dependencies=[Depends(deny_by_default), Depends(known_parameters_only)],
     )
     add_problem_handlers(app, on_problem=health.observe_problem)
@@ -117,6 +123,8 @@ def make_app(
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.trusted_hosts))
     app.add_middleware(RequestIdMiddleware)
     app.add_middleware(RequestTimer, observe=health.observe_request)
+    has_tls = settings.behind_proxy or settings.tls_cert is not None
+    app.add_middleware(SecurityHeaders, has_tls=has_tls)
     for router in _ROUTERS:
         # Not on the app: it would answer outside our middleware, and in plain text.
         app.include_router(router, max_body_size=DEFAULT_BODY_BYTES)
@@ -155,6 +163,7 @@ _ROUTERS: Final = (
     runs_page.router,
     run_api.router,
     compare_api.router,
+    interface_api.router,
 )
 
 
@@ -264,6 +273,12 @@ def _build(
         database=database,
         health=health,
         keys=keys,
+        rate_limits=RateLimits(
+            requests_per_s=settings.requests_per_s,
+            ingest_per_s=settings.ingest_per_s,
+            refused_per_s=settings.refused_per_s,
+            monotonic=clock.monotonic,
+        ),
         sessions=Sessions(database, clock, keys),
         liveness=liveness,
         runs=Runs(database, clock, liveness),

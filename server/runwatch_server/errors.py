@@ -10,6 +10,7 @@ RunwatchError
 │   ├── TooLargeError           413
 │   ├── UnsupportedTypeError    415
 │   ├── UnprocessableError      422
+│   ├── RateLimitedError        429, with the seconds after which to come again
 │   └── OverloadedError         503, with the seconds after which to come again
 ├── SettingsError (ValueError)  a setting that cannot be used
 ├── DataDirError                the data directory cannot be made or written
@@ -17,6 +18,7 @@ RunwatchError
 └── DataDirInUseError           another service has the data directory open
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -82,6 +84,23 @@ class UnsupportedTypeError(ServiceError):
 class UnprocessableError(ServiceError):
     status = 422
     title = "Cannot be used"
+
+
+class RateLimitedError(ServiceError):
+    """One asker asks too often; the others are well."""
+
+    status = 429
+    title = "Too many requests"
+
+    def __init__(self, wait_s: float) -> None:
+        self.retry_after_s = math.ceil(wait_s)
+        super().__init__(
+            "rate_limited", f"Too many requests; come again in {self.retry_after_s} s."
+        )
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {"Retry-After": str(self.retry_after_s)}
 
 
 class OverloadedError(ServiceError):

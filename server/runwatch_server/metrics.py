@@ -10,10 +10,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 import runwatch
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.queries import count_by_run
-from runwatch_server.auth.guard import public, require
+from runwatch_server.auth.guard import CurrentPrincipal, public, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.db import SAFE_SQLITE
-from runwatch_server.errors import OverloadedError
+from runwatch_server.errors import ForbiddenError, OverloadedError
 from runwatch_server.http import json_response
 from runwatch_server.run_figures import Fleet, RunFacts
 from runwatch_server.runs.queries import count_by_state, find_runs
@@ -26,8 +26,10 @@ _DEAD_S: Final = 60.0
 
 
 @router.get("/metrics", dependencies=[require(KeyScope.READ)])
-async def get_metrics(services: CurrentServices) -> Response:
-    """For Prometheus; give its scrape job a key with the scope `read`."""
+async def get_metrics(services: CurrentServices, principal: CurrentPrincipal) -> Response:
+    """For Prometheus; give its scrape job a key with the scope `read`, of no one project."""
+    if principal.project is not None:
+        raise ForbiddenError("foreign_project", "These are of all projects; your key is of one.")
     runs = services.health.runs
     runs.refresh(await _fleet(services, runs.run_ids), now=services.clock.wall())
     return Response(generate_latest(services.health.registry), media_type=CONTENT_TYPE_LATEST)

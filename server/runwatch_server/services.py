@@ -9,6 +9,7 @@ from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.evaluators import Evaluators
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
+from runwatch_server.auth.rate_limits import RateLimits
 from runwatch_server.auth.service import Keys
 from runwatch_server.auth.sessions import Sessions
 from runwatch_server.clock import Clock
@@ -38,6 +39,7 @@ class Services:
     database: Database
     health: Health
     keys: Keys
+    rate_limits: RateLimits
     sessions: Sessions
     liveness: Liveness
     runs: Runs

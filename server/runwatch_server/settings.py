@@ -13,6 +13,12 @@ from runwatch_server.errors import SettingsError
 
 T = TypeVar("T")
 
+_POSITIVE: Final = (
+    *("stall_s", "lost_s", "rollup_every_s", "maintain_every_s", "raw_days"),
+    *("requests_per_s", "ingest_per_s", "refused_per_s"),
+)
+_ANYWHERE: Final = ("0.0.0.0", "::")
+"""Listened on, but no name that a request is rightly addressed to."""
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
@@ -56,6 +62,13 @@ class Settings:
     """YAML file of the receivers of alerts; by default the data directory's receivers.yaml."""
     scrape_key_file: Path | None = None
     """File in which the service leaves a key with the scope `read`, for a Prometheus beside it."""
+    requests_per_s: float = 100.0
+    """A key's requests that are not a trainer's, in the long run; five seconds' worth at once."""
+    ingest_per_s: float = 5000.0
+    """A key's requests from trainers: some fifty trainers flat out, or thousands at their usual
+    pace, more than two cores can store."""
+    refused_per_s: float = 5.0
+    """Requests without a good key from one address; a minute's worth at once."""
     queue_works: int = 4096
     """Writes that may wait; beyond, requests get 503: a few seconds of work, some 100 MB."""
     stall_s: float = 600.0
@@ -74,7 +87,7 @@ class Settings:
     def __post_init__(self) -> None:
         _check("port", self.port, 0 <= self.port <= 65535, "0 to 65535")
         _check("queue_works", self.queue_works, self.queue_works >= 1, "at least 1")
-        for name in ("stall_s", "lost_s", "rollup_every_s", "maintain_every_s", "raw_days"):
+        for name in _POSITIVE:
             value: float = getattr(self, name)
             _check(name, value, 0 < value < 10**9, "a positive number")
         for name in ("max_rollbacks", "max_lr_cuts", "max_checkpoints", "cooldown_steps"):
@@ -97,7 +110,8 @@ class Settings:
 
     @property
     def trusted_hosts(self) -> tuple[str, ...]:
-        return (*_LOOPBACK, self.host, *self.allowed_hosts)
+        own = () if self.host in _ANYWHERE else (self.host,)
+        return (*_LOOPBACK, *own, *self.allowed_hosts)
 
     @property
     def policy_limits(self) -> PolicyLimits:

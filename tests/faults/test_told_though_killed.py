@@ -34,7 +34,8 @@ def test_a_kill_between_sending_and_marking_makes_a_second_message_and_never_non
             return 200
 
         sink.answer = take_and_kill
-        receivers = f"receivers: [{{name: team, url: 'json://127.0.0.1:{sink.port}/hook'}}]"
+        team = f"{{name: team, url: 'json://127.0.0.1:{sink.port}/hook'}}"
+        receivers = f"receivers: [{team}]\nallow_networks: [127.0.0.0/8]"
         (tmp_path / "service" / "data" / "receivers.yaml").write_text(receivers)
         service.start()
         try:

@@ -17,6 +17,7 @@ from runwatch_server.errors import ForbiddenError, UnauthenticatedError
 from runwatch_server.services import services_of
 
 _SCHEME: Final = "bearer "
+_SAFE: Final = ("GET", "HEAD")
 
 
 class Requirement:
@@ -26,9 +27,19 @@ class Requirement:
         self.scope = scope
 
     async def __call__(self, request: Request) -> None:
-        if self.scope is not None:
+        limits = services_of(request).rate_limits
+        if self.scope is None:
+            if request.method not in _SAFE:  # a login, where keys can be tried
+                limits.refused.take(_address(request))
+            return
+        try:
             principal = await _authenticate(request)
             principal.check_scope(self.scope)
+        except (UnauthenticatedError, ForbiddenError):
+            limits.refused.take(_address(request))
+            raise
+        by_key = limits.ingest if self.scope is KeyScope.INGEST else limits.requests
+        by_key.take(principal.key_id)
 
 
 def require(scope: KeyScope) -> DependsParam:
@@ -70,6 +81,11 @@ async def _authenticate(request: Request) -> Principal:
         )
     request.state.principal = principal
     return principal
+
+
+def _address(request: Request) -> str:
+    """Of the client, as uvicorn has it: a proxy's word is taken where that proxy is trusted."""
+    return request.client.host if request.client else ""
 
 
 def _bearer(text: str) -> str:

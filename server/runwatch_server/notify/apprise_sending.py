@@ -5,12 +5,15 @@ Synchronous: to be called on a worker thread.
 """
 
 import logging
+from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import quote
 
 import apprise
 
 from runwatch_server.errors import SettingsError
+from runwatch_server.notify.networks import Network, held_to, may_connect
 from runwatch_server.notify.receivers import Receiver
 from runwatch_server.notify.sending import Message
 
@@ -38,25 +41,34 @@ class AppriseSender:
         self._asset = apprise.AppriseAsset(http_redirects=False, async_mode=False)
         # What it logs may quote addresses, and they hold secrets; we say ourselves what failed.
         logging.getLogger("apprise").setLevel(logging.CRITICAL)
-        if self._scheme in _LOCAL or self._plugin("") is None:
+        plugin = None if self._scheme in _LOCAL else self._plugin("")
+        if plugin is None:
             raise SettingsError(
                 f"receivers: receiver {receiver.name}: found an address that is none of "
                 "Apprise's services, wanted one such as json://host/path or slack://..."
             )
+        if _is_private(plugin, receiver.allowed):
+            raise SettingsError(
+                f"receivers: receiver {receiver.name}: found an address of this machine or of a "
+                "private network, wanted a public one; to allow it, name its network in "
+                "allow_networks, as in allow_networks: [127.0.0.0/8]"
+            )
+        self._allowed = receiver.allowed
 
     def send(self, message: Message) -> bool:
         """Whether the service took it."""
         plugin = self._plugin(message.dedup_key)
         assert plugin is not None, "the address was tried at the start"
         kind = apprise.NotifyType.SUCCESS if message.is_over else apprise.NotifyType.FAILURE
-        return bool(
-            plugin.notify(
-                title=message.title,
-                body=message.body,
-                notify_type=kind,
-                body_format=apprise.NotifyFormat.TEXT,
+        with held_to(self._allowed):
+            return bool(
+                plugin.notify(
+                    title=message.title,
+                    body=message.body,
+                    notify_type=kind,
+                    body_format=apprise.NotifyFormat.TEXT,
+                )
             )
-        )
 
     def _plugin(self, dedup_key: str) -> apprise.NotifyBase | None:
         url = self._url
@@ -69,3 +81,16 @@ class AppriseSender:
             plugin.socket_connect_timeout = TIMEOUT_S
             plugin.socket_read_timeout = TIMEOUT_S
         return plugin
+
+
+def _is_private(plugin: apprise.NotifyBase, allowed: Sequence[Network]) -> bool:
+    """Whether it can be seen already that no message will ever leave; of a name, only whether it
+    is this machine's, since others may lead elsewhere tomorrow."""
+    host = str(getattr(plugin, "host", None) or "")
+    if host == "localhost":
+        host = "127.0.0.1"
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return not may_connect(host, allowed)

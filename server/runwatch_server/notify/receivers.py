@@ -9,12 +9,14 @@
         url_file: /run/secrets/team-chat
         min_severity: critical
         projects: [pretrain-*]
+    allow_networks: [10.0.0.0/8]     # that receivers may lead to, beside the public internet
 
 The addresses hold secrets: they stand in no log, reply or representation.
 """
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
@@ -24,6 +26,7 @@ import yaml
 
 from runwatch.vocabulary import Severity
 from runwatch_server.errors import SettingsError
+from runwatch_server.notify.networks import Network
 
 RECEIVERS_FILE: Final = "receivers.yaml"
 """Looked for in the data directory."""
@@ -64,6 +67,8 @@ class Receiver:
     send_resolved: bool
     repeat_s: float
     """An alert that goes on, and that nobody acknowledged, is told again after so long."""
+    allowed: tuple[Network, ...] = ()
+    """Networks beside the public internet that it may lead to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +103,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     url: str = ""
     alertmanager: _AlertmanagerEntry | None = None
     receivers: Annotated[tuple[_ReceiverEntry, ...], msgspec.Meta(max_length=32)] = ()
+    allow_networks: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] = ()
 
 
 def load_receivers(data_dir: Path, named: Path | None) -> Receivers:
@@ -129,11 +135,12 @@ def _receivers(entries: _File, path: Path) -> Receivers:
     names = [entry.name for entry in entries.receivers]
     if len(set(names)) < len(names):
         raise SettingsError(f"receivers: {path}: found a name twice, wanted each once")
+    allowed = _networks(entries.allow_networks, path)
     return Receivers(
         name=entries.name,
         url=entries.url.rstrip("/"),
         alertmanagers=_alertmanagers(entries.alertmanager, path),
-        receivers=tuple(_receiver(entry, path) for entry in entries.receivers),
+        receivers=tuple(_receiver(entry, path, allowed) for entry in entries.receivers),
     )
 
 
@@ -148,7 +155,7 @@ def _alertmanagers(entry: _AlertmanagerEntry | None, path: Path) -> Alertmanager
     )
 
 
-def _receiver(entry: _ReceiverEntry, path: Path) -> Receiver:
+def _receiver(entry: _ReceiverEntry, path: Path, allowed: tuple[Network, ...]) -> Receiver:
     place = f"receivers: {path}: receiver {entry.name}"
     if bool(entry.url) == bool(entry.url_file):
         raise SettingsError(f"{place}: wanted one of url and url_file")
@@ -164,7 +171,17 @@ def _receiver(entry: _ReceiverEntry, path: Path) -> Receiver:
         wanted=Wanted(min_severity=entry.min_severity, projects=entry.projects),
         send_resolved=entry.send_resolved,
         repeat_s=entry.repeat_s,
+        allowed=allowed,
     )
+
+
+def _networks(texts: tuple[str, ...], path: Path) -> tuple[Network, ...]:
+    try:
+        return tuple(ip_network(text) for text in texts)
+    except ValueError as error:
+        raise SettingsError(
+            f"receivers: {path}: allow_networks: {error}; wanted networks such as 10.0.0.0/8"
+        ) from error
 
 
 def _check_http(path: Path, place: str, url: str) -> None:

@@ -36,6 +36,8 @@ class Fault(Enum):
     """Closes the connection without having done anything."""
     BUSY = auto()
     """503 with Retry-After: 0."""
+    LIMITED = auto()
+    """429 with Retry-After: 0."""
     DROP_REPLY = auto()
     """Stores, then closes the connection."""
     NONSENSE = auto()
@@ -170,6 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.service.layouts.clear()
         refusals = {
             Fault.BUSY: Refusal(503, "busy"),
+            Fault.LIMITED: Refusal(429, "rate_limited"),
             Fault.FORBIDDEN: Refusal(403, "foreign_key"),
             Fault.STALE: Refusal(409, "stale_attempt"),
             Fault.BAD_FRAME: Refusal(400, "invalid_frame"),
@@ -208,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
-        if status == 503:
+        if status in (429, 503):
             self.send_header("Retry-After", "0")
         self.end_headers()
         self.wfile.write(body)

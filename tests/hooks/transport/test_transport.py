@@ -97,7 +97,10 @@ def test_a_lost_reply_stores_nothing_twice(tmp_path: Path, service: StubService)
     assert service.steps == list(range(50))
 
 
-@pytest.mark.parametrize("fault", [Fault.HANG_UP, Fault.BUSY, Fault.NONSENSE, Fault.FORGET_LAYOUTS])
+@pytest.mark.parametrize(
+    "fault",
+    [Fault.HANG_UP, Fault.BUSY, Fault.LIMITED, Fault.NONSENSE, Fault.FORGET_LAYOUTS],
+)
 def test_a_service_that_stumbles_loses_nothing(
     tmp_path: Path, service: StubService, fault: Fault
 ) -> None:

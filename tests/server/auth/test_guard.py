@@ -15,7 +15,9 @@ from runwatch_server.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
-PUBLIC = {"/healthz", "/readyz", "/login", "/assets/{version}/{name:path}"}
+PUBLIC = {
+    *("/healthz", "/readyz", "/docs", "/openapi.json", "/login", "/assets/{version}/{name:path}"),
+}
 """A route is added here on purpose or not at all."""
 
 

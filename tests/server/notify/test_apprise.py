@@ -1,5 +1,7 @@
 """Apprise as we use it: the dedup key where a service has one, no redirects, no secret shown."""
 
+from ipaddress import ip_network
+
 import pytest
 from tests.server.notify.sink import Sink, running_sink
 
@@ -12,8 +14,16 @@ MESSAGE = Message(title="t", body="b", dedup_key="k1", is_over=False)
 
 
 def sender_to(url: str) -> AppriseSender:
-    receiver = Receiver(name="a", url=url, wanted=Wanted(), send_resolved=True, repeat_s=60.0)
-    return AppriseSender(receiver)
+    return AppriseSender(
+        Receiver(
+            name="a",
+            url=url,
+            wanted=Wanted(),
+            send_resolved=True,
+            repeat_s=60.0,
+            allowed=(ip_network("127.0.0.0/8"),),
+        )
+    )
 
 
 def test_a_webhook_gets_the_dedup_key_beside_the_text(sink: Sink) -> None:
