@@ -48,7 +48,7 @@ def folder_bytes(folder: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A `runwatch serve` process on SQLite."""
+    """A `runwatch serve` process."""
 
     process: ServiceProcess
     folder: Path
@@ -72,11 +72,12 @@ class Service:
 
 
 @contextmanager
-def running_service() -> Generator[Service]:
-    """Started in a temporary folder; stopped and removed afterwards, also on SIGTERM."""
+def running_service(database_url: str | None = None) -> Generator[Service]:
+    """Started in a temporary folder, or on an empty PostgreSQL; stopped and removed afterwards,
+    also on SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="runwatch-bench-") as name:
-        process = ServiceProcess(Path(name))
+        process = ServiceProcess(Path(name), database_url=database_url)
         process.start()
         try:
             yield Service(process, Path(name))

@@ -1,23 +1,22 @@
-"""How much telemetry does one service on SQLite take, durably and judged by the built-in rules?
+"""How much telemetry does one service take, durably and judged by the built-in rules?
 
 A real `runwatch serve` process; client processes that post frames over HTTP as trainers do, each
-its own run, one frame in flight. A frame is acknowledged once it is on disk (synchronous=FULL).
+its own run, one frame in flight. A frame is acknowledged once it is on disk (SQLite with
+synchronous=FULL, PostgreSQL as it comes).
 Frames are made and packed before the clock starts, so that the clients cost the service little of
 the machine's cores. After a clean stop the data directory is measured; then every acknowledged
 frame is read back from the database and compared with what was sent.
 
     python -m benchmarks.ingest --clients 4 --frames 60 --steps 250
+    python -m benchmarks.ingest --database postgresql://runwatch@127.0.0.1/empty
 """
 
 import argparse
 import multiprocessing
 import secrets
-import sqlite3
 import time
-from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -25,12 +24,12 @@ import numpy as np
 import urllib3
 from benchmarks.harness import (
     Service,
-    folder_bytes,
     machine,
     markdown_table,
     quantile,
     running_service,
 )
+from benchmarks.stored import PostgresStored, SqliteStored, Stored
 
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.frames import Frame
@@ -182,44 +181,39 @@ def drive(service: Service, load: Load) -> list[Sent]:
     return sent
 
 
-def database_path(service: Service) -> Path:
-    return next(service.data_dir.glob("*.db"))
-
-
-def wait_until_judged(service: Service, load: Load) -> float:
+def wait_until_judged(stored: Stored, load: Load) -> float:
     """Until the rules have been held against every frame; the monotonic time when it is so."""
     deadline = time.monotonic() + CATCH_UP_S
     judged = 0
-    with closing(sqlite3.connect(f"file:{database_path(service)}?mode=ro", uri=True)) as database:
-        while time.monotonic() < deadline:
-            (judged,) = database.execute("SELECT sum(evaluated_seq) FROM evaluations").fetchone()
-            if judged == load.clients * load.frames:
-                return time.monotonic()
-            time.sleep(0.02)
+    while time.monotonic() < deadline:
+        judged = stored.num_judged()
+        if judged == load.clients * load.frames:
+            return time.monotonic()
+        time.sleep(0.02)
     raise TimeoutError(f"only {judged} frames were judged within {CATCH_UP_S:.0f} s")
 
 
-def read_back(path: Path, sent: list[Sent]) -> int:
+def read_back(stored: Stored, sent: list[Sent]) -> int:
     """How many acknowledged frames the database holds, byte for byte."""
-    asked = "SELECT seq, body FROM frames WHERE run_id = ?"
     found = 0
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-        for client in sent:
-            held: dict[int, bytes] = dict(database.execute(asked, (client.run_id,)))
-            found += sum(held.get(seq) == body for seq, body in client.bodies.items())
+    for client in sent:
+        held = stored.bodies(client.run_id)
+        found += sum(held.get(seq) == body for seq, body in client.bodies.items())
     return found
 
 
 def main() -> None:
-    load = _options()
+    load, database_url = _options()
     print(f"\n{machine()}")
-    with running_service() as service:
+    on_postgres = None if database_url is None else PostgresStored(database_url)
+    with running_service(database_url) as service:
+        stored: Stored = on_postgres or SqliteStored(service.data_dir)
         sent = drive(service, load)
-        judged_at = wait_until_judged(service, load)
-        path = database_path(service)
+        judged_at = wait_until_judged(stored, load)
         service.process.stop()
-        stored_bytes = folder_bytes(service.data_dir)
-        found = read_back(path, sent)
+        stored_bytes = stored.num_bytes()
+        found = read_back(stored, sent)
+    print(f"\n{stored.engine}:")
     _report(load, sent, judged_at, stored_bytes, found)
 
 
@@ -245,7 +239,7 @@ def _report(load: Load, sent: list[Sent], judged_at: float, stored_bytes: int, f
     print(markdown_table(("what", "figure"), rows))
 
 
-def _options() -> Load:
+def _options() -> tuple[Load, str | None]:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -253,8 +247,10 @@ def _options() -> Load:
     parser.add_argument("--frames", type=int, default=60, help="of each client")
     parser.add_argument("--steps", type=int, default=250, help="of each frame")
     parser.add_argument("--layers", type=int, default=100)
-    options = parser.parse_args()
-    return Load(**vars(options))
+    parser.add_argument("--database", help="URL of an empty PostgreSQL; by default SQLite")
+    options = vars(parser.parse_args())
+    database_url: str | None = options.pop("database")
+    return Load(**options), database_url
 
 
 if __name__ == "__main__":

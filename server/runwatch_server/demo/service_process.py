@@ -1,5 +1,6 @@
 """A real service for the demo: `runwatch serve` in a process of its own, on a free port."""
 
+import os
 import re
 import subprocess
 import sys
@@ -19,7 +20,8 @@ _LOOK_EVERY_S: Final = 0.05
 class ServiceProcess:
     """Started on a data directory that is new, so that it says its one-time admin key."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, database_url: str | None = None) -> None:
+        self._database = [] if database_url is None else ["--database-url", database_url]
         self._data_dir = folder / "service"
         self._log_path = folder / "logs" / "service.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -34,7 +36,7 @@ class ServiceProcess:
     def start(self) -> None:
         """Until it says where it is. Raises ServiceFailedError."""
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
-        arguments = ["serve", "--port", "0", "--data-dir", str(self._data_dir)]
+        arguments = ["serve", "--port", "0", "--data-dir", str(self._data_dir), *self._database]
         with self._log_path.open("wb") as log_file:
             # A session of its own: with --keep it outlives this process and its Ctrl-C.
             self._process = subprocess.Popen(
@@ -43,6 +45,8 @@ class ServiceProcess:
                 stdout=log_file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                # Never the database of a service that its user runs beside it.
+                env={k: v for k, v in os.environ.items() if k != "RUNWATCH_DATABASE_URL"},
             )
         deadline = time.monotonic() + _START_S
         while not self._has_said_where():
