@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
 from runwatch.policy import PolicyLimits
 from runwatch.vocabulary import PolicyMode
@@ -44,6 +45,9 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     """Host names that requests may be addressed to, against DNS rebinding; loopback names and
     `host` are allowed always."""
+    external_url: str = ""
+    """Where people reach the service, as https://runwatch.example: for links in messages. Its host
+    is allowed, as in `allowed_hosts`; the `url` in the receivers' file goes before it."""
     policy: PolicyMode = PolicyMode.OBSERVE
     """How far rules may act on a run that says nothing of its own."""
     max_rollbacks: int = 3
@@ -98,6 +102,11 @@ class Settings:
         _check("drain_s", self.drain_s, 0 <= self.drain_s <= 600, "0 to 600 seconds")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise SettingsError("tls_cert, tls_key: found one of them, wanted both or none")
+        if self.external_url and not is_http_url(self.external_url):
+            raise SettingsError(
+                f"external_url: found {self.external_url!r}, wanted https://host, perhaps with a "
+                "port and a path"
+            )
         if not self.is_loopback and not self.behind_proxy and self.tls_cert is None:
             raise SettingsError(
                 f"host: found {self.host!r}, which others can reach in clear text; wanted TLS "
@@ -110,8 +119,10 @@ class Settings:
 
     @property
     def trusted_hosts(self) -> tuple[str, ...]:
+        external = urlsplit(self.external_url).hostname
+        named = () if external is None else (external,)
         own = () if self.host in _ANYWHERE else (self.host,)
-        return (*_LOOPBACK, *own, *self.allowed_hosts)
+        return (*_LOOPBACK, *own, *named, *self.allowed_hosts)
 
     @property
     def policy_limits(self) -> PolicyLimits:
@@ -141,6 +152,16 @@ class Settings:
             if variables.get(f"RUNWATCH_{field.name.upper()}")
         }
         return cls(**{**found, **given})  # type: ignore[arg-type]  # each parser gives its field's type
+
+
+def is_http_url(url: str) -> bool:
+    """Whether links can begin with it: a scheme, a host, perhaps a port and a path."""
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return is_usable and not parts.query and not parts.fragment
 
 
 def _parse(name: str, text: str) -> object:
@@ -173,6 +194,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "tls_cert": Path,
     "tls_key": Path,
     "allowed_hosts": _hosts,
+    "external_url": str,
     "policy": PolicyMode,
     "max_rollbacks": int,
     "max_lr_cuts": int,

@@ -106,12 +106,17 @@ def _place(app: FastAPI) -> str:
 def _say_where(
     settings: Settings, place: str, first_keys: Sequence[NewKey], console: Console
 ) -> None:
-    url = service_url(settings)
+    url = settings.external_url.rstrip("/") or service_url(settings)
     lines = [f"Runwatch listens on {url}  (data in {place})"]
     for new in first_keys:
         lines += [
             "",
             "First start: this is the admin key. It is shown this once, so keep it.",
+            "Open the page with it, which shows what comes next:",
+            "",
+            f"  {url}/login#key={new.text}",
+            "",
+            "On the command line:",
             "",
             f"  export RUNWATCH_URL={url}",
             f"  export RUNWATCH_TOKEN={new.text}",

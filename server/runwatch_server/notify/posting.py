@@ -16,7 +16,14 @@ import msgspec
 from runwatch.nonfinite import JsonNumber
 from runwatch_server.clock import rfc3339
 from runwatch_server.notify.cases import Case, labels_of
-from runwatch_server.notify.texts import done_about, layers_about, link_to, worst_about
+from runwatch_server.notify.texts import (
+    alert_url,
+    done_about,
+    layers_about,
+    link_to,
+    runbook_of,
+    worst_about,
+)
 
 RESEND_S: Final = 60.0
 VALID_S: Final = 240.0
@@ -96,7 +103,7 @@ def _postable(case: Case, watchdog: str, url: str, wall: float) -> PostableAlert
         annotations=_annotations(case, url),
         starts_at=rfc3339(starts_at),
         ends_at=rfc3339(max(ends_at, starts_at)),
-        generator_url=f"{url}/runs/{case.alert.run_id}?alert={case.alert.id}" if url else "",
+        generator_url=alert_url(case, url),
     )
 
 
@@ -114,7 +121,7 @@ def _annotations(case: Case, url: str) -> dict[str, str]:
         "layers": layers_about(case),
         "first_layer": alert.facts.first_layer or "",
         "done": done_about(case.commands),
-        "runbook_url": alert.facts.runbook,
+        "runbook_url": runbook_of(case, url),
         "dashboard_url": link_to(case, url),
         "episode": alert.episode,
     }

@@ -27,6 +27,7 @@ import yaml
 from runwatch.vocabulary import Severity
 from runwatch_server.errors import SettingsError
 from runwatch_server.notify.networks import Network
+from runwatch_server.settings import is_http_url
 
 RECEIVERS_FILE: Final = "receivers.yaml"
 """Looked for in the data directory."""
@@ -185,15 +186,11 @@ def _networks(texts: tuple[str, ...], path: Path) -> tuple[Network, ...]:
 
 
 def _check_http(path: Path, place: str, url: str) -> None:
-    wanted = "wanted http://host:port or https://host:port, perhaps with a path"
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-        usable = usable and not parts.query and not parts.fragment and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise SettingsError(f"receivers: {path}: {place}: found another form, {wanted}")
+    if not is_http_url(url):
+        raise SettingsError(
+            f"receivers: {path}: {place}: found another form, "
+            "wanted http://host:port or https://host:port, perhaps with a path"
+        )
 
 
 def without_secrets(url: str) -> str:

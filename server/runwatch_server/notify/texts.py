@@ -9,6 +9,7 @@ from runwatch_server.alerts.records import Resolution
 from runwatch_server.clock import rfc3339
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.notify.cases import Case
+from runwatch_server.runbooks import runbook_url
 
 MAX_CASES: Final = 10
 """Alerts that one message speaks of in full."""
@@ -77,6 +78,17 @@ def layers_about(case: Case) -> str:
     return named + (f", +{more}" if more > 0 else "")
 
 
+def alert_url(case: Case, url: str) -> str:
+    """The alert's own page; empty where the service has no address for people."""
+    return f"{url}/alerts/{case.alert.id}" if url else ""
+
+
+def runbook_of(case: Case, url: str) -> str:
+    """Where its runbook is read; as the rule names it where the service has no address."""
+    named = case.alert.facts.runbook
+    return (runbook_url(named, url) if url else "") or named
+
+
 def link_to(case: Case, url: str) -> str:
     """The run's page at the step; empty where the service has no address for people."""
     step = case.alert.onset_step
@@ -85,6 +97,7 @@ def link_to(case: Case, url: str) -> str:
 
 def _about(case: Case, url: str) -> str:
     alert = case.alert
+    runbook = runbook_of(case, url)
     lines = [
         f"{alert.rule} ({alert.severity}): {alert.facts.summary}",
         case.card or alert.facts.description,
@@ -93,8 +106,9 @@ def _about(case: Case, url: str) -> str:
         f"Worst: {worst_about(case)}" if worst_about(case) else "",
         f"Done: {done_about(case.commands)}",
         _standing(case),
-        f"Look: {link_to(case, url) or f'runwatch alerts --run {alert.run_id}'}",
-        f"Runbook: {alert.facts.runbook}" if alert.facts.runbook else "",
+        f"Alert: {alert_url(case, url) or f'runwatch alerts --run {alert.run_id}'}",
+        f"Run: {link_to(case, url)}" if url else "",
+        f"Runbook: {runbook}" if runbook else "",
     ]
     return "\n".join(line for line in lines if line)
 

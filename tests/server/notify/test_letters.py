@@ -78,7 +78,8 @@ def test_a_message_says_what_where_since_when_what_was_done_and_where_to_look() 
         f"Where: {where}; failing: blocks.12.mlp.down, blocks.12.mlp.up, +3",
         "Since: step 100 (2027-01-15 07:59:55 UTC)",
         "Done: nothing was ordered",
-        f"Look: https://rw/runs/{'0' * 26}?step=100",
+        f"Alert: https://rw/alerts/{'1' * 26}",
+        f"Run: https://rw/runs/{'0' * 26}?step=100",
         "Dedup key: k1",
     ):
         assert line in body.splitlines()

@@ -4,6 +4,7 @@ import pytest
 from tests.server.notify.factories import FIRED_AT, a_case
 
 from runwatch.vocabulary import AlertId
+from runwatch_server.alerts.records import Facts
 from runwatch_server.notify.cases import layer_group
 from runwatch_server.notify.posting import Sent, due_cases, is_due, newest_of_each, posting_of
 
@@ -45,6 +46,7 @@ def test_step_and_value_are_annotations_and_no_labels() -> None:
     assert alert.annotations["layers"] == "blocks.12.mlp.down, blocks.12.mlp.up, +3"
     assert alert.annotations["done"] == "nothing was ordered"
     assert alert.annotations["dashboard_url"] == f"https://rw/runs/{'0' * 26}?step=100"
+    assert alert.generator_url == f"https://rw/alerts/{'1' * 26}"
 
 
 def test_a_firing_alert_ends_by_itself_four_minutes_after_the_last_word() -> None:
@@ -96,3 +98,13 @@ def test_labels_of_a_rule_take_the_form_that_alertmanager_accepts() -> None:
 )
 def test_a_layer_s_group_is_its_block(layer: str | None, group: str) -> None:
     assert layer_group(layer) == group
+
+
+def test_a_runbook_of_ours_is_linked_where_people_reach_the_service() -> None:
+    case = a_case(facts=Facts(runbook="docs/runbooks/gradient-spike.md"))
+
+    linked = posting_of(case, watchdog="w", url="https://rw", wall=NOW).alert
+    named = posting_of(case, watchdog="w", url="", wall=NOW).alert
+
+    assert linked.annotations["runbook_url"] == "https://rw/runbooks/gradient-spike"
+    assert named.annotations["runbook_url"] == "docs/runbooks/gradient-spike.md"
