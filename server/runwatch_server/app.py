@@ -6,6 +6,7 @@ import re
 import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from fastapi import Depends, FastAPI
@@ -39,19 +40,8 @@ from runwatch_server.notify.assembly import start_notifying
 from runwatch_server.notify.collector import NotifyCollector
 from runwatch_server.notify.outbox import Outbox
 from runwatch_server.notify.receivers import Receivers, load_receivers
-from runwatch_server.page import alerts_api as alerts_page
-from runwatch_server.page import (
-    assets_api,
-    compare_api,
-    interface_api,
-    login_api,
-    run_actions_api,
-    run_api,
-    runbooks_api,
-    silences_api,
-)
-from runwatch_server.page import runs_api as runs_page
 from runwatch_server.page.errors import add_error_pages
+from runwatch_server.page.routers import ROUTERS as PAGE_ROUTERS
 from runwatch_server.parameters import known_parameters_only
 from runwatch_server.problems import TooLargeAsProblem, add_problem_handlers
 from runwatch_server.replicas.assembly import Replica, join
@@ -154,16 +144,7 @@ _ROUTERS: Final = (
     commands_api.router,
     audit_api.router,
     notify_api.router,
-    assets_api.router,
-    login_api.router,
-    alerts_page.router,
-    run_actions_api.router,
-    silences_api.router,
-    runbooks_api.router,
-    runs_page.router,
-    run_api.router,
-    compare_api.router,
-    interface_api.router,
+    *PAGE_ROUTERS,
 )
 
 
@@ -187,6 +168,8 @@ async def _start(
     if settings.scrape_key_file is not None:
         check_scrape_key_file(settings.scrape_key_file)
     receivers = load_receivers(settings.data_dir, settings.receivers)
+    if not receivers.url:
+        receivers = replace(receivers, url=settings.external_url.rstrip("/"))
     database = await stack.enter_async_context(
         Database(
             make_store(settings.data_dir, settings.database_url),

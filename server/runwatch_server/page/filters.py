@@ -49,11 +49,17 @@ def words(name: object) -> str:
     return str(name).replace("_", " ")
 
 
+def capitalize_first(text: str) -> str:
+    """The first letter only: `NaN` and `LR` inside stay as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def severity(name: str) -> Markup:
     """A severity by word and shape, so that nobody needs its colour."""
     return Markup('<span class="severity severity-{0}">{0}</span>').format(escape(name))
 
 
 ALL: Final[Mapping[str, Callable[..., Any]]] = {
-    function.__name__: function for function in (moment, iso, number, count, words, severity)
+    function.__name__: function
+    for function in (moment, iso, number, count, words, severity, capitalize_first)
 }

@@ -79,6 +79,28 @@ async def list_rules(
     return [RuleRecord(**row) for row in found.mappings()]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleVersion:
+    """A rule as it was from some time on."""
+
+    rule_id: str
+    version: int
+    enabled: bool
+    deleted: bool
+    document: str
+    at: float
+    actor: str
+
+
+async def list_versions(
+    connection: AsyncConnection, rule_id: str, *, limit: int
+) -> list[RuleVersion]:
+    """Newest first."""
+    wanted = sa.select(rule_versions).where(rule_versions.c.rule_id == rule_id)
+    found = await connection.execute(wanted.order_by(rule_versions.c.version.desc()).limit(limit))
+    return [RuleVersion(**row) for row in found.mappings()]
+
+
 async def count_rules(connection: AsyncConnection, project: str) -> int:
     found = await connection.execute(
         sa.select(sa.func.count()).select_from(rules).where(rules.c.project == project)

@@ -96,7 +96,7 @@ TABLE: Final[dict[str, Case]] = {
     "GET /api/v1/runs/{run_id}/metrics": refused(),
     "GET /api/v1/runs/{run_id}/series": refused(query="metric=loss"),
     "GET /api/v1/runs/{run_id}/history": refused(),
-    "GET /api/v1/runs/{run_id}/thresholds": refused(query="series=loss"),
+    "GET /api/v1/runs/{run_id}/thresholds": refused(query="metric=loss"),
     "GET /api/v1/runs/{run_id}/heatmap": refused(query="stat=grad_norm"),
     "GET /api/v1/fleet": LISTED,
     "GET /api/v1/fleet/pulse": Case(Bound.LISTED, query="run_id={run_id}"),
@@ -143,6 +143,9 @@ TABLE: Final[dict[str, Case]] = {
     "GET /silences": LISTED,
     "GET /runs/{run_id}/actions": refused(),
     "GET /runs/{run_id}/act": refused(),
+    "GET /rules": LISTED,
+    "GET /rules/new": SHARED,
+    "GET /rules/{rule_id}": refused(),
 }
 
 

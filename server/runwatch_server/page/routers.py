@@ -1,0 +1,31 @@
+"""All routes of the page."""
+
+from typing import Final
+
+from runwatch_server.page import (
+    alerts_api,
+    assets_api,
+    compare_api,
+    interface_api,
+    login_api,
+    rules_api,
+    run_actions_api,
+    run_api,
+    runbooks_api,
+    runs_api,
+    silences_api,
+)
+
+ROUTERS: Final = (
+    assets_api.router,
+    login_api.router,
+    runs_api.router,
+    run_api.router,
+    compare_api.router,
+    alerts_api.router,
+    silences_api.router,
+    run_actions_api.router,
+    rules_api.router,
+    runbooks_api.router,
+    interface_api.router,
+)

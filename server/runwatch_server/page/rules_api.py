@@ -1,0 +1,163 @@
+"""`/rules`: the rules in force, writing one's own, trying them on runs of the past."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from runwatch.rules import NON_FINITE
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import KeyScope, Principal
+from runwatch_server.errors import NotFoundError
+from runwatch_server.page.people import names_of_keys
+from runwatch_server.page.rendering import render
+from runwatch_server.page.rule_texts import NEW_RULE, RuleLine, as_yaml, changes, line_of
+from runwatch_server.rules.queries import RuleRecord, RuleVersion, list_versions
+from runwatch_server.runbooks import runbook_url
+from runwatch_server.services import CurrentServices, Services
+
+router: Final = APIRouter(include_in_schema=False)
+
+_BUILTIN: Final = "builtin:"
+_RUNS_OFFERED: Final = 100
+_VERSIONS_SHOWN: Final = 50
+
+_NON_FINITE: Final = RuleLine(
+    id=f"{_BUILTIN}{NON_FINITE.name}",
+    name=NON_FINITE.name,
+    source="builtin",
+    project=None,
+    severity=NON_FINITE.severity.value,
+    scope=NON_FINITE.scope.value,
+    when=NON_FINITE.text,
+    enabled=True,
+    runbook=NON_FINITE.runbook,
+)
+"""Outside and above the others: it has no expression, and nobody can change it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A version, and what it changed in the text."""
+
+    version: RuleVersion
+    lines: list[tuple[str, str]]
+
+
+@router.get("/rules", dependencies=[require(KeyScope.READ)])
+async def show_rules(
+    request: Request, services: CurrentServices, principal: CurrentPrincipal
+) -> Response:
+    records = await services.rules.list_all(principal.project)
+    own = [_own_line(record) for record in records]
+    own_names = {line.name for line in own if line.project in (None, principal.project)}
+    builtin = [
+        replace(line, is_replaced=line.name in own_names) for line in _builtin_lines(services)
+    ]
+    return render(request, "rules.html", own=own, builtin=builtin)
+
+
+@router.get("/rules/new", dependencies=[require(KeyScope.READ)])
+async def show_new_rule(
+    request: Request,
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    like: str = "",
+) -> Response:
+    """An editor with an example, or with another rule to begin from."""
+    text = NEW_RULE if not like else as_yaml(_builtin_document(services, like))
+    return await _editor(request, services, principal, text=text, record=None, builtin=None)
+
+
+@router.get("/rules/{rule_id}", dependencies=[require(KeyScope.READ)])
+async def show_rule(
+    rule_id: str, request: Request, services: CurrentServices, principal: CurrentPrincipal
+) -> Response:
+    """A rule: changed here where it is one's own, tried here in any case."""
+    if rule_id == _NON_FINITE.id:
+        return await _editor(
+            request, services, principal, text="", record=None, builtin=_NON_FINITE
+        )
+    if rule_id.startswith(_BUILTIN):
+        document = _builtin_document(services, rule_id)
+        line = line_of(rule_id, document, source="builtin")
+        return await _editor(
+            request, services, principal, text=as_yaml(document), record=None, builtin=line
+        )
+    record = await services.rules.get(rule_id)
+    if record.project:
+        principal.check_project(record.project)
+    text = as_yaml(_document(record))
+    return await _editor(request, services, principal, text=text, record=record, builtin=None)
+
+
+async def _editor(
+    request: Request,
+    services: Services,
+    principal: Principal,
+    *,
+    text: str,
+    record: RuleRecord | None,
+    builtin: RuleLine | None,
+) -> Response:
+    line = builtin if record is None else _own_line(record)
+    runs = await services.runs.list_runs(
+        principal, project=None, state=None, before=None, limit=_RUNS_OFFERED
+    )
+    return render(
+        request,
+        "rule.html",
+        text=text,
+        record=record,
+        line=line,
+        is_protected=builtin is _NON_FINITE,
+        is_writable=_is_writable(principal, record),
+        runs=[run for run in runs if run.last_step is not None],
+        runbook="" if line is None else runbook_url(line.runbook),
+        history=[] if record is None else await _history(services, record),
+        names=await names_of_keys(services),
+    )
+
+
+def _is_writable(principal: Principal, record: RuleRecord | None) -> bool:
+    if not principal.allows(KeyScope.ADMIN):
+        return False
+    return principal.project is None or record is None or record.project == principal.project
+
+
+async def _history(services: Services, record: RuleRecord) -> list[Change]:
+    async with services.database.read() as connection:
+        versions = await list_versions(connection, record.id, limit=_VERSIONS_SHOWN)
+    texts = [as_yaml(msgspec.json.decode(version.document)) for version in versions]
+    return [
+        Change(version, changes(before, after) if before else [])
+        for version, after, before in zip(versions, texts, [*texts[1:], ""], strict=True)
+    ]
+
+
+def _document(record: RuleRecord) -> dict[str, Any]:
+    return msgspec.json.decode(record.document, type=dict[str, Any])
+
+
+def _own_line(record: RuleRecord) -> RuleLine:
+    return line_of(
+        record.id,
+        _document(record),
+        source="user",
+        project=record.project or None,
+        enabled=record.enabled,
+    )
+
+
+def _builtin_lines(services: Services) -> list[RuleLine]:
+    lines = [line_of("", filed.file, source="builtin") for filed in services.rules.builtin]
+    return [_NON_FINITE, *(replace(line, id=f"{_BUILTIN}{line.name}") for line in lines)]
+
+
+def _builtin_document(services: Services, rule_id: str) -> dict[str, Any]:
+    name = rule_id.removeprefix(_BUILTIN)
+    for filed in services.rules.builtin:
+        if filed.rule.name == name:
+            return dict(filed.file)
+    raise NotFoundError("rule_not_found", f"There is no built-in rule {name!r}.")

@@ -1,0 +1,114 @@
+"""Rules: the list, the editor that says what is wrong, trying them on runs of the past."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.end_to_end.real_service import RealService
+from tests.page.conftest import OpenWindow
+from tests.page.sent_run import SentRun
+from tests.page.visitor import PHONE
+
+pytestmark = pytest.mark.heavy
+
+RULE = """\
+version: 1
+groups:
+- name: ours
+  rules:
+  - alert: LossAbove3
+    when: loss > 3
+    severity: info
+"""
+
+
+@pytest.fixture(scope="module")
+def jumpy_run(service: RealService) -> SentRun:
+    run = SentRun(service, "jumpy")
+    run.send([2.0] * 40 + [5.0] * 3 + [2.0] * 40)
+    return run
+
+
+def write(page: Page, text: str) -> None:
+    page.get_by_label("Rule file").fill(text)
+
+
+def test_built_in_rules_are_listed_found_and_shown(window: OpenWindow) -> None:
+    visitor = window()
+    page = visitor.open("/rules")
+    visitor.shoot("rules")
+
+    page.get_by_label("Find a rule").fill("gradientspike")
+    expect(page.get_by_role("row", name="NonFinite")).to_be_hidden()
+    page.get_by_role("link", name="GradientSpike").click()
+
+    expect(page.get_by_label("Rule file")).to_have_value(re.compile("alert: GradientSpike"))
+    expect(page.get_by_text("Good: GradientSpike")).to_be_visible()
+
+
+def test_a_fault_is_told_at_its_line_and_column_as_one_types(window: OpenWindow) -> None:
+    visitor = window()
+    page = visitor.open("/rules/new")
+
+    write(page, RULE.replace("loss > 3", "loss > medain(loss, 8)"))
+    fault = page.locator("#verdict button")
+    expect(fault).to_contain_text("6:18")
+    expect(page.get_by_role("button", name="Save")).to_be_disabled()
+    visitor.shoot("rule-fault")
+    fault.click()
+    assert page.evaluate("getSelection().toString()") == "medain"
+
+    write(page, RULE)
+    expect(page.get_by_text("Good: LossAbove3")).to_be_visible()
+
+
+def test_a_rule_is_tried_saved_changed_and_deleted(
+    window: OpenWindow, service: RealService, jumpy_run: SentRun
+) -> None:
+    visitor = window()
+    page = visitor.open("/rules/new")
+    write(page, RULE)
+
+    page.get_by_label("Run").select_option(jumpy_run.id)
+    page.get_by_role("button", name="Try it").click()
+    row = page.locator("#would-be tbody tr")
+    expect(row).to_contain_text("LossAbove3")
+    expect(row).to_contain_text("40")
+    expect(page.locator("#curve .main-svg").first).to_be_visible()
+    visitor.shoot("rule-backtest")
+
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", name="LossAbove3")).to_be_visible()
+    write(page, RULE.replace("> 3", "> 4"))
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Version 2")).to_be_visible()
+    page.get_by_text("Version 2").click()
+    expect(page.locator(".diff-in")).to_contain_text("loss > 4")
+    visitor.shoot("rule-history")
+
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Really delete").click()
+    page.wait_for_url("**/rules")
+    expect(page.get_by_text("LossAbove3")).to_have_count(0)
+
+
+def test_a_built_in_rule_is_switched_off_and_on_again(window: OpenWindow) -> None:
+    page = window().open("/rules/builtin:LossRising")
+
+    page.get_by_role("button", name="Switch the built-in one off").click()
+    expect(page.get_by_role("button", name="Switch on")).to_be_visible()
+    page.goto("/rules")
+    expect(page.get_by_text("replaced")).to_be_visible()
+
+
+def test_a_reader_may_try_rules_and_save_none(window: OpenWindow, service: RealService) -> None:
+    visitor = window(key=service.create_key("read"), theme="dark", viewport=PHONE)
+    page = visitor.open("/rules/new")
+    write(page, RULE)
+
+    expect(page.get_by_text("Good: LossAbove3")).to_be_visible()
+    expect(page.get_by_role("button", name="Save")).to_have_count(0)
+    visitor.shoot("rule-dark-phone")
+    visitor.open("/rules")
+    visitor.shoot("rules-dark-phone")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
