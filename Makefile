@@ -54,6 +54,7 @@ check: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.hook_overhead
 	@$(BIN)/python -m benchmarks.hook_overhead --model small --seconds 60 --threads 1
+	@$(BIN)/python -m benchmarks.hook_flat
 	@$(BIN)/python -m benchmarks.service_killed
 	@$(BIN)/python -m benchmarks.ingest
 	@$(BIN)/python -m benchmarks.command_latency
