@@ -5,6 +5,7 @@
 #   make quick    of these, the ones that take no real processes
 #   make test-heavy  the rest: browsers, several ranks, other frameworks, replicas, faults
 #   make check    formatting, lint, types, import directions, the rules' tests
+#   make docs     remake docs/openapi.json from the code
 #   make bench    the programs behind the figures in the README
 #   make lock     remake constraints.txt
 #   make clean    remove .venv and caches
@@ -21,7 +22,7 @@ PIP_OPTIONS ?=
 DEMO_OPTIONS ?=
 TEST_OPTIONS ?=
 
-.PHONY: demo test quick test-heavy check bench lock clean install
+.PHONY: demo test quick test-heavy check docs bench lock clean install
 
 demo: $(STAMP)
 	@$(BIN)/runwatch demo $(DEMO_OPTIONS)
@@ -50,6 +51,9 @@ check: $(STAMP)
 	@echo "==> The built-in rules' own tests"
 	@$(BIN)/runwatch rules test tests/rules/*.yaml
 	@echo "==> All checks passed"
+
+docs: $(STAMP)
+	@$(BIN)/python -m tests.house.interface
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.hook_overhead

@@ -5,12 +5,18 @@ A filter that is misspelt and ignored answers with everybody's alerts instead of
 
 from collections.abc import Iterator
 from difflib import get_close_matches
+from typing import Annotated, Final
 
-from fastapi import Request
+from fastapi import Query, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from runwatch_server.errors import UnprocessableError
+
+_ULID: Final = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
+
+NextToken = Annotated[str | None, Query(pattern=_ULID)]
+"""Where a list goes on. One that is no token of ours would show its first page again, for ever."""
 
 
 async def known_parameters_only(request: Request) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.server.harness import serve
+from tests.server.harness import Api, serve
 
 pytestmark = pytest.mark.anyio
 
@@ -24,3 +24,12 @@ async def test_parameters_of_shared_dependencies_are_known(tmp_path: Path) -> No
         answer = await api.call("GET", f"/runs/{run_id}/series?{query}")
 
     assert answer.status_code in (200, 404), answer.text
+
+
+@pytest.mark.parametrize("path", ["/runs", "/alerts", "/notifications", "/audit"])
+@pytest.mark.parametrize("token", ["garbage", "%00", "01arz3ndektsv4rrffq69g5fav"])
+async def test_a_token_that_is_none_of_ours_is_refused(api: Api, path: str, token: str) -> None:
+    reply = await api.call("GET", f"{path}?next_token={token}")
+
+    assert reply.status_code == 422
+    assert "next_token" in reply.json()["detail"]

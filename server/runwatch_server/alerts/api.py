@@ -24,6 +24,7 @@ from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.commands.api import CommandView, view_of
 from runwatch_server.http import documented, json_body, json_response
+from runwatch_server.parameters import NextToken
 from runwatch_server.services import CurrentServices
 
 router: Final = APIRouter(prefix="/api/v1/alerts", tags=["alerts"])
@@ -117,7 +118,7 @@ async def list_alerts(
     acked: bool | None = None,
     inhibited: bool | None = None,
     shadow: bool | None = None,
-    next_token: str | None = None,
+    next_token: NextToken = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
     """Alerts that the asker may see, newest first."""

@@ -36,14 +36,19 @@ def text_of(file: Path) -> str:
 def read_rules(name: str) -> tuple[FiledRule, ...]:
     """The rules of a file, or the pack's; ends the command with all faults where there are any."""
     try:
-        document, lines = parse_yaml(read_rule_text(name))
-        try:
-            return split_file(document)
-        except RuleError as error:
-            raise located(error, lines) from error
+        return load_rules(name)
     except RuleError as error:
         refuse(name, error)
         raise typer.Exit(1) from error
+
+
+def load_rules(name: str) -> tuple[FiledRule, ...]:
+    """Likewise. Raises RuleError, whose faults name their lines."""
+    document, lines = parse_yaml(read_rule_text(name))
+    try:
+        return split_file(document)
+    except RuleError as error:
+        raise located(error, lines) from error
 
 
 def refuse(name: str, error: RuleError) -> None:

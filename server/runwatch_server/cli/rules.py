@@ -12,7 +12,7 @@ from rich.console import Console
 from runwatch.errors import Fault, RuleError
 from runwatch.rules.rule_tests import RuleTestResult, run_rule_tests
 from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
-from runwatch_server.cli.rule_files import BUILTIN, read_rules, refuse, text_of
+from runwatch_server.cli.rule_files import BUILTIN, load_rules, read_rules, refuse, text_of
 from runwatch_server.cli.tables import print_table
 from runwatch_server.rules.documents import located, parse_yaml
 from runwatch_server.rules.pack import FiledRule
@@ -29,10 +29,28 @@ class _Named(msgspec.Struct):
 
 
 @app.command()
-def check(file: File) -> None:
-    """Say all that is wrong with a file; needs no service."""
+def check(
+    file: File,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Say all that is wrong with a file; needs no service. Ends with 1 where anything is."""
+    if as_json:
+        _check_as_json(file)
+        return
     filed_rules = read_rules(str(file))
     _say(f"{file}: in order; rules found: {len(filed_rules)}")
+
+
+def _check_as_json(file: Path) -> None:
+    names, faults = list[str](), tuple[Fault, ...]()
+    try:
+        names = [filed.rule.name for filed in load_rules(str(file))]
+    except RuleError as error:
+        faults = error.faults
+    found = {"file": str(file), "valid": not faults, "rules": names, "faults": faults}
+    _say(msgspec.json.encode(found).decode())
+    if faults:
+        raise typer.Exit(1)
 
 
 @app.command("test")

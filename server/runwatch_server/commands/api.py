@@ -19,6 +19,7 @@ from runwatch_server.commands.records import CommandEvent, CommandRecord, KeptRe
 from runwatch_server.commands.service import MAX_WAIT_S
 from runwatch_server.errors import NotFoundError
 from runwatch_server.http import documented, json_body, json_response
+from runwatch_server.parameters import NextToken
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices, Services
 
@@ -111,7 +112,7 @@ async def order_command(
 async def list_commands(
     run_id: VisibleRunId,
     services: CurrentServices,
-    next_token: str | None = None,
+    next_token: NextToken = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
     """The commands of a run, newest first."""

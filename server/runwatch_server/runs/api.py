@@ -20,6 +20,7 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.http import documented, json_body, json_response
+from runwatch_server.parameters import NextToken
 from runwatch_server.runs.access import VisibleRun, VisibleRunId
 from runwatch_server.runs.queries import Attempt, Run
 from runwatch_server.services import CurrentServices
@@ -92,7 +93,7 @@ async def list_runs(
     principal: CurrentPrincipal,
     project: str | None = None,
     state: RunState | None = None,
-    next_token: str | None = None,
+    next_token: NextToken = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
     """Runs, newest first."""

@@ -15,6 +15,7 @@ from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.errors import UnprocessableError, UnsupportedTypeError
 from runwatch_server.http import documented, json_response
+from runwatch_server.parameters import NextToken
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices
 from runwatch_server.telemetry.events import RecordedEvent, list_events
@@ -130,7 +131,7 @@ async def get_timeline(
     services: CurrentServices,
     run_id: VisibleRunId,
     kind: Annotated[list[str], Query()] = [],  # noqa: B006 - FastAPI copies it
-    next_token: str | None = None,
+    next_token: NextToken = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
     """What happened to the run, in the order in which it was heard of."""

@@ -29,6 +29,9 @@ _INLINE_BYTES: Final = 512 * 1024
 """A frame up to this size is unpacked on the event loop: a millisecond, less than a thread costs
 when all are busy. A larger one goes to a thread."""
 _MAX_CACHED: Final = 10_000
+MAX_AHEAD: Final = 1_000_000
+"""Frames that may be missing before one: a spool that overflows loses days of them, no more. One
+number far off would make all that follow look like frames of long ago."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """`runwatch rules`, `alerts` and `signal` from a shell."""
 
+import json
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -31,6 +32,17 @@ def test_every_fault_is_told_with_its_line(tmp_path: Path) -> None:
 
     assert result.exit_code == 1
     assert result.output.count("line 5, groups[0].rules[0]") >= 2
+
+
+def test_programs_get_the_same_facts(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("version: 1\ngroups:\n- name: g\n  rules:\n  - {alert: A, when: loss >}\n")
+
+    result = CliRunner().invoke(app, ["rules", "check", "--json", str(file)])
+
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["valid"], told["rules"]) == (1, False, [])
+    assert told["faults"][0]["line"] == 5
 
 
 def test_a_file_of_bytes_is_no_rule_file(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.server.harness import LAYOUT, Api, Storage, both_engines, frame, new_
 from runwatch.codec import FrameHeader, encode_frame, join_frame, split_frame
 from runwatch.frames import Event, Scalar
 from runwatch.vocabulary import RunId
+from runwatch_server.telemetry.ingest import MAX_AHEAD
 from runwatch_server.telemetry.tables import frames
 
 pytestmark = [pytest.mark.anyio, both_engines]
@@ -269,3 +270,14 @@ async def test_a_restart_forgets_nothing(storage: Storage) -> None:
 
         assert again.json()["duplicate"] is True
         assert (await second.series(run_id, metric="loss"))["values"] == [1.0, 2.0]
+
+
+async def test_a_number_far_off_is_refused_and_does_no_harm(api: Api) -> None:
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [1.0]))
+
+    far = await api.post(run_id, frame(MAX_AHEAD + 2, [1.0], first_step=1))
+    after = await api.post(run_id, frame(2, [1.0], first_step=1))
+
+    assert (far.status_code, far.json()["code"]) == (422, "seq_too_far")
+    assert after.json()["next"] == 3
