@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
+from torch.optim import Optimizer
+
 from runwatch_hooks.actions import (
     Actor,
     CheckpointKeeper,
@@ -15,7 +17,7 @@ from runwatch_hooks.faults import Faults
 from runwatch_hooks.line import Line
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
-from runwatch_hooks.options import DEFAULT_SNAPSHOT_EVERY, Options
+from runwatch_hooks.options import Options
 from runwatch_hooks.orders import orders_for
 from runwatch_hooks.probe import Probe
 from runwatch_hooks.ranks import Team
@@ -39,15 +41,20 @@ def build_watch(
         objects.modules, objects.optimizers, objects.schedulers, objects.scalers, objects.extra
     )
     keeper = _keeper(options, objects, team)
+
+    def follow(optimizer: Optimizer) -> None:
+        with faults.guard("a later optimizer"):
+            state.follow(optimizer)
+
     # Before the probe: its hooks run first, so that the rate we read is the one in force.
-    lr_scale = LrScale(objects.optimizers, objects.modules)
+    lr_scale = LrScale(objects.optimizers, objects.modules, on_new=follow)
     actor = Actor(
         state,
         SnapshotRing(state, size=options.snapshots, good_after=options.good_after),
         lr_scale,
         checkpoints=keeper,
         allow=options.allow,
-        snapshot_every=options.snapshot_every or DEFAULT_SNAPSHOT_EVERY,
+        snapshot_every=options.snapshot_every,
         rank=team.world.rank,
     )
 

@@ -8,11 +8,6 @@ from typing import Final, cast
 from runwatch.commands import ACTION_KINDS
 from runwatch_hooks.errors import AttachError
 
-DEFAULT_SNAPSHOT_EVERY: Final = 50
-"""Steps. A capture copies the training state: 90 ms of CPU time for 257 MB (148 tensors and
-AdamW's two moments), 12 ms for 21 MB (100 tensors), 4 ms for 6 MB (52 tensors); so a fiftieth of
-that a step, or 0.1 % to 0.9 % of steps of 1250, 27 and 30 ms. The first `snapshots` captures also
-make their buffers, which may take ten times as long."""
 DEFAULT_GOOD_AFTER: Final = 10
 """Healthy steps after which a saved state counts as good."""
 
@@ -32,7 +27,8 @@ class Options:
     allow: Sequence[str] = ("checkpoint",)
     """Kinds of action; the last word, whatever the service says."""
     snapshot_every: int | None = None
-    """Steps; None: 50 (what that costs: see there). Taken only where `rollback` is allowed."""
+    """Steps; None: 50 or more, so that captures take less than a hundredth of the time
+    (`actions.pace`). Taken only where `rollback` is allowed."""
     snapshots: int = 3
     """States kept in memory."""
     good_after: int = DEFAULT_GOOD_AFTER

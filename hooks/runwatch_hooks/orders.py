@@ -88,10 +88,18 @@ class SharedOrders:
         now = time.time() + self._reports.service_clock_offset_s
         for one in ended:  # at most one of them is carried out: all ranks stand still for it
             yield self._actor.end(one, next_step=step + 1, now=now)
+        self._keep_pace()
         loss = self._agreement.loss
         if loss is not None and not self._told_loss:
             self._told_loss = True
             self._reports.tell_unwatched([f"no command is carried out any more: {loss}"], step, now)
+
+    def _keep_pace(self) -> None:
+        """All ranks take their snapshots at the same steps, or none would be common to them."""
+        if self._team.world.is_leader:
+            self._agreement.tell(self._actor.pace.every)
+        elif self._agreement.told is not None:
+            self._actor.pace.follow(self._agreement.told)
 
     def close(self) -> None:
         self._agreement.close()

@@ -235,8 +235,7 @@ class Probe:
         if not wrapped:  # else the one that we were given only handed the step on, as Accelerate's
             self._notices.append(
                 f"an optimizer that attach was not given ({type(optimizer).__name__}) steps the "
-                "run's parameters: its gradients and rate are watched, but its state is not saved "
-                "for rollbacks and checkpoints"
+                "run's parameters: it is watched, scaled and saved from here on"
             )
 
     def _note_lr(self, optimizer: Optimizer, scale: float = 1.0) -> None:

@@ -1,10 +1,11 @@
 """Acting on the run: capture, rollback, checkpoints, the LR scale, and the actor over them."""
 
-from runwatch_hooks.actions.actor import Actor, Notes, Outcome
+from runwatch_hooks.actions.actor import Actor
 from runwatch_hooks.actions.checkpoints import Checkpoint, CheckpointStore
 from runwatch_hooks.actions.errors import ActionError
 from runwatch_hooks.actions.keeper import CheckpointKeeper
 from runwatch_hooks.actions.lr_scale import LrScale
+from runwatch_hooks.actions.outcomes import Notes, Outcome
 from runwatch_hooks.actions.replicas import store_of_rank
 from runwatch_hooks.actions.rng import Generator, HasState
 from runwatch_hooks.actions.snapshots import SnapshotRing

@@ -5,8 +5,8 @@ command and its effect. Nothing here raises into the training loop.
 """
 
 import logging
+import time
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import cast
 
 import msgspec
@@ -19,30 +19,13 @@ from runwatch_hooks.actions.errors import ActionError
 from runwatch_hooks.actions.journal import Journal
 from runwatch_hooks.actions.keeper import CheckpointKeeper, Save
 from runwatch_hooks.actions.lr_scale import LrScale
+from runwatch_hooks.actions.outcomes import Notes, Outcome, event_of
+from runwatch_hooks.actions.pace import SnapshotPace
 from runwatch_hooks.actions.snapshots import SnapshotRing
 from runwatch_hooks.actions.training_state import TrainingState
 from runwatch_hooks.agreement import Ended, Meeting, Standing
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a command came to, and what the watch must do about it."""
-
-    receipt: Receipt
-    events: tuple[Event, ...] = ()
-    rolled_back_to: int | None = None
-    """The number of the step to be trained next; the segment grows by one."""
-    stop: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Notes:
-    """What came up at a boundary without a command: checkpoints that are written, or proved."""
-
-    receipts: tuple[Receipt, ...] = ()
-    events: tuple[Event, ...] = ()
 
 
 class Actor:
@@ -60,20 +43,19 @@ class Actor:
         *,
         checkpoints: CheckpointKeeper | None = None,
         allow: Collection[str] = ("checkpoint",),
-        snapshot_every: int = 10,
+        snapshot_every: int | None = None,
         rank: int = 0,
     ) -> None:
         unknown = sorted(set(allow) - set(ACTION_KINDS))
         if unknown:
             raise ValueError(f"allow: found {unknown[0]!r}, wanted some of {ACTION_KINDS}")
-        if snapshot_every < 1:
-            raise ValueError(f"snapshot_every: found {snapshot_every}, wanted at least 1 step")
         self._state = state
         self._snapshots = snapshots
         self._lr_scale = lr_scale
         self._checkpoints = checkpoints
         self._allow = frozenset(allow)
-        self._snapshot_every = snapshot_every
+        self.pace = SnapshotPace(snapshot_every)
+        self._noted_at: float | None = None
         self._rank = rank
         self._journal = Journal()
         self._effects = Effects(state, snapshots, lr_scale, checkpoints)
@@ -85,7 +67,7 @@ class Actor:
 
     def begin(self, next_step: int) -> None:
         """Before the first step: keeps the state from which the run sets out."""
-        self._take_snapshot(next_step - 1)
+        self._take_snapshot(next_step - 1, now=0.0)
 
     def note_step(self, step: int, *, healthy: bool, now: float) -> Notes:
         """Judges what is on probation by the step that ended, and keeps its state when due.
@@ -93,17 +75,24 @@ class Actor:
         Healthy means: loss and gradients were finite. A step that AMP skipped is healthy.
         """
         self._snapshots.note_step(step, healthy=healthy)
-        if healthy and (step + 1) % self._snapshot_every == 0:
-            self._take_snapshot(step)
+        self._time_step()
+        paced: tuple[Event, ...] = ()
+        if healthy and (step + 1) % self.pace.every == 0:
+            paced = self._take_snapshot(step, now)
+        self._noted_at = time.perf_counter()
         if self._checkpoints is None:
-            return Notes()
+            return Notes(events=paced)
         notes = self._report_written(step + 1, now)
         promoted = self._checkpoints.note_step(step, healthy=healthy)
         good = tuple(
             Event(step, "checkpoint_good", now, {"path": str(item.path), "of_step": item.step})
             for item in promoted
         )
-        return Notes(notes.receipts, notes.events + good)
+        return Notes(notes.receipts, paced + notes.events + good)
+
+    def _time_step(self) -> None:
+        if self._noted_at is not None:
+            self.pace.note_step(time.perf_counter() - self._noted_at)
 
     def apply(self, command: Command, *, attempt: int, next_step: int, now: float) -> Outcome:
         """Obeys, or says why not. Never raises; applies an id at most once.
@@ -157,7 +146,7 @@ class Actor:
         log.info("%s: %s at step %d", command.action.kind, effect.state, next_step)
         events: tuple[Event, ...] = ()
         if effect.event_kind:
-            events = (_event(effect.event_kind, next_step, now, command, effect.detail),)
+            events = (event_of(effect.event_kind, next_step, now, command, effect.detail),)
         return Outcome(receipt, events, effect.rolled_back_to, effect.stop)
 
     def resume(self, meeting: Meeting | None = None) -> int | None:
@@ -243,14 +232,25 @@ class Actor:
         actor["journal"] = [*self._journal.to_document(), msgspec.to_builtins(done)]
         return actor
 
-    def _take_snapshot(self, step: int) -> None:
+    def _take_snapshot(self, step: int, now: float) -> tuple[Event, ...]:
+        """What there is to tell of it: that it costs too much to be done as often as before."""
         if "rollback" not in self._allow:  # nobody could ever ask for it
-            return
+            return ()
         self._lr_scale.settle()
+        began_at = time.perf_counter()
         try:
             self._snapshots.take(step)
         except Exception:  # of the user's own state_dict(), or memory is full
             log.warning("no snapshot after step %d", step, exc_info=True)
+            return ()
+        if not self.pace.note_capture(time.perf_counter() - began_at):
+            return ()
+        detail: dict[str, Scalar] = {
+            "every": self.pace.every,
+            "capture_s": self.pace.capture_s,
+            "step_s": self.pace.step_s,
+        }
+        return (event_of("snapshot_pace", step, now, None, detail),)
 
     def _report_written(self, next_step: int, now: float) -> Notes:
         saves = self._checkpoints.written() if self._checkpoints is not None else []
@@ -265,7 +265,7 @@ class Actor:
             detail |= {"path": str(checkpoint.path), "finite": checkpoint.facts.is_finite}
         else:
             detail["error"] = str(save.error)
-        event = _event("checkpoint", next_step, now, command, detail)
+        event = event_of("checkpoint", next_step, now, command, detail)
         accepted = None if command is None else self._journal.find(command.id)
         if accepted is None:
             return None, event
@@ -273,15 +273,6 @@ class Actor:
         receipt = msgspec.structs.replace(accepted, state=state, detail=detail)
         self._journal.add(receipt)
         return receipt, event
-
-
-def _event(
-    kind: str, step: int, now: float, command: Command | None, detail: dict[str, Scalar]
-) -> Event:
-    told: dict[str, Scalar | list[str]] = {**detail}
-    if command is not None:
-        told |= {"command_id": command.id, "reason": command.reason}
-    return Event(step, kind, now, told)
 
 
 def _is_sound(facts: CheckpointFacts) -> bool:

@@ -11,7 +11,7 @@ it shrinks as well.
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final, cast
@@ -53,12 +53,18 @@ class LrScale:
     """Of the given optimizers, and of every later one that steps a parameter of the modules."""
 
     def __init__(
-        self, optimizers: Sequence[Optimizer] = (), modules: Mapping[str, nn.Module] | None = None
+        self,
+        optimizers: Sequence[Optimizer] = (),
+        modules: Mapping[str, nn.Module] | None = None,
+        *,
+        on_new: Callable[[Optimizer], None] = lambda optimizer: None,
     ) -> None:
+        """`on_new` is told of each later optimizer, before its first step that we see."""
         self._scale = 1.0
         self._modules = tuple((modules or {}).values())
         self._ours: WeakKeyDictionary[Optimizer, bool] = WeakKeyDictionary()
         self._scaled: WeakKeyDictionary[Optimizer, _Scaled] = WeakKeyDictionary()
+        self._on_new = on_new
         for optimizer in optimizers:
             self._ours[optimizer] = True
         self._handles = (
@@ -106,7 +112,7 @@ class LrScale:
                 open_step.depth += 1
                 return
             self._put_back(optimizer)
-        if self._scale != 1.0 and self._is_ours(optimizer):
+        if self._is_ours(optimizer) and self._scale != 1.0:
             self._scaled[optimizer] = self._put_in(optimizer)
 
     def _after_step(
@@ -157,6 +163,8 @@ class LrScale:
                 for parameter in group["params"]
             )
             self._ours[optimizer] = known
+            if known:
+                self._on_new(optimizer)
         return known
 
 

@@ -67,6 +67,8 @@ class TrainingState:
     ) -> None:
         self.modules = dict(modules)
         self.optimizers = tuple(optimizers)
+        self._unused: dict[int, Mapped] = {}
+        """Later optimizers as they were before their first step: in no older capture."""
         self.scalers = tuple(scalers)
         self._objects: dict[str, HasState] = {"rng": ProcessRng()}
         self._objects |= {f"scheduler{index}": item for index, item in enumerate(schedulers)}
@@ -77,6 +79,18 @@ class TrainingState:
         # Masks are full of -inf by design: what is not finite before the first step is no fault.
         buffers = {f"{n}.{b}": t for n, m in self.modules.items() for b, t in m.named_buffers()}
         self._exempt = frozenset(names_of_nonfinite(buffers))
+
+    def follow(self, optimizer: Optimizer) -> None:
+        """Take in an optimizer that was made later, before its first step.
+
+        One that takes another's groups over, as a wrapper does, is that other one.
+        """
+        if any(one.param_groups is optimizer.param_groups for one in self.optimizers):
+            return
+        if not optimizer.state:  # else older captures do not fit: nobody knows where it began
+            index = len(self.optimizers)
+            self._unused[index] = capture_optimizer(optimizer, HostCopies(), {})
+        self.optimizers = (*self.optimizers, optimizer)
 
     def capture(self, into: Captured | None = None) -> Captured:
         """Owned copies, made in the buffers of an older capture where one is given."""
@@ -107,6 +121,7 @@ class TrainingState:
         Raises StateMismatchError, with nothing changed, where it does not fit the living objects
         or one of them refuses its part.
         """
+        tree = self._completed(tree)
         self._check(tree)
         self._load_objects(cast(Mapped, tree["objects"]))
         in_place = InPlace()
@@ -117,6 +132,11 @@ class TrainingState:
                 restore_optimizer(optimizer, _part(tree, "optimizers", index), in_place)
             for index, scaler in enumerate(self.scalers):
                 restore_scaler(scaler, _part(tree, "scalers", index), in_place)
+
+    def _completed(self, tree: Mapped) -> Mapped:
+        """With the optimizers that came after it, as they were before their first step."""
+        held = cast(Mapped, tree["optimizers"])
+        return {**tree, "optimizers": {**cast(Mapped, self._unused), **held}}
 
     def _check(self, tree: Mapped) -> None:
         for kind, found in (

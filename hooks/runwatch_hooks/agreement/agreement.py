@@ -88,6 +88,15 @@ class Agreement:
             ended += [Ended(proposal.command, off(loss)) for proposal in unheard]
         return ended
 
+    def tell(self, number: int) -> None:
+        """Of the leader: let the others know a number, in a moment."""
+        self._delegate.to_tell = number
+
+    @property
+    def told(self) -> int | None:
+        """The number that the leader let know last."""
+        return self._delegate.told
+
     def close(self) -> None:
         """Call off, for all ranks, what this one has promised and will not come to do."""
         self._delegate.stop()

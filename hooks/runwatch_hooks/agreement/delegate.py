@@ -61,6 +61,10 @@ class Delegate:
         self._promised_at = 0.0
         self._has_stood = False
         self._stopping = threading.Event()
+        self.to_tell: int | None = None
+        """Of the leader: a number that the others are to know."""
+        self.told: int | None = None
+        """The same as it has come here."""
         self.loss: str | None = None
         """Why no command can be agreed on any more."""
         self._thread = threading.Thread(target=self._run, name="runwatch-agreement", daemon=True)
@@ -113,6 +117,7 @@ class Delegate:
     def _look_for_proposal(self) -> float:
         number = self._number + 1
         self._propose(number)
+        self._exchange_number()
         proposal = self._ledger.find(f"{number}/proposal", Proposal)
         if proposal is None:
             return self._idle_s
@@ -124,6 +129,13 @@ class Delegate:
         self._promised_at = time.monotonic()
         self._ledger.put(f"{number}/promise/{self._rank}", promise)
         return 0.0
+
+    def _exchange_number(self) -> None:
+        if self._take is None:
+            self.told = self._ledger.find("number", int)
+        elif self.to_tell != self.told:
+            self.told = self.to_tell
+            self._ledger.put("number", self.told)
 
     def _propose(self, number: int) -> None:
         if self._take is None:
