@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
@@ -24,6 +25,7 @@ from runwatch_server.telemetry.buckets import (
     from_values,
     regroup,
 )
+from runwatch_server.telemetry.coverage import are_held
 from runwatch_server.telemetry.history import Stretch, attempts_in_time, effective_history
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.queries import SegmentRow
@@ -110,7 +112,7 @@ class Reader:
             stretches = _stretches(segments, window, places)
             by_place = {(row.attempt, row.segment): row for row in segments}
             width = _width(stretches, window.points, is_metric=wanted.is_metric)
-            if not wanted.is_metric and _were_removed(stretches, by_place):
+            if not wanted.is_metric and await _were_removed(connection, stretches, by_place):
                 width = -(-width // LEVELS[0]) * LEVELS[0]
             pieces: list[Buckets] = []
             raw: list[NDArray[np.float64]] = []
@@ -164,14 +166,19 @@ def _width(stretches: Sequence[Stretch], points: int, *, is_metric: bool) -> int
     return width if is_metric or num_steps <= _MAX_RAW_STEPS else LEVELS[0]
 
 
-def _were_removed(
-    stretches: Sequence[Stretch], segments: Mapping[tuple[int, int], SegmentRow]
+async def _were_removed(
+    connection: AsyncConnection,
+    stretches: Sequence[Stretch],
+    segments: Mapping[tuple[int, int], SegmentRow],
 ) -> bool:
-    """Whether frames of these steps were removed for their age: their rollups answer."""
-    return any(
-        stretch.first_step < segments[stretch.attempt, stretch.segment].raw_from
-        for stretch in stretches
-    )
+    """Whether frames of these steps were removed for their age: their rollups answer. Frames that
+    stayed as an alert's evidence answer for themselves."""
+    for stretch in stretches:
+        segment = segments[stretch.attempt, stretch.segment]
+        below = stretch.clip(stretch.first_step, segment.raw_from - 1)
+        if below is not None and not await are_held(connection, segment, below):
+            return True
+    return False
 
 
 def _raw_series(

@@ -1,15 +1,42 @@
-"""Frames of runs that ended long ago are removed; what was summed up of them stays."""
+"""Frames of runs that ended long ago are removed; what was summed up of them stays, and so does
+the evidence: the frames around each alert."""
 
+from functools import partial
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.tables import alerts
 from runwatch_server.db import Database
 from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.tables import frames, segments
 
+EVIDENCE_STEPS: Final = 2048
+"""Before an alert's onset and after its end: frames of these steps stay as they were received."""
 _CHUNK_FRAMES: Final = 500
+_KEY: Final = (frames.c.run_id, frames.c.attempt, frames.c.rank, frames.c.seq)
+_IN_ROLLUPS: Final = sa.and_(
+    segments.c.run_id == frames.c.run_id,
+    segments.c.attempt == frames.c.attempt,
+    segments.c.rank == frames.c.rank,
+    segments.c.segment == frames.c.segment,
+    frames.c.num_steps > 0,
+    frames.c.first_step + frames.c.num_steps <= segments.c.rolled_to,
+)
+_IS_EVIDENCE: Final = (
+    sa.select(alerts.c.id)
+    .where(
+        alerts.c.run_id == frames.c.run_id,
+        alerts.c.attempt == frames.c.attempt,
+        alerts.c.firing_step.is_not(None),
+        frames.c.first_step + frames.c.num_steps > alerts.c.onset_step - EVIDENCE_STEPS,
+        frames.c.first_step
+        <= sa.func.coalesce(alerts.c.resolved_step, alerts.c.last_step) + EVIDENCE_STEPS,
+    )
+    .exists()
+)
 
 
 async def remove_old_frames(database: Database, *, before: float) -> int:
@@ -17,51 +44,30 @@ async def remove_old_frames(database: Database, *, before: float) -> int:
 
     Only such as are wholly in rollups: the last steps of a segment, never summed up, stay.
     """
+    ended = sa.select(runs.c.id).where(runs.c.ended_at < before, _removable(runs.c.id).exists())
+    async with database.read() as connection:
+        run_ids = [RunId(run_id) for run_id in await connection.scalars(ended)]
     removed = 0
-    while num_frames := await database.write(lambda connection: _remove(connection, before)):
-        removed += num_frames
+    for run_id in run_ids:
+        while num_frames := await database.write(partial(_remove, run_id=run_id), of=run_id):
+            removed += num_frames
     return removed
 
 
-async def _remove(connection: AsyncConnection, before: float) -> int:
-    query = (
-        sa.select(
-            frames.c.run_id,
-            frames.c.attempt,
-            frames.c.rank,
-            frames.c.seq,
-        )
-        .join(runs, runs.c.id == frames.c.run_id)
-        .join(
-            segments,
-            sa.and_(
-                segments.c.run_id == frames.c.run_id,
-                segments.c.attempt == frames.c.attempt,
-                segments.c.rank == frames.c.rank,
-                segments.c.segment == frames.c.segment,
-            ),
-        )
-        .where(
-            runs.c.ended_at < before,
-            frames.c.num_steps > 0,
-            frames.c.first_step + frames.c.num_steps <= segments.c.rolled_to,
-        )
-        .limit(_CHUNK_FRAMES)
+def _removable(run_id: RunId | sa.Column[str]) -> sa.Select[str, int, int, int]:
+    return (
+        sa.select(*_KEY).join(segments, _IN_ROLLUPS).where(frames.c.run_id == run_id, ~_IS_EVIDENCE)
     )
-    found = (await connection.execute(query)).all()
-    for run_id in {row.run_id for row in found}:
+
+
+async def _remove(connection: AsyncConnection, run_id: RunId) -> int:
+    found = (await connection.execute(_removable(run_id).limit(_CHUNK_FRAMES))).all()
+    if found:
         await connection.execute(
             segments.update()
             .where(segments.c.run_id == run_id)
             .values(raw_from=segments.c.rolled_to)
         )
-    for row in found:
-        await connection.execute(
-            frames.delete().where(
-                frames.c.run_id == row.run_id,
-                frames.c.attempt == row.attempt,
-                frames.c.rank == row.rank,
-                frames.c.seq == row.seq,
-            )
-        )
+        keys = [tuple(row) for row in found]
+        await connection.execute(frames.delete().where(sa.tuple_(*_KEY).in_(keys)))
     return len(found)

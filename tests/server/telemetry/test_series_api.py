@@ -1,11 +1,12 @@
 """Series and heat maps: the run's history, as fine as it was asked for."""
 
+import asyncio
 import math
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.server.harness import Api, HandClock, frame
+from tests.server.harness import Api, HandClock, both_engines, frame
 
 from runwatch.vocabulary import RunId
 from runwatch_server.telemetry.retention import remove_old_frames
@@ -219,3 +220,31 @@ async def test_old_frames_go_and_their_rollups_answer(api: Api, hand_clock: Hand
     layer = {"layer": "last.weight", "stat": "grad_norm", "points": 10_000}
     assert sum((await api.series(run_id, **layer))["count"]) == 5000
     assert (await api.post(run_id, frame(1, losses(500)))).json()["duplicate"] is True
+
+
+@both_engines
+async def test_the_frames_around_an_alert_stay_and_answer_step_by_step(
+    api: Api, hand_clock: HandClock
+) -> None:
+    run_id = await api.new_run()
+    values = losses(9000)
+    values[6000] = math.nan
+    await send(api, run_id, values, stats=np.ones((9000, 2), np.float32))
+    await roll(api)
+    await until_fired(api, run_id)
+    await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
+
+    removed = await remove_old_frames(api.services.database, before=hand_clock.now + 1)
+
+    assert removed == 7
+    layer = {"layer": "last.weight", "stat": "grad_norm", "points": 10_000}
+    near = {"from": 5000, "to": 7000}
+    around = await api.series(run_id, **layer, **near)
+    assert (around["step_width"], len(around["steps"])) == (1, 2001)
+    assert (await api.series(run_id, **layer))["step_width"] == 64
+
+
+async def until_fired(api: Api, run_id: RunId) -> None:
+    async with asyncio.timeout(60):
+        while not (await api.json("GET", f"/alerts?run_id={run_id}"))["alerts"]:
+            await asyncio.sleep(0.01)

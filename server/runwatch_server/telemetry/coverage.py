@@ -1,0 +1,30 @@
+"""Which steps are still there as they were received."""
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch_server.telemetry.history import Stretch
+from runwatch_server.telemetry.queries import SegmentRow
+from runwatch_server.telemetry.tables import frames
+
+
+async def are_held(connection: AsyncConnection, segment: SegmentRow, stretch: Stretch) -> bool:
+    """Whether frames hold all steps of a stretch."""
+    found = await connection.execute(
+        sa.select(frames.c.first_step, frames.c.num_steps)
+        .where(
+            frames.c.run_id == segment.run_id,
+            frames.c.attempt == stretch.attempt,
+            frames.c.rank == segment.rank,
+            frames.c.segment == stretch.segment,
+            frames.c.first_step <= stretch.last_step,
+            frames.c.first_step + frames.c.num_steps > stretch.first_step,
+        )
+        .order_by(frames.c.first_step)
+    )
+    next_step = stretch.first_step
+    for first_step, num_steps in found:
+        if first_step > next_step:
+            return False
+        next_step = max(next_step, first_step + num_steps)
+    return next_step > stretch.last_step
