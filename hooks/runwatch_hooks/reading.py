@@ -1,0 +1,188 @@
+"""Reading a run's history from a service, in a notebook or a script; needs no torch.
+
+    from runwatch_hooks.reading import connect
+
+    run = connect().run("01JD3Y8K5W...")            # RUNWATCH_URL, RUNWATCH_TOKEN; scope `read`
+    run.history("loss").to_pandas()
+    run.history("grad_norm", layer="blocks.*").to_arrow()
+
+It stands among the hooks because it is the other half of what they send, over the same HTTP client
+and the same light installation; the core does no I/O, and the service is not to be imported here.
+"""
+
+import importlib
+import os
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from runwatch.errors import InvalidInputError
+from runwatch.messages import Problem
+from runwatch.nonfinite import JsonNumber
+from runwatch_hooks.transport.client import Client
+
+MOST_POINTS: Final = 10_000
+_DEFAULT_URL: Final = "http://127.0.0.1:8321"
+_VALUES: Final = ("value", "min", "max", "mean")
+_COUNTS: Final = ("count", "nonfinite")
+
+
+class _Layout(msgspec.Struct):
+    layers: list[str]
+    stats: list[str]
+
+
+class _Names(msgspec.Struct):
+    metrics: list[str]
+    layouts: list[_Layout]
+
+
+class _Series(msgspec.Struct):
+    step_width: int
+    steps: list[int]
+    values: list[JsonNumber] | None = None
+    min: list[JsonNumber] | None = None
+    max: list[JsonNumber] | None = None
+    mean: list[JsonNumber] | None = None
+    count: list[int] | None = None
+    nonfinite: list[int] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """One series, or one stat of several layers below each other, in order of steps.
+
+    `columns` has `step`, `layer` where it is of layers, and either `value`, as recorded, or, where
+    there were more steps than points asked for, `min`, `max`, `mean` of the finite values of
+    `step_width` steps, their `count`, and `nonfinite`, how many were NaN or infinite. A value that
+    was computed as NaN is NaN; a step at which none was recorded is left out.
+    """
+
+    name: str
+    step_width: int
+    columns: dict[str, NDArray[Any]]
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame`; wants `pip install 'runwatch[arrow]'`."""
+        return importlib.import_module("pandas").DataFrame(self.columns)
+
+    def to_arrow(self) -> Any:
+        """A `pyarrow.Table`; wants `pip install 'runwatch[arrow]'`."""
+        return importlib.import_module("pyarrow").table(self.columns)
+
+
+class RunReading:
+    """One run's numbers. Every method raises InvalidInputError with the service's own words."""
+
+    def __init__(self, client: Client, run_id: str) -> None:
+        self._client = client
+        self._path = f"/runs/{quote(run_id, safe='')}"
+
+    def metrics(self) -> list[str]:
+        """Names of the run's metrics."""
+        return self._names().metrics
+
+    def layers(self, pattern: str = "*") -> list[str]:
+        """Names of its layers that match a glob, as in the newest layout that has each."""
+        names = [name for layout in self._names().layouts for name in layout.layers]
+        return [name for name in dict.fromkeys(names) if fnmatchcase(name, pattern)]
+
+    def history(
+        self,
+        name: str,
+        *,
+        layer: str | None = None,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        points: int = MOST_POINTS,
+        rank: int = 0,
+    ) -> History:
+        """A metric over steps, or a stat of the layers whose names match the glob `layer`."""
+        asked = {"from": first_step, "to": last_step, "points": points, "rank": rank}
+        window = {key: value for key, value in asked.items() if value is not None}
+        if layer is None:
+            series = self._series({**window, "metric": name})
+            return History(name, series.step_width, _columns(series))
+        layers = self.layers(layer)
+        if not layers:
+            raise InvalidInputError(f"layer: found {layer!r}, which no layer of the run matches")
+        found = [self._series({**window, "stat": name, "layer": one}) for one in layers]
+        return _stacked(name, layers, found)
+
+    def _names(self) -> _Names:
+        return msgspec.json.decode(_ask(self._client, f"{self._path}/metrics"), type=_Names)
+
+    def _series(self, query: dict[str, object]) -> _Series:
+        body = _ask(self._client, f"{self._path}/series?{urlencode(query)}")
+        return msgspec.json.decode(body, type=_Series)
+
+
+class Reading:
+    """A service to read from."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def run(self, run_id: str) -> RunReading:
+        return RunReading(self._client, run_id)
+
+
+def connect(url: str | None = None, token: str | None = None) -> Reading:
+    """The service of the environment (RUNWATCH_URL, RUNWATCH_TOKEN), or the one given."""
+    url = url or os.environ.get("RUNWATCH_URL") or _DEFAULT_URL
+    token = token or os.environ.get("RUNWATCH_TOKEN")
+    return Reading(Client(url, token, connect_timeout_s=10.0, read_timeout_s=60.0))
+
+
+def _ask(client: Client, path: str) -> bytes:
+    reply = client.request("GET", path)
+    if reply.status == 200:
+        return reply.body
+    try:
+        problem = msgspec.json.decode(reply.body, type=Problem)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        problem = Problem(title="", status=reply.status, code="")
+    raise InvalidInputError(f"{path}: {reply.status} {problem.code} {problem.detail}".rstrip())
+
+
+def _columns(series: _Series) -> dict[str, NDArray[Any]]:
+    lists: dict[str, list[JsonNumber] | list[int] | None] = {
+        "value": series.values,
+        **{name: getattr(series, name) for name in (*_VALUES[1:], *_COUNTS)},
+    }
+    given = {name: numbers for name, numbers in lists.items() if numbers is not None}
+    recorded = [
+        index
+        for index in range(len(series.steps))
+        if "value" not in given or given["value"][index] is not None
+    ]
+    columns: dict[str, NDArray[Any]] = {"step": np.array(series.steps, np.int64)[recorded]}
+    for name, numbers in given.items():
+        kind = np.int64 if name in _COUNTS else np.float64
+        # The service's "NaN", "+Inf", "-Inf" are what float reads; null is no finite value.
+        floats = [float("nan") if number is None else float(number) for number in numbers]
+        columns[name] = np.array(floats)[recorded].astype(kind)
+    return columns
+
+
+def _stacked(name: str, layers: list[str], found: list[_Series]) -> History:
+    """Layers below each other. Raises InvalidInputError where they are not equally summed up."""
+    widths = {series.step_width for series in found}
+    if len(widths) > 1:
+        raise InvalidInputError(
+            f"history: found layers summed up over {sorted(widths)} steps, wanted one width; ask "
+            "for fewer steps (first_step, last_step), or for fewer points"
+        )
+    parts = [(one, _columns(series)) for one, series in zip(layers, found, strict=True)]
+    columns: dict[str, NDArray[Any]] = {
+        "step": np.concatenate([part["step"] for _, part in parts]),
+        "layer": np.repeat([one for one, _ in parts], [len(part["step"]) for _, part in parts]),
+    }
+    for column in parts[0][1].keys() - {"step"}:
+        columns[column] = np.concatenate([part[column] for _, part in parts])
+    return History(name, widths.pop(), columns)

@@ -1,0 +1,57 @@
+"""What a run sent, read back into pandas and Arrow from a real service."""
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+import urllib3
+from tests.end_to_end.real_service import RealService
+from tests.server.harness import LAYOUT, frame, new_id
+
+from runwatch.codec import CONTENT_TYPE, encode_frame
+from runwatch.errors import InvalidInputError
+from runwatch_hooks.reading import connect
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_history_comes_back_as_it_was_sent(service: RealService) -> None:
+    service.start()
+    run_id = new_id()
+    service.ask("POST", "/runs", {"run_id": run_id, "name": "a"})
+    service.ask("POST", f"/runs/{run_id}/attempts", {"token": new_id(), "started_at": 1.7e9})
+    document = msgspec.to_builtins(LAYOUT.to_document())
+    service.ask("PUT", f"/runs/{run_id}/layouts/{LAYOUT.hash}", document)
+    stats = np.array([[0.5, 1.0], [math.nan, 2.0], [0.25, math.inf]], np.float32)
+    sent = frame(1, [2.0, math.nan, 1.0], stats=stats)
+    reply = urllib3.request(
+        "POST",
+        f"{service.url}/api/v1/runs/{run_id}/frames",
+        body=encode_frame(sent),
+        headers={
+            "Authorization": f"Bearer {service.create_key('ingest')}",
+            "Content-Type": CONTENT_TYPE,
+        },
+    )
+    assert reply.status == 200
+
+    run = connect(service.url, service.create_key("read")).run(run_id)
+    losses = run.history("loss").to_pandas()
+    norms = run.history("grad_norm", layer="last.*").to_arrow()
+    both = run.history("grad_norm", layer="*", first_step=1, last_step=1)
+
+    assert run.metrics() == ["loss"]
+    assert run.layers("first*") == ["first.weight"]
+    assert losses["step"].tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(losses["value"], [2.0, math.nan, 1.0])
+    assert norms.to_pydict() == {
+        "step": [0, 1, 2],
+        "layer": ["last.weight"] * 3,
+        "value": [1.0, 2.0, math.inf],
+    }
+    assert both.columns["layer"].tolist() == ["first.weight", "last.weight"]
+    with pytest.raises(InvalidInputError, match="metric_not_found"):
+        run.history("nothing")
+    with pytest.raises(InvalidInputError, match="no layer"):
+        run.history("grad_norm", layer="nothing.*")
