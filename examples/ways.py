@@ -36,9 +36,10 @@ class Mixer(nn.Module):
         self.again = again
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.first(x)
+        h: Tensor = self.first(x)
         for block in self.blocks:
-            h = h + (checkpoint(block, h, use_reentrant=False) if self.again else block(h))
+            again = cast(Any, checkpoint)(block, h, use_reentrant=False) if self.again else None
+            h = h + (block(h) if again is None else again)
         y: Tensor = self.last(h)
         return y
 
@@ -120,7 +121,9 @@ def compiled(steps: int, backend: str = "inductor") -> Watch:
     model = cast(nn.Module, torch.compile(plain, backend=backend))
     optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(3e-3))
     watch = attach(model, optimizer, run="compiled")
-    step_of_optimizer = cast("Callable[[], None]", torch.compile(optimizer.step, backend=backend))
+    step_of_optimizer = cast(
+        "Callable[[], None]", torch.compile(cast(Any, optimizer).step, backend=backend)
+    )
     for _ in watch.steps(steps):
         optimizer.zero_grad()
         loss = loss_of(model)

