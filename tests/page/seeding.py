@@ -182,9 +182,16 @@ def send_healthy(sender: Sender, name: str = "llama-1b warm restart") -> RunId:
     return run_id
 
 
-def send_nan(sender: Sender, name: str, *, num_layers: int = 300, onset: int = 420) -> RunId:
+def send_nan(
+    sender: Sender,
+    name: str,
+    *,
+    num_layers: int = 300,
+    onset: int = 420,
+    owner: str = "<i>mallory</i>",
+) -> RunId:
     """NaN from a step on: first in the layer at two thirds, a layer a step outwards from there."""
-    run_id = sender.open(name, project="pretrain", owner="<i>mallory</i>")
+    run_id = sender.open(name, project="pretrain", owner=owner)
     layout = layout_of(num_layers)
     sender.layout(run_id, layout)
     stream = Stream(sender, run_id, layout)

@@ -137,6 +137,20 @@ def test_undone_steps_stay_visible_and_can_be_hidden(window: OpenWindow, runs: R
     page.wait_for_function(f"plot => {dotted} === 0", arg=plot)
 
 
+def test_the_levels_of_rules_are_drawn_over_what_they_judge(window: OpenWindow, runs: Runs) -> None:
+    page = window().open(f"/runs/{runs.healthy}?from=1700&to=2100")
+    loss = drawn(page, "loss", "1700-2100")
+    dashed = "plot.data.filter(t => t.line && t.line.dash === 'dash').length"
+    plot = loss.locator(".canvas").element_handle()
+    page.wait_for_function(f"plot => {dashed} > 0", arg=plot)
+    loss.locator(".plot").hover()
+    expect(loss.locator(".readout")).to_contain_text("LossSpike")
+
+    page.get_by_label("Rules' limits").uncheck()
+
+    page.wait_for_function(f"plot => {dashed} === 0", arg=plot)
+
+
 def test_smoothing_leaves_the_raw_curve_and_log_is_a_click(window: OpenWindow, runs: Runs) -> None:
     page = window().open(f"/runs/{runs.healthy}?from=2000&to=2400")
     loss = drawn(page, "loss", "2000-2400")

@@ -5,7 +5,7 @@ NaN where there was none. A spike of one step survives in the maximum and a NaN 
 however coarse the bucket: a mean, or a sample, would lose both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -113,18 +113,6 @@ def regroup(pieces: Sequence[Buckets], width: int, num_columns: int) -> Buckets:
     )
 
 
-def side_by_side(tiles: Sequence[Buckets]) -> Buckets:
-    """Tiles of the same steps as one, their columns next to each other."""
-    return Buckets(
-        tiles[0].steps,
-        np.concatenate([tile.low for tile in tiles], axis=1),
-        np.concatenate([tile.high for tile in tiles], axis=1),
-        np.concatenate([tile.mean for tile in tiles], axis=1),
-        np.concatenate([tile.count for tile in tiles], axis=1),
-        np.concatenate([tile.nonfinite for tile in tiles], axis=1),
-    )
-
-
 def encode_tile(buckets: Buckets, *, first_step: int, level: int, is_metric: bool) -> bytes:
     """A tile's bytes: every bucket from `first_step` on, those without a value left empty."""
     dtype = np.dtype("<f8" if is_metric else "<f4")
@@ -158,6 +146,32 @@ def decode_tile(
     numbers = octets.view(f"<f{item}")[..., 0].astype(np.float64)
     steps = first_step + level * np.arange(num_buckets, dtype=np.int64)
     return Buckets(steps, *numbers, *counts.astype(np.int64))
+
+
+def decode_grid(tiles: Mapping[tuple[int, int], bytes], *, level: int, num_columns: int) -> Buckets:
+    """Layers' tiles by first step and place, as one: all buckets of those steps, all layers.
+
+    Each tile is put where it belongs, and numbers are made of all at once: a heat map of a long
+    run has thousands of tiles, and a dozen small arrays for each took twice as long as the rest.
+    """
+    size = TILE_STEPS[level] // level
+    starts = sorted({first_step for first_step, _ in tiles})
+    rows = {first_step: index * size for index, first_step in enumerate(starts)}
+    numbers = np.full((3, len(starts) * size, num_columns), np.nan, "<f4")
+    octets = numbers.view(np.uint8).reshape(*numbers.shape, 4)
+    counts = np.zeros((2, len(starts) * size, num_columns), "<u2")
+    decompressor = zstandard.ZstdDecompressor()
+    for (first_step, place), data in tiles.items():
+        row, column = rows[first_step], place * TILE_LAYERS
+        width = min(TILE_LAYERS, num_columns - column)
+        raw = decompressor.decompress(data)
+        cells = 3 * size * width
+        planes = np.frombuffer(raw, np.uint8, 4 * cells).reshape(4, 3, size, width)
+        here = np.s_[:, row : row + size, column : column + width]
+        octets[here] = planes.transpose(1, 2, 3, 0)
+        counts[here] = np.frombuffer(raw, "<u2", offset=4 * cells).reshape(2, size, width)
+    steps = np.add.outer(np.array(starts, np.int64), level * np.arange(size, dtype=np.int64))
+    return Buckets(steps.reshape(-1), *numbers.astype(np.float64), *counts.astype(np.int64))
 
 
 def _joined(pieces: Sequence[Buckets]) -> Buckets:

@@ -17,9 +17,9 @@ from runwatch_server.telemetry.buckets import (
     TILE_LAYERS,
     TILE_STEPS,
     Buckets,
+    decode_grid,
     decode_tile,
     from_values,
-    side_by_side,
 )
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.metric_tiles import decode_values
@@ -144,13 +144,10 @@ class Source:
 def _decode_tiles(found: Sequence[TileRow], wanted: Wanted) -> list[Buckets]:
     if wanted.is_metric or wanted.num_columns == 1:
         return [_decode_column(tile, wanted) for tile in found if _has_layer(tile, wanted)]
-    by_step: dict[int, list[TileRow]] = {}
-    for tile in sorted(found, key=lambda tile: tile.layer_tile):
-        by_step.setdefault(tile.first_step, []).append(tile)
-    return [
-        side_by_side([_decode(tile, None, is_metric=False) for tile in tiles])
-        for tiles in by_step.values()
-    ]
+    if not found:
+        return []
+    grid = {(tile.first_step, tile.layer_tile): tile.data for tile in found}
+    return [decode_grid(grid, level=found[0].level, num_columns=wanted.num_columns)]
 
 
 def _has_layer(tile: TileRow, wanted: Wanted) -> bool:

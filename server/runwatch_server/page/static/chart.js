@@ -142,7 +142,7 @@ export class Chart {
       bandColour: colours.bands[(one.colour ?? index) % colours.bands.length],
       badColour: colours.broken,
     }));
-    const broken = shown.flatMap((one) => one.isFaint ? [] : brokenSpans(one.data, colours.brokenBg));
+    const broken = brokenSpans(shown.filter((one) => !one.isFaint).map((one) => one.data), colours.brokenBg);
     const lines = (this.options.lines?.() ?? []).map((line) =>
       upright(line.step, line.isAlert ? colours.bad : colours.faint, line.isAlert ? "solid" : "dot"));
     this.log.setAttribute("aria-pressed", String(this.isLog));

@@ -112,6 +112,15 @@ export class StepAxis extends EventTarget {
   }
 }
 
+let rests = null;
+
+// A page that scrolls under a resting pointer must not take the cursor from the keys.
+function hasMoved(event) {
+  const isNew = rests?.x !== event.clientX || rests?.y !== event.clientY;
+  rests = { x: event.clientX, y: event.clientY };
+  return isNew;
+}
+
 /** Lets an element of the axis's geometry move the cursor, and choose a step by a click. */
 export function pointAlong(element, axis) {
   let pressedAt = null;
@@ -120,8 +129,7 @@ export function pointAlong(element, axis) {
     return axis.stepAt(event.clientX - box.left, box.width);
   };
   element.addEventListener("pointermove", (event) => {
-    // A page that scrolls under a resting pointer must not take the cursor from the keys.
-    if (event.movementX || event.movementY) axis.point(stepOf(event));
+    if (hasMoved(event)) axis.point(stepOf(event));
   });
   element.addEventListener("pointerleave", () => axis.point(null));
   element.addEventListener("pointerdown", (event) => { pressedAt = event.clientX; }, true);

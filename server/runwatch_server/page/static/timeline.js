@@ -56,14 +56,14 @@ export class Timeline {
   #bar(bar, y, width, left) {
     const x0 = this.axis.x(bar.from, width) - left;
     const x1 = Math.max(x0 + 3, this.axis.x(bar.to, width) - left);
-    const box = svg("rect", { x: x0, y: y + (bar.isThin ? 14 : 5), width: x1 - x0, height: bar.isThin ? 4 : 13,
+    const box = svg("rect", { x: x0, y: y + (bar.isThin ? 17 : 4), width: x1 - x0, height: bar.isThin ? 3 : 13,
       rx: 2, class: `bar ${bar.look}` }, title(bar.words));
     const parts = [box];
     const room = LETTER * (bar.label?.length ?? 0) + 10;
     const isInside = x1 - Math.max(x0, 0) > room;
     if (bar.label && (isInside || x0 > room)) {
       const at = isInside ? { x: Math.max(x0, 0) + 6 } : { x: x0 - 6, "text-anchor": "end" };
-      parts.push(svg("text", { ...at, y: y + 15, class: `bar-label ${bar.look}` }, bar.label));
+      parts.push(svg("text", { ...at, y: y + 14, class: `bar-label ${bar.look}` }, bar.label));
     }
     return bar.href ? svg("a", { href: bar.href }, ...parts) : svg("g", {}, ...parts);
   }

@@ -4,6 +4,8 @@ import { breaksOf, smooth } from "./series.js";
 const SYMBOLS = { nan: "x-thin", some: "x-thin", up: "triangle-up", down: "triangle-down" };
 const PLACES = { nan: 0.06, some: 0.06, up: 0.94, down: 0.06 };
 
+const MOST_SPANS = 200;
+
 /** All of one series. `look`: colour, dash, smoothing (0 to 1), isFaint. */
 export function tracesOf(series, look) {
   const isBreak = breaksOf(series);
@@ -81,16 +83,17 @@ function marks(found, look) {
   };
 }
 
-/** Where a series was no number, as shaded stretches of steps. */
-export function brokenSpans(series, colour) {
+/** Where any of some series was no number, as shaded stretches of steps. */
+export function brokenSpans(found, colour) {
+  const wide = found.flatMap(({ marks, width }) => marks.map((mark) =>
+    [mark.step - width / 2, mark.step + width / 2]));
   const spans = [];
-  for (const mark of series.marks) {
+  for (const [from, to] of wide.sort((a, b) => a[0] - b[0])) {
     const last = spans.at(-1);
-    const [from, to] = [mark.step - series.width / 2, mark.step + series.width / 2];
-    if (last && from <= last[1] + series.width) last[1] = to;
+    if (last && from <= last[1] + (to - from)) last[1] = Math.max(last[1], to);
     else spans.push([from, to]);
   }
-  return spans.slice(0, 200).map(([x0, x1]) => ({
+  return spans.slice(0, MOST_SPANS).map(([x0, x1]) => ({
     type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1,
     fillcolor: colour, line: { width: 0 }, layer: "below",
   }));
