@@ -31,6 +31,7 @@ from runwatch_server.auth.sessions import Sessions
 from runwatch_server.clock import Clock
 from runwatch_server.commands import api as commands_api
 from runwatch_server.db import Database, make_store
+from runwatch_server.disk import DiskGuard
 from runwatch_server.fleet import api as fleet_api
 from runwatch_server.fleet.pulse import Pulses
 from runwatch_server.health import Health
@@ -248,6 +249,12 @@ def _build(
     replica: Replica,
 ) -> Services:
     layouts = Layouts(database, clock)
+    disk = DiskGuard(
+        settings.data_dir,
+        reserve_bytes=0 if database.is_shared else settings.disk_reserve_mib << 20,
+        monotonic=clock.monotonic,
+    )
+    health.watch_disk_guard(disk)
     reader = Reader(database, layouts)
     keys = Keys(database, clock)
     return Services(
@@ -274,6 +281,7 @@ def _build(
             events=events,
             liveness=liveness,
             committed=alerting.evaluators.committed,
+            check_disk=disk.check,
             observer=health,
         ),
         reader=reader,
@@ -286,6 +294,7 @@ def _build(
         ticker=alerting.ticker,
         board=alerting.board,
         receivers=receivers,
+        disk=disk,
         replica=replica,
     )
 

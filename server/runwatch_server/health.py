@@ -11,6 +11,7 @@ import runwatch
 from runwatch.frames import Frame
 from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
+from runwatch_server.disk import DiskGuard
 from runwatch_server.disk_figures import DiskCollector
 from runwatch_server.run_figures import RunFigures
 
@@ -73,6 +74,12 @@ class Health:
     def watch_queue(self, num_waiting: Callable[[], int]) -> None:
         gauge = Gauge("runwatch_writes_waiting", "Works queued.", registry=self.registry)
         gauge.set_function(num_waiting)
+
+    def watch_disk_guard(self, disk: DiskGuard) -> None:
+        gauge = Gauge(
+            "runwatch_disk_full", "1 while frames are refused for it.", registry=self.registry
+        )
+        gauge.set_function(lambda: disk.is_full)
 
     def observe_commit(self, *, num_works: int, seconds: float) -> None:
         self._commits.observe(seconds)

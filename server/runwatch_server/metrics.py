@@ -36,9 +36,10 @@ async def get_metrics(services: CurrentServices, principal: CurrentPrincipal) ->
 
 
 @router.get("/healthz", dependencies=[public()])
-async def get_health() -> Response:
-    """The process lives."""
-    return json_response({"status": "ok", "version": runwatch.__version__})
+async def get_health(services: CurrentServices) -> Response:
+    """The process lives; whether its disk is too full to take frames."""
+    disk = "full" if services.disk.is_full else "ok"
+    return json_response({"status": "ok", "version": runwatch.__version__, "disk": disk})
 
 
 @router.get("/readyz", dependencies=[public()])

@@ -15,6 +15,7 @@ from runwatch_server.auth.sessions import Sessions
 from runwatch_server.clock import Clock
 from runwatch_server.commands.service import Commands
 from runwatch_server.db import Database
+from runwatch_server.disk import DiskGuard
 from runwatch_server.fleet.pulse import Pulses
 from runwatch_server.health import Health
 from runwatch_server.notify.receivers import Receivers
@@ -46,6 +47,7 @@ class Services:
     events: EventLog
     layouts: Layouts
     ingest: Ingest
+    disk: DiskGuard
     reader: Reader
     pulses: Pulses
     command_source: CommandSource

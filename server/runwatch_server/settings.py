@@ -73,6 +73,9 @@ class Settings:
     pace, more than two cores can store."""
     refused_per_s: float = 5.0
     """Requests without a good key from one address; a minute's worth at once."""
+    disk_reserve_mib: int = 256
+    """With less free on the data directory's disk, frames are refused until there is more: the rest
+    goes on in it. 0: never. Not for PostgreSQL, which has a disk of its own."""
     queue_works: int = 4096
     """Writes that may wait; beyond, requests get 503: a few seconds of work, some 100 MB."""
     stall_s: float = 600.0
@@ -90,6 +93,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         _check("port", self.port, 0 <= self.port <= 65535, "0 to 65535")
+        _check("disk_reserve_mib", self.disk_reserve_mib, self.disk_reserve_mib >= 0, "0 or more")
         _check("queue_works", self.queue_works, self.queue_works >= 1, "at least 1")
         for name in _POSITIVE:
             value: float = getattr(self, name)
@@ -201,6 +205,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "max_checkpoints": int,
     "cooldown_steps": int,
     "queue_works": int,
+    "disk_reserve_mib": int,
 }
 
 

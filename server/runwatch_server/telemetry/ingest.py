@@ -2,6 +2,7 @@
 
 import asyncio
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -78,6 +79,7 @@ class Ingest:
         events: EventLog,
         liveness: Liveness,
         committed: Committed,
+        check_disk: Callable[[], None] = lambda: None,
         observer: IngestObserver,
     ) -> None:
         self._database = database
@@ -86,11 +88,13 @@ class Ingest:
         self._events = events
         self._liveness = liveness
         self._committed = committed
+        self._check_disk = check_disk
         self._observer = observer
         self._known_metrics: set[tuple[RunId, tuple[str, ...]]] = set()
 
     async def put_frame(self, run_id: RunId, body: bytes, *, late: bool) -> Receipted:
         """Stores a frame of the binary form. Raises FrameError or ServiceError."""
+        self._check_disk()
         header, block = split_frame(body)
         if header.block_bytes <= _INLINE_BYTES:
             frame = unpack_block(header, block)
@@ -103,6 +107,7 @@ class Ingest:
 
     async def put_json_frame(self, run_id: RunId, body: bytes, *, late: bool) -> Receipted:
         """Stores a frame of the JSON form. Raises FrameError or ServiceError."""
+        self._check_disk()
         parsed = await asyncio.to_thread(parse_json_frame, body)
         layout = await self._layout(run_id, parsed.layout)
         frame, encoded = await asyncio.to_thread(_encoded, parsed, layout, self._clock.wall())
