@@ -79,6 +79,15 @@ def test_of_loss_and_gradient_the_earlier_went_first() -> None:
     assert order_signs(None, None, True).keys() == {Sign.GRADIENT_GREW}
 
 
+def test_of_one_step_only_a_loss_that_is_no_number_went_first() -> None:
+    loss = departure(series([*noisy(2.0, 100), 9.0]), onset=100)
+    broken = departure(series([*noisy(2.0, 100), math.nan]), onset=100)
+    gradient = departure(series([*noisy(2.0, 100), math.nan]), onset=100)
+
+    assert order_signs(loss, gradient, False) == {}
+    assert order_signs(broken, gradient, False).keys() == {Sign.LOSS_FIRST}
+
+
 def test_a_gradient_that_doubled_before_the_onset_had_been_growing() -> None:
     assert grew_before(series([1.03**step for step in range(100)]), onset=90)
     assert not grew_before(series(noisy(1.0, 100)), onset=90)

@@ -139,10 +139,16 @@ def order_signs(loss: Departure | None, gradient: Departure | None, grew: bool) 
     if gradient is not None and (loss is None or gradient.step < loss.step):
         after = "the loss did not" if loss is None else f"the loss at step {loss.step}"
         found[Sign.GRADIENT_FIRST] = f"the gradient left its past at step {gradient.step}, {after}"
-    if loss is not None and (gradient is None or loss.step <= gradient.step):
+    if loss is not None and (gradient is None or _precedes(loss, gradient)):
         after = "the gradient did not" if gradient is None else f"the gradient at {gradient.step}"
         found[Sign.LOSS_FIRST] = f"the loss left its past at step {loss.step}, {after}"
     return found
+
+
+def _precedes(loss: Departure, gradient: Departure) -> bool:
+    """At one and the same step a loss that is no number broke the gradients; else nobody knows."""
+    is_broken = not np.isfinite(loss.value)
+    return loss.step < gradient.step or (loss.step == gradient.step and is_broken)
 
 
 def grew_before(series: Recorded, onset: int) -> bool:
