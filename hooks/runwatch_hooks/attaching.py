@@ -59,9 +59,10 @@ def attach(
     """Watch a training run from here to `finish`.
 
     `extra` holds what else must go back with a rollback: an EMA, generators of your own; a
-    `dataloader` does so where it has a `state_dict`. `allow` names the actions that may be
-    carried out: `checkpoint`, `lower_lr`, `rollback`, `stop`. `state` is what `state_dict` of an
-    earlier life of the run returned, where your own checkpoint kept it: the run goes on from there.
+    `dataloader` does so where it has a `state_dict` (go over it by `watch.batches`). `allow` names
+    the actions that may be carried out: `checkpoint`, `lower_lr`, `rollback`, `stop`. `state` is
+    what `state_dict` of an earlier life of the run returned, where your own checkpoint kept it: the
+    run goes on from there.
 
     Without a URL, given here or in RUNWATCH_URL, the run is written to the spool folder, to be
     sent later. Raises AttachError for an argument that cannot be used; afterwards nothing is

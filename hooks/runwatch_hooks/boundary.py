@@ -26,6 +26,8 @@ class Boundary:
         """Somebody has asked the run to end."""
         self.checkpoint_asked = False
         """Somebody has asked for a checkpoint at the boundary last acted at."""
+        self.fault_step: int | None = None
+        """Where what the last rollback went back from began, if anybody knows."""
         self._orders = orders
         self._checkpoint = checkpoint
         self._checkpoint_every = checkpoint_every
@@ -54,6 +56,7 @@ class Boundary:
                 self.checkpoint_asked = True
             if outcome.rolled_back_to is not None:
                 rolled_back_to = outcome.rolled_back_to
+                self.fault_step = outcome.fault_step
         return rolled_back_to
 
     def close(self) -> None:

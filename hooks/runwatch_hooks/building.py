@@ -80,6 +80,7 @@ def build_watch(
         reports=reports,
         open_line=open_line,
         team=team,
+        loader=objects.extra.get("dataloader"),
     )
     if saved is not None:
         watch.load_state_dict(saved)

@@ -4,14 +4,15 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from runwatch.errors import InvalidInputError
 from runwatch.layouts import MAX_NAME_BYTES
 from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.assembly import Assembly
+from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.line import Line
@@ -25,6 +26,8 @@ from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.watch import Loggable, Status, StepReport, Watch
 
 log = logging.getLogger(__name__)
+
+_Batch = TypeVar("_Batch")
 
 _MAX_USER_METRICS: Final = 256
 _CLOSE_TIMEOUT_S: Final = 10.0
@@ -45,8 +48,10 @@ class LiveWatch(Watch):
         reports: Reports,
         open_line: Callable[[int], Line],
         team: Team,
+        loader: object | None = None,
     ) -> None:
-        """`open_line` is given the number of the first step to be trained."""
+        """`open_line` is given the number of the first step to be trained; `loader` is the one
+        that a rollback positions."""
         self.run_id = run_id
         self._is_leader = team.world.is_leader
         self._probe = probe
@@ -61,6 +66,8 @@ class LiveWatch(Watch):
         self._own_names = OwnNames()
         self._sight = Sight()
         self._timer = StepTimer()
+        self._loader = loader
+        self._course = BatchCourse()
         self._phases: list[Phase] = [Phase.INIT]
         self._next_step = 0
         self._segment = 0
@@ -127,6 +134,20 @@ class LiveWatch(Watch):
             stop=self._boundary.is_stopping,
             checkpoint_asked=self._boundary.checkpoint_asked,
         )
+
+    def batches(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
+        if loader is self._loader:
+            batches = self._course.over(loader)
+        else:
+            batches = self._course.over_any(loader, self._tell_unpositioned)
+        for batch in batches:
+            yield batch
+            if self.is_stopping:
+                return
+
+    def _tell_unpositioned(self, notice: str) -> None:
+        with self._faults.guard("batches"):
+            self._reports.tell_unwatched([notice], self._last_step or 0, time.time())
 
     def log(self, **metrics: Loggable) -> None:
         if self._is_inert:
@@ -275,9 +296,14 @@ class LiveWatch(Watch):
         """Do what is due after a step; the step to train next, where the run went back."""
         healthy, self._healthy = self._healthy, True
         rolled_back_to = self._boundary.act(step, self._reports, healthy=healthy)
+        self._course.end_step(step)
         if rolled_back_to is not None:
             self._next_step = rolled_back_to
             self._segment += 1
+            num_left_out = self._course.go_back(rolled_back_to, self._boundary.fault_step)
+            if num_left_out:
+                detail = {"of_step": self._boundary.fault_step, "batches": num_left_out}
+                self._reports.tell_event(step, "batches_left_out", time.time(), detail)
         return rolled_back_to
 
     def _tell_progress(self) -> None:

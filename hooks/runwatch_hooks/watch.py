@@ -1,16 +1,18 @@
 """What a training program holds: the face of the hook."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias, Union
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypeVar, Union
 
 from runwatch.vocabulary import RunId
 
 if TYPE_CHECKING:  # programs without torch need a StepReport, too
     from torch import Tensor
+
+_Batch = TypeVar("_Batch")
 
 Status = Literal["finished", "failed", "stopped"]
 Loggable: TypeAlias = Union[float, "Tensor"]
@@ -111,6 +113,22 @@ class Watch(ABC):
             yield self.next_step
             if self._num_boundaries == boundaries:
                 self.step()
+
+    def batches(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
+        """A loader's batches, followed back by a rollback where the loader can be positioned.
+
+            loader = StatefulDataLoader(dataset, batch_size=8, shuffle=True)
+            watch = attach(model, optimizer, run="small-gpt", dataloader=loader, ...)
+            for batch in watch.batches(loader):
+                watch.step(train_one(batch))
+
+        It must be the `dataloader` that `attach` was given, and have a `state_dict`. After a
+        rollback it goes on with the batches of the step that comes next, and leaves out those of
+        the step at which the trouble began. Any other loader goes on with what follows. A
+        rollback to before the beginning of this pass over the data goes on in the pass before,
+        and ends with it.
+        """
+        yield from loader
 
     def __enter__(self) -> Self:
         return self

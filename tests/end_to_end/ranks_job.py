@@ -60,7 +60,8 @@ class RanksJob:
             )
 
     def num_trained(self) -> int:
-        """Steps that the first rank has trained so far."""
+        """Steps that the first rank of a living job has trained so far."""
+        assert self.process.poll() is None, self._output.read_text()
         progress = self._folder / "progress-0"
         return int(progress.read_text() or 0) if progress.exists() else 0
 

@@ -147,7 +147,7 @@ class Actor:
         events: tuple[Event, ...] = ()
         if effect.event_kind:
             events = (event_of(effect.event_kind, next_step, now, command, effect.detail),)
-        return Outcome(receipt, events, effect.rolled_back_to, effect.stop)
+        return Outcome(receipt, events, effect.rolled_back_to, effect.fault_step, effect.stop)
 
     def resume(self, meeting: Meeting | None = None) -> int | None:
         """Puts the newest checkpoint on disk that nothing speaks against into the objects; with

@@ -23,6 +23,8 @@ class Effect:
     event_kind: str = ""
     """Empty where there is nothing to tell beside the receipt."""
     rolled_back_to: int | None = None
+    fault_step: int | None = None
+    """The step that a rollback goes back before."""
     stop: bool = False
 
 
@@ -103,4 +105,10 @@ class Effects:
             "source": target.source,
             "lr_scale": self._lr_scale.scale,
         }
-        return Effect(CommandState.APPLIED, detail, "rollback", rolled_back_to=target.step + 1)
+        return Effect(
+            CommandState.APPLIED,
+            detail,
+            "rollback",
+            rolled_back_to=target.step + 1,
+            fault_step=action.before_step,
+        )

@@ -14,6 +14,8 @@ class Outcome:
     events: tuple[Event, ...] = ()
     rolled_back_to: int | None = None
     """The number of the step to be trained next; the segment grows by one."""
+    fault_step: int | None = None
+    """The step at which it began to go wrong, where a rollback names one."""
     stop: bool = False
 
 
