@@ -127,6 +127,8 @@ def test_every_rank_s_numbers_arrive_under_one_attempt_and_its_own_fault_under_i
         lambda: [a for a in alerts(service, jobs[0].run_id, "NonFinite") if a["rank"] == 1]
     )
     assert [(a["onset_step"], a["labels"]["rank"]) for a in of_loss] == [(50, "1")]
+    [of_gradients] = [a for a in alerts(service, jobs[0].run_id, "NonFinite") if a["rank"] == 0]
+    assert "the loss of rank 1" in of_gradients["summary"]
 
 
 def test_a_rank_whose_weights_drift_is_named(

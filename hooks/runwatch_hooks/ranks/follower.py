@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -45,6 +46,7 @@ class Follower:
         self._wakeup = threading.Event()
         self._rows: list[tuple[Columns, PartRow]] = []
         self._fingerprints: list[Fingerprint] = []
+        self._broken: list[tuple[int, int]] = []
         self._columns: Columns | None = None
         self._sent_columns: Columns | None = None
         self._number = 0
@@ -76,6 +78,11 @@ class Follower:
                     self.num_lost += 1
             if row.urgent:
                 self._wakeup.set()
+        if not math.isfinite(row.metrics.get("loss", 0.0)):
+            with self._lock:
+                self._broken.append((row.segment, row.step))
+                del self._broken[:-_MAX_UNREAD]
+            self._wakeup.set()
         self._put_row(replace(row, layout=None, stats=None, sharing=None))
 
     def put_fingerprints(self, fingerprints: Sequence[Fingerprint]) -> None:
@@ -111,7 +118,8 @@ class Follower:
         with self._lock:
             waiting, self._rows = self._rows, []
             fingerprints, self._fingerprints = self._fingerprints, []
-        while waiting or fingerprints or is_last:
+            broken, self._broken = self._broken, []
+        while waiting or fingerprints or broken or is_last:
             columns = waiting[0][0] if waiting else None
             alike = [row for its, row in waiting if its is columns]
             waiting = waiting[len(alike) :]
@@ -120,11 +128,12 @@ class Follower:
                 columns=columns if is_new else None,
                 rows=tuple(alike),
                 fingerprints=tuple(fingerprints),
+                broken=tuple(broken),
                 is_last=is_last and not waiting,
             )
             if self._put(batch) and is_new:
                 self._sent_columns = columns
-            fingerprints = []
+            fingerprints, broken = [], []
             if not waiting:
                 return
 

@@ -45,6 +45,9 @@ _IDLE_INTERVAL_S: Final = 0.5
 """Where nothing waits for parts: fingerprints are in no hurry."""
 PATIENCE_S: Final = 10.0
 """How long a row waits for the parts of others, by the clock of this machine."""
+WITNESS_S: Final = 0.5
+"""How long a row waits whose gradients broke and whose own loss did not: another rank's loss may
+have, which reached all of them by the reduction, and then that rank is to be named."""
 _MAX_WAITING: Final = 1024
 """Rows; beyond it the oldest goes on as it is."""
 
@@ -78,6 +81,8 @@ class Leader:
         self._patience_s = patience_s
         self._peers = {rank: _Peer() for rank in range(1, world_size)}
         self._parts: dict[_Place, dict[int, Part]] = {}
+        self._broken: dict[_Place, int] = {}
+        """The lowest rank whose loss was not finite there."""
         self._rows: deque[tuple[Row, float]] = deque()
         self._lock = threading.Lock()
         self._wakeup = threading.Event()
@@ -100,7 +105,7 @@ class Leader:
     def put(self, row: Row) -> None:
         """Send a row on, in its turn; one of parts once it is whole."""
         with self._lock:
-            if row.sharing is None and not self._rows:
+            if row.sharing is None and not self._rows and not _needs_witness(row):
                 self._put_row(row)
                 return
             self._rows.append((row, time.monotonic()))
@@ -174,6 +179,10 @@ class Leader:
                 self._parts.setdefault((row.segment, row.step), {})[rank] = part_of(
                     peer.columns, row
                 )
+        for place in batch.broken:
+            self._broken[place] = min(rank, self._broken.get(place, rank))
+        while len(self._broken) > _MAX_WAITING:
+            del self._broken[next(iter(self._broken))]
         for fingerprint in batch.fingerprints:
             self._note(self._judge.take(rank, fingerprint))
 
@@ -197,11 +206,12 @@ class Leader:
             place = row.segment, row.step
             missing = self._missing(row, place)
             is_over = is_last or now - since > self._patience_s or len(self._rows) > _MAX_WAITING
-            if missing and not is_over:
+            is_heard = not _needs_witness(row) or place in self._broken or now - since > WITNESS_S
+            if not is_over and (missing or not is_heard):
                 return
             if missing and not is_last:
                 self._give_up(missing, row.step)
-            whole = self._joined(row, self._parts.get(place, {}))
+            whole = self._with_witness(self._joined(row, self._parts.get(place, {})), place)
             for old in [one for one in self._parts if one <= place]:
                 del self._parts[old]
             with self._lock:
@@ -244,7 +254,19 @@ class Leader:
             urgent=row.urgent or self._jumps.is_urgent(metrics),
         )
 
+    def _with_witness(self, row: Row, place: _Place) -> Row:
+        """The row, and where gradients broke, the rank whose loss did."""
+        if place not in self._broken or not _needs_witness(row):
+            return row
+        return replace(row, metrics={**row.metrics, "loss_broken_on": float(self._broken[place])})
+
     def _note(self, notice: str | None) -> None:
         if notice is not None:
             with self._lock:
                 self._notices.append(notice)
+
+
+def _needs_witness(row: Row) -> bool:
+    """Whether its gradients are not finite though its loss is."""
+    num_nonfinite = row.metrics.get("nonfinite", row.metrics.get("local_nonfinite", 0.0))
+    return num_nonfinite != 0.0 and math.isfinite(row.metrics.get("loss", 0.0))

@@ -29,6 +29,8 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     """Where the columns of `rows` are others than before."""
     rows: tuple[PartRow, ...] = ()
     fingerprints: tuple[Fingerprint, ...] = ()
+    broken: tuple[tuple[int, int], ...] = ()
+    """Segment and step of losses that were not finite on the rank."""
     is_last: bool = False
     """The rank has nothing more to say, and asks nothing more."""
 

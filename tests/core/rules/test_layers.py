@@ -105,6 +105,14 @@ def test_of_a_broken_loss_no_layer_is_first(norms: list[float], words: str) -> N
     assert told.summary == f"NaN or infinity since step 0, in 3 layers, first the loss: {words}"
 
 
+def test_gradients_that_another_rank_s_loss_broke_name_that_rank() -> None:
+    stats = {"nonfinite": [[4.0, 4, 4]]}
+    (told,) = non_finite(stats, {"loss": [1.0], "loss_broken_on": [3.0]})
+
+    assert told.first_layer is None
+    assert told.summary.endswith("first the loss of rank 3: an activation or the data there")
+
+
 def test_what_breaks_after_the_loss_is_not_called_the_first() -> None:
     evaluator = Evaluator(())
     stats = {"nonfinite": [[0.0] * 3, [4.0] * 3, *[[0.0] * 3] * 30]}

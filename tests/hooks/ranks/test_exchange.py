@@ -121,6 +121,25 @@ def test_what_is_broken_in_one_part_is_broken_in_the_whole_though_others_are_mis
     assert row.urgent
 
 
+def test_the_rank_is_named_whose_loss_broke_the_gradients_of_all() -> None:
+    ranks = Ranks(3)
+    ranks.leader.put(whole_row(5, loss=1.0, nonfinite=4.0))
+    ranks.others[2].put(whole_row(5, loss=math.nan))
+    until(lambda: len(ranks.rows[0]) == 1)
+    ranks.close()
+
+    assert ranks.rows[0][0].metrics["loss_broken_on"] == 2.0
+
+
+def test_gradients_that_broke_without_a_loss_go_on_unwitnessed() -> None:
+    ranks = Ranks(2)
+    ranks.leader.put(whole_row(5, loss=1.0, nonfinite=4.0))
+    until(lambda: len(ranks.rows[0]) == 1)
+    ranks.close()
+
+    assert "loss_broken_on" not in ranks.rows[0][0].metrics
+
+
 def test_the_end_brings_the_last_rows_out() -> None:
     ranks = Ranks(2)
     for step in range(20):

@@ -78,6 +78,8 @@ class Origin:
     """As the alert says it, with a placeholder for the layer's name."""
 
 
+LOSS_BROKEN_ON: Final = "loss_broken_on"
+"""A metric of rank 0: the rank whose loss was not finite, where its own was."""
 _PARAMETER: Final = "the parameter {layer}"
 _AFTER_SOUND_PARAMETERS: Final = (
     "the loss: no parameter was broken before it, so an activation or the data"
@@ -97,11 +99,20 @@ def origin_of(block: Block, row: int) -> Origin | None:
     if broken.size:
         return Origin(int(broken[0]), _PARAMETER)
     if not _has_broken_loss(block, row):
-        return None
+        return _origin_elsewhere(block, row)
     gradients_L, _ = _stat(block, row, "grad_norm")
     has_gradient_L = ~is_absent(gradients_L)
     all_read = bool(known_L.any() and known_L[has_gradient_L].all())
     return Origin(None, _AFTER_SOUND_PARAMETERS if all_read else _AFTER_ANYTHING)
+
+
+def _origin_elsewhere(block: Block, row: int) -> Origin | None:
+    """Another rank whose loss broke, and by the reduction of gradients this one's."""
+    column = block.rows.metric_columns.get(LOSS_BROKEN_ON)
+    if column is None or not np.isfinite(block.rows.metrics[row, column]):
+        return None
+    rank = int(block.rows.metrics[row, column])
+    return Origin(None, f"the loss of rank {rank}: an activation or the data there")
 
 
 def _stat(block: Block, row: int, name: str) -> tuple[NDArray[np.float32], Bools]:
