@@ -9,7 +9,7 @@ log = logging.getLogger(__name__)
 
 PREFIX = "user/"
 """Stands before the name of a user's number where we record one of that name ourselves."""
-OF_LAYERS = ("grad_norm", "nonfinite", "param_norm")
+OF_LAYERS = ("grad_norm", "layers_with_grad", "nonfinite", "param_norm")
 """Numbers of ours that are made of the layers' stats."""
 
 

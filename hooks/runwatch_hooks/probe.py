@@ -47,7 +47,7 @@ class Reading:
     stats: Mapping[tuple[int, ...], Tensor]
     """(S, T) of each device, by the slots that its columns are."""
     numbers: Mapping[str, Number]
-    """`lr`, `clip_coef`, `loss_scale`, `skipped`."""
+    """`lr`, `clip_coef`, `loss_scale`, `skipped`, `optimizer_steps`."""
     stage: Stage | None
     sharing: Sharing | None = None
     """Whose parts the stats are of; None where they are of whole tensors."""
@@ -91,6 +91,7 @@ class Probe:
     def take(self) -> Reading:
         """What the step brought. The next step begins."""
         numbers, stages = self._numbers, set(self._stages.values())
+        numbers["optimizer_steps"] = float(self._num_optimizer_steps)
         if self._has_scaler:
             numbers.setdefault("skipped", 0.0)
         reading = Reading(
@@ -110,6 +111,7 @@ class Probe:
         self._stages: dict[int, Stage] = {}
         self._depths: dict[int, int] = {}
         self._with_closure: set[int] = set()
+        self._num_optimizer_steps = 0
         self._is_fresh = True
 
     # What torch tells, in the order of a step.
@@ -186,6 +188,7 @@ class Probe:
             self._depths[id(optimizer)] = depth - 1
             if depth > 1:
                 return
+            self._num_optimizer_steps += 1
             if id(optimizer) in self._with_closure:
                 self._read(self._slots_of(optimizer), Stage.CLOSURE_POST)
             self._board.after_step()

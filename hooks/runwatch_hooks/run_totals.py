@@ -18,12 +18,15 @@ class RunTotals:
         self._norms_layout: Layout | None = None
 
     def over(self, layout: Layout, stats: NDArray[np.float32]) -> dict[str, float]:
-        """`nonfinite`, `param_norm` and, where a gradient was read, `grad_norm`; (S, T) stats."""
+        """`nonfinite`, `param_norm`, `layers_with_grad` and, where there is one, `grad_norm`; of
+        (S, T) stats."""
+        num_with_grad = int((~is_absent(stats[GRAD_NORM])).sum())
         metrics = {
             "nonfinite": _sum(stats[NONFINITE]),
             "param_norm": self._param_norm(layout, stats),
+            "layers_with_grad": float(num_with_grad),
         }
-        if not is_absent(stats[GRAD_NORM]).all():
+        if num_with_grad:
             metrics["grad_norm"] = _grad_norm(stats)
         return metrics
 
