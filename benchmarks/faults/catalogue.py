@@ -129,7 +129,7 @@ CASES: Final = (
     _slow("learning rate times 1000", "recurrent", lambda: Rate(1000.0)),
     _acute("learning rate of the wrong sign", "mlp", lambda: BadLoss(lambda loss: -loss)),
     _slow(
-        "no clipping and a rate times 20", "recurrent", lambda: Change(faults.drop_clipping(20.0))
+        "no clipping and a rate times 300", "recurrent", lambda: Change(faults.drop_clipping(300.0))
     ),
     _slow("Adam's second moments lost", "transformer", lambda: Change(faults.forget_second_moment)),
     _slow("zero_grad is missing", "convolutions", lambda: Change(faults.keep_gradients)),
