@@ -15,6 +15,7 @@ RunwatchError
 ├── SettingsError (ValueError)  a setting that cannot be used
 ├── DataDirError                the data directory cannot be made or written
 ├── DatabaseUnreachableError    the database's server does not answer, or refuses us
+├── BackupError                 a copy that was not made, or cannot be used (db/backup.py)
 └── DataDirInUseError           another service has the data directory open
 """
 

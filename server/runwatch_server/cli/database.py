@@ -1,7 +1,8 @@
 """`runwatch db`: the tables, without the service."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -10,6 +11,8 @@ from rich.console import Console
 
 from runwatch.errors import RunwatchError
 from runwatch_server.db import Database, make_store
+from runwatch_server.db.backup import BackupError, back_up
+from runwatch_server.db.backup import restore as put_back
 from runwatch_server.schema import SchemaState, schema_state, upgrade_schema
 from runwatch_server.settings import Settings
 
@@ -29,7 +32,9 @@ def upgrade(data_dir: _DataDir = None, database_url: _Url = None) -> None:
         await database.migrate(upgrade_schema)
 
     place, _ = _run(data_dir, database_url, work)
-    Console().print(f"{place}: the tables are those of this version.", highlight=False)
+    Console().print(
+        f"{place}: the tables are those of this version.", highlight=False, soft_wrap=True
+    )
 
 
 @app.command()
@@ -49,12 +54,67 @@ def check(data_dir: _DataDir = None, database_url: _Url = None) -> None:
             f"{place}: found the tables of version {state.found or 'none'}, wanted "
             f"{state.wanted}; run `runwatch db upgrade`",
             highlight=False,
+            soft_wrap=True,
         )
     for fault in (*state.differences, *damage):
-        console.print(f"{place}: {fault}", highlight=False)
+        console.print(f"{place}: {fault}", highlight=False, soft_wrap=True)
     if damage or not state.is_current:
         raise typer.Exit(1)
-    console.print(f"{place}: the tables are those of this version.", highlight=False)
+    console.print(
+        f"{place}: the tables are those of this version.", highlight=False, soft_wrap=True
+    )
+
+
+@app.command()
+def backup(
+    target: Annotated[Path, typer.Argument(help="A new file.")],
+    data_dir: _DataDir = None,
+    database_url: _Url = None,
+) -> None:
+    """Copy a SQLite database, also beside a running service, and look through the copy."""
+    with _said():
+        settings = _settings(data_dir, database_url)
+        _refuse_postgres(settings, "pg_dump or pg_basebackup")
+        back_up(settings.data_dir, target)
+    Console().print(
+        f"{target}: a whole copy of {settings.data_dir}.", highlight=False, soft_wrap=True
+    )
+
+
+@app.command()
+def restore(
+    copy: Annotated[Path, typer.Argument(help="A copy that `backup` made.")],
+    data_dir: _DataDir = None,
+    database_url: _Url = None,
+) -> None:
+    """Put a copy into a data directory that has no database yet."""
+    with _said():
+        settings = _settings(data_dir, database_url)
+        _refuse_postgres(settings, "pg_restore")
+        put_back(copy, settings.data_dir)
+    Console().print(
+        f"{settings.data_dir}: holds what {copy} held.", highlight=False, soft_wrap=True
+    )
+
+
+def _refuse_postgres(settings: Settings, instead: str) -> None:
+    if settings.database_url is not None:
+        raise BackupError(f"database_url: found PostgreSQL, wanted SQLite; use {instead} for it")
+
+
+def _settings(data_dir: Path | None, database_url: str | None) -> Settings:
+    given = {"data_dir": data_dir, "database_url": database_url}
+    return Settings.from_env(given={k: v for k, v in given.items() if v is not None})
+
+
+@contextmanager
+def _said() -> Generator[None]:
+    """Says what went wrong, and ends with 2."""
+    try:
+        yield
+    except RunwatchError as error:
+        Console(stderr=True).print(f"[red]runwatch db:[/] {error}", highlight=False, soft_wrap=True)
+        raise typer.Exit(2) from error
 
 
 def _run(
@@ -62,16 +122,11 @@ def _run(
     database_url: str | None,
     work: Callable[[Database], Coroutine[Any, Any, T]],
 ) -> tuple[str, T]:
-    given = {"data_dir": data_dir, "database_url": database_url}
-
     async def run() -> tuple[str, T]:
-        settings = Settings.from_env(given={k: v for k, v in given.items() if v is not None})
+        settings = _settings(data_dir, database_url)
         store = make_store(settings.data_dir, settings.database_url)
         async with Database(store) as database:
             return database.place, await work(database)
 
-    try:
+    with _said():
         return asyncio.run(run())
-    except RunwatchError as error:
-        Console(stderr=True).print(f"[red]runwatch db:[/] {error}", highlight=False)
-        raise typer.Exit(2) from error

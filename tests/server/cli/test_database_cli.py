@@ -1,0 +1,79 @@
+"""`runwatch db`: the tables brought up, looked at, copied and put back."""
+
+from pathlib import Path
+
+import pytest
+from tests.server.harness import Storage, both_engines, frame, serve
+from typer.testing import CliRunner, Result
+
+from runwatch_server.cli.database import app
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def place(storage: Storage) -> list[str]:
+    if storage.database_url is not None:
+        return ["--database-url", storage.database_url]
+    return ["--data-dir", str(storage.data_dir)]
+
+
+@both_engines
+def test_tables_that_were_brought_up_are_those_of_this_version(storage: Storage) -> None:
+    upgraded = run("upgrade", *place(storage))
+    checked = run("check", *place(storage))
+
+    assert (upgraded.exit_code, checked.exit_code) == (0, 0)
+    assert "the tables are those of this version" in checked.output
+
+
+def test_a_database_without_tables_is_said_to_need_an_upgrade(tmp_path: Path) -> None:
+    checked = run("check", "--data-dir", tmp_path)
+
+    assert checked.exit_code == 1
+    assert "found the tables of version none" in checked.output
+
+
+@pytest.mark.anyio
+async def test_a_copy_made_beside_a_running_service_starts_another(tmp_path: Path) -> None:
+    async with serve(tmp_path / "first") as first:
+        run_id = await first.new_run()
+        await first.post(run_id, frame(1, [1.0, 2.0]))
+        backed_up = run("backup", tmp_path / "copy", "--data-dir", tmp_path / "first")
+        await first.post(run_id, frame(2, [3.0], first_step=2))
+
+    restored = run("restore", tmp_path / "copy", "--data-dir", tmp_path / "second")
+
+    assert (backed_up.exit_code, restored.exit_code) == (0, 0), backed_up.output
+    async with serve(tmp_path / "second", admin_key=first.admin_key) as second:
+        assert (await second.series(run_id, metric="loss"))["values"] == [1.0, 2.0]
+
+
+def test_a_copy_is_never_put_over_a_database(tmp_path: Path) -> None:
+    run("upgrade", "--data-dir", tmp_path / "data")
+    run("backup", tmp_path / "copy", "--data-dir", tmp_path / "data")
+
+    again = run("restore", tmp_path / "copy", "--data-dir", tmp_path / "data")
+
+    assert again.exit_code == 2
+    assert "it would be lost" in " ".join(again.output.split())
+
+
+def test_a_damaged_copy_is_not_put_back(tmp_path: Path) -> None:
+    run("upgrade", "--data-dir", tmp_path / "data")
+    run("backup", tmp_path / "copy", "--data-dir", tmp_path / "data")
+    whole = (tmp_path / "copy").read_bytes()
+    (tmp_path / "copy").write_bytes(whole[: len(whole) // 2])
+
+    restored = run("restore", tmp_path / "copy", "--data-dir", tmp_path / "other")
+
+    assert restored.exit_code == 2
+    assert not (tmp_path / "other" / "runwatch.db").exists()
+
+
+def test_for_postgresql_its_own_tools_are_named(tmp_path: Path) -> None:
+    asked = run("backup", tmp_path / "copy", "--database-url", "postgresql://me@host/name")
+
+    assert asked.exit_code == 2
+    assert "pg_dump" in asked.output
