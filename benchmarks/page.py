@@ -14,7 +14,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +39,7 @@ from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.ingest import Ingest
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.roller import Roller
+from runwatch_server.telemetry.seams import CommittedFrame
 
 FRAME_STEPS: Final = 4096
 PAINT: Final = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
@@ -61,7 +62,7 @@ def main() -> None:
 
 
 @contextmanager
-def seeded(num_runs: int, num_steps: int, num_layers: int) -> Iterator[tuple[RealService, RunId]]:
+def seeded(num_runs: int, num_steps: int, num_layers: int) -> Generator[tuple[RealService, RunId]]:
     """A service with so many runs, and with the long one."""
     with tempfile.TemporaryDirectory(prefix="runwatch-bench-") as name:
         service = RealService(Path(name))
@@ -96,7 +97,7 @@ async def store(data_dir: Path, run_id: RunId, layout: Layout, num_steps: int) -
             layouts=layouts,
             events=EventLog(clock),
             liveness=Liveness(),
-            committed=lambda *_: None,
+            committed=_judge_nothing,
             observer=Health(),
         )
         seq = 0
@@ -112,6 +113,10 @@ async def store(data_dir: Path, run_id: RunId, layout: Layout, num_steps: int) -
         roller = Roller(database, layouts)
         while await roller.roll():
             pass
+
+
+def _judge_nothing(frame: CommittedFrame) -> None:
+    """In the evaluators' place."""
 
 
 def frame_of(layout: Layout, seq: int, first_step: int, num_steps: int) -> Frame:

@@ -111,5 +111,5 @@ def _leaves(config: Mapping[str, object], path: str = "") -> list[tuple[str, str
         if isinstance(value, dict) and value:
             found += _leaves(cast(dict[str, object], value), place)
         else:
-            found.append((place, str(value)))
+            found.append((place, str(cast(object, value))))
     return found

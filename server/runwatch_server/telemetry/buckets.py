@@ -171,7 +171,9 @@ def decode_grid(tiles: Mapping[tuple[int, int], bytes], *, level: int, num_colum
         octets[here] = planes.transpose(1, 2, 3, 0)
         counts[here] = np.frombuffer(raw, "<u2", offset=4 * cells).reshape(2, size, width)
     steps = np.add.outer(np.array(starts, np.int64), level * np.arange(size, dtype=np.int64))
-    return Buckets(steps.reshape(-1), *numbers.astype(np.float64), *counts.astype(np.int64))
+    low, high, mean = numbers.astype(np.float64)
+    count, nonfinite = counts.astype(np.int64)
+    return Buckets(steps.reshape(-1), low, high, mean, count, nonfinite)
 
 
 def _joined(pieces: Sequence[Buckets]) -> Buckets:

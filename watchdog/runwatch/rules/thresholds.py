@@ -60,11 +60,9 @@ def series_needed(rule: Rule) -> frozenset[str]:
 
 def rows_before(rule: Rule) -> int:
     """How many rows before those of interest fill the rule's windows."""
-    sizes = [
-        node.size
-        for node in ([] if rule.when is None else tree.walk(rule.when))
-        if isinstance(node, tree.Windowed)
-    ]
+    if rule.when is None:
+        return 0
+    sizes = (node.size for node in tree.walk(rule.when) if isinstance(node, tree.Windowed))
     return 2 * max(sizes, default=0)
 
 
