@@ -2,8 +2,6 @@
 
 import logging
 import os
-import platform
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +19,7 @@ from runwatch_hooks.actions import Generator, HasState
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.line import Line
+from runwatch_hooks.machine import describe_machine
 from runwatch_hooks.objects import Objects, extra_of, modules_of, optimizers_of, stateful_of
 from runwatch_hooks.options import DEFAULT_GOOD_AFTER, Options, kinds_of
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
@@ -151,9 +150,7 @@ def _new_ulid() -> str:
 
 def _host() -> dict[str, Scalar]:
     return {
-        "hostname": socket.gethostname(),
-        "pid": os.getpid(),
-        "python": platform.python_version(),
+        **describe_machine(),
         "torch": str(torch.__version__),
         "num_gpus": torch.cuda.device_count(),
     }

@@ -13,8 +13,6 @@ first speaks.
 
 import logging
 import os
-import platform
-import socket
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +30,7 @@ from runwatch_hooks.array_stats import Arrays, ArrayStats
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.jumps import Jumps
+from runwatch_hooks.machine import describe_machine
 from runwatch_hooks.rows import Row
 from runwatch_hooks.run_facts import check_text, config_of
 from runwatch_hooks.run_totals import RunTotals
@@ -269,11 +268,7 @@ def _attempt(environment: Environment, next_step: int, allow: tuple[str, ...]) -
         resume_step=next_step,
         world_size=1,
         allow=allow,
-        host={
-            "hostname": socket.gethostname(),
-            "pid": os.getpid(),
-            "python": platform.python_version(),
-        },
+        host=describe_machine(),
     )
 
 

@@ -1,0 +1,33 @@
+"""What a run is found by: its host, and whose it is."""
+
+import getpass
+import os
+import subprocess
+import sys
+
+from runwatch_hooks.machine import describe_machine
+
+
+def test_a_trainer_says_where_it_runs_and_as_whom() -> None:
+    facts = describe_machine()
+
+    assert facts["pid"] == os.getpid()
+    assert facts["user"] == getpass.getuser()
+
+
+def test_a_user_without_a_name_is_left_out() -> None:
+    """As in a container that runs under a number nobody gave a name to."""
+    program = (
+        "import os, pwd\n"
+        "pwd.getpwuid = lambda number: {}[number]\n"
+        "from runwatch_hooks.machine import describe_machine\n"
+        "print('user' in describe_machine())\n"
+    )
+    named = ("LOGNAME", "USER", "LNAME", "USERNAME")
+    environment = {name: value for name, value in os.environ.items() if name not in named}
+
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+
+    assert told.stdout == "False\n"
