@@ -1,13 +1,11 @@
 """Series and heat maps out, as JSON or CSV."""
 
 import asyncio
-import csv
-import io
 from typing import Annotated, Final, Literal
 
 import msgspec
 import numpy as np
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from numpy.typing import NDArray
 
 from runwatch.frames import MAX_STEP
@@ -22,6 +20,13 @@ from runwatch_server.services import CurrentServices
 from runwatch_server.telemetry import queries
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.reading import Series, Window
+from runwatch_server.telemetry.series_export import (
+    MEDIA_TYPES,
+    Columns,
+    SeriesFormat,
+    exported,
+    format_asked_for,
+)
 
 router: Final = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["telemetry"])
 
@@ -118,16 +123,18 @@ async def get_metrics(services: CurrentServices, run_id: VisibleRunId) -> Respon
     openapi_extra=documented(answer=SeriesView),
 )
 async def get_series(
+    request: Request,
     services: CurrentServices,
     run_id: VisibleRunId,
     window: AskedWindow,
     metric: str | None = None,
     layer: str | None = None,
     stat: str | None = None,
-    format: Literal["json", "csv"] = "json",
+    format: SeriesFormat | None = None,
 ) -> Response:
     """One series: `metric=`, or `layer=` and `stat=`; values as recorded where they fit into
-    `points`, else summed up. The run's effective history, or what `attempt=` or `segment=` held."""
+    `points`, else summed up. The run's effective history, or what `attempt=` or `segment=` held.
+    JSON, CSV, Arrow or Parquet: by `format`, or else by the header Accept."""
     if metric is not None and layer is None and stat is None:
         series = await services.reader.metric_series(run_id, metric, window)
     elif metric is None and layer is not None and stat is not None:
@@ -137,9 +144,11 @@ async def get_series(
     view = await asyncio.to_thread(
         _series_view, run_id, metric or stat or "", layer, window, series
     )
-    if format == "csv":
-        return Response(_csv(view), media_type="text/csv; charset=utf-8")
-    return json_response(view)
+    kind = format_asked_for(format, request.headers.get("Accept", ""))
+    if kind is SeriesFormat.JSON:
+        return json_response(view)
+    table = await asyncio.to_thread(exported, _export_columns(view), kind)
+    return Response(table, media_type=MEDIA_TYPES[kind])
 
 
 @router.get(
@@ -223,17 +232,13 @@ def _nullable(values: NDArray[np.float64]) -> list[JsonNumber]:
     return numbers
 
 
-def _csv(view: SeriesView) -> str:
+def _export_columns(view: SeriesView) -> Columns:
     columns: dict[str, list[JsonNumber] | list[int]] = {"step": view.steps}
     for name in ("values", "min", "max", "mean", "count", "nonfinite"):
         column: list[JsonNumber] | list[int] | None = getattr(view, name)
         if column is not None:
             columns["value" if name == "values" else name] = column
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue()
+    return columns
 
 
 def _stretch_view(stretch: Stretch) -> StretchView:

@@ -1,0 +1,98 @@
+"""A series as a table for other programs: CSV, Arrow's stream format, Parquet."""
+
+import csv
+import importlib
+import io
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+from runwatch.nonfinite import JsonNumber
+from runwatch_server.errors import UnprocessableError
+
+Columns = Mapping[str, Sequence[JsonNumber] | Sequence[int]]
+"""`step`, and `value`, or `min`, `max`, `mean`, `count` and `nonfinite`; all of one length."""
+
+
+class SeriesFormat(StrEnum):
+    JSON = "json"
+    CSV = "csv"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
+MEDIA_TYPES: Final[Mapping[SeriesFormat, str]] = {
+    SeriesFormat.JSON: "application/json",
+    SeriesFormat.CSV: "text/csv",
+    SeriesFormat.ARROW: "application/vnd.apache.arrow.stream",
+    SeriesFormat.PARQUET: "application/vnd.apache.parquet",
+}
+
+
+def format_asked_for(named: SeriesFormat | None, accept: str) -> SeriesFormat:
+    """The one that is named, or else the first that the header `Accept` lists; JSON otherwise."""
+    if named is not None:
+        return named
+    kinds = {media_type: kind for kind, media_type in MEDIA_TYPES.items()}
+    listed = (part.partition(";")[0].strip().lower() for part in accept.split(","))
+    return next((kinds[one] for one in listed if one in kinds), SeriesFormat.JSON)
+
+
+def exported(columns: Columns, kind: SeriesFormat) -> bytes:
+    """Not for JSON. Raises UnprocessableError where Arrow is not installed."""
+    makers: dict[SeriesFormat, Callable[[Columns], bytes]] = {
+        SeriesFormat.CSV: _csv,
+        SeriesFormat.ARROW: _arrow,
+        SeriesFormat.PARQUET: _parquet,
+    }
+    return makers[kind](columns)
+
+
+def _csv(columns: Columns) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue().encode()
+
+
+def _arrow(columns: Columns) -> bytes:
+    table = _table(columns)
+    sink = io.BytesIO()
+    with _module("pyarrow.ipc").new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def _parquet(columns: Columns) -> bytes:
+    sink = io.BytesIO()
+    _module("pyarrow.parquet").write_table(_table(columns), sink, compression="zstd")
+    return sink.getvalue()
+
+
+def _table(columns: Columns) -> Any:
+    """NaN and infinities as themselves; null where nothing (finite) was recorded."""
+    arrow = _module("pyarrow")
+    return arrow.table(
+        {
+            name: arrow.array(numbers, arrow.int64())
+            if name in ("step", "count", "nonfinite")
+            else arrow.array([_float(number) for number in numbers], arrow.float64())
+            for name, numbers in columns.items()
+        }
+    )
+
+
+def _float(number: JsonNumber | int) -> float | None:
+    return None if number is None else float(number)
+
+
+def _module(name: str) -> Any:
+    """By its name, not by an import: Arrow is an optional part of the installation."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UnprocessableError(
+            "format_not_installed",
+            "The service has no Arrow; install it with: pip install 'runwatch[arrow]'",
+        ) from error
