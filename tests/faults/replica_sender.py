@@ -8,7 +8,7 @@ from typing import Any, Final
 import urllib3
 from tests.faults.sender import Sender
 
-_DEADLINE_S: Final = 180.0
+_DEADLINE_S: Final = 300.0
 
 
 class ReplicaSender:
