@@ -108,8 +108,10 @@ def _leaves(config: Mapping[str, object], path: str = "") -> list[tuple[str, str
     found: list[tuple[str, str]] = []
     for name, value in config.items():
         place = f"{path}.{name}" if path else name
-        if isinstance(value, dict) and value:
-            found += _leaves(cast(dict[str, object], value), place)
-        else:
-            found.append((place, str(cast(object, value))))
+        section = _section(value)
+        found += _leaves(section, place) if section else [(place, str(value))]
     return found
+
+
+def _section(value: object) -> Mapping[str, object]:
+    return cast(dict[str, object], value) if isinstance(value, dict) else {}
