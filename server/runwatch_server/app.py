@@ -37,10 +37,12 @@ from runwatch_server.fleet.pulse import Pulses
 from runwatch_server.health import Health
 from runwatch_server.maintenance import Maintenance
 from runwatch_server.notify import api as notify_api
+from runwatch_server.notify import receivers_api
 from runwatch_server.notify.assembly import start_notifying
 from runwatch_server.notify.collector import NotifyCollector
 from runwatch_server.notify.outbox import Outbox
 from runwatch_server.notify.receivers import Receivers, load_receivers
+from runwatch_server.page.demo_run import PageRun
 from runwatch_server.page.errors import add_error_pages
 from runwatch_server.page.routers import ROUTERS as PAGE_ROUTERS
 from runwatch_server.parameters import known_parameters_only
@@ -145,6 +147,7 @@ _ROUTERS: Final = (
     commands_api.router,
     audit_api.router,
     notify_api.router,
+    receivers_api.router,
     *PAGE_ROUTERS,
 )
 
@@ -202,6 +205,7 @@ async def _start(
     )
     await services.runs.listen()
     stack.push_async_callback(services.keys.save_uses)
+    stack.push_async_callback(services.demo_run.stop)
     watcher = RunWatcher(
         database,
         clock,
@@ -257,6 +261,7 @@ def _build(
     health.watch_disk_guard(disk)
     reader = Reader(database, layouts)
     keys = Keys(database, clock)
+    runs = Runs(database, clock, liveness)
     return Services(
         settings=settings,
         clock=clock,
@@ -271,7 +276,7 @@ def _build(
         ),
         sessions=Sessions(database, clock, keys),
         liveness=liveness,
-        runs=Runs(database, clock, liveness),
+        runs=runs,
         events=events,
         layouts=layouts,
         ingest=Ingest(
@@ -295,6 +300,7 @@ def _build(
         board=alerting.board,
         receivers=receivers,
         disk=disk,
+        demo_run=PageRun(settings.own_url, clock, keys, runs),
         replica=replica,
     )
 

@@ -19,6 +19,7 @@ from runwatch_server.disk import DiskGuard
 from runwatch_server.fleet.pulse import Pulses
 from runwatch_server.health import Health
 from runwatch_server.notify.receivers import Receivers
+from runwatch_server.page.demo_run import PageRun
 from runwatch_server.replicas.assembly import Replica
 from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
@@ -59,6 +60,7 @@ class Services:
     board: NewsBoard
     replica: Replica
     receivers: Receivers
+    demo_run: PageRun
 
     def release_waiting(self) -> None:
         """Answer whoever waits for news, so that a stop need not wait for them."""

@@ -122,6 +122,13 @@ class Settings:
         return self.host in _LOOPBACK
 
     @property
+    def own_url(self) -> str:
+        """Where a process of the same machine reaches the service."""
+        scheme = "http" if self.tls_cert is None else "https"
+        own = "127.0.0.1" if self.host in _ANYWHERE else self.host
+        return f"{scheme}://{f'[{own}]' if ':' in own else own}:{self.port}"
+
+    @property
     def trusted_hosts(self) -> tuple[str, ...]:
         external = urlsplit(self.external_url).hostname
         named = () if external is None else (external,)

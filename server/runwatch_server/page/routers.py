@@ -6,6 +6,7 @@ from runwatch_server.page import (
     alerts_api,
     assets_api,
     compare_api,
+    demo_api,
     interface_api,
     login_api,
     rules_api,
@@ -13,7 +14,9 @@ from runwatch_server.page import (
     run_api,
     runbooks_api,
     runs_api,
+    settings_api,
     silences_api,
+    welcome_api,
 )
 
 ROUTERS: Final = (
@@ -27,5 +30,8 @@ ROUTERS: Final = (
     run_actions_api.router,
     rules_api.router,
     runbooks_api.router,
+    welcome_api.router,
+    demo_api.router,
+    settings_api.router,
     interface_api.router,
 )

@@ -91,7 +91,7 @@ def _objection(addressee: Addressee, kind: str, *, may_control: bool) -> str:
     if not may_control:
         return "Your key may only look: this needs one with the scope control."
     if kind not in addressee.allow:
-        return f"The trainer does not allow it: attach(..., allow=(..., {kind!r}))."
+        return f"{_LABELS[kind]}: not allowed by the trainer; attach(..., allow=(..., {kind!r}))."
     return ""
 
 

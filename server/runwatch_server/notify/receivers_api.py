@@ -1,0 +1,111 @@
+"""`/receivers`: who is told, by name alone, and a message to see whether it arrives."""
+
+import asyncio
+from typing import Final
+
+import msgspec
+from fastapi import APIRouter, Response
+
+from runwatch_server.audit.queries import Deed, append_deed
+from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.keys import KeyScope, Principal
+from runwatch_server.errors import ForbiddenError, NotFoundError
+from runwatch_server.http import documented, json_response
+from runwatch_server.notify.assembly import sender_to
+from runwatch_server.notify.receivers import Receiver, Receivers, without_secrets
+from runwatch_server.notify.sending import Message
+from runwatch_server.services import CurrentServices
+
+router: Final = APIRouter(prefix="/api/v1/receivers", tags=["notifications"])
+
+
+class ReceiverView(msgspec.Struct, frozen=True, kw_only=True):
+    """Without its address, which holds secrets."""
+
+    name: str
+    min_severity: str
+    projects: tuple[str, ...]
+    """Globs."""
+    send_resolved: bool
+    repeat_s: float
+
+
+class ReceiverList(msgspec.Struct, frozen=True, kw_only=True):
+    receivers: list[ReceiverView]
+    alertmanagers: list[str]
+    """Addresses, without user and password."""
+
+
+class TestOutcome(msgspec.Struct, frozen=True):
+    delivered: bool
+    """Whether the receiver took the message; its answer is not shown."""
+
+
+@router.get(
+    "", dependencies=[require(KeyScope.ADMIN)], openapi_extra=documented(answer=ReceiverList)
+)
+async def list_receivers(services: CurrentServices, principal: CurrentPrincipal) -> Response:
+    """Those of the receivers' file. Refused to a key that is bound to a project."""
+    _check_unbound(principal)
+    return json_response(view_of(services.receivers))
+
+
+@router.post(
+    "/{name}/test",
+    dependencies=[require(KeyScope.ADMIN)],
+    openapi_extra=documented(answer=TestOutcome),
+)
+async def send_test(name: str, services: CurrentServices, principal: CurrentPrincipal) -> Response:
+    """Send a message that says it is a test."""
+    _check_unbound(principal)
+    receiver = next((one for one in services.receivers.receivers if one.name == name), None)
+    if receiver is None:
+        raise NotFoundError("receiver_not_found", f"There is no receiver {name!r}.")
+    now = services.clock.wall()
+    message = Message(
+        title="[test] Runwatch reaches you",
+        body=f"{principal.name} asked whether messages arrive here. Nothing is wrong.",
+        dedup_key=f"runwatch-test-{name}",
+        is_over=True,
+    )
+    delivered = await asyncio.to_thread(_send, receiver, message)
+    deed = Deed(
+        at=now,
+        actor=principal.actor,
+        deed="receiver_tested",
+        subject=name,
+        detail={"delivered": delivered},
+    )
+    await services.database.write(lambda connection: append_deed(connection, deed))
+    return json_response(TestOutcome(delivered))
+
+
+def view_of(config: Receivers) -> ReceiverList:
+    return ReceiverList(
+        receivers=[
+            ReceiverView(
+                name=one.name,
+                min_severity=one.wanted.min_severity.value,
+                projects=one.wanted.projects,
+                send_resolved=one.send_resolved,
+                repeat_s=one.repeat_s,
+            )
+            for one in config.receivers
+        ],
+        alertmanagers=[
+            without_secrets(url)
+            for url in (() if config.alertmanagers is None else config.alertmanagers.urls)
+        ],
+    )
+
+
+def _send(receiver: Receiver, message: Message) -> bool:
+    return sender_to(receiver).send(message)
+
+
+def _check_unbound(principal: Principal) -> None:
+    if principal.project is not None:
+        raise ForbiddenError(
+            "foreign_project",
+            f"The API key is bound to the project {principal.project!r}; receivers are everyone's.",
+        )

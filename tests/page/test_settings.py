@@ -1,0 +1,89 @@
+"""Keys, receivers and the audit; and a newcomer's way to a first run."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+from tests.end_to_end.real_service import RealService
+from tests.page.conftest import OpenWindow
+from tests.page.visitor import PHONE
+
+pytestmark = pytest.mark.heavy
+
+
+def test_a_newcomer_comes_from_the_login_to_a_run_that_is_brought_back(
+    window: OpenWindow, service: RealService
+) -> None:
+    visitor = window()
+    page = visitor.open("/")
+    page.get_by_role("link", name="Watch the first run").click()
+    expect(page.get_by_text(f"export RUNWATCH_URL={service.url}")).to_be_visible()
+
+    page.get_by_role("button", name="Make a key").click()
+    token = page.locator("#token")
+    expect(token).to_have_text(re.compile(r"runwatch_[a-z2-7]{8}_\S{49}"))
+    visitor.shoot("welcome")
+    answer = visitor.context.request.get(
+        "/api/v1/runs", headers={"Authorization": f"Bearer {token.inner_text()}"}
+    )
+    assert answer.status == 403  # a trainer's key: it sends, and does not look
+
+    page.get_by_role("button", name="Start the demo run").click()
+    page.wait_for_url("**/runs/*")
+    expect(page.get_by_role("heading", name="demo-protected")).to_be_visible()
+    run_id = page.url.rsplit("/", 1)[1]
+    expect(page.locator(".station-done", has_text="Applied").first).to_be_visible()
+    visitor.shoot("run-demo")
+    commands = visitor.ask(f"/runs/{run_id}/commands")["commands"]
+    assert "rollback" in [command["action"]["kind"] for command in commands]
+
+
+def test_a_key_is_made_shown_once_and_revoked(window: OpenWindow) -> None:
+    visitor = window()
+    page = visitor.open("/settings")
+
+    page.get_by_role("button", name="New key").click()
+    page.get_by_label("Name").fill("night shift")
+    page.get_by_role("dialog").get_by_label("look").check()
+    visitor.shoot("settings-new-key")
+    page.get_by_role("button", name="Make it").click()
+    expect(page.locator("#key-text")).to_have_text(re.compile("runwatch_"))
+    key = page.locator("#key-text").inner_text()
+    page.get_by_role("button", name="Done").click()
+    row = page.get_by_role("row", name="night shift")
+    expect(row).to_contain_text("every project")
+    assert key not in page.content()
+    visitor.shoot("settings")
+
+    row.get_by_role("button", name="Revoke").click()
+    row.get_by_role("button", name="Really revoke").click()
+    expect(row).to_contain_text("revoked")
+    reader = window(key="")
+    reader.open("/login")
+    reader.page.get_by_label("API key").fill(key)
+    reader.page.get_by_role("button", name="Log in").click()
+    expect(reader.page.get_by_role("alert")).to_contain_text("was revoked")
+    reader.complaints.clear()  # the browser's own word about the 401
+
+
+def test_the_audit_tells_who_did_what(window: OpenWindow, service: RealService) -> None:
+    rule = {"version": 1, "groups": [{"name": "g", "rules": [{"alert": "A", "when": "loss > 1"}]}]}
+    service.ask("POST", "/rules", rule)
+
+    visitor = window()
+    page = visitor.open("/settings/audit")
+    expect(page.get_by_role("row", name="rule created")).to_contain_text("first admin")
+    visitor.shoot("audit")
+
+
+def test_a_reader_sees_no_keys(window: OpenWindow, service: RealService) -> None:
+    visitor = window(key=service.create_key("read"), theme="dark", viewport=PHONE)
+    page = visitor.open("/settings")
+
+    expect(page.get_by_role("heading", name="Your key")).to_be_visible()
+    expect(page.get_by_role("heading", name="Keys")).to_have_count(0)
+    visitor.shoot("settings-dark-phone")
+    visitor.open("/welcome")
+    expect(page.get_by_text("runwatch demo --keep")).to_be_visible()
+    visitor.shoot("welcome-dark-phone")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
