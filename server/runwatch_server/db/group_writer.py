@@ -169,7 +169,8 @@ class GroupWriter:
         try:
             outcomes = await self._store.commit(lane, [waiting.order for waiting in group])
         except (SQLAlchemyError, OSError) as error:
-            log.exception("a transaction of %d works was lost", len(group))
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            log.error("a transaction of %d works was lost: %s", len(group), why)
             for waiting in group:
                 failure = OverloadedError("not_committed", "The database did not commit.")
                 failure.__cause__ = error

@@ -15,6 +15,7 @@ import msgspec
 
 from runwatch.vocabulary import RunId
 from runwatch_server.db import Channel
+from runwatch_server.errors import ServiceError
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +125,8 @@ class Bulletin:
                 for listener in self._listeners.get(topic, ()):
                     try:
                         await listener(None if run_ids is None else frozenset(run_ids))
+                    except ServiceError as error:  # the database is away
+                        log.warning("news about %s could not be looked into: %s", topic, error)
                     except Exception:  # the next poll looks again
                         log.exception("news about %s could not be looked into", topic)
 

@@ -130,7 +130,7 @@ class RunLeases:
 
     async def release(self) -> None:
         """Let go of everything: the others need not wait until it runs out."""
-        await self._end(tuple(self._epochs))
+        await self._despite_overload(partial(self._end, tuple(self._epochs)))
 
     async def clean(self, *, older_than_s: float) -> None:
         """Forget leases and signs of life that nobody has used for long."""
