@@ -14,7 +14,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.harness import machine, markdown_table
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 from tests.end_to_end.real_service import RealService
-from tests.page.seeding import Sender, Stream, curve, layout_of
+from tests.page.seeding import Sender, curve, layout_of
 
 from runwatch.codec import encode_frame
 from runwatch.frames import Frame
@@ -69,24 +69,32 @@ def seeded(num_runs: int, num_steps: int, num_layers: int) -> Generator[tuple[Re
         service.start()
         try:
             sender = Sender(service.url, service.admin_key)
-            for index in range(num_runs):
-                run_id = sender.open(f"run {index}", project=f"project {index % 7}")
-                Stream(sender, run_id).send(0, curve(0, 200, seed=index))
             layout = layout_of(num_layers)
             short = Layout(layout.layers, ("grad_norm",))
             run_id = sender.open("the long one")
             sender.layout(run_id, short)
             sender.ask("POST", f"/runs/{run_id}/attempts/1/close", {"status": "finished"})
+            others = [open_other(sender, index) for index in range(num_runs)]
             service.stop()
-            asyncio.run(store(Path(name) / "data", run_id, short, num_steps))
+            asyncio.run(store(Path(name) / "data", run_id, short, num_steps, others))
             service.start()
             yield service, run_id
         finally:
             service.stop()
 
 
-async def store(data_dir: Path, run_id: RunId, layout: Layout, num_steps: int) -> None:
-    """Writes the long run's frames, marked as judged, and sums them up."""
+def open_other(sender: Sender, index: int) -> RunId:
+    """One of the many; nine of ten have ended."""
+    run_id = sender.open(f"run {index}", project=f"project {index % 7}")
+    if index % 10:
+        sender.ask("POST", f"/runs/{run_id}/attempts/1/close", {"status": "finished"})
+    return run_id
+
+
+async def store(
+    data_dir: Path, run_id: RunId, layout: Layout, num_steps: int, others: Sequence[RunId]
+) -> None:
+    """Writes the runs' frames, marked as judged, and sums them up."""
     clock = Clock()
     async with Database(SqliteStore(data_dir)) as database:
         database.start()
@@ -105,11 +113,14 @@ async def store(data_dir: Path, run_id: RunId, layout: Layout, num_steps: int) -
             seq += 1
             body = encode_frame(frame_of(layout, seq, first_step, num_steps))
             await ingest.put_frame(run_id, body, late=True)
-        judged = evaluations.insert().values(
-            run_id=run_id, attempt=1, rank=0, evaluated_seq=seq, state_seq=seq, state=b"",
-            rule_set="",
-        )  # fmt: skip
-        await database.write(lambda connection: connection.execute(judged))
+        for index, other in enumerate(others):
+            await ingest.put_frame(other, encode_frame(short_frame(index)), late=True)
+        judged = [
+            {"run_id": one, "attempt": 1, "rank": 0, "evaluated_seq": last, "state_seq": last,
+             "state": b"", "rule_set": ""}
+            for one, last in ((run_id, seq), *((other, 1) for other in others))
+        ]  # fmt: skip
+        await database.write(lambda connection: connection.execute(evaluations.insert(), judged))
         roller = Roller(database, layouts)
         while await roller.roll():
             pass
@@ -117,6 +128,20 @@ async def store(data_dir: Path, run_id: RunId, layout: Layout, num_steps: int) -
 
 def _judge_nothing(frame: CommittedFrame) -> None:
     """In the evaluators' place."""
+
+
+def short_frame(index: int) -> Frame:
+    metrics = curve(0, 200, seed=index)
+    return Frame(
+        attempt=1,
+        rank=0,
+        seq=1,
+        segment=0,
+        first_step=0,
+        times=1.7e9 + 0.25 * np.arange(200.0),
+        metric_names=tuple(metrics),
+        metrics=np.stack(list(metrics.values()), axis=1),
+    )
 
 
 def frame_of(layout: Layout, seq: int, first_step: int, num_steps: int) -> Frame:

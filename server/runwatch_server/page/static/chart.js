@@ -1,6 +1,7 @@
 // A chart over steps: its series asked for at the resolution in view, and drawn by Plotly.
 import { h } from "./dom.js";
 import { nearest, short } from "./numbers.js";
+import { palette } from "./palette.js";
 import { loadPlotly } from "./plotly_loader.js";
 import { loadSeries } from "./series.js";
 import { margins, moveByKeys, pointAlong } from "./step_axis.js";
@@ -236,21 +237,3 @@ function within(range, own) {
 }
 
 const wordsOf = (mark) => ({ nan: "NaN", up: "+∞", down: "−∞", some: `${mark.count} NaN or ∞` })[mark.kind];
-
-let known = { theme: null };
-
-/** The page's colours, as Plotly needs them. */
-export function palette() {
-  const theme = document.documentElement.dataset.theme;
-  if (known.theme === theme) return known;
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(name).trim();
-  const series = Array.from({ length: 8 }, (_, index) => colour(`--series-${index + 1}`));
-  known = {
-    theme, series, bands: series.map((hex) => `${hex}2e`), faint: colour("--text-3"),
-    bad: colour("--bad"), critical: colour("--bad"), warning: colour("--warn"), info: colour("--info"), broken: colour("--broken"), brokenBg: colour("--broken-bg"),
-    line: colour("--line"), grid: colour("--grid"), text: colour("--text-3"),
-    font: colour("--font"), surface: colour("--surface-2"),
-  };
-  return known;
-}
