@@ -121,6 +121,7 @@ class Delegate:
         proposal = self._ledger.find(f"{number}/proposal", Proposal)
         if proposal is None:
             return self._idle_s
+        del self._to_propose[:1]  # only now: what is put into a store that dies raises nothing
         self._number = number
         self._promises, self._has_stood = [], False
         promise = self._gate.promise(
@@ -144,7 +145,6 @@ class Delegate:
         if self._to_propose:
             self._ledger.forget(number)
             self._ledger.put(f"{number}/proposal", self._to_propose[0])
-            del self._to_propose[0]
 
     def _see_to_decision(self, under_way: Round) -> float:
         place = f"{under_way.number}/decision"

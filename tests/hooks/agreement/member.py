@@ -122,7 +122,7 @@ class Member:
         return ""
 
     def _take(self) -> list[Proposal]:
-        due = [step for step in self._orders if self._next_step >= step]
+        due = [step for step in list(self._orders) if self._next_step >= step]
         expires_at = time.time() + self._job.expires_in_s
         names = [self._orders.pop(step) for step in due]
         return [
@@ -133,6 +133,8 @@ class Member:
         while (word := cast(str, self._line.recv())) != "end":
             if word == "go on":
                 self._goes_on.set()
+            elif word == "order":
+                self._orders[self._next_step] = "c1"
             elif word == "tell":
                 self._say(self._next_step)
         self._goes_on.set()

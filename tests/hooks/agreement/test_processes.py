@@ -129,8 +129,9 @@ def test_when_the_leader_dies_the_others_call_it_off_and_go_on(ranks: Ranks, die
 
 
 def test_a_dead_follower_calls_it_off(ranks: Ranks) -> None:
-    members = ranks.start(Job(orders={400: "c1"}, patience=SHORT))
+    members = ranks.start(Job(patience=SHORT))
     members[2].kill()
+    members[0].line.send("order")
 
     saw = [members[rank].see() for rank in (0, 1, 3)]
 
@@ -155,10 +156,13 @@ def test_when_the_store_goes_away_at_the_agreed_step_nobody_acts(ranks: Ranks) -
 
 
 def test_without_a_store_the_leader_declines(ranks: Ranks) -> None:
-    members = ranks.start(Job(orders={1000: "c1"}, patience=LONG))
+    members = ranks.start(Job(orders={20: "c0"}, patience=LONG))
+    for member in members:
+        member.see()
     ranks.store.kill()
+    members[0].line.send("order")
 
-    saw = members[0].see()
+    saw = members[0].see(2)[1:]
 
     assert [(one.is_go, one.refusal) for one in saw] == [(False, "the store of the ranks is gone")]
     assert goes_on(members[0])
