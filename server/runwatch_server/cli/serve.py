@@ -3,6 +3,7 @@
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -23,6 +24,9 @@ from runwatch_server.services import Services
 from runwatch_server.settings import Settings
 
 _BACKLOG: Final = 2048
+_SWITCH_S: Final = 0.0005
+"""How long the thread that judges may keep the interpreter from the one that answers, which wants
+it a dozen times for each frame on PostgreSQL; Python's own 5 ms make that a long wait."""
 _KEEP_ALIVE_S: Final = 75
 """Longer than a trainer's heartbeat interval, so that its connection stays open."""
 
@@ -66,6 +70,7 @@ def serve(
 
 
 def _run(settings: Settings, listener: socket.socket, console: Console) -> None:
+    sys.setswitchinterval(_SWITCH_S)
     first_keys: list[NewKey] = []
     app = make_app(settings, on_first_key=first_keys.append)
     server = _Server(
