@@ -11,6 +11,7 @@ from runwatch_server.cli import (
     import_logs,
     keys,
     rules,
+    run,
     runs,
     serve,
     sync,
@@ -24,6 +25,10 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
+app.command(
+    "run",
+    context_settings={"allow_interspersed_args": False},  # what follows the command is the job's
+)(run.run)
 app.command("runs")(runs.runs)
 app.command("alerts")(alerts.alerts)
 app.command("signal")(alerts.signal)

@@ -1,0 +1,76 @@
+"""A job as a child process: the signals it gets, and how it ended."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+NOT_EXECUTABLE: Final = 126
+NOT_FOUND: Final = 127
+"""Exit codes as a shell gives them."""
+_PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LOOK_EVERY_S: Final = 0.05
+
+
+def run_job(command: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Run a command to its end, in our terminal and process group; its exit code, or 128 + signal.
+
+    SIGINT, SIGTERM and SIGHUP are handed on to the job and do nothing to us.
+    """
+    got: list[int] = []
+    with _signals_kept(got):
+        try:
+            job = subprocess.Popen(command, env=variables)
+        except FileNotFoundError:
+            return NOT_FOUND
+        except PermissionError:
+            return NOT_EXECUTABLE
+        # Looked at, not waited for: a signal that one of numpy's threads takes wakes no wait here.
+        while (code := job.poll()) is None:
+            while got:
+                _hand_on(job, got.pop(0))
+            time.sleep(_LOOK_EVERY_S)
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def _signals_kept(got: list[int]) -> Generator[None]:
+    """Meanwhile, signals are only noted; those that were ignored stay so (nohup)."""
+
+    def note(number: int, _: FrameType | None) -> None:
+        got.append(number)
+
+    before = {number: signal.getsignal(number) for number in _PASSED_ON}
+    noted = [number for number in _PASSED_ON if before[number] is not signal.SIG_IGN]
+    for number in noted:
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        for number in noted:
+            signal.signal(number, before[number])
+
+
+def _hand_on(job: "subprocess.Popen[bytes]", number: int) -> None:
+    """Ctrl-C comes from the terminal to its whole foreground group, the job included: handed on,
+    it would be two, and many a trainer takes the second for "at once"."""
+    if not (number == signal.SIGINT and _is_in_foreground()):
+        job.send_signal(number)
+
+
+def _is_in_foreground() -> bool:
+    """Whether what a terminal's keys send comes to our process group."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

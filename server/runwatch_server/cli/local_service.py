@@ -1,0 +1,198 @@
+"""A service on this machine that jobs share: the first starts it, the last to leave ends it."""
+
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+import httpx
+import msgspec
+
+from runwatch.errors import RunwatchError
+from runwatch_server.auth.keys import KeyScope
+
+_ADDRESS: Final = re.compile(r"listens on (http://127\.0\.0\.1:\d+)")
+_KEY: Final = re.compile(r"RUNWATCH_TOKEN=(runwatch_\S+)")
+_SERVE: Final = (sys.executable, "-m", "runwatch_server.cli", "serve")
+_START_S: Final = 60.0
+_STOP_S: Final = 30.0
+_LOOK_EVERY_S: Final = 0.05
+_OF_ANOTHER_SERVICE: Final = tuple(
+    f"RUNWATCH_{name}"
+    for name in ("DATABASE_URL", "HOST", "PORT", "EXTERNAL_URL", "TLS_CERT", "TLS_KEY")
+)
+
+
+class LocalServiceError(RunwatchError):
+    """There is no service to be had; the message says what to do."""
+
+
+class LocalService(msgspec.Struct, frozen=True):
+    """Where it is and how to speak to it, as kept in the data directory for its owner alone."""
+
+    url: str
+    pid: int
+    admin_key: str
+    trainer_key: str
+    """With the scope `ingest`: all that a job needs."""
+
+
+@contextmanager
+def local_service(data_dir: Path, *, keep: bool = False) -> Generator[LocalService]:
+    """The service of a data directory, started where none runs; ended after its last user.
+
+    `keep` leaves it running. Raises LocalServiceError.
+    """
+    data_dir = data_dir.resolve()
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        users = (data_dir / "run.users").open("a+")
+    except OSError as error:
+        raise LocalServiceError(
+            f"data directory {data_dir}: found {error.strerror}, wanted a folder that can be "
+            "made and written; name another with --data-dir"
+        ) from error
+    with users:
+        with _alone(data_dir):
+            service = _running(data_dir) or _start(data_dir)
+            fcntl.flock(users, fcntl.LOCK_SH)
+        try:
+            yield service
+        finally:
+            if not keep:
+                with _alone(data_dir):
+                    _end_if_last(data_dir, service, users)
+
+
+@contextmanager
+def _alone(data_dir: Path) -> Generator[None]:
+    """One process at a time starts or ends the service."""
+    with (data_dir / "run.lock").open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _end_if_last(data_dir: Path, service: LocalService, users: IO[str]) -> None:
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # another job's: that one will end it
+    if _owner(data_dir) != service.pid:
+        return
+    os.kill(service.pid, signal.SIGTERM)
+    deadline = time.monotonic() + _STOP_S
+    while _owner(data_dir) is not None:
+        if time.monotonic() > deadline:
+            os.kill(service.pid, signal.SIGKILL)  # what it has acknowledged is on disk
+            return
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _running(data_dir: Path) -> LocalService | None:
+    """The service that has the directory open. Raises LocalServiceError for one not ours."""
+    owner = _owner(data_dir)
+    if owner is None:
+        return None
+    known = _read_record(data_dir)
+    if known is None or known.pid != owner:
+        raise LocalServiceError(
+            f"{data_dir} is in use by process {owner}, a service that was started by hand.\n"
+            "Set RUNWATCH_URL and RUNWATCH_TOKEN as it said at its start, or name another folder "
+            "with --data-dir."
+        )
+    return known
+
+
+def _owner(data_dir: Path) -> int | None:
+    """The process that holds the data directory's lock."""
+    try:
+        with (data_dir / "lock").open("r") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(file.read().strip() or 0)
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def _start(data_dir: Path) -> LocalService:
+    """Raises LocalServiceError."""
+    before = _read_record(data_dir)
+    log_path = data_dir / "service.log"
+    with _open_private(log_path) as log:
+        # A session of its own: Ctrl-C is the job's, and the service outlives it.
+        process = subprocess.Popen(
+            [*_SERVE, "--host", "127.0.0.1", "--port", "0", "--data-dir", str(data_dir)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={k: v for k, v in os.environ.items() if k not in _OF_ANOTHER_SERVICE},
+        )
+    try:
+        url = _wait_for_address(process, log_path)
+        service = _with_keys(url, process.pid, log_path.read_text("utf-8", "replace"), before)
+        with _open_private(data_dir / "run.json") as file:
+            file.write(msgspec.json.encode(service))
+    except BaseException:  # Ctrl-C included: nothing of ours stays behind
+        process.terminate()
+        process.wait()
+        raise
+    return service
+
+
+def _wait_for_address(process: subprocess.Popen[bytes], log_path: Path) -> str:
+    deadline = time.monotonic() + _START_S
+    while (found := _ADDRESS.search(said := log_path.read_text("utf-8", "replace"))) is None:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise LocalServiceError(f"the service did not start ({log_path}):\n{said[-2000:]}")
+        time.sleep(_LOOK_EVERY_S)
+    return found[1]
+
+
+def _with_keys(url: str, pid: int, said: str, before: LocalService | None) -> LocalService:
+    """With the keys of its first start, or those that were kept then."""
+    if (first := _KEY.search(said)) is not None:
+        return LocalService(url, pid, first[1], _new_trainer_key(url, first[1]))
+    if before is None:
+        raise LocalServiceError(
+            "the folder's keys were made by another `runwatch serve` and are known to you alone.\n"
+            "Start that one, set RUNWATCH_URL and RUNWATCH_TOKEN, and try again; or name another "
+            "folder with --data-dir."
+        )
+    return LocalService(url, pid, before.admin_key, before.trainer_key)
+
+
+def _new_trainer_key(url: str, admin_key: str) -> str:
+    answer = httpx.post(
+        f"{url}/api/v1/keys",
+        headers={"Authorization": f"Bearer {admin_key}"},
+        json={"name": "runwatch run", "scopes": [KeyScope.INGEST]},
+        trust_env=False,
+    )
+    answer.raise_for_status()
+    key = answer.json()["key"]
+    assert isinstance(key, str)
+    return key
+
+
+def _read_record(data_dir: Path) -> LocalService | None:
+    try:
+        return msgspec.json.decode((data_dir / "run.json").read_bytes(), type=LocalService)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _open_private(path: Path) -> IO[bytes]:
+    """Empty, and for its owner alone: keys go there."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return os.fdopen(descriptor, "wb")

@@ -1,0 +1,208 @@
+"""`runwatch run -- CMD...`: a job, with a service that watches it."""
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import httpx
+import typer
+from rich.console import Console
+
+from runwatch.ulids import is_ulid, ulid
+from runwatch_server.cli.job import NOT_EXECUTABLE, NOT_FOUND, run_job
+from runwatch_server.cli.local_service import LocalServiceError, local_service
+
+_ASK_S: Final = 10.0
+_LOOK_EVERY_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    """Where the job reports, and as whom we and it speak."""
+
+    url: str
+    token: str
+    """The job's."""
+    own_key: str
+    """Ours, to name and to find the run; the job's, where there is no other."""
+    how_to_look: str
+
+
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The job.")],
+    name: Annotated[
+        str | None, typer.Option(help="Name of the run, in place of the script's own.")
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN_ID", help="Go on with this run: its next attempt.")
+    ] = None,
+    data_dir: Annotated[
+        Path, typer.Option(envvar="RUNWATCH_DATA_DIR", help="Where the local service keeps all.")
+    ] = Path("runwatch-data"),
+    keep: Annotated[bool, typer.Option(help="Leave the local service running.")] = False,
+) -> None:
+    """Run a job that is watched: with the service named by RUNWATCH_URL and RUNWATCH_TOKEN, or
+    with a local one, which is started where none runs and ends after its last job.
+
+    The job gets RUNWATCH_URL, RUNWATCH_TOKEN and RUNWATCH_RUN_ID, which `attach` reads. Ctrl-C and
+    SIGTERM are the job's. Ends with the job's exit code (128 + n where signal n ended it); 2 where
+    it could not begin, 126 and 127 where its command cannot be run or is not there.
+    """
+    console = Console(stderr=True)
+    run_id = resume or ulid(int(time.time() * 1000), os.urandom(10))
+    _check(console, command, run_id)
+    # As Ctrl-C does, until the job is there: what was started ends with us.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with _service(data_dir, keep=keep) as service:
+            _say(console, f"Watched at {service.how_to_look.format(run_id=run_id)}")
+            with _named(console, service, run_id, name):
+                code = run_job(command, _variables(service, run_id))
+            _check_told(console, service, run_id)
+    except LocalServiceError as error:
+        _fail(console, str(error), 2)
+    _say_what_next(console, run_id, command, data_dir if "RUNWATCH_URL" not in os.environ else None)
+    raise typer.Exit(code)
+
+
+def _check(console: Console, command: list[str], run_id: str) -> None:
+    if not is_ulid(run_id):
+        _fail(console, f"--resume: found {run_id!r}, wanted a run's id (26 letters)", 2)
+    if shutil.which(command[0]) is None:
+        is_there = Path(command[0]).exists()
+        wanted = "a program that may be executed" if is_there else "a program that is there"
+        _fail(
+            console,
+            f"found {command[0]!r}, wanted {wanted}; a script needs its interpreter: "
+            "runwatch run -- python train.py",
+            NOT_EXECUTABLE if is_there else NOT_FOUND,
+        )
+
+
+@contextmanager
+def _service(data_dir: Path, *, keep: bool) -> Generator[_Service]:
+    url, token = os.environ.get("RUNWATCH_URL"), os.environ.get("RUNWATCH_TOKEN", "")
+    if url:
+        _check_named(url, token)
+        yield _Service(url, token, token, f"{url.rstrip('/')}/runs/{{run_id}}")
+        return
+    with local_service(data_dir, keep=keep) as found:
+        look = f"{found.url}/runs/{{run_id}}\n  log in with  {found.url}/login#key="
+        # Of a log that others may read, the key is no part.
+        is_private = os.isatty(2)
+        key = found.admin_key if is_private else f"<admin_key in {data_dir / 'run.json'}>"
+        yield _Service(found.url, found.trainer_key, found.admin_key, look + key)
+
+
+def _check_named(url: str, token: str) -> None:
+    """A key that is refused is a mistake. A service that is away is not: the job spools."""
+    try:
+        answer = _ask("GET", f"{url.rstrip('/')}/api/v1/runs?limit=1", token)
+    except httpx.InvalidURL as error:
+        raise LocalServiceError(f"RUNWATCH_URL: found {url!r} ({error})") from error
+    except httpx.HTTPError as error:
+        text = f"{url} does not answer ({error}); the job's numbers wait in its spool folder"
+        _say(Console(stderr=True), text)
+        return
+    if answer.status_code == HTTPStatus.UNAUTHORIZED:
+        raise LocalServiceError(f"{url} does not know the key in RUNWATCH_TOKEN; set one it knows")
+
+
+def _variables(service: _Service, run_id: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "RUNWATCH_URL": service.url,
+        "RUNWATCH_TOKEN": service.token,
+        "RUNWATCH_RUN_ID": run_id,
+    }
+
+
+@contextmanager
+def _named(console: Console, service: _Service, run_id: str, name: str | None) -> Generator[None]:
+    """Meanwhile, give the run its name as soon as the job has made it known."""
+    if name is None:
+        yield
+        return
+    is_over = threading.Event()
+
+    def work() -> None:
+        while True:
+            is_last = is_over.wait(_LOOK_EVERY_S)
+            if _rename(console, service, run_id, name) or is_last:
+                return
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(2 * _ASK_S)
+
+
+def _rename(console: Console, service: _Service, run_id: str, name: str) -> bool:
+    """Whether there is nothing more to try."""
+    try:
+        answer = _ask("PATCH", _run_url(service, run_id), service.own_key, {"name": name})
+    except httpx.HTTPError:
+        return False
+    if answer.status_code == HTTPStatus.NOT_FOUND:
+        return False
+    if answer.is_error:
+        _say(console, f"--name: refused ({answer.status_code}); it needs a key with scope control")
+    return True
+
+
+def _check_told(console: Console, service: _Service, run_id: str) -> None:
+    try:
+        answer = _ask("GET", _run_url(service, run_id), service.own_key)
+    except httpx.HTTPError as error:
+        _say(console, f"{service.url} does not answer ({error})")
+        return
+    if answer.status_code == HTTPStatus.NOT_FOUND:
+        _say(
+            console,
+            "the job has told the service nothing: does its script call "
+            "`runwatch_hooks.attach`, and without RUNWATCH_DISABLED?",
+        )
+
+
+def _run_url(service: _Service, run_id: str) -> str:
+    return f"{service.url.rstrip('/')}/api/v1/runs/{run_id}"
+
+
+def _ask(method: str, url: str, token: str, body: dict[str, str] | None = None) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    is_near = url.startswith("http://127.0.0.1")  # no proxy leads there
+    return httpx.request(
+        method, url, headers=headers, json=body, timeout=_ASK_S, trust_env=not is_near
+    )
+
+
+def _say_what_next(
+    console: Console, run_id: str, command: list[str], data_dir: Path | None
+) -> None:
+    _say(console, f"run {run_id}; go on with it:  runwatch run --resume {run_id} -- {command[0]} …")
+    if data_dir is not None:
+        _say(
+            console,
+            f"look at it again:  runwatch serve --data-dir {data_dir}  "
+            f"(log in with the admin_key in {data_dir / 'run.json'})",
+        )
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(f"runwatch: {text}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _fail(console: Console, text: str, code: int) -> NoReturn:
+    _say(console, text)
+    raise typer.Exit(code)

@@ -1,0 +1,188 @@
+"""`runwatch run`: a job under a service of its own, with what it is given and what it gives back.
+
+The jobs are small Python programs: `run` knows no trainer, only the environment.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from runwatch.ulids import ulid
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+RUN = [sys.executable, "-m", "runwatch_server.cli", "run"]
+ASKS = """
+import json, os, urllib.request
+url, run_id = os.environ["RUNWATCH_URL"], os.environ["RUNWATCH_RUN_ID"]
+headers = {"Authorization": "Bearer " + os.environ["RUNWATCH_TOKEN"]}
+body = json.dumps({"run_id": run_id, "name": "script", "project": "default"}).encode()
+headers["Content-Type"] = "application/json"
+urllib.request.urlopen(urllib.request.Request(f"{url}/api/v1/runs", body, headers)).read()
+print(run_id)
+"""
+COUNTS_SIGNALS = """
+import signal, sys
+got = []
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, _: got.append(number))
+print("ready", flush=True)
+while not got:
+    signal.pause()
+print(*got)
+sys.exit(9)
+"""
+
+
+def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("RUNWATCH_")}
+    return subprocess.Popen(
+        [*RUN, *arguments],
+        cwd=folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # no terminal is ours, whoever started the tests
+    )
+
+
+def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error."""
+    process = start(folder, *arguments)
+    out, said = process.communicate(timeout=300)
+    return process.returncode, out, said
+
+
+def kept_service(folder: Path) -> tuple[str, int, dict[str, str]]:
+    """Address, process and the administrator's header of a service that was left running."""
+    record = json.loads((folder / "runwatch-data" / "run.json").read_text())
+    return record["url"], record["pid"], {"Authorization": f"Bearer {record['admin_key']}"}
+
+
+def ends(pid: int) -> bool:
+    """Whether a process is over, or soon: it frees its data directory a little before."""
+    deadline = time.monotonic() + 60
+    while not has_ended(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return has_ended(pid)
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_a_job_reports_to_a_service_that_ends_with_it(tmp_path: Path) -> None:
+    code, out, said = run(tmp_path, sys.executable, "-c", ASKS)
+
+    assert code == 0, said
+    run_id = out.strip()
+    assert f"/runs/{run_id}" in said
+    assert "admin_key in" in said  # and not the key itself: this is no terminal
+    assert "runwatch_" not in said.replace("runwatch_hooks", "")
+    url, pid, _ = kept_service(tmp_path)
+    assert ends(pid)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/healthz")
+
+
+def test_the_next_job_uses_the_service_that_was_kept_and_ends_it(tmp_path: Path) -> None:
+    code, out, said = run(tmp_path, "--keep", "--name", "mine", sys.executable, "-c", ASKS)
+    assert code == 0, said
+    url, pid, headers = kept_service(tmp_path)
+    shown = httpx.get(f"{url}/api/v1/runs/{out.strip()}", headers=headers).json()
+    assert shown["name"] == "mine"
+
+    code, again, said = run(tmp_path, "--resume", out.strip(), "--", sys.executable, "-c", ASKS)
+
+    assert (code, again) == (0, out), said
+    assert url in said
+    assert ends(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_the_job_once_and_its_code_comes_back(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start(tmp_path, "--", sys.executable, "-c", COUNTS_SIGNALS)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+
+    process.send_signal(number)
+    out, said = process.communicate(timeout=300)
+
+    assert process.returncode == 9, said
+    assert out == f"{int(number)}\n"
+    assert ends(kept_service(tmp_path)[1])
+
+
+def test_a_job_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) -> None:
+    code, _, said = run(tmp_path, "sh", "-c", "kill -KILL $$")
+
+    assert code == 128 + signal.SIGKILL
+    assert "has told the service nothing" in said
+
+
+def test_mistakes_are_told_before_anything_is_started(tmp_path: Path) -> None:
+    assert run(tmp_path, "no-such-program")[0] == 127
+    assert run(tmp_path, "--resume", "7", "true")[0] == 2
+    (tmp_path / "plain.py").touch(0o600)
+    code, _, said = run(tmp_path, "./plain.py")
+    assert code == 126
+    assert "runwatch run -- python train.py" in said
+    assert not (tmp_path / "runwatch-data").exists()
+
+
+def wait_for_step(folder: Path, run_id: str, step: int) -> None:
+    """Until the service holds the run's step."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline:
+        try:
+            url, _, headers = kept_service(folder)
+            shown = httpx.get(f"{url}/api/v1/runs/{run_id}", headers=headers).json()
+        except (OSError, httpx.HTTPError):
+            shown = {}
+        if (shown.get("last_step") or 0) >= step:
+            return
+        time.sleep(0.2)
+    raise AssertionError("the job did not come so far")
+
+
+@pytest.mark.heavy
+def test_torchrun_is_interrupted_and_goes_on_as_the_next_attempt(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    run_id = ulid(int(time.time() * 1000), bytes(10))
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    job = [sys.executable, *torchrun, str(ROOT / "examples" / "ddp.py"), "--steps"]
+    first = start(tmp_path, "--keep", "--resume", run_id, "--", *job, "1000000")
+    wait_for_step(tmp_path, run_id, 5)
+
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate(timeout=300)
+    assert first.returncode != 0, said
+    code, _, said = run(tmp_path, "--keep", "--resume", run_id, "--", *job, "20")
+
+    assert code == 0, said
+    url, pid, headers = kept_service(tmp_path)
+    try:
+        path = f"{url}/api/v1/runs/{run_id}/attempts"
+        attempts = httpx.get(path, headers=headers).json()["attempts"]
+        assert [attempt["attempt"] for attempt in attempts] == [1, 2]
+        assert attempts[0]["last_step"] >= 5
+        assert attempts[1]["status"] == "finished"
+    finally:
+        assert run(tmp_path, "--", "true")[0] == 0
+    assert ends(pid)
+    assert re.search(r"run \S+; go on with it", said)
