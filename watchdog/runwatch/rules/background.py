@@ -47,9 +47,9 @@ class Background:
             column = rows.metric_columns.get(name)
             if column is None:
                 continue
-            tail = rows.metrics[-_NUM_REMEMBERED:, column]
-            values = [value for value in tail.tolist() if math.isfinite(value)]
-            self.latest[name] = [*self.latest.get(name, ()), *values][-_NUM_REMEMBERED:]
+            values = rows.metrics[:, column]
+            finite = values[np.isfinite(values)][-_NUM_REMEMBERED:].tolist()
+            self.latest[name] = [*self.latest.get(name, ()), *finite][-_NUM_REMEMBERED:]
 
     def next_attempt(self) -> dict[str, float]:
         """What the next attempt knows of this one, and what holds for the run."""
