@@ -171,7 +171,8 @@ def _full(tensor: Tensor) -> Tensor:
 
 
 def _norm(tensor: Tensor) -> float:
-    return float(torch.linalg.vector_norm(tensor.double()))
+    norm: Tensor = torch.linalg.vector_norm(tensor.double())
+    return norm.item()
 
 
 def _of_gradient(parameter: nn.Parameter) -> dict[str, float]:
