@@ -4,6 +4,7 @@ says of its layers beside what the full tensors say. Run by torchrun; rank 0 wri
     torchrun --nproc-per-node 4 modes.py RESULTS
 """
 
+import math
 import json
 import sys
 import time
@@ -171,8 +172,7 @@ def _full(tensor: Tensor) -> Tensor:
 
 
 def _norm(tensor: Tensor) -> float:
-    norm: Tensor = torch.linalg.vector_norm(tensor.double())
-    return norm.item()
+    return math.sqrt(tensor.double().square().sum().item())
 
 
 def _of_gradient(parameter: nn.Parameter) -> dict[str, float]:
