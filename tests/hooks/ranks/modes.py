@@ -4,8 +4,8 @@ says of its layers beside what the full tensors say. Run by torchrun; rank 0 wri
     torchrun --nproc-per-node 4 modes.py RESULTS
 """
 
-import math
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
