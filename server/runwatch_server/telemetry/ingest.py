@@ -166,6 +166,7 @@ class Ingest:
         if await _is_held(connection, run_id, received, state):
             return _receipted(frame, state.next_seq, duplicate=True)
         await _check_attempt(connection, run_id, frame, state, late)
+        _check_seq(frame, state)
         row = self._row(run_id, received, late)
         await queries.insert_frame(connection, row, received.body)
         next_seq = await queries.advance_stream(connection, row, before=state)
@@ -268,3 +269,12 @@ def _receipted(frame: Frame, next_seq: int, *, duplicate: bool) -> Receipted:
         next=next_seq,
         duplicate=duplicate,
     )
+
+
+def _check_seq(frame: Frame, state: StreamState) -> None:
+    if frame.seq > state.max_seq + MAX_AHEAD:
+        raise UnprocessableError(
+            "seq_too_far",
+            f"seq: found {frame.seq}, wanted at most {state.max_seq + MAX_AHEAD}: the newest frame "
+            f"held of attempt {frame.attempt}, rank {frame.rank} is {state.max_seq}.",
+        )
