@@ -74,7 +74,7 @@ class PostgresCluster(Postgres):
 
     def __init__(self, binaries: Path) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="runwatch-postgres-"))
-        self._binaries = binaries
+        self._binaries = self._within_reach(binaries)
         self._port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         super().__init__(f"postgresql://{_USER}@127.0.0.1:{self._port}/postgres")
@@ -82,7 +82,7 @@ class PostgresCluster(Postgres):
             os.chown(self._folder, _NOBODY, _NOBODY)
         data = str(self._folder / "data")
         options = ("--username", _USER, "--auth", "trust", "--no-sync", "--encoding", "UTF8")
-        initdb = [str(binaries / "initdb"), "--pgdata", data, *options, "--locale", "C"]
+        initdb = [str(self._binaries / "initdb"), "--pgdata", data, *options, "--locale", "C"]
         user = _unprivileged()
         subprocess.run(
             initdb,
@@ -92,6 +92,19 @@ class PostgresCluster(Postgres):
             group=user,
             extra_groups=() if user else None,
         )
+
+    def _within_reach(self, binaries: Path) -> Path:
+        """Where the server's user can run them: a checkout of root's is often closed to others."""
+        if _unprivileged() is None:
+            return binaries
+        # As they lie in the wheel: they look for their libraries by way of where they are.
+        installed, package = binaries.parent, binaries.parents[1]
+        libraries = package.with_name(f"{package.name}.libs")
+        place = self._folder / "programs"
+        shutil.copytree(installed, place / package.name / installed.name, symlinks=True)
+        if libraries.exists():
+            shutil.copytree(libraries, place / libraries.name, symlinks=True)
+        return place / package.name / installed.name / binaries.name
 
     def start(self) -> None:
         """Until it takes connections."""
