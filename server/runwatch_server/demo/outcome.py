@@ -42,7 +42,7 @@ class Outcome:
     stored_losses: Sequence[float]
     """The protected run's history as the service tells it."""
     false_alerts: int
-    """Alerts that fired on the clean run."""
+    """Warnings and pages that fired on the clean run."""
     url: str
 
     def final_loss(self, mode: Mode) -> float:
@@ -85,7 +85,7 @@ class Outcome:
                 f"the unprotected run ended at only {unprotected:.3f} times the clean loss",
             ),
             (is_stored, "the service's history of the protected run is not the trainer's"),
-            (self.false_alerts == 0, f"the clean run had {self.false_alerts} alerts"),
+            (self.false_alerts == 0, f"the clean run had {self.false_alerts} warnings or pages"),
         ]
 
     def to_document(self) -> dict[str, object]:
