@@ -8,7 +8,7 @@ import pytest
 from tests.end_to_end.real_service import RealService
 from tests.end_to_end.trainer import Trainer, watched_by
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.heavy
 
 STEPS = 1500
 FAULTS = ("--fault-at", "600", "--fault-at", "1100", "--fault-factor", "300")

@@ -9,7 +9,7 @@ import pytest
 from tests.end_to_end.real_service import RealService
 from tests.end_to_end.trainer import Trainer, unwatched, watched_by
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.heavy
 
 FAULT_STEP = 150
 STEPS = 400

@@ -10,7 +10,7 @@ import pytest
 from tests.end_to_end.real_service import RealService
 from tests.faults.noisy_run import judged, open_run, send_all
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.frames import Frame
 from runwatch.ulids import ulid
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.heavy
 
 _KILLS: Final = 3
 _WRITERS: Final = 3

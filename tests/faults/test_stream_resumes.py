@@ -9,7 +9,7 @@ import urllib3
 from tests.end_to_end.real_service import RealService
 from tests.faults.sender import Sender
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

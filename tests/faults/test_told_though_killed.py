@@ -11,7 +11,7 @@ from tests.end_to_end.real_service import RealService
 from tests.faults.sender import Sender
 from tests.server.notify.sink import running_sink
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.heavy
 
 
 def until(holds: Callable[[], bool]) -> None:
