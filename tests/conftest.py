@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,13 @@ settings.load_profile("runwatch")
 # Whoever runs the tests may have a service of their own in the environment.
 for name in [name for name in os.environ if name.startswith("RUNWATCH_")]:
     del os.environ[name]
+
+
+def pytest_configure() -> None:
+    """Processes that tests start are interrupted by SIGINT; a shell that put the tests into its
+    background has had it ignored, and that would be inherited."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
