@@ -135,14 +135,11 @@ async def serve(
 ) -> AsyncGenerator[Api]:
     """A life of the service; with the `admin_key` of an earlier one, a restart. A path is that of
     a data directory with SQLite. Tests ask without a pause: no limit of requests, unless given."""
+    settings.setdefault("requests_per_s", 1e6)
     kept = Storage(storage) if isinstance(storage, Path) else storage
     first: list[NewKey] = []
     app = make_app(
-        Settings(
-            data_dir=kept.data_dir,
-            database_url=kept.database_url,
-            **{"requests_per_s": 1e6, **settings},
-        ),
+        Settings(data_dir=kept.data_dir, database_url=kept.database_url, **settings),
         clock=None if clock is None else clock.clock(),
         on_first_key=first.append,
     )
