@@ -4,7 +4,8 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 from runwatch.vocabulary import RunId
-from runwatch_hooks.watch import Loggable, Status, StepReport, Watch
+from runwatch_hooks.endings import Status
+from runwatch_hooks.watch import Loggable, StepReport, Watch
 
 
 class InertWatch(Watch):

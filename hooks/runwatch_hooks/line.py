@@ -5,8 +5,8 @@ from typing import Protocol
 from runwatch.commands import Command, Receipt
 from runwatch.frames import Event
 from runwatch.vocabulary import Phase
+from runwatch_hooks.endings import Status
 from runwatch_hooks.rows import Row
-from runwatch_hooks.watch import Status
 
 
 class Line(Protocol):

@@ -14,6 +14,7 @@ from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.assembly import Assembly
 from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.boundary import Boundary
+from runwatch_hooks.endings import Status
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.line import Line
 from runwatch_hooks.outlet import Outlet
@@ -23,7 +24,7 @@ from runwatch_hooks.ranks import Team
 from runwatch_hooks.reports import Reports
 from runwatch_hooks.sight import Sight
 from runwatch_hooks.step_timer import StepTimer
-from runwatch_hooks.watch import Loggable, Status, StepReport, Watch
+from runwatch_hooks.watch import Loggable, StepReport, Watch
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,7 @@ import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self, SupportsFloat
+from typing import Final, SupportsFloat
 
 from runwatch.commands import Command, CommandState, LowerLr, Receipt
 from runwatch.frames import Event, Scalar
@@ -27,6 +26,7 @@ from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.array_stats import Arrays, ArrayStats
+from runwatch_hooks.endings import EndsWithItsBlock, Status
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.jumps import Jumps
@@ -37,7 +37,7 @@ from runwatch_hooks.run_totals import RunTotals
 from runwatch_hooks.settings import Environment, read_environment
 from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.transport import Transport, TransportSettings
-from runwatch_hooks.watch import Status, StepReport
+from runwatch_hooks.watch import StepReport
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ ALLOWED: Final = ("lower_lr", "stop")
 _MAX_METRICS: Final = 256
 
 
-class PlainRun:
+class PlainRun(EndsWithItsBlock):
     """One run, from `open_run` to `finish`. No method raises into the training, or waits."""
 
     def __init__(
@@ -138,22 +138,6 @@ class PlainRun:
         line, self._line = self._line, None
         with self._faults.guard("finish"):
             line.close("stopped" if self._stop else status, reason=reason)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
-            self.finish()
-        elif isinstance(error, KeyboardInterrupt):
-            self.finish("stopped", reason="KeyboardInterrupt")
-        else:
-            self.finish("failed", reason=f"{type(error).__name__}: {error}"[:500])
 
     def _put(
         self,

@@ -7,12 +7,12 @@ from runwatch.commands import Command
 from runwatch.frames import Event, Scalar
 from runwatch.vocabulary import Phase
 from runwatch_hooks.actions import Notes, Outcome
+from runwatch_hooks.endings import Status
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.line import Line
 from runwatch_hooks.own_names import PREFIX
 from runwatch_hooks.probe import Reading
 from runwatch_hooks.rows import Row
-from runwatch_hooks.watch import Status
 
 log = logging.getLogger(__name__)
 

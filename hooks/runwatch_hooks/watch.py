@@ -1,20 +1,19 @@
 """What a training program holds: the face of the hook."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypeVar, Union
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
 
 from runwatch.vocabulary import RunId
+from runwatch_hooks.endings import EndsWithItsBlock, Status
 
 if TYPE_CHECKING:  # programs without torch need a StepReport, too
     from torch import Tensor
 
 _Batch = TypeVar("_Batch")
 
-Status = Literal["finished", "failed", "stopped"]
 Loggable: TypeAlias = Union[float, "Tensor"]
 """A number, or a tensor of one; a tensor on an accelerator is not waited for."""
 
@@ -35,7 +34,7 @@ class StepReport:
     """Somebody asked for a checkpoint here, and ours is being written: a time to save your own."""
 
 
-class Watch(ABC):
+class Watch(EndsWithItsBlock):
     """Watches one training run, and acts on it where it is told to and allowed.
 
         with attach(model, optimizer, run="small-gpt") as watch:
@@ -129,22 +128,6 @@ class Watch(ABC):
         and ends with it.
         """
         yield from loader
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
-            self.finish()
-        elif isinstance(error, KeyboardInterrupt):
-            self.finish("stopped", reason="KeyboardInterrupt")
-        else:
-            self.finish("failed", reason=f"{type(error).__name__}: {error}"[:500])
 
     @property
     @abstractmethod
