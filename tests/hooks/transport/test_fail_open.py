@@ -1,5 +1,6 @@
 """What goes wrong around a trainer costs it nothing, and what was lost is counted."""
 
+import contextlib
 import functools
 import os
 import socket
@@ -48,8 +49,12 @@ def frames(service: StubService) -> list[Frame]:
 
 
 def segments(transport: Transport) -> dict[str, int]:
-    """The spool's files and their sizes."""
-    return {path.name: path.stat().st_size for path in transport.spool_path.glob("*.seg")}
+    """The spool's files and their sizes; the trainer's own thread removes them meanwhile."""
+    sizes: dict[str, int] = {}
+    for path in transport.spool_path.glob("*.seg"):
+        with contextlib.suppress(FileNotFoundError):
+            sizes[path.name] = path.stat().st_size
+    return sizes
 
 
 def has_grown(transport: Transport, before: dict[str, int]) -> bool:

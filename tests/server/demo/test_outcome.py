@@ -34,7 +34,7 @@ def test_a_demo_that_kept_every_promise_has_no_shortcomings() -> None:
         ({"rolled_back_to": None}, "went back to step None"),
         ({"rolled_back_to": 501}, "went back to step 501"),
         ({"stored_losses": [2.0] * 59 + [math.nan]}, "not the trainer's"),
-        ({"false_alerts": 1}, "1 alerts"),
+        ({"false_alerts": 1}, "1 warnings or pages"),
     ],
 )
 def test_a_fact_that_is_not_as_promised_is_named(change: dict[str, object], words: str) -> None:
