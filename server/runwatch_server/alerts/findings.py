@@ -120,6 +120,7 @@ class Detective:
                 far.get("loss"), far.get("grad_norm"), grew_before(series["grad_norm"], onset)
             ),
             **layer_signs(alert.facts.first_layer, alert.facts.widest.num_layers, num_layers),
+            **await self._broken_parameter(alert),
             **course_signs(series, far),
         }
         if "step_time" in far and far["step_time"].value > far["step_time"].before:
@@ -137,8 +138,27 @@ class Detective:
             if name in known:
                 series = await self.reader.metric_series(alert.run_id, name, _window(alert))
                 if series.values is not None:
-                    found[name] = Recorded(series.buckets.steps, series.values[:, 0])
+                    found[name] = Recorded.of(series.buckets.steps, series.values[:, 0])
         return found
+
+    async def _broken_parameter(self, alert: AlertRecord) -> dict[Sign, str]:
+        """Whether the first layer's parameter was no number any more: its norm is of before the
+        step, so that the step by a broken gradient does not show in it."""
+        layer = alert.facts.first_layer
+        if layer is None:
+            return {}
+        try:
+            series = await self.reader.layer_series(
+                alert.run_id, layer, "param_norm", _window(alert)
+            )
+        except NotFoundError:
+            return {}
+        if series.values is None:
+            return {}
+        norms = Recorded.of(series.buckets.steps, series.values[:, 0]).until(alert.onset_step + 1)
+        if np.isfinite(norms.values_N).all():
+            return {}
+        return {Sign.PARAMETER_BROKEN: f"the parameter {layer} was broken already"}
 
     async def _layers(self, alert: AlertRecord) -> tuple[dict[str, Departure], int]:
         """The layers whose gradient left its past first, and how many layers there are."""
@@ -154,7 +174,7 @@ class Detective:
         found = {
             name: gone
             for column, name in enumerate(layout.layer_names)
-            if (gone := departure(Recorded(steps, series.values[:, column]), alert.onset_step))
+            if (gone := departure(Recorded.of(steps, series.values[:, column]), alert.onset_step))
         }
         # Gradients run from the loss to the first layer: of one step the last layer went first.
         first = sorted(found.items(), key=lambda one: one[1].step)[:_MOST_LAYERS]

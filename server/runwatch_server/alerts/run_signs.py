@@ -16,6 +16,8 @@ _RESUMED_STEPS: Final = 500
 _ROLLED_BACK_STEPS: Final = 200
 _FIRST_STEPS: Final = 50
 _PHASE_STEPS: Final = 64
+_OF_THE_HOOK: Final = ("grad_stage", "renamed", "snapshot_pace")
+"""They say how a run is measured, and change nothing in it."""
 
 Starts = Mapping[tuple[int, int], int]
 """The first step of each attempt and segment."""
@@ -41,8 +43,6 @@ def run_signs(
         is_near = event.step is not None and alert.onset_step - event.step <= _PHASE_STEPS
         if event.kind == "phase" and is_near:
             found[Sign.PHASE_CHANGED] = f"{words_of_event(event)} at step {event.step}"
-    if alert.rule == "NonFinite" and "first the parameter" in alert.facts.summary:
-        found[Sign.PARAMETER_BROKEN] = f"the parameter {alert.facts.first_layer} was broken already"
     return found
 
 
@@ -80,7 +80,11 @@ def changed_before(
     events: Sequence[RunEvent], *of_signs: Mapping[Sign, str]
 ) -> list[ChangedBefore]:
     """What changed before the onset, as far as it is known: events first, then what series say."""
-    told = [ChangedBefore(event.step, event.kind, words_of_event(event)) for event in events]
+    told = [
+        ChangedBefore(event.step, event.kind, words_of_event(event))
+        for event in events
+        if event.kind not in _OF_THE_HOOK
+    ]
     changes = (
         *(Sign.LR_JUMPED, Sign.LR_ROSE, Sign.WARMUP_ENDED, Sign.LR_ZERO, Sign.SCALE_FELL),
         *(Sign.RESUMED, Sign.ROLLED_BACK),

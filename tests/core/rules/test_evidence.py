@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from runwatch.errors import RuleError
+from runwatch.nonfinite import ABSENT_64
 from runwatch.rules import load_rules
 from runwatch.rules.diagnosis import Cause, Sign, rank
 from runwatch.rules.evidence import (
@@ -48,6 +49,39 @@ def test_what_is_no_number_departs_even_without_a_past(broken: float) -> None:
 def test_a_series_that_stays_where_it_was_does_not_depart() -> None:
     assert departure(series(noisy(2.0, 100)), onset=90) is None
     assert departure(NOTHING, onset=90) is None
+
+
+def test_a_small_excursion_that_was_over_before_the_onset_has_nothing_to_do_with_it() -> None:
+    values = noisy(2.0, 120)
+    values[104] = 3.0
+    large = [*values]
+    large[104] = 40.0
+
+    assert departure(series(values), onset=115) is None
+    found = departure(series(large), onset=115)
+    assert found is not None
+    assert found.step == 104
+
+
+def test_what_was_not_recorded_has_not_left_its_past() -> None:
+    values = np.full(160, ABSENT_64)
+    values[::10] = 2.0  # a validation loss
+    found = Recorded.of(np.arange(160), values)
+
+    assert found.steps_N.tolist() == list(range(0, 160, 10))
+    assert departure(found, onset=150) is None
+
+
+def test_what_scatters_by_factors_has_not_left_its_past_by_one_factor_more() -> None:
+    rng = np.random.default_rng(0)
+    layers = np.exp(rng.normal(0.0, 0.5, (60, 160)))  # the gradient norms of sixty healthy layers
+
+    left = [departure(series(norms.tolist()), onset=150) for norms in layers]
+
+    assert sum(found is not None for found in left) <= 3
+    exploded = departure(series([*layers[0, :149].tolist(), 60.0, 90.0]), onset=149)
+    assert exploded is not None
+    assert exploded.step == 149
 
 
 def test_a_learning_rate_tells_of_its_jump_its_rise_and_its_end() -> None:

@@ -86,7 +86,7 @@ def test_a_broken_parameter_is_first_though_every_gradient_is_broken_by_it() -> 
     (told,) = non_finite(stats, {"loss": [math.nan]})
 
     assert (told.first_layer, told.num_layers) == ("block", 3)
-    assert told.summary == ("NaN or infinity since step 0, in 3 layers, first the parameter block")
+    assert told.summary == "NaN or infinity since step 0 (layers: 3), first in the parameter block"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_of_a_broken_loss_no_layer_is_first(norms: list[float], words: str) -> N
     (told,) = non_finite(stats, {"loss": [math.inf]})
 
     assert (told.first_layer, told.num_layers) == (None, 3)
-    assert told.summary == f"NaN or infinity since step 0, in 3 layers, first the loss: {words}"
+    assert told.summary == f"NaN or infinity since step 0 (layers: 3), first in the loss: {words}"
 
 
 def test_gradients_that_another_rank_s_loss_broke_name_that_rank() -> None:
@@ -110,7 +110,7 @@ def test_gradients_that_another_rank_s_loss_broke_name_that_rank() -> None:
     (told,) = non_finite(stats, {"loss": [1.0], "loss_broken_on": [3.0]})
 
     assert told.first_layer is None
-    assert told.summary.endswith("first the loss of rank 3: an activation or the data there")
+    assert told.summary.endswith("first in the loss of rank 3: an activation or the data there")
 
 
 def test_what_breaks_after_the_loss_is_not_called_the_first() -> None:
@@ -122,7 +122,7 @@ def test_what_breaks_after_the_loss_is_not_called_the_first() -> None:
     assert [(one.first_layer, one.state.value) for one in told] == [
         (None, "firing"), (None, "firing"), (None, "recovering"), (None, "resolved"),
     ]  # fmt: skip
-    assert all("first the loss" in one.summary for one in told)
+    assert all("first in the loss" in one.summary for one in told)
     assert restored.state() == evaluator.state()
 
 

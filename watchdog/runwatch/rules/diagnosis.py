@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from runwatch.rules.templates import EMPTY, Template
 
@@ -84,11 +85,19 @@ class Ranked:
     evidence: tuple[str, ...]
 
 
+_DECISIVE: Final = frozenset((Sign.PARAMETER_BROKEN, Sign.LR_ZERO))
+"""They say what it is; the others only speak for it."""
+
+
 def rank(causes: tuple[Cause, ...], found: dict[Sign, str]) -> tuple[Ranked, ...]:
-    """Causes, those with the most signs first; among equals the author's order stands. `found`
-    holds the words for each sign that was seen."""
-    ranked = [
+    """Causes by their signs: one that a decisive sign names first, then those with the most; among
+    equals the author's order stands. `found` holds the words for each sign that was seen."""
+
+    def weight(cause: Cause) -> tuple[bool, int]:
+        seen = [sign for sign in cause.signs if sign in found]
+        return not _DECISIVE.isdisjoint(seen), len(seen)
+
+    return tuple(
         Ranked(cause.text, tuple(found[sign] for sign in cause.signs if sign in found))
-        for cause in causes
-    ]
-    return tuple(sorted(ranked, key=lambda one: -len(one.evidence)))
+        for cause in sorted(causes, key=weight, reverse=True)
+    )

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from runwatch.nonfinite import is_absent
 from runwatch.rules.diagnosis import Sign
 from runwatch.rules.statistics import MAD_TO_STD
 from runwatch.rules.windows import Floats, Ints
@@ -20,6 +21,14 @@ _NEAR_STEPS: Final = 32
 _DEVIATIONS: Final = 6.0
 _LEAST_MOVE: Final = 0.25
 """Of the median: what moves by less has not left its past, however quiet that was."""
+_FARTHER: Final = 2.0
+"""Times the farthest move of the past: layers scatter by factors, and of hundreds over some tens of
+steps one always goes a little farther than it had."""
+_EXCURSION: Final = 4.0
+"""Times the distance that counts as far: what went less far and was back before the onset is noise
+of a kind that the past had not shown yet."""
+_STAYED: Final = 0.8
+"""The share of the rows up to the onset that must be far too, where the first of them is not."""
 _LR_JUMP: Final = 1.5
 _LR_ROSE: Final = 1.2
 
@@ -30,6 +39,12 @@ class Recorded:
 
     steps_N: Ints
     values_N: Floats
+
+    @classmethod
+    def of(cls, steps_T: Ints, values_T: Floats) -> "Recorded":
+        """Of rows that may not have recorded it: `nonfinite.ABSENT_64` is no value."""
+        held = ~is_absent(values_T)
+        return cls(steps_T[held], values_T[held])
 
     @property
     def size(self) -> int:
@@ -62,16 +77,23 @@ def departure(series: Recorded, onset: int) -> Departure | None:
         past = series.until(onset)
     finite = past.values_N[np.isfinite(past.values_N)][-64:]
     centre = float(np.median(finite)) if finite.size else 0.0
-    spread = float(np.median(np.abs(finite - centre))) if finite.size else 0.0
-    limit = max(_DEVIATIONS * MAD_TO_STD * spread, _LEAST_MOVE * abs(centre))
+    moves = np.abs(finite - centre) if finite.size else np.zeros(1)
+    limit = max(
+        _DEVIATIONS * MAD_TO_STD * float(np.median(moves)),
+        _FARTHER * float(np.max(moves)),
+        _LEAST_MOVE * abs(centre),
+    )
     near = series.since(int(past.steps_N[-1]) + 1 if past.size else 0)
     is_far = ~(np.abs(near.values_N - centre) <= limit)
     if not finite.size:
         is_far = ~np.isfinite(near.values_N)
-    places = np.flatnonzero(is_far)
-    if not places.size:
-        return None
-    return Departure(int(near.steps_N[places[0]]), float(near.values_N[places[0]]), centre)
+    is_telling = is_far & ~(np.abs(near.values_N - centre) <= _EXCURSION * limit)
+    num_before = int((near.steps_N < onset).sum())
+    for place in np.flatnonzero(is_far).tolist():
+        stayed = place >= num_before or bool(is_far[place:num_before].mean() >= _STAYED)
+        if stayed or is_telling[place]:
+            return Departure(int(near.steps_N[place]), float(near.values_N[place]), centre)
+    return None
 
 
 def lr_signs(lr: Recorded, onset: int) -> dict[Sign, str]:

@@ -37,25 +37,29 @@ NON_FINITE: Final = Rule(
     keep_firing_for=Span(steps=20),
     severity=Severity.CRITICAL,
     summary=Template(
-        "NaN or infinity since step {onset_step}, in {num_layers} layers, first {first_layer}"
+        "NaN or infinity since step {onset_step} (layers: {num_layers}), first in {first_layer}"
     ),
     runbook="docs/runbooks/non-finite.md",
     diagnosis=Diagnosis(
         causes=(
             Cause(
                 "overflow in half precision",
-                (Sign.HALF_PRECISION, Sign.SCALE_FELL, Sign.STEPS_SKIPPED, Sign.GRADIENT_FIRST),
+                (Sign.HALF_PRECISION, Sign.SCALE_FELL, Sign.STEPS_SKIPPED),
             ),
             Cause(
                 "a label or token index out of range, log(0), a division by zero or an empty batch",
                 (Sign.LOSS_FIRST, Sign.ONE_STEP),
             ),
             Cause(
+                "an operation whose gradient is not defined there: a root or a norm of zero, a "
+                "custom one",
+                (Sign.GRADIENT_FIRST, Sign.ONE_LAYER),
+            ),
+            Cause(
                 "gradients that exploded until they were no numbers",
                 (Sign.GRADIENT_GREW, Sign.LR_ROSE, Sign.LR_JUMPED, Sign.UNCLIPPED),
             ),
             Cause("a parameter that was broken before", (Sign.PARAMETER_BROKEN, Sign.RESUMED)),
-            Cause("a custom operation", (Sign.ONE_LAYER,)),
         ),
         try_first=Template(
             "go back to the last state from before step {onset_step} and skip the batch; keep that "
