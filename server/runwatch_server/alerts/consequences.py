@@ -71,8 +71,10 @@ class Consequences:
             if source.live and one.acts and one.transition.actions:
                 ordered |= await self.act(connection, one, lr_scale)
         if source.live and source.rank == 0:
-            last_step = frames[-1].frame.last_step
-            await watch_recovery(connection, self.run_id, attempt, last_step, at=now)
+            last = frames[-1].frame
+            await watch_recovery(
+                connection, self.run_id, attempt, last.segment, last.last_step, at=now
+            )
         return news, ordered
 
     @property

@@ -121,11 +121,17 @@ async def end_alerts(
 
 
 async def watch_recovery(
-    connection: AsyncConnection, run_id: RunId, attempt: int, last_step: int, *, at: float
+    connection: AsyncConnection,
+    run_id: RunId,
+    attempt: int,
+    segment: int,
+    last_step: int,
+    *,
+    at: float,
 ) -> None:
     """Say of each alert that waits for its cure whether the run recovered."""
     for alert in await queries.list_watched(connection, run_id):
-        recovery = recovery_at(alert, last_step)
+        recovery = recovery_at(alert, segment, last_step)
         if alert.attempt == attempt and recovery is not alert.recovery:
             assert recovery is not None
             await queries.update_alert(connection, replace(alert, recovery=recovery))

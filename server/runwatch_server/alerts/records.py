@@ -106,6 +106,8 @@ class AlertRecord:
     ack_note: str | None = None
     recovery: Recovery | None = None
     acted_step: int | None = None
+    """The first step trained after the command that was to cure it, and the segment it is of."""
+    acted_segment: int | None = None
     inhibited_by: str | None = None
     """The rule whose alert explains this one."""
     shadow: bool = False

@@ -10,7 +10,7 @@ from runwatch.alerts import AlertState
 from runwatch.commands import CommandState
 from runwatch.frames import Scalar
 from runwatch_server.alerts import event_queries, queries
-from runwatch_server.alerts.records import AlertRecord, Recovery
+from runwatch_server.alerts.records import AlertRecord, Recovery, Resolution
 from runwatch_server.commands.records import CommandRecord
 
 RECOVERY_STEPS: Final = 200
@@ -28,9 +28,11 @@ async def note_command(
     *,
     at: float,
     step: int | None,
+    segment: int,
     detail: Mapping[str, Scalar],
 ) -> None:
-    """Tell an alert what became of the command that it brought about."""
+    """Tell an alert what became of the command that it brought about. `segment` is the one in
+    which the run goes on after it."""
     if command.alert_id is None:
         return
     alert = await queries.find_alert(connection, command.alert_id)
@@ -45,22 +47,36 @@ async def note_command(
         step=step,
         detail={"command_id": command.id, "kind": command.kind, **detail},
     )
-    if state is CommandState.APPLIED and command.kind in _CURES and alert.state.is_open:
-        acted_step = _next_step(step, detail)
-        watched = replace(alert, recovery=Recovery.WATCHED, acted_step=acted_step)
-        await queries.update_alert(connection, watched)
+    if state is not CommandState.APPLIED or command.kind not in _CURES:
+        return
+    acted_step = _next_step(step, detail)
+    acted = replace(alert, acted_step=acted_step, acted_segment=segment)
+    if alert.state.is_open:
+        await queries.update_alert(connection, replace(acted, recovery=Recovery.WATCHED))
+    elif alert.resolution is Resolution.RECOVERED:  # the healthy steps came before the receipt
+        await queries.update_alert(connection, replace(acted, recovery=Recovery.RECOVERED))
+        await event_queries.append_event(
+            connection, alert, Recovery.RECOVERED, at=at, step=alert.resolved_step
+        )
 
 
-def recovery_at(alert: AlertRecord, last_step: int) -> Recovery | None:
-    """What a watched alert's recovery is once the run has come to this step."""
+def recovery_at(alert: AlertRecord, segment: int, last_step: int) -> Recovery | None:
+    """What a watched alert's recovery is once the run has come to this step of this segment."""
     if alert.recovery is not Recovery.WATCHED:
         return alert.recovery
     if alert.state is AlertState.RESOLVED:
         return Recovery.RECOVERED
-    is_late = alert.acted_step is not None and last_step >= alert.acted_step + RECOVERY_STEPS
-    if is_late and alert.state is AlertState.FIRING:
+    if alert.state is AlertState.FIRING and _is_late(alert, segment, last_step):
         return Recovery.NOT_RECOVERED
     return Recovery.WATCHED
+
+
+def _is_late(alert: AlertRecord, segment: int, last_step: int) -> bool:
+    """Whether the run has gone on for long since the command. Steps that a rollback took back
+    have high numbers too, and may be judged after it."""
+    if alert.acted_step is None or alert.acted_segment is None:
+        return False
+    return segment >= alert.acted_segment and last_step >= alert.acted_step + RECOVERY_STEPS
 
 
 def _next_step(step: int | None, detail: Mapping[str, Scalar]) -> int | None:

@@ -35,7 +35,8 @@ alerts = sa.Table(
     sa.Column("acked_by", sa.String(256)),
     sa.Column("ack_note", sa.Text),
     sa.Column("recovery", sa.String(16)),  # null until a command was applied
-    sa.Column("acted_step", sa.BigInteger),  # the boundary at which it was applied
+    sa.Column("acted_step", sa.BigInteger),  # the first that was trained after it
+    sa.Column("acted_segment", sa.Integer),
     sa.Column("inhibited_by", sa.String(256)),  # the rule whose alert explains this one
     sa.Column("shadow", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("resolution", sa.String(32)),  # null while it is open

@@ -70,13 +70,22 @@ async def enter(
     if actor not in (TRAINER, SERVICE):
         await _audit(connection, record, addressee, f"command_{state}", actor, at)
     if state.is_ended:
-        await note_command(connection, after, state, at=at, step=step, detail=found)
+        commands = await queries.list_commands(connection, record.run_id)
+        segment = _segment(commands, record.attempt)
+        await note_command(
+            connection, after, state, at=at, step=step, segment=segment, detail=found
+        )
         await _follow_up(connection, after, addressee, at)
     return after
 
 
 def is_undone(commands: Sequence[CommandRecord], attempt: int, segment: int) -> bool:
-    """Whether a rollback has taken a segment's steps back: each applied one opens the next."""
+    """Whether a rollback has taken a segment's steps back."""
+    return segment < _segment(commands, attempt)
+
+
+def _segment(commands: Sequence[CommandRecord], attempt: int) -> int:
+    """In which the attempt's steps are trained: each rollback that was applied opens the next."""
     rollbacks = [
         command
         for command in commands
@@ -84,7 +93,7 @@ def is_undone(commands: Sequence[CommandRecord], attempt: int, segment: int) -> 
         and command.attempt == attempt
         and command.state is CommandState.APPLIED
     ]
-    return segment < len(rollbacks)
+    return len(rollbacks)
 
 
 async def _follow_up(

@@ -132,6 +132,46 @@ def test_an_alert_that_still_fires_long_after_its_cure_says_so(
     asyncio.run(scenario())
 
 
+def test_steps_that_a_rollback_took_back_say_nothing_of_its_success(
+    start_service: StartService,
+) -> None:
+    """A person took their time: what the run did meanwhile is judged after the receipt."""
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await break_at(bench, 10)
+            (command,) = await bench.commands()
+            await bench.answer(command.id, CommandState.APPLIED, step=700, detail={"to_step": 9})
+            await bench.send([math.nan] * 689, first_step=11)
+            await bench.settle()
+            (alert,) = await bench.alerts()
+            assert alert.recovery is Recovery.WATCHED
+            await bench.send(healthy(60), first_step=10, segment=1)
+            await bench.settle()
+            (alert,) = await bench.alerts()
+            assert alert.recovery is Recovery.RECOVERED
+
+    asyncio.run(scenario())
+
+
+def test_a_receipt_that_comes_after_the_healthy_steps_still_counts(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await break_at(bench, 10)
+            await bench.send(healthy(60), first_step=10, segment=1)
+            await bench.settle()
+            (command,) = await bench.commands()
+            await bench.answer(command.id, CommandState.APPLIED, step=11, detail={"to_step": 9})
+            (alert,) = await bench.alerts()
+            assert (alert.state, alert.recovery) == (AlertState.RESOLVED, Recovery.RECOVERED)
+
+    asyncio.run(scenario())
+
+
 def test_automatic_commands_go_one_at_a_time(start_service: StartService) -> None:
     actions: list[object] = [{"checkpoint": {}}, {"lower_lr": {"scale": 0.5}}]
     filed = split_file(rule_file("High", "loss > 3", actions=actions))
