@@ -183,7 +183,7 @@ class Actor:
         self._lr_scale.close()
         if self._checkpoints is None:
             return Notes()
-        if not self._checkpoints.drain(timeout_s):
+        if not self._checkpoints.close(timeout_s):
             log.warning("a checkpoint is still being written after %.0f s", timeout_s)
         return self._report_written(next_step, now)
 

@@ -1,37 +1,63 @@
 """Disk work beside the training thread, one piece after the other."""
 
+import atexit
+import logging
 import queue
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from runwatch_hooks.transport.priority import yield_to_training
 
+log = logging.getLogger(__name__)
+
 Work = Callable[[], None]
+
+EXIT_TIMEOUT_S: Final = 60.0
+"""How long the interpreter's exit waits for what is being written: a checkpoint is worth it, and
+a thread that is inside torch while the interpreter goes down would abort the process."""
 
 
 class Background:
-    """One thread, started with the first piece of work. Work must not raise."""
+    """One thread, from the first piece of work to `close`. Work must not raise."""
 
     def __init__(self) -> None:
-        self._work: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Work) -> None:
         if self._thread is None:
-            # A daemon: a hanging disk must not keep the trainer from exiting (`drain` is bounded).
+            # A daemon: a hanging disk must not keep the trainer from exiting (waits are bounded).
             self._thread = threading.Thread(target=self._run, name="runwatch-disk", daemon=True)
             self._thread.start()
+            atexit.register(self._close_at_exit)
         self._work.put(work)
 
     def drain(self, timeout_s: float) -> bool:
         """Waits for what was submitted; False where it took too long."""
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():  # after a fork it is the parent's
             return True
         done = threading.Event()
         self._work.put(done.set)
         return done.wait(timeout_s)
 
+    def close(self, timeout_s: float) -> bool:
+        """Waits for what was submitted, and ends the thread; False where it took too long: then
+        the thread goes on, and the interpreter's exit waits for it again."""
+        if not self.drain(timeout_s):
+            return False
+        if self._thread is not None:
+            atexit.unregister(self._close_at_exit)
+            self._work.put(None)
+            self._thread.join()
+            self._thread = None
+        return True
+
+    def _close_at_exit(self) -> None:
+        if not self.close(EXIT_TIMEOUT_S):
+            log.warning("runwatch: left a checkpoint unwritten after %.0f s", EXIT_TIMEOUT_S)
+
     def _run(self) -> None:
         yield_to_training()
-        while True:
-            self._work.get()()
+        while (work := self._work.get()) is not None:
+            work()

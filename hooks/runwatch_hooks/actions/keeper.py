@@ -115,7 +115,12 @@ class CheckpointKeeper:
         self._background.submit(lambda: self._mark_undone(to_step))
 
     def drain(self, timeout_s: float) -> bool:
+        """Waits for what is being written; False where it took too long."""
         return self._background.drain(timeout_s)
+
+    def close(self, timeout_s: float) -> bool:
+        """The same, and ends the thread that writes."""
+        return self._background.close(timeout_s)
 
     def _promote(self) -> list[Checkpoint]:
         promoted: list[Checkpoint] = []

@@ -60,8 +60,7 @@ class Follower:
 
     def start(self) -> None:
         self._thread.start()
-        # A thread inside torch while the interpreter goes down would abort the process.
-        atexit.register(self.close, EXIT_TIMEOUT_S)
+        atexit.register(self.close, EXIT_TIMEOUT_S)  # while the store may still be asked
 
     def put(self, row: Row) -> None:
         """Send a row on, and its part, where it has one, to rank 0."""

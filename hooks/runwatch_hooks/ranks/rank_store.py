@@ -12,8 +12,11 @@ from typing import Final, cast
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from runwatch_hooks.ranks.errors import StoreLostError, StoreTimeoutError
+from runwatch_hooks.ranks.exit_gate import ExitGate, ShutError
 
 _POLL_S: Final = 0.02
+_GATE: Final = ExitGate(timeout_s=5.0)
+"""No call here waits for another rank: one that takes longer has lost the store's host."""
 
 
 class RankStore:
@@ -77,6 +80,9 @@ class RankStore:
 @contextmanager
 def _lost() -> Generator[None]:
     try:
-        yield
+        with _GATE.inside():
+            yield
+    except ShutError as error:
+        raise StoreLostError(f"the store of the ranks is left alone: {error}") from error
     except (RuntimeError, OSError) as error:  # torch's DistError is a RuntimeError
         raise StoreLostError(f"the store of the ranks is gone: {error}") from error
