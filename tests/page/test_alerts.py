@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
-from tests.page.sent_run import SentRun
+from tests.page.sent_run import SentRun, wait_until
 from tests.page.visitor import PHONE
 
 pytestmark = pytest.mark.heavy
@@ -48,6 +48,27 @@ def test_new_alerts_come_in_by_themselves(window: OpenWindow, service: RealServi
     run.send(["NaN"] * 3)
 
     expect(page.get_by_role("row", name="comes while one looks").first).to_be_visible()
+
+
+def test_a_run_that_ended_broken_says_so_wherever_one_looks(
+    window: OpenWindow, service: RealService
+) -> None:
+    run = SentRun(service, "ended broken", layers=("embed", "head"))
+    run.send([2.0] * 30, [0.1, 0.2])
+    run.send(["NaN"] * 20, [0.1, "NaN"])
+    alert_id = run.wait_for_alert("NonFinite")
+    service.ask("POST", f"/runs/{run.id}/attempts/1/close", {"status": "finished"})
+    wait_until(lambda: service.ask("GET", f"/alerts/{alert_id}")["resolution"] == "run_ended")
+    visitor = window()
+
+    page = visitor.open(f"/runs/{run.id}")
+    expect(page.get_by_role("heading", name="Open when it ended")).to_be_visible()
+    expect(page.locator("#alerts").get_by_role("link", name="NonFinite")).to_be_visible()
+    visitor.shoot("run-ended-broken")
+    page = visitor.open("/?group=trouble&search=ended+broken")
+    expect(page.locator("tr[data-run] .severity-critical")).to_be_visible()
+    page = visitor.open(f"/alerts/{alert_id}")
+    expect(page.get_by_text("open when the run ended")).to_be_visible()
 
 
 def test_filters_narrow_the_list(window: OpenWindow, broken_run: SentRun) -> None:

@@ -164,6 +164,8 @@ def _conditions_of_standing(wanted: AlertFilter) -> list[sa.ColumnElement[bool]]
         conditions.append(alerts.c.inhibited_by.is_not(None) == wanted.inhibited)
     if wanted.shadow is not None:
         conditions.append(alerts.c.shadow == wanted.shadow)
+    if wanted.resolution is not None:
+        conditions.append(alerts.c.resolution == wanted.resolution.value)
     return conditions
 
 

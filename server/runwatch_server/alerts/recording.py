@@ -90,17 +90,23 @@ async def end_alerts(
     why: str,
     at: float,
     tell: Tell,
+    last_step: int | None = None,
 ) -> list[AlertRecord]:
-    """Resolve alerts that nothing will ever resolve: what they watched is over."""
+    """Resolve alerts that nothing will ever resolve: what they watched is over.
+
+    `last_step` is the last of what they watched, and so the one up to which they held; without it
+    it is the last at which each had news.
+    """
     ended: list[AlertRecord] = []
     for alert in alerts:
         if alert.state is AlertState.PENDING:
             await queries.delete_alert(connection, alert)
             continue
+        step = alert.last_step if last_step is None else max(alert.last_step, last_step)
         after = replace(
             alert,
             state=AlertState.RESOLVED,
-            resolved_step=alert.last_step,
+            resolved_step=step,
             resolved_at=at,
             resolution=resolution,
             recovery=None if alert.recovery is Recovery.WATCHED else alert.recovery,
@@ -112,7 +118,7 @@ async def end_alerts(
             AlertState.RESOLVED,
             at=at,
             actor="service",
-            step=alert.last_step,
+            step=step,
             detail={"reason": ENDED, "why": why, "resolution": resolution},
         )
         await tell(connection, after)

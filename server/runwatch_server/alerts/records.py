@@ -170,4 +170,5 @@ class AlertFilter:
     acked: bool | None = None
     inhibited: bool | None = None
     shadow: bool | None = None
+    resolution: Resolution | None = None
     before_id: str | None = None

@@ -45,6 +45,7 @@ alerts = sa.Table(
     sa.UniqueConstraint("run_id", "episode", name="uq_alerts_episode"),
     sa.Index("ix_alerts_id", "id"),
     sa.Index("ix_alerts_state", "state"),
+    sa.Index("ix_alerts_resolution", "resolution"),
 )
 
 alert_events = sa.Table(

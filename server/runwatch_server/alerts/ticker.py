@@ -238,6 +238,7 @@ class Ticker:
                 why=why,
                 at=at,
                 tell=self._shop.tell,
+                last_step=addressee.last_step,
             )
 
         await self._shop.database.write(work, of=addressee.run_id)

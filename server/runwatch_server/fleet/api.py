@@ -49,6 +49,9 @@ class FleetRowView(msgspec.Struct, frozen=True):
     num_warning: int
     num_info: int
     firing_since: datetime | None
+    num_critical_left: int
+    num_warning_left: int
+    """Open when the run ended, and acknowledged by nobody."""
 
 
 class FleetView(msgspec.Struct, frozen=True):
@@ -164,4 +167,6 @@ def _view(row: FleetRow) -> FleetRowView:
         num_warning=row.num_warning,
         num_info=row.num_info,
         firing_since=None if row.firing_since is None else rfc3339(row.firing_since),
+        num_critical_left=row.num_critical_left,
+        num_warning_left=row.num_warning_left,
     )

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState
 from runwatch.vocabulary import RunId, RunState, Severity
+from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.tables import alerts
 from runwatch_server.runs.tables import attempts, runs
 from runwatch_server.telemetry.tables import frames
@@ -33,7 +34,8 @@ class Group(StrEnum):
 
     ALL = "all"
     TROUBLE = "trouble"
-    """An alert fires, or the run is lost, stalled or failed."""
+    """An alert fires, or the run is lost, stalled or failed, or ended while one fired that nobody
+    has acknowledged."""
     LIVE = "live"
     """Not ended."""
     ENDED = "ended"
@@ -72,10 +74,19 @@ class FleetRow:
     num_warning: int
     num_info: int
     firing_since: float | None
+    num_critical_left: int
+    num_warning_left: int
+    """Open when the run ended, and acknowledged by nobody."""
 
     @property
     def num_firing(self) -> int:
         return self.num_critical + self.num_warning + self.num_info
+
+    @property
+    def num_left_open(self) -> int:
+        """Critical and warning; just after the end of the run its alerts still fire."""
+        firing = self.num_critical + self.num_warning
+        return firing + self.num_critical_left + self.num_warning_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,38 +109,54 @@ class FleetCounts:
         return self.num_all - self.num_ended
 
 
+_is_told = sa.and_(alerts.c.inhibited_by.is_(None), ~alerts.c.shadow)
+
+
+def _number_of(severity: Severity) -> sa.ColumnElement[int]:
+    return sa.func.sum(sa.case((alerts.c.severity == severity.value, 1), else_=0))
+
+
 _firing = (
     sa.select(
         alerts.c.run_id,
-        sa.func.sum(sa.case((alerts.c.severity == Severity.CRITICAL.value, 1), else_=0)).label(
-            "num_critical"
-        ),
-        sa.func.sum(sa.case((alerts.c.severity == Severity.WARNING.value, 1), else_=0)).label(
-            "num_warning"
-        ),
-        sa.func.sum(sa.case((alerts.c.severity == Severity.INFO.value, 1), else_=0)).label(
-            "num_info"
-        ),
+        _number_of(Severity.CRITICAL).label("num_critical"),
+        _number_of(Severity.WARNING).label("num_warning"),
+        _number_of(Severity.INFO).label("num_info"),
         sa.func.min(alerts.c.firing_at).label("firing_since"),
     )
-    .where(alerts.c.state.in_(_SPEAKING))
+    .where(alerts.c.state.in_(_SPEAKING), _is_told)
     .group_by(alerts.c.run_id)
     .subquery("firing")
 )
+_left = (
+    sa.select(
+        alerts.c.run_id,
+        alerts.c.attempt,
+        _number_of(Severity.CRITICAL).label("num_critical"),
+        _number_of(Severity.WARNING).label("num_warning"),
+    )
+    .where(alerts.c.resolution == Resolution.RUN_ENDED.value, alerts.c.acked_at.is_(None), _is_told)
+    .group_by(alerts.c.run_id, alerts.c.attempt)
+    .subquery("left_open")
+)
 _critical = sa.func.coalesce(_firing.c.num_critical, 0)
 _warning = sa.func.coalesce(_firing.c.num_warning, 0)
+_critical_left = sa.func.coalesce(_left.c.num_critical, 0)
+_warning_left = sa.func.coalesce(_left.c.num_warning, 0)
 _is_ended = runs.c.state.in_(_ENDED)
+# Between a run's end and the moment its alerts are closed, they still fire.
 _trouble: Final = sa.case(
     (sa.and_(_critical > 0, ~_is_ended), 0),
     (runs.c.state == RunState.LOST.value, 1),
     (runs.c.state == RunState.STALLED.value, 2),
     (sa.and_(_warning > 0, ~_is_ended), 3),
-    (runs.c.state == RunState.FAILED.value, 4),
-    (~_is_ended, 5),
-    else_=6,
+    (sa.or_(runs.c.state == RunState.FAILED.value, _critical + _critical_left > 0), 4),
+    (_warning + _warning_left > 0, 5),
+    (~_is_ended, 6),
+    else_=7,
 )
-"""0 the worst; up to 4 somebody should look."""
-_WORTH_A_LOOK: Final = 4
+"""0 the worst; up to 5 somebody should look."""
+_WORTH_A_LOOK: Final = 5
 
 
 async def list_fleet(
@@ -152,6 +179,8 @@ async def list_fleet(
             _warning.label("num_warning"),
             sa.func.coalesce(_firing.c.num_info, 0).label("num_info"),
             _firing.c.firing_since,
+            _critical_left.label("num_critical_left"),
+            _warning_left.label("num_warning_left"),
         )
         .select_from(_joined())
         .where(*_conditions(wanted), *_choice(wanted))
@@ -211,7 +240,14 @@ def _joined() -> sa.FromClause:
     is_current = sa.and_(
         attempts.c.run_id == runs.c.id, attempts.c.attempt == runs.c.current_attempt
     )
-    return runs.outerjoin(_firing, _firing.c.run_id == runs.c.id).outerjoin(attempts, is_current)
+    is_of_last_attempt = sa.and_(
+        _left.c.run_id == runs.c.id, _left.c.attempt == runs.c.current_attempt, _is_ended
+    )
+    return (
+        runs.outerjoin(_firing, _firing.c.run_id == runs.c.id)
+        .outerjoin(_left, is_of_last_attempt)
+        .outerjoin(attempts, is_current)
+    )
 
 
 def _conditions(wanted: FleetFilter) -> list[sa.ColumnElement[bool]]:
@@ -290,6 +326,8 @@ def _row(row: sa.RowMapping, arrived_at: float | None) -> FleetRow:
         num_warning=row["num_warning"],
         num_info=row["num_info"],
         firing_since=row["firing_since"],
+        num_critical_left=row["num_critical_left"],
+        num_warning_left=row["num_warning_left"],
     )
 
 

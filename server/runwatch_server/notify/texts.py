@@ -126,7 +126,7 @@ def _standing(case: Case) -> str:
     if case.is_resolved:
         recovery = "" if alert.recovery is None else f", {alert.recovery.replace('_', ' ')}"
         if not did_recover(case):
-            return f"State: closed at step {alert.last_step}, {_CLOSED[alert.resolution]}"
+            return f"State: closed at step {alert.resolved_step}, {_CLOSED[alert.resolution]}"
         return f"State: resolved at step {alert.last_step}{recovery}"
     acked = "" if alert.acked_by is None else f", acknowledged by {alert.acked_by}"
     return f"State: {alert.state} at step {alert.last_step}{acked}"

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 
 from runwatch.frames import MAX_STEP
-from runwatch_server.alerts.records import OPEN_STATES, AlertFilter, AlertRecord
+from runwatch.vocabulary import Severity
+from runwatch_server.alerts.records import OPEN_STATES, AlertFilter, AlertRecord, Resolution
 from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.fleet.queries import owner_of
@@ -75,8 +76,7 @@ async def show_banner(request: Request, services: CurrentServices, run: VisibleR
 async def _banner(services: Services, run: Run) -> dict[str, Any]:
     attempts = await services.runs.list_attempts(run.id)
     current = next((one for one in attempts if one.attempt == run.current_attempt), None)
-    wanted = AlertFilter(run_id=run.id, states=OPEN_STATES)
-    alerts = await services.alerts.list(wanted, limit=_MOST_ALERTS)
+    alerts = await _alerts_that_matter(services, run)
     async with services.database.read() as connection:
         last_step_at = await queries.newest_arrival(connection, run.id, run.current_attempt)
     pulse = await services.pulses.latest(run)
@@ -89,11 +89,29 @@ async def _banner(services: Services, run: Run) -> dict[str, Any]:
         "attempt": current,
         "attempts": attempts,
         "last_step_at": last_step_at or run.ended_at,
-        "alerts": sorted(alerts, key=_urgency),
+        "alerts": alerts,
         "latest": pulse.latest,
         "steps_per_s": pulse.steps_per_s,
         "progress": _progress(run, current),
     }
+
+
+async def _alerts_that_matter(services: Services, run: Run) -> list[AlertRecord]:
+    """Those of which people hear: open, and, of a run that is over, open when it ended; the most
+    urgent first."""
+    wanted = AlertFilter(run_id=run.id, states=OPEN_STATES, inhibited=False, shadow=False)
+    found = await services.alerts.list(wanted, limit=_MOST_ALERTS)
+    if run.state.is_ended:
+        at_end = AlertFilter(
+            run_id=run.id,
+            severities=(Severity.CRITICAL, Severity.WARNING),
+            inhibited=False,
+            shadow=False,
+            resolution=Resolution.RUN_ENDED,
+        )
+        left = await services.alerts.list(at_end, limit=_MOST_ALERTS)
+        found += [alert for alert in left if alert.attempt == run.current_attempt]
+    return sorted(found, key=_urgency)
 
 
 def _urgency(alert: AlertRecord) -> tuple[bool, int, int]:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
+from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.tables import alerts
 from runwatch_server.db import Database
 from runwatch_server.runs.tables import runs
@@ -16,6 +17,11 @@ from runwatch_server.telemetry.tables import frames, segments
 EVIDENCE_STEPS: Final = 2048
 """Before an alert's onset and after its end: frames of these steps stay as they were received."""
 _CHUNK_FRAMES: Final = 500
+_ALERT_END: Final = sa.case(
+    (alerts.c.resolution == Resolution.RUN_ENDED.value, alerts.c.last_step),
+    else_=sa.func.coalesce(alerts.c.resolved_step, alerts.c.last_step),
+)
+"""What nobody mended holds to the run's end; the evidence is how it came about."""
 _KEY: Final = (frames.c.run_id, frames.c.attempt, frames.c.rank, frames.c.seq)
 _IN_ROLLUPS: Final = sa.and_(
     segments.c.run_id == frames.c.run_id,
@@ -32,8 +38,7 @@ _IS_EVIDENCE: Final = (
         alerts.c.attempt == frames.c.attempt,
         alerts.c.firing_step.is_not(None),
         frames.c.first_step + frames.c.num_steps > alerts.c.onset_step - EVIDENCE_STEPS,
-        frames.c.first_step
-        <= sa.func.coalesce(alerts.c.resolved_step, alerts.c.last_step) + EVIDENCE_STEPS,
+        frames.c.first_step <= _ALERT_END + EVIDENCE_STEPS,
     )
     .exists()
 )

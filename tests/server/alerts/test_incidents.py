@@ -98,7 +98,7 @@ def test_an_alert_that_the_end_of_the_run_closes_did_not_recover(
         async with start_service() as bench:
             await use(bench, LOSS_UP)
             await bench.open()
-            await bench.send([*healthy(10), 9.0], first_step=0)
+            await bench.send([*healthy(10), *[9.0] * 5], first_step=0)
             await bench.settle()
             await bench.close()
             await bench.alerting.ticker.tick_slowly()
@@ -106,6 +106,7 @@ def test_an_alert_that_the_end_of_the_run_closes_did_not_recover(
 
             assert alert.state is AlertState.RESOLVED
             assert alert.resolution is Resolution.RUN_ENDED
+            assert (alert.onset_step, alert.resolved_step) == (10, 14)
 
     asyncio.run(scenario())
 

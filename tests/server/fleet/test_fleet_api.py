@@ -45,6 +45,28 @@ async def test_a_run_with_a_firing_critical_alert_stands_first(api: Api) -> None
     assert fleet["counts"]["trouble"] == 1
 
 
+async def test_a_run_that_ended_broken_stays_in_trouble_until_somebody_has_seen_it(
+    api: Api,
+) -> None:
+    broken = await new_run(api, "broken")
+    await api.post(broken, frame(1, [2.0, math.nan, math.nan]))
+    well = await new_run(api, "newer and well")
+    with anyio.fail_after(30):
+        while not api.services.evaluators.is_drained(broken):
+            await anyio.sleep(0.01)
+    for run_id in (broken, well):
+        await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
+    await api.services.ticker.tick_slowly()
+
+    fleet = await api.json("GET", "/fleet")
+    assert [run["name"] for run in fleet["runs"]] == ["broken", "newer and well"]
+    assert [run["num_critical_left"] for run in fleet["runs"]] == [1, 0]
+    assert fleet["counts"]["trouble"] == 1
+    (alert,) = (await api.json("GET", "/alerts", params={"run_id": broken}))["alerts"]
+    await api.json("POST", f"/alerts/{alert['id']}/ack", json={"note": "known"})
+    assert (await api.json("GET", "/fleet"))["counts"]["trouble"] == 0
+
+
 async def test_a_run_says_whose_it_is_where_it_is_and_how_far_it_has_come(
     api: Api, hand_clock: HandClock
 ) -> None:

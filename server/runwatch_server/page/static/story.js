@@ -86,12 +86,17 @@ function commandMark(command) {
     shape: "triangle", look, words: `${kind} ${command.state}${command.reason ? ` (${command.reason})` : ""}` };
 }
 
+const ENDINGS = {
+  run_ended: "was still open when the run ended", attempt_ended: "was still open when a newer attempt began",
+  rule_changed: "closed: its rule was changed",
+};
+
 function alertMarks(alert) {
   const href = `/alerts/${encodeURIComponent(alert.id)}`;
   const base = { lane: "alerts", shape: "", look: alert.severity, href };
   const found = [];
   if (alert.firing_at) found.push({ ...base, step: alert.firing_step ?? alert.onset_step, at: alert.firing_at, words: `${alert.rule} fires: ${alert.summary}` });
-  if (alert.resolved_at) found.push({ ...base, step: alert.resolved_step, at: alert.resolved_at, words: `${alert.rule} resolved` });
+  if (alert.resolved_at) found.push({ ...base, step: alert.resolved_step, at: alert.resolved_at, words: `${alert.rule} ${ENDINGS[alert.resolution] ?? "resolved"}` });
   return found;
 }
 
