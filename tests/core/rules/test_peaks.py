@@ -7,6 +7,7 @@ import pytest
 from tests.core.rules.test_evaluator import rows_of, rules_of
 
 from runwatch.alerts import AlertState, Reason
+from runwatch.nonfinite import ABSENT_32
 from runwatch.rules import Evaluator, Transition
 from runwatch.rules.episodes import Peak
 
@@ -69,3 +70,15 @@ def test_the_peak_outlives_a_restart() -> None:
 
     assert (told.reason, told.peak) == (Reason.RECOVERED, Peak(9.0, 1))
     assert not np.isnan(told.value)
+
+
+def test_a_row_that_did_not_record_the_failing_layer_tells_nothing_of_it() -> None:
+    absent = float(ABSENT_32)
+    stats = [[2.0, 0.0, 0.0], [absent, 0.0, 0.0], [absent, 0.0, 2.0]]
+    told = Evaluator(WIDE).observe(rows_of([1.0] * 3, stats))
+
+    assert [(one.reason, one.step, one.value) for one in told] == [
+        ("held", 0, 2.0),
+        ("worsened", 2, 2.0),
+    ]
+    assert told[-1].peak == Peak(2.0, 0, "embed")

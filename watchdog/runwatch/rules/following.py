@@ -3,6 +3,7 @@
 Legend: R rows of a stretch, C columns (layers, or one for the run), F failing columns.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -34,12 +35,25 @@ class Verdicts:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What a rule shows of the rows of a stretch."""
+
+    values_RC: Floats
+    excess_RC: Floats
+    """How far each value is beyond its limit; the larger, the worse."""
+    known_RC: Bools
+    """A layer goes on failing through rows that did not record it: there it has no value."""
+
+    def of_row(self, offset: int) -> tuple[Floats, Floats, Bools]:
+        return self.values_RC[offset], self.excess_RC[offset], self.known_RC[offset]
+
+
+@dataclass(frozen=True, slots=True)
 class Sight:
     """What a rule looks at in the rows of a stretch, and how to read it."""
 
-    look: Callable[[], tuple[Floats, Floats]]
-    """(R, C) the values, and how far each is beyond its limit; asked for once, where anything
-    fails."""
+    look: Callable[[], Seen]
+    """Asked for once, where anything fails."""
     backward: bool
     """It looks at gradients, which run from the loss to the first layer."""
     downward: bool = False
@@ -76,7 +90,7 @@ class _Teller:
         self._sight = sight
         self._block = block
         self._first_row = first_row
-        self._seen: tuple[Floats, Floats] | None = None
+        self._seen: Seen | None = None
 
     def moment(self, offset: int) -> Moment:
         row, rows = self._first_row + offset, self._block.rows
@@ -102,12 +116,11 @@ class _Teller:
             return None
         return standing.tell(change, before, now, self._block.rows.rank)
 
-    def _look(self, offset: int) -> tuple[Floats, Floats]:
-        """(C,) values and excess of one row."""
+    def _look(self, offset: int) -> tuple[Floats, Floats, Bools]:
+        """(C,) values and excess of one row, and which of them were recorded there."""
         if self._seen is None:
             self._seen = self._sight.look()
-        values_RC, excess_RC = self._seen
-        return values_RC[offset], excess_RC[offset]
+        return self._seen.of_row(offset)
 
     def _describe(self, change: Change, now: Moment, offset: int) -> None:
         """Name whom the change is about. Those who failed stay named when they have recovered."""
@@ -115,9 +128,9 @@ class _Teller:
         if change.reason in (Reason.CLEARED, Reason.RECOVERED, Reason.CLEARED_EARLY):
             self._show_recovery(offset)
             return
-        values_C, excess_C = self._look(offset)
+        values_C, excess_C, known_C = self._look(offset)
         failing_C = standing.failing_L
-        excess_L = np.where(failing_C, excess_C, 0.0)
+        excess_L = np.where(failing_C & known_C, excess_C, 0.0)
         alert = standing.alert
         assert alert is not None
         culprits = name_layers(
@@ -131,10 +144,13 @@ class _Teller:
         origin = None if origin_of_row is None else origin_of_row(self._first_row + offset)
         if origin is not None:
             culprits = _with_origin(culprits, origin, standing.columns)
-        value = float(values_C[np.flatnonzero(failing_C)[int(np.argmax(excess_C[failing_C]))]])
+        shown_F = np.flatnonzero(failing_C & known_C)
+        worst = int(shown_F[np.argmax(excess_C[shown_F])]) if shown_F.size else None
+        value = None if worst is None else float(values_C[worst])
         if standing.episode is None:
             rows = self._block.rows
-            standing.episode = Episode(rows.attempt, rows.segment, culprits, value)
+            shown = math.nan if value is None else value
+            standing.episode = Episode(rows.attempt, rows.segment, culprits, shown)
         else:
             standing.refresh_episode(culprits, value)
         self._watch(now, offset)
@@ -143,19 +159,20 @@ class _Teller:
         """Remember the worst that was seen."""
         standing = self._standing
         assert standing.episode is not None
-        values_C, excess_C = self._look(offset)
-        failing_F = np.flatnonzero(standing.failing_L)
-        standing.watch_episode(
-            now.step, failing_F, values_C[failing_F], excess_C, downward=self._sight.downward
-        )
+        values_C, excess_C, known_C = self._look(offset)
+        shown_F = np.flatnonzero(standing.failing_L & known_C)
+        if shown_F.size:
+            standing.watch_peak(now.step, shown_F, values_C[shown_F], downward=self._sight.downward)
+        standing.watch_width(np.where(known_C, excess_C, 0.0))
 
     def _show_recovery(self, offset: int) -> None:
         standing = self._standing
         assert standing.episode is not None
         worst = standing.episode.culprits.worst
         column = standing.columns.index(worst) if worst in standing.columns else 0
-        values_C, _ = self._look(offset)
-        standing.refresh_episode(standing.episode.culprits, float(values_C[column]))
+        values_C, _, known_C = self._look(offset)
+        value = float(values_C[column]) if known_C[column] else None
+        standing.refresh_episode(standing.episode.culprits, value)
 
 
 def _with_origin(culprits: Culprits, origin: Origin, columns: tuple[str, ...]) -> Culprits:

@@ -15,7 +15,7 @@ import numpy as np
 from runwatch.rules import expressions as tree
 from runwatch.rules.block import Block, Level
 from runwatch.rules.evaluation import Evaluation, Laid
-from runwatch.rules.following import Found, Sight, Verdicts, follow
+from runwatch.rules.following import Found, Seen, Sight, Verdicts, follow
 from runwatch.rules.names import STEP, comes_from_gradients
 from runwatch.rules.nonfinite_rule import RUN_COLUMN
 from runwatch.rules.reporting import excess
@@ -23,7 +23,7 @@ from runwatch.rules.rule import Baseline, Rule
 from runwatch.rules.single_row import Compiler, SingleRow, Verdict, Worth, looks_at_layers
 from runwatch.rules.standing import Standing
 from runwatch.rules.window_keys import Histories, KeyTable, Reader, WindowKey
-from runwatch.rules.windows import Bools, Floats
+from runwatch.rules.windows import Bools
 from runwatch.vocabulary import Scope
 
 
@@ -162,7 +162,7 @@ class ConditionJudge:
     def _sight(self, reading: Evaluation) -> Sight:
         shape_RC = (reading.num_rows, len(self.standing.columns))
 
-        def look() -> tuple[Floats, Floats]:
+        def look() -> Seen:
             points = reading.grid(self._level)
             shown = reading.numbers(self._subject, points)
             values = np.where(shown.known, shown.values, np.nan)
@@ -170,7 +170,8 @@ class ConditionJudge:
             if self._comparison is not None:
                 limit = reading.numbers(self._comparison.right, points).values
             beyond = excess(self._comparison, values, limit)
-            return values.reshape(shape_RC), beyond.reshape(shape_RC)
+            known = shown.known.reshape(shape_RC)
+            return Seen(values.reshape(shape_RC), beyond.reshape(shape_RC), known)
 
         operator = None if self._comparison is None else self._comparison.operator
         return Sight(look, self._backward, downward=operator in ("<", "<="))

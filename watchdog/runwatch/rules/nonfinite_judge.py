@@ -4,14 +4,13 @@ from functools import partial
 
 from runwatch.rules.block import Block
 from runwatch.rules.evaluation import Laid
-from runwatch.rules.following import Found, Sight, Verdicts, follow
+from runwatch.rules.following import Found, Seen, Sight, Verdicts, follow
 from runwatch.rules.nonfinite_rule import RUN_COLUMN, judge_non_finite, origin_of
 from runwatch.rules.reporting import excess
 from runwatch.rules.rule import Rule
 from runwatch.rules.single_row import SingleRow
 from runwatch.rules.standing import Standing
 from runwatch.rules.window_keys import Histories, WindowKey
-from runwatch.rules.windows import Floats
 
 
 class NonFiniteJudge:
@@ -32,8 +31,8 @@ class NonFiniteJudge:
     ) -> Found:
         failing_TC, known_TC, shown_TC = judge_non_finite(block)
 
-        def look() -> tuple[Floats, Floats]:
-            return shown_TC, excess(None, shown_TC, shown_TC)
+        def look() -> Seen:
+            return Seen(shown_TC, excess(None, shown_TC, shown_TC), failing_TC)
 
         sight = Sight(look, backward=True, origin_of_row=partial(origin_of, block))
         return follow(self.standing, Verdicts(0, failing_TC, known_TC), sight, block)

@@ -40,18 +40,43 @@ def name_layers(
     Of those that broke at the onset, a `backward` rule blames the layer nearest to the loss:
     gradients run from there to the first layer, and take the fault along. Otherwise the layer
     nearest to the input is to blame. A column without a name stands for the run.
+
+    A weight's gradient is what came down from the loss times what came up from the input; the
+    gradient of the bias beside it is the former alone. So a weight that fails beside a bias that
+    does not was given a bad input: another layer is to blame, where another fails.
     """
     columns = [int(column) for column in np.flatnonzero(failing_L) if names[int(column)]]
     worst_first = sorted(columns, key=lambda column: -float(excess_L[column]))
     began = [int(column) for column in np.flatnonzero(began_L) if names[int(column)]] or columns
     if not columns:
         return Culprits()
+    if backward:
+        began = _without_bad_inputs(names, failing_L, began)
     return Culprits(
         first=names[max(began) if backward else min(began)],
         worst=names[worst_first[0]],
         layers=tuple(names[column] for column in worst_first[:MAX_LAYERS_NAMED]),
         num_layers=len(columns),
     )
+
+
+def _without_bad_inputs(names: tuple[str, ...], failing_L: Bools, began: list[int]) -> list[int]:
+    """Columns without the weights whose bias has a sound gradient; all, if none were left."""
+    if len(began) == 1:
+        return began
+    place = {name: column for column, name in enumerate(names)}
+    to_blame = [
+        column
+        for column in began
+        if (bias := place.get(_bias_beside(names[column]))) is None or failing_L[bias]
+    ]
+    return to_blame or began
+
+
+def _bias_beside(name: str) -> str:
+    """`block.up.weight`: `block.up.bias`, `lstm.weight_hh_l0`: `lstm.bias_hh_l0`."""
+    module, dot, parameter = name.rpartition(".")
+    return f"{module}{dot}{parameter.replace('weight', 'bias', 1)}"
 
 
 def transition(

@@ -115,18 +115,18 @@ class Standing:
             self.episode = None
         return told
 
-    def refresh_episode(self, culprits: Culprits, value: float) -> None:
-        """Say who fails now, and how badly; who was first, or that nobody was, stays."""
+    def refresh_episode(self, culprits: Culprits, value: float | None) -> None:
+        """Say who fails now, and how badly (as was told before, where the row recorded none of
+        them); who was first, or that nobody was, stays."""
         assert self.episode is not None
         known = self.episode.culprits
         first = known.first if known.origin else known.first or culprits.first
         culprits = replace(culprits, first=first, origin=known.origin)
+        value = self.episode.value if value is None else value
         self.episode = replace(self.episode, culprits=culprits, value=value)
 
-    def watch_episode(
-        self, step: int, failing_F: Indices, values_F: Floats, excess_C: Floats, *, downward: bool
-    ) -> None:
-        """Note the worst value of the failing columns, and their names where they are the most."""
+    def watch_peak(self, step: int, shown_F: Indices, values_F: Floats, *, downward: bool) -> None:
+        """Note the worst value of the failing columns that a row recorded."""
         assert self.episode is not None
         nan_F = np.isnan(values_F)
         worst = int(
@@ -136,9 +136,13 @@ class Standing:
         )  # fmt: skip
         value, peak = float(values_F[worst]), self.episode.peak
         if peak is None or is_worse(value, peak.value, downward=downward):
-            peak = Peak(value, step, self.columns[int(failing_F[worst])] or None)
+            peak = Peak(value, step, self.columns[int(shown_F[worst])] or None)
             self.episode = replace(self.episode, peak=peak)
-        num_layers = sum(bool(self.columns[int(column)]) for column in failing_F)
+
+    def watch_width(self, excess_C: Floats) -> None:
+        """Note the names of the failing columns where they are the most."""
+        assert self.episode is not None
+        num_layers = sum(bool(self.columns[int(c)]) for c in np.flatnonzero(self.failing_L))
         if num_layers > self.episode.widest.num_layers:
             named = name_layers(
                 self.columns, self.failing_L, self.failing_L, excess_C, backward=False
