@@ -29,7 +29,7 @@ class Stack:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._http = urllib3.PoolManager(retries=False, timeout=10.0)
+        self._http = urllib3.PoolManager(retries=False, timeout=60.0)
         self._processes: list[subprocess.Popen[bytes]] = []
         names = ("runwatch:8321", "alertmanager:9093", "localhost:9090")
         self._addresses = {name: f"127.0.0.1:{_free_port()}" for name in names}
@@ -65,7 +65,7 @@ class Stack:
             process.terminate()
         for process in self._processes:
             try:
-                process.wait(30)
+                process.wait(120)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

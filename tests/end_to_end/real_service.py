@@ -28,7 +28,7 @@ class RealService:
         self._folder = folder
         self._log = folder / "service.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._http = urllib3.PoolManager(retries=False, timeout=10.0)
+        self._http = urllib3.PoolManager(retries=False, timeout=60.0)
         self.admin_key = admin_key
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -81,7 +81,7 @@ class RealService:
             return
         self._process.terminate()
         try:
-            self._process.wait(30)
+            self._process.wait(120)
         except subprocess.TimeoutExpired:
             self.kill()
 

@@ -30,7 +30,7 @@ class Shell:
             env=self._environment,
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=240,
         )
         assert done.returncode == 0, done.stderr.decode()
         return json.loads(done.stdout)
@@ -101,7 +101,7 @@ def commands(service: RealService, run_id: str, kind: str, state: str) -> Any:
     return next(matching, None)
 
 
-def until(ask: Callable[[], Any], timeout_s: float = 120) -> Any:
+def until(ask: Callable[[], Any], timeout_s: float = 400) -> Any:
     """The first answer that says something."""
     deadline = time.monotonic() + timeout_s
     while not (answer := ask()):

@@ -40,7 +40,7 @@ def test_a_folder_in_use_is_left_alone() -> None:
         [sys.executable, "-m", "runwatch_server.cli", "demo", "--dir", "/"],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert ended.returncode == 2
     assert b"wanted a new or empty folder" in ended.stdout

@@ -30,7 +30,7 @@ def test_five_kills_lose_no_step_and_change_no_alert(tmp_path: Path, service: Re
     assert alerts(service, rough) == alerts(service, calm) != []
 
 
-def wait_until_trained(job: Trainer, steps: int, timeout_s: float = 120) -> None:
+def wait_until_trained(job: Trainer, steps: int, timeout_s: float = 400) -> None:
     deadline = time.monotonic() + timeout_s
     while len(job.trained()) < steps:
         assert job.process.poll() is None, job.output.read_text()

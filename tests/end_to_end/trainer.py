@@ -36,7 +36,7 @@ class Trainer:
                 env={**os.environ, "RUNWATCH_SPOOL": str(folder / "spool"), **environment},
             )
 
-    def finish(self, timeout_s: float = 120) -> list[tuple[int, str]]:
+    def finish(self, timeout_s: float = 400) -> list[tuple[int, str]]:
         """The steps in the order in which they were trained, each with its loss to the bit."""
         assert self.process.wait(timeout_s) == 0, self.output.read_text()
         return self.trained()

@@ -27,7 +27,7 @@ class Writer:
     """One attempt's rank, which sends frame after frame until an answer fails to come."""
 
     def __init__(self, service: RealService, key: str, run_id: str, rank: int) -> None:
-        self._http = urllib3.PoolManager(retries=False, timeout=5.0)
+        self._http = urllib3.PoolManager(retries=False, timeout=30.0)
         self._url = f"{service.url}/api/v1/runs/{run_id}/frames"
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": CONTENT_TYPE}
         self._rank = rank
@@ -101,7 +101,7 @@ def _write_and_kill(service: RealService, writers: list[Writer]) -> None:
 
 
 def _open_run(service: RealService, key: str) -> str:
-    http = urllib3.PoolManager(retries=False, timeout=5.0)
+    http = urllib3.PoolManager(retries=False, timeout=30.0)
     headers = {"Authorization": f"Bearer {key}"}
     run_id, token = (ulid(1, secrets.token_bytes(10)) for _ in range(2))
     url = f"{service.url}/api/v1/runs"

@@ -57,7 +57,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         check=False,
         text=True,
-        timeout=120,
+        timeout=300,
     )
 
 

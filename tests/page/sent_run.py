@@ -52,7 +52,7 @@ class SentRun:
         self._service.ask("POST", f"/runs/{self.id}/frames", frame)
         self.num_steps += len(losses)
 
-    def wait_for_alert(self, rule: str, timeout_s: float = 60) -> str:
+    def wait_for_alert(self, rule: str, timeout_s: float = 180) -> str:
         """The id of the run's newest alert by a rule."""
         path = f"/alerts?run_id={self.id}&rule={rule}"
         wait_until(lambda: self._service.ask("GET", path)["alerts"], timeout_s)
@@ -60,7 +60,7 @@ class SentRun:
         return alert_id
 
 
-def wait_until(holds: Callable[[], object], timeout_s: float = 60) -> None:
+def wait_until(holds: Callable[[], object], timeout_s: float = 180) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, "it did not come about in time"

@@ -29,7 +29,7 @@ def job(tmp_path: Path, service: RealService) -> Iterator[tuple[Trainer, str]]:
         started.process.wait()
 
 
-def wait_for_steps(trainer: Trainer, steps: int, timeout_s: float = 120) -> None:
+def wait_for_steps(trainer: Trainer, steps: int, timeout_s: float = 400) -> None:
     deadline = time.monotonic() + timeout_s
     while len(trainer.trained()) < steps:
         assert trainer.process.poll() is None, trainer.output.read_text()

@@ -13,7 +13,7 @@ from runwatch_hooks.agreement import Agreement, Ended, Patience, Proposal, Stand
 from runwatch_hooks.agreement.ledger import Ledger
 from runwatch_hooks.ranks import RankStore
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 SHORT = Patience(promise_s=1.0, decide_s=1.0, gather_s=1.0, store_s=1.0)
 LONG = Patience(promise_s=30.0, decide_s=30.0, gather_s=30.0, store_s=5.0)

@@ -60,7 +60,7 @@ def test_a_program_runs_where_torch_is_not_installed(tmp_path: Path, service: St
         cwd=tmp_path,
         capture_output=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
     assert done.returncode == 0, done.stderr.decode()

@@ -40,7 +40,7 @@ class Ranks:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 120.0
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -61,7 +61,7 @@ def train(transport: Transport, num_steps: int, first_step: int = 0) -> None:
         transport.put_row(row(step))
 
 
-def wait_until(holds: Callable[[], object], timeout_s: float = 10.0) -> None:
+def wait_until(holds: Callable[[], object], timeout_s: float = 90.0) -> None:
     """By looking, with a deadline."""
     deadline = time.monotonic() + timeout_s
     while not holds():

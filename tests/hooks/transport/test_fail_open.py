@@ -149,7 +149,7 @@ def test_a_training_on_a_full_disk_goes_on_to_its_end(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
     assert done.returncode == 0, done.stderr.decode()

@@ -38,7 +38,7 @@ async def told(
         yield api
 
 
-async def until(holds: Callable[[], bool], *, timeout_s: float = 15.0) -> None:
+async def until(holds: Callable[[], bool], *, timeout_s: float = 90.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not holds():
             await asyncio.sleep(0.01)

@@ -123,10 +123,10 @@ async def test_alertmanager_may_be_killed_and_come_back_knowing_nothing(
     shifted_clock.now += 61  # a re-send is due, and finds nobody
     second = await break_run(told)
     alertmanager.start()
-    await until(lambda: len(runs_told_of(sink, "firing")) == 2, timeout_s=30)
+    await until(lambda: len(runs_told_of(sink, "firing")) == 2, timeout_s=120)
     await heal_run(told, run_id)
     await heal_run(told, second)
-    await until(lambda: len(runs_told_of(sink, "resolved")) == 2, timeout_s=30)
+    await until(lambda: len(runs_told_of(sink, "resolved")) == 2, timeout_s=120)
 
 
 async def test_an_alert_that_ended_while_alertmanager_was_away_ends_there_too(
@@ -141,7 +141,7 @@ async def test_an_alert_that_ended_while_alertmanager_was_away_ends_there_too(
     alertmanager.start()
 
     # The end, and the heartbeat: whoever comes back may know nothing.
-    await until(lambda: figure(told, alertmanager, "sent_total") == sent + 2, timeout_s=30)
+    await until(lambda: figure(told, alertmanager, "sent_total") == sent + 2, timeout_s=120)
 
 
 def figure(api: Api, alertmanager: AlertmanagerProcess, name: str) -> float:

@@ -24,7 +24,7 @@ async def replicas(tmp_path: Path, postgres_url: str) -> AsyncIterator[tuple[Api
         yield first, second
 
 
-async def until(holds: Callable[[], Awaitable[bool]], *, timeout_s: float = 60.0) -> None:
+async def until(holds: Callable[[], Awaitable[bool]], *, timeout_s: float = 180.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not await holds():
             await asyncio.sleep(0.02)
