@@ -2,6 +2,9 @@
 
 import importlib
 import sys
+from typing import Final
+
+_INTERRUPTED: Final = 130
 
 
 def main() -> None:
@@ -16,6 +19,8 @@ def main() -> None:
             "Install it with:  pip install 'runwatch[server]'\n"
             "A trainer needs no command: see `from runwatch_hooks import attach`."
         )
+    except KeyboardInterrupt:  # it takes a second or more to read all that the service is made of
+        sys.exit(_INTERRUPTED)
     program.app()
 
 

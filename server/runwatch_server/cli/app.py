@@ -15,6 +15,7 @@ from runwatch_server.cli import (
     runs,
     serve,
     sync,
+    tail,
 )
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ app.command(
     context_settings={"allow_interspersed_args": False},  # what follows the command is the job's
 )(run.run)
 app.command("runs")(runs.runs)
+app.command("tail")(tail.tail)
 app.command("alerts")(alerts.alerts)
 app.command("signal")(alerts.signal)
 app.command("policy")(acting.policy)

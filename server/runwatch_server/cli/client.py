@@ -7,6 +7,9 @@ from typing import Annotated, Final, NoReturn
 import httpx
 import typer
 from rich.console import Console
+from rich.markup import escape
+
+from runwatch.errors import RunwatchError
 
 Url = Annotated[str, typer.Option("--url", envvar="RUNWATCH_URL", help="Address of the service.")]
 Token = Annotated[
@@ -15,6 +18,11 @@ Token = Annotated[
 
 DEFAULT_URL: Final = "http://127.0.0.1:8321"
 _TIMEOUT_S: Final = 30.0
+_LOOPBACK: Final = ("http://127.0.0.1", "http://localhost", "http://[::1]")
+
+
+class AwayError(RunwatchError):
+    """The service does not answer, or cannot now; later it may."""
 
 
 class Client:
@@ -26,29 +34,68 @@ class Client:
 
     def request(self, method: str, path: str, **arguments: object) -> httpx.Response:
         try:
+            return self.ask(method, path, **arguments)
+        except AwayError as error:
+            self.fail(str(error))
+
+    def ask(self, method: str, path: str, **arguments: object) -> httpx.Response:
+        """The same for who can wait: raises AwayError where asking again may help."""
+        try:
             response = self._http.request(method, path, **arguments)  # type: ignore[arg-type]
+        except httpx.UnsupportedProtocol as error:
+            raise typer.BadParameter(
+                f"found {str(self._http.base_url)!r}, wanted http://… or https://…",
+                param_hint="'--url'",
+            ) from error
         except httpx.HTTPError as error:
-            self._fail(f"{self._http.base_url} does not answer ({error})")
+            raise AwayError(f"{self._http.base_url} does not answer ({error})") from error
+        if response.is_server_error:
+            raise AwayError(_words_of(response))
         if response.is_error:
-            problem = _problem(response)
-            self._fail(f"{problem.get('detail') or problem.get('title')} ({problem.get('code')})")
+            self.fail(_words_of(response))
+        if response.content and not _is_json(response):
+            kind = response.headers.get("Content-Type", "no type")
+            self.fail(f"{self._http.base_url} is no Runwatch service: found {kind}, wanted JSON")
         return response
 
-    def _fail(self, message: str) -> NoReturn:
-        self._console.print(f"[red]runwatch:[/] {message}", highlight=False, soft_wrap=True)
+    def fail(self, message: str) -> NoReturn:
+        self._console.print(f"[red]runwatch:[/] {escape(message)}", highlight=False, soft_wrap=True)
         raise typer.Exit(2)
 
 
 @contextmanager
 def open_client(url: str, token: str) -> Generator[Client]:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    base_url = f"{url.rstrip('/')}/api/v1"
-    with httpx.Client(base_url=base_url, headers=headers, timeout=_TIMEOUT_S) as http:
+    try:
+        http = new_http(url, token)
+    except httpx.InvalidURL as error:
+        raise typer.BadParameter(f"found {url!r} ({error})", param_hint="'--url'") from error
+    with http:
         yield Client(http, Console(stderr=True))
 
 
+def new_http(url: str, token: str) -> httpx.Client:
+    """A connection to the interface of a service, to be closed. Raises httpx.InvalidURL."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return httpx.Client(
+        base_url=f"{url.rstrip('/')}/api/v1",
+        headers=headers,
+        timeout=_TIMEOUT_S,
+        trust_env=not url.startswith(_LOOPBACK),  # no proxy leads there
+    )
+
+
+def _words_of(response: httpx.Response) -> str:
+    problem = _problem(response)
+    return f"{problem.get('detail') or problem.get('title')} ({problem.get('code')})"
+
+
+def _is_json(response: httpx.Response) -> bool:
+    kind: str = response.headers.get("Content-Type", "")
+    return kind.endswith("json")
+
+
 def _problem(response: httpx.Response) -> dict[str, str]:
-    if response.headers.get("Content-Type", "").endswith("json"):
+    if _is_json(response):
         problem: dict[str, str] = response.json()
         return problem
     return {"title": response.reason_phrase, "code": str(response.status_code)}

@@ -1,0 +1,150 @@
+"""How `runwatch tail` shows a look at a run: on a terminal, and as lines elsewhere."""
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from runwatch.nonfinite import JsonNumber, from_json
+from runwatch.vocabulary import RunState
+from runwatch_server.cli.run_look import CommandLook, Curve, Look
+from runwatch_server.cli.sparkline import sparkline
+from runwatch_server.cli.worst_layers import LayerLook
+
+_STATE_STYLES: Final = {
+    RunState.TRAINING: "green",
+    RunState.EVALUATING: "green",
+    RunState.CHECKPOINTING: "green",
+    RunState.FINISHED: "bold green",
+    RunState.STALLED: "bold yellow",
+    RunState.LOST: "bold red",
+    RunState.FAILED: "bold red",
+    RunState.STOPPED: "yellow",
+}
+_SEVERITY_STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
+_MOST_SHOWN: Final = 6
+"""Alerts, and commands: what is more is counted."""
+_TOLD: Final = ("loss", "grad_norm", "lr", "tokens_per_s")
+
+
+def screen(look: Look, *, note: str, only_ascii: bool = False) -> RenderableType:
+    """All of it, for a terminal. `note` says how the news come, or why none do."""
+    parts: list[RenderableType] = [_headline(look), Text()]
+    if look.curves:
+        parts += [_curves(look.curves, only_ascii=only_ascii), Text()]
+    if look.layers:
+        parts += [_layers(look.layers), Text()]
+    parts += _alerts(look)
+    parts += _commands(look.commands)
+    return Group(*parts, Text(note, style="dim"))
+
+
+def line(look: Look) -> str:
+    """The same in one line, for a log."""
+    run = look.run
+    numbers = [f"{name} {shown(look.latest[name])}" for name in _TOLD if name in look.latest]
+    firing = [f"{len(look.alerts)} firing"] if look.alerts else []
+    step = "no step yet" if run.last_step is None else f"step {run.last_step}"
+    return "  ".join([f"{look.at:%H:%M:%S}", str(run.state), step, *numbers, *firing])
+
+
+def changes(before: Look | None, look: Look) -> Iterable[str]:
+    """Alerts and commands that the look before did not have, or had in another state."""
+    known_alerts = {} if before is None else {one.id: one.state for one in before.alerts}
+    known_commands = {} if before is None else {one.id: one.state for one in before.commands}
+    for alert in look.alerts:
+        if known_alerts.pop(alert.id, None) != alert.state:
+            yield f"  alert    {alert.severity} {alert.rule}: {alert.state}: {alert.summary}"
+    for command in look.commands:
+        if known_commands.pop(command.id, None) != command.state:
+            yield f"  command  {_action(command)}: {command.state} ({command.id})"
+    yield from (f"  alert    {alert_id} is over" for alert_id in known_alerts)
+    yield from (f"  command  {command_id} is over" for command_id in known_commands)
+
+
+def shown(value: JsonNumber | float) -> str:
+    """A number as people read it: four digits, and no more."""
+    number = from_json(value)
+    if isinstance(value, str) or not math.isfinite(number):
+        return str(value)
+    return f"{number:.4g}"
+
+
+def _headline(look: Look) -> Text:
+    run = look.run
+    state = (str(run.state), _STATE_STYLES.get(run.state, ""))
+    step = "no step yet" if run.last_step is None else f"step {run.last_step}"
+    speed = "" if look.steps_per_s is None else f"  {look.steps_per_s:.3g} steps/s"
+    attempt = f"  attempt {run.current_attempt}" if run.current_attempt > 1 else ""
+    text = Text.assemble((run.name, "bold"), "  ", state, f"  {step}{speed}{attempt}")
+    return text.append(f"  policy {run.policy}  {run.id}", style="dim")
+
+
+def _curves(curves: Iterable[Curve], *, only_ascii: bool) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for curve in curves:
+        held = [value for value in curve.values if value is not None]
+        finite = [value for value in held if math.isfinite(value)]
+        newest = _number(held[-1]) if held else Text("-")
+        span = f"{min(finite):.3g} to {max(finite):.3g}" if finite else "nothing finite"
+        drawn = Text(sparkline(curve.values, only_ascii=only_ascii), no_wrap=True, style="cyan")
+        table.add_row(Text(curve.metric), drawn, newest, Text(span, style="dim"))
+    return table
+
+
+def _number(value: float) -> Text:
+    is_finite = math.isfinite(value)
+    return Text(f"{value:.4g}", style="bold" if is_finite else "bold red")
+
+
+def _layers(layers: Iterable[LayerLook]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for index, look in enumerate(layers):
+        label = f"{look.stat} of the worst layers" if index == 0 else ""
+        factor = "" if look.times_usual is None else f"{look.times_usual:.3g} x its usual"
+        is_broken = isinstance(look.value, str)
+        table.add_row(
+            Text(label, style="dim"),
+            Text(look.layer, overflow="fold"),
+            Text(shown(look.value), style="bold red" if is_broken else ""),
+            Text(factor, style="yellow" if (look.times_usual or 0) >= 3 else "dim"),
+        )
+    return table
+
+
+def _alerts(look: Look) -> list[RenderableType]:
+    where = f"runwatch alerts --run {look.run.id}"
+    if not look.alerts and look.has_had_alerts:
+        return [Text(f"no alert fires any more; what did: {where}", style="yellow")]
+    if not look.alerts:
+        return [Text("no alert has fired", style="green")]
+    told: list[RenderableType] = []
+    for alert in look.alerts[:_MOST_SHOWN]:
+        style = _SEVERITY_STYLES.get(alert.severity, "")
+        told.append(
+            Text.assemble((f"{alert.severity:<9}", style), alert.rule, f"  {alert.summary}")
+        )
+    return told + _more(len(look.alerts), where)
+
+
+def _commands(commands: list[CommandLook]) -> list[RenderableType]:
+    told: list[RenderableType] = []
+    for command in commands[:_MOST_SHOWN]:
+        text = Text.assemble(("command  ", "bold yellow"), f"{_action(command)}: {command.state}")
+        if command.state == "proposed":
+            text.append(f"  (runwatch approve {command.id})", style="dim")
+        told.append(text)
+    return told + _more(len(commands), "the run's page")
+
+
+def _more(num_all: int, where: str) -> list[RenderableType]:
+    rest = num_all - _MOST_SHOWN
+    return [Text(f"and {rest} more: {where}", style="dim")] if rest > 0 else []
+
+
+def _action(command: CommandLook) -> str:
+    facts = [f"{name} {value}" for name, value in command.action.items() if name != "kind"]
+    return " ".join([str(command.action.get("kind", "")).replace("_", " "), *facts])

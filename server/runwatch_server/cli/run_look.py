@@ -1,0 +1,213 @@
+"""One look at a run, as `runwatch tail` shows it: a few requests to the service, one value."""
+
+import math
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from runwatch.alerts import AlertState
+from runwatch.commands import CommandState
+from runwatch.nonfinite import JsonNumber
+from runwatch.ulids import is_ulid
+from runwatch.vocabulary import PolicyMode, RunState
+from runwatch_server.cli.client import Client
+from runwatch_server.cli.worst_layers import LayerLook, number_of, worst_layers
+
+POINTS: Final = 60
+CURVES: Final = ("loss", "grad_norm", "lr", "loss_scale")
+_PEAKS: Final = ("grad_norm",)
+"""Drawn by the largest value of each bucket: a mean would hide the spike that one looks for."""
+_STATS: Final = ("grad_norm", "grad_absmax", "param_norm")
+"""What layers are ranked by: the first that is measured."""
+_BROKEN_STAT: Final = "nonfinite"
+_LAYER_POINTS: Final = 16
+_LAYER_STEPS: Final = 256
+_LAYERS_EVERY_S: Final = 5.0
+_MOST_ALERTS: Final = 100
+_OPEN: Final = (AlertState.FIRING, AlertState.RECOVERING)
+_OVER: Final = (AlertState.RESOLVED,)
+_MOST_COMMANDS: Final = 20
+
+
+class RunFacts(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    project: str
+    state: RunState
+    policy: PolicyMode
+    current_attempt: int
+    last_step: int | None
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """A metric over the newest steps; None is a gap, NaN and infinite values are themselves."""
+
+    metric: str
+    values: list[float | None]
+
+
+class AlertLook(msgspec.Struct, frozen=True):
+    id: str
+    rule: str
+    severity: str
+    state: str
+    firing_step: int | None
+    summary: str
+
+
+class CommandLook(msgspec.Struct, frozen=True):
+    id: str
+    action: dict[str, Any]
+    state: str
+    reason: str
+
+
+class _Alerts(msgspec.Struct, frozen=True):
+    alerts: list[AlertLook]
+
+
+class _Commands(msgspec.Struct, frozen=True):
+    commands: list[CommandLook]
+
+
+class _Pulse(msgspec.Struct, frozen=True):
+    latest: dict[str, JsonNumber] = {}
+    steps_per_s: float | None = None
+
+
+class _Pulses(msgspec.Struct, frozen=True):
+    pulses: list[_Pulse]
+
+
+class Look(msgspec.Struct, frozen=True):
+    at: datetime
+    run: RunFacts
+    latest: dict[str, JsonNumber]
+    """The newest numbers, by metric."""
+    steps_per_s: float | None
+    curves: list[Curve]
+    layers: list[LayerLook]
+    """The worst first."""
+    alerts: list[AlertLook]
+    """Those that fire, the critical ones first."""
+    has_had_alerts: bool
+    """Whether any has fired in this run, now or before."""
+    commands: list[CommandLook]
+    """Those under way."""
+
+
+def find_run_id(client: Client, text: str) -> str:
+    """The run of this id, or the newest of this name; ends the command where there is none."""
+    if is_ulid(text):
+        return text
+    asked = {"search": text, "order": "newest", "limit": 1000}
+    found = client.request("GET", "/fleet", params=asked).json()["runs"]
+    named = [str(run["id"]) for run in found if run["name"] == text]
+    if named:
+        return named[0]
+    return client.fail(f"found no run with the id or the name {text!r}; `runwatch runs` shows them")
+
+
+class Looker:
+    """Looks at one run again and again; at its layers, which cost most, more seldom."""
+
+    def __init__(self, client: Client, run_id: str, num_steps: int) -> None:
+        self._client = client
+        self._run_id = run_id
+        self._num_steps = num_steps
+        self._layers: list[LayerLook] = []
+        self._layers_at = -math.inf
+
+    def look(self) -> Look:
+        """Raises AwayError; ends the command where the service refuses."""
+        client, path = self._client, f"/runs/{self._run_id}"
+        run = msgspec.json.decode(client.ask("GET", path).content, type=RunFacts)
+        names = client.ask("GET", f"{path}/metrics").json()
+        pulse = _read_pulse(client, self._run_id)
+        alerts = _read_alerts(client, self._run_id, _OPEN)
+        first = max((run.last_step or 0) - self._num_steps + 1, 0)
+        return Look(
+            at=datetime.now(UTC),
+            run=run,
+            latest=pulse.latest,
+            steps_per_s=pulse.steps_per_s,
+            curves=[
+                _read_curve(client, self._run_id, metric, first)
+                for metric in CURVES
+                if metric in names["metrics"]
+            ],
+            layers=self._read_layers(run, names["layouts"]),
+            alerts=sorted(alerts, key=_urgency),
+            has_had_alerts=bool(alerts or _read_alerts(client, self._run_id, _OVER)),
+            commands=_read_commands(client, self._run_id),
+        )
+
+    def _read_layers(self, run: RunFacts, layouts: Sequence[dict[str, Any]]) -> list[LayerLook]:
+        now = time.monotonic()
+        if run.state.is_ended or now - self._layers_at >= _LAYERS_EVERY_S:
+            self._layers = _read_layers(self._client, run, layouts)
+            self._layers_at = now
+        return self._layers
+
+
+def _read_pulse(client: Client, run_id: str) -> _Pulse:
+    answer = client.ask("GET", "/fleet/pulse", params={"run_id": run_id})
+    pulses = msgspec.json.decode(answer.content, type=_Pulses).pulses
+    return pulses[0] if pulses else _Pulse()  # removed meanwhile
+
+
+def _read_curve(client: Client, run_id: str, metric: str, first_step: int) -> Curve:
+    asked = {"metric": metric, "from": first_step, "points": POINTS}
+    series = client.ask("GET", f"/runs/{run_id}/series", params=asked).json()
+    if "values" in series:
+        return Curve(metric, [number_of(value) for value in series["values"]])
+    shown = series["max" if metric in _PEAKS else "mean"]
+    return Curve(
+        metric,
+        [
+            math.nan if num_broken else number_of(value)
+            for value, num_broken in zip(shown, series["nonfinite"], strict=True)
+        ],
+    )
+
+
+def _read_layers(
+    client: Client, run: RunFacts, layouts: Sequence[dict[str, Any]]
+) -> list[LayerLook]:
+    measured = layouts[-1]["stats"] if layouts else ()
+    stat = next((stat for stat in _STATS if stat in measured), None)
+    if stat is None or run.last_step is None:
+        return []
+    first = max(run.last_step - _LAYER_STEPS + 1, 0)
+    grid = _read_grid(client, run.id, stat, first)
+    counts: list[list[JsonNumber]] = []
+    if _BROKEN_STAT in measured:
+        counts = _read_grid(client, run.id, _BROKEN_STAT, first)["values"]
+    return worst_layers(stat, grid["layers"], grid["values"], counts)
+
+
+def _read_grid(client: Client, run_id: str, stat: str, first_step: int) -> dict[str, Any]:
+    asked: dict[str, str | int] = {"stat": stat, "from": first_step, "points": _LAYER_POINTS}
+    grid: dict[str, Any] = client.ask("GET", f"/runs/{run_id}/heatmap", params=asked).json()
+    return grid
+
+
+def _read_alerts(client: Client, run_id: str, states: Sequence[AlertState]) -> list[AlertLook]:
+    """The newest in these states; none of rules on trial."""
+    asked = {"run_id": run_id, "state": states, "shadow": False, "limit": _MOST_ALERTS}
+    answer = client.ask("GET", "/alerts", params=asked)
+    return msgspec.json.decode(answer.content, type=_Alerts).alerts
+
+
+def _urgency(alert: AlertLook) -> tuple[int, str]:
+    return (("critical", "warning", "info").index(alert.severity), alert.id)
+
+
+def _read_commands(client: Client, run_id: str) -> list[CommandLook]:
+    asked = {"limit": _MOST_COMMANDS}
+    answer = client.ask("GET", f"/runs/{run_id}/commands", params=asked)
+    commands = msgspec.json.decode(answer.content, type=_Commands).commands
+    return [command for command in commands if not CommandState(command.state).is_ended]

@@ -1,0 +1,146 @@
+"""`runwatch tail RUN`: a run as it goes, in a terminal."""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Annotated, Final, Protocol
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from runwatch.vocabulary import RunState
+from runwatch_server.cli.client import DEFAULT_URL, AwayError, Token, Url, open_client
+from runwatch_server.cli.event_stream import EventStream
+from runwatch_server.cli.live_screen import changes, line, screen
+from runwatch_server.cli.run_look import Look, Looker, find_run_id
+
+_POLL_S: Final = 5.0
+_INTERRUPTED: Final = 130
+
+
+class _Show(Protocol):
+    """Where looks go."""
+
+    def look(self, look: Look, *, is_live: bool) -> None: ...
+
+    def away(self, error: AwayError) -> None:
+        """The service does not answer now."""
+
+
+def tail(
+    run: Annotated[str, typer.Argument(help="Id of the run, or its name: then the newest.")],
+    steps: Annotated[
+        int, typer.Option(min=1, help="How many of the newest steps the curves show.")
+    ] = 600,
+    every: Annotated[
+        float, typer.Option(min=0.1, help="Seconds between two updates, at least.")
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    url: Url = DEFAULT_URL,
+    token: Token = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One line an update.")] = False,
+) -> None:
+    """Follow a run until it ends: curves, worst layers, alerts and commands.
+
+    Ends with 0 when the run has finished or was stopped, with 1 when it failed, with 2 where there
+    is no such run or no answer, and with 130 after Ctrl-C.
+    """
+    with open_client(url, token) as client, _show(as_json=as_json) as show:
+        looker = Looker(client, find_run_id(client, run), steps)
+        try:
+            first = looker.look()
+        except AwayError as error:
+            client.fail(str(error))
+        try:
+            last = first if once else _follow(looker, first, show, (url, token), every)
+        except KeyboardInterrupt as interrupt:
+            raise typer.Exit(_INTERRUPTED) from interrupt
+        if once:
+            show.look(first, is_live=False)
+    raise typer.Exit(1 if last.run.state is RunState.FAILED else 0)
+
+
+def _follow(
+    looker: Looker, look: Look, show: _Show, address: tuple[str, str], every_s: float
+) -> Look:
+    """Until the run is over, its last look."""
+    with EventStream(*address, look.run.id) as events:
+        show.look(look, is_live=events.is_open)
+        while not look.run.state.is_ended:
+            time.sleep(every_s)
+            events.wait(_POLL_S)
+            try:
+                look = looker.look()
+            except AwayError as error:
+                show.away(error)
+            else:
+                show.look(look, is_live=events.is_open)
+    return look
+
+
+@contextmanager
+def _show(*, as_json: bool) -> Generator[_Show]:
+    console = Console()
+    if as_json:
+        yield _Json(console)
+    elif console.is_terminal and not console.is_dumb_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            yield _Screen(live)
+    else:
+        yield _Lines(console)
+
+
+class _Screen:
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._last: Look | None = None
+
+    def look(self, look: Look, *, is_live: bool) -> None:
+        self._last = look
+        how = "live" if is_live else f"looking every {_POLL_S:.0f} s"
+        is_over = look.run.state.is_ended
+        self._draw("the run is over" if is_over else f"{how}; Ctrl-C ends the look, not the run")
+
+    def away(self, error: AwayError) -> None:
+        self._draw(f"{error}; trying again")
+
+    def _draw(self, note: str) -> None:
+        if self._last is not None:
+            only_ascii = self._live.console.options.ascii_only
+            self._live.update(screen(self._last, note=note, only_ascii=only_ascii), refresh=True)
+
+
+class _Lines:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._before: Look | None = None
+
+    def look(self, look: Look, *, is_live: bool) -> None:
+        for text in (line(look), *changes(self._before, look)):
+            self._console.print(Text(text), soft_wrap=True)
+        self._before = look
+
+    def away(self, error: AwayError) -> None:
+        self._console.print(Text(f"{error}; trying again"), soft_wrap=True)
+
+
+class _Json:
+    """A line is a `Look` without its curves: whoever reads lines has the earlier ones."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def look(self, look: Look, *, is_live: bool) -> None:
+        facts = msgspec.to_builtins(msgspec.structs.replace(look, curves=[]))
+        del facts["curves"]
+        self._say(facts | {"live": is_live})
+
+    def away(self, error: AwayError) -> None:
+        self._say({"error": str(error)})
+
+    def _say(self, facts: object) -> None:
+        text = msgspec.json.encode(facts).decode()
+        self._console.print(text, highlight=False, soft_wrap=True, markup=False)

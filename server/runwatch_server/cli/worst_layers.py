@@ -1,0 +1,61 @@
+"""Which layers stand out: the broken ones, then those farthest from what is usual for them."""
+
+import math
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+import msgspec
+
+from runwatch.nonfinite import JsonNumber, from_json, to_json
+
+MOST_LAYERS: Final = 8
+
+
+class LayerLook(msgspec.Struct, frozen=True):
+    """How far a layer's newest values are from its usual ones."""
+
+    layer: str
+    stat: str
+    value: JsonNumber
+    """The largest of the newest bucket of steps; "NaN" where one of them was no finite number."""
+    times_usual: float | None
+    """Against its median over the steps before; None where that says nothing."""
+
+
+def worst_layers(
+    stat: str,
+    layers: Sequence[str],
+    values: Sequence[Sequence[JsonNumber]],
+    counts: Sequence[Sequence[JsonNumber]],
+) -> list[LayerLook]:
+    """The layers that were broken in the newest bucket, then those farthest above their median.
+
+    `values` are a heat map's rows of the stat, one a layer; `counts` those of how many elements
+    were NaN or infinite, which the stat leaves out, or nothing where that was not counted.
+    """
+    broken = {index for index, row in enumerate(counts) if row and (number_of(row[-1]) or 0) > 0}
+    found = [
+        _layer_look(name, stat, [number_of(value) for value in row], is_broken=index in broken)
+        for index, (name, row) in enumerate(zip(layers, values, strict=True))
+        if row and (index in broken or row[-1] is not None)
+    ]
+    return sorted(found, key=_calm)[:MOST_LAYERS]
+
+
+def _layer_look(name: str, stat: str, row: Sequence[float | None], *, is_broken: bool) -> LayerLook:
+    before = [value for value in row[:-1] if value is not None and math.isfinite(value)]
+    usual = median(before) if before else 0.0
+    newest = math.nan if is_broken or row[-1] is None else row[-1]
+    is_known = usual > 0 and math.isfinite(newest)
+    return LayerLook(name, stat, to_json(newest), newest / usual if is_known else None)
+
+
+def _calm(look: LayerLook) -> tuple[bool, float]:
+    """Sorts the worst first."""
+    return (not isinstance(look.value, str), -(look.times_usual or 0.0))
+
+
+def number_of(value: JsonNumber) -> float | None:
+    """A value of an answer; None is a gap."""
+    return None if value is None else from_json(value)
