@@ -12,8 +12,8 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -23,14 +23,12 @@ from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.ranks.errors import StoreError
 from runwatch_hooks.ranks.letters import (
     ANSWER_KEY,
-    BATCH,
     EXIT_TIMEOUT_S,
     Answer,
-    Batch,
     Fingerprint,
-    batch_key,
 )
-from runwatch_hooks.ranks.parts import Columns, Joining, Part, part_of
+from runwatch_hooks.ranks.parts import Joining, Part
+from runwatch_hooks.ranks.peers import Peers, Place
 from runwatch_hooks.ranks.rank_store import RankStore
 from runwatch_hooks.ranks.replicas import ReplicaJudge
 from runwatch_hooks.rows import Row
@@ -51,19 +49,6 @@ have, which reached all of them by the reduction, and then that rank is to be na
 _MAX_WAITING: Final = 1024
 """Rows; beyond it the oldest goes on as it is."""
 
-_Place = tuple[int, int]
-"""Segment and step."""
-
-
-@dataclass(slots=True)
-class _Peer:
-    """What is known of another rank."""
-
-    next_number: int = 0
-    columns: Columns | None = None
-    is_awaited: bool = True
-    has_left: bool = False
-
 
 class Leader:
     """Runs a thread from `start` on; nothing that the training thread calls waits but `close`."""
@@ -79,10 +64,7 @@ class Leader:
         self._store = store
         self._put_row = put_row
         self._patience_s = patience_s
-        self._peers = {rank: _Peer() for rank in range(1, world_size)}
-        self._parts: dict[_Place, dict[int, Part]] = {}
-        self._broken: dict[_Place, int] = {}
-        """The lowest rank whose loss was not finite there."""
+        self._peers = Peers(store, world_size)
         self._rows: deque[tuple[Row, float]] = deque()
         self._lock = threading.Lock()
         self._wakeup = threading.Event()
@@ -146,9 +128,7 @@ class Leader:
 
     def _turn(self) -> None:
         try:
-            for rank, peer in self._peers.items():
-                self._listen(rank, peer)
-            self._compare()
+            self._compare(self._peers.listen())
         except StoreError as error:
             log.warning("the other ranks' parts are out of reach from here on: %s", error)
             self._note("the ranks' store is gone: sharded layers are not measured any more")
@@ -160,36 +140,14 @@ class Leader:
             return True
         if self._close_by is None:
             return False
-        have_left = all(peer.has_left or not peer.is_awaited for peer in self._peers.values())
-        return (have_left and not self._rows) or time.monotonic() >= self._close_by
+        is_all_said = self._peers.have_left and not self._rows
+        return is_all_said or time.monotonic() >= self._close_by
 
-    def _listen(self, rank: int, peer: _Peer) -> None:
-        while (letter := self._store.get(batch_key(rank, peer.next_number))) is not None:
-            self._store.remove(batch_key(rank, peer.next_number))
-            peer.next_number += 1
-            self._take(rank, peer, BATCH.decode(letter))
-
-    def _take(self, rank: int, peer: _Peer, batch: Batch) -> None:
-        peer.is_awaited = True
-        peer.has_left = batch.is_last
-        peer.columns = batch.columns or peer.columns
-        for row in batch.rows:
-            if peer.columns is not None:
-                self._parts.setdefault((row.segment, row.step), {})[rank] = part_of(
-                    peer.columns, row
-                )
-        for place in batch.broken:
-            self._broken[place] = min(rank, self._broken.get(place, rank))
-        while len(self._broken) > _MAX_WAITING:
-            del self._broken[next(iter(self._broken))]
-        for fingerprint in batch.fingerprints:
-            self._note(self._judge.take(rank, fingerprint))
-
-    def _compare(self) -> None:
+    def _compare(self, theirs: Sequence[tuple[int, Fingerprint]]) -> None:
         with self._lock:
             own, self._fingerprints = self._fingerprints, []
-        for fingerprint in own:
-            self._note(self._judge.take(0, fingerprint))
+        for rank, fingerprint in (*theirs, *((0, one) for one in own)):
+            self._note(self._judge.take(rank, fingerprint))
         if not self._judge.has_compared:
             return
         answer = Answer(self._judge.drifted)
@@ -205,36 +163,28 @@ class Leader:
             place = row.segment, row.step
             missing = self._missing(row, place)
             is_over = is_last or now - since > self._patience_s or len(self._rows) > _MAX_WAITING
-            is_heard = not _needs_witness(row) or place in self._broken or now - since > WITNESS_S
-            if not is_over and (missing or not is_heard):
+            needs_witness = _needs_witness(row) and self._peers.broken_at(place) is None
+            if not is_over and (missing or (needs_witness and now - since <= WITNESS_S)):
                 return
             if missing and not is_last:
                 self._give_up(missing, row.step)
-            whole = self._with_witness(self._joined(row, self._parts.get(place, {})), place)
-            for old in [one for one in self._parts if one <= place]:
-                del self._parts[old]
+            whole = self._with_witness(self._joined(row, self._peers.parts_at(place)), place)
+            self._peers.forget(place)
             with self._lock:
                 self._rows.popleft()
                 self._put_row(whole)
 
-    def _missing(self, row: Row, place: _Place) -> list[int]:
+    def _missing(self, row: Row, place: Place) -> list[int]:
         if row.sharing is None:
             return []
-        owners = {rank for owners in row.sharing.owners for rank in owners} - {0}
-        there = self._parts.get(place, {})
-        return [
-            rank
-            for rank in sorted(owners)
-            if rank not in there and self._peers[rank].is_awaited and not self._peers[rank].has_left
-        ]
+        return self._peers.missing({rank for ranks in row.sharing.owners for rank in ranks}, place)
 
     def _give_up(self, ranks: Sequence[int], step: int) -> None:
-        for rank in ranks:
-            self._peers[rank].is_awaited = False
+        self._peers.give_up(ranks)
         names = ", ".join(map(str, ranks))
         self._note(f"no parts came from rank {names} for step {step}: its layers are not measured")
 
-    def _joined(self, row: Row, parts: dict[int, Part]) -> Row:
+    def _joined(self, row: Row, parts: Mapping[int, Part]) -> Row:
         if row.sharing is None or row.layout is None or row.stats is None:
             return row
         own = row.stats.reshape(len(STATS), -1)
@@ -253,11 +203,12 @@ class Leader:
             urgent=row.urgent or self._jumps.is_urgent(metrics),
         )
 
-    def _with_witness(self, row: Row, place: _Place) -> Row:
+    def _with_witness(self, row: Row, place: Place) -> Row:
         """The row, and where gradients broke, the rank whose loss did."""
-        if place not in self._broken or not _needs_witness(row):
+        witness = self._peers.broken_at(place)
+        if witness is None or not _needs_witness(row):
             return row
-        return replace(row, metrics={**row.metrics, "loss_broken_on": float(self._broken[place])})
+        return replace(row, metrics={**row.metrics, "loss_broken_on": float(witness)})
 
     def _note(self, notice: str | None) -> None:
         if notice is not None:

@@ -1,0 +1,94 @@
+"""What the other ranks have said to rank 0, as far as it has been read."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from runwatch_hooks.ranks.letters import BATCH, Batch, Fingerprint, batch_key
+from runwatch_hooks.ranks.parts import Columns, Part, part_of
+from runwatch_hooks.ranks.rank_store import RankStore
+
+Place = tuple[int, int]
+"""Segment and step."""
+
+_MAX_BROKEN: Final = 1024
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What is known of another rank."""
+
+    next_number: int = 0
+    columns: Columns | None = None
+    is_awaited: bool = True
+    has_left: bool = False
+
+
+class Peers:
+    """All ranks but 0, and their parts of rows that are not whole yet. For one thread."""
+
+    def __init__(self, store: RankStore, world_size: int) -> None:
+        self._store = store
+        self._peers = {rank: _Peer() for rank in range(1, world_size)}
+        self._parts: dict[Place, dict[int, Part]] = {}
+        self._broken: dict[Place, int] = {}
+        """The lowest rank whose loss was not finite there."""
+
+    @property
+    def have_left(self) -> bool:
+        """Whether all have said their last word that are expected to say one."""
+        return all(peer.has_left or not peer.is_awaited for peer in self._peers.values())
+
+    def listen(self) -> list[tuple[int, Fingerprint]]:
+        """Take in every letter that has come; returns the fingerprints in them, each with its
+        rank. Raises StoreLostError."""
+        found: list[tuple[int, Fingerprint]] = []
+        for rank, peer in self._peers.items():
+            while (letter := self._store.get(batch_key(rank, peer.next_number))) is not None:
+                self._store.remove(batch_key(rank, peer.next_number))
+                peer.next_number += 1
+                batch = BATCH.decode(letter)
+                self._take(rank, peer, batch)
+                found += [(rank, fingerprint) for fingerprint in batch.fingerprints]
+        return found
+
+    def parts_at(self, place: Place) -> Mapping[int, Part]:
+        """By rank."""
+        return self._parts.get(place, {})
+
+    def broken_at(self, place: Place) -> int | None:
+        """The lowest rank that said that its loss was not finite there."""
+        return self._broken.get(place)
+
+    def missing(self, owners: Iterable[int], place: Place) -> list[int]:
+        """Of these ranks the ones whose parts of a step may still come."""
+        there = self._parts.get(place, {})
+        waited_for = [rank for rank in sorted(owners) if rank and rank not in there]
+        return [
+            rank
+            for rank in waited_for
+            if self._peers[rank].is_awaited and not self._peers[rank].has_left
+        ]
+
+    def give_up(self, ranks: Sequence[int]) -> None:
+        """Wait for nothing of theirs until they speak again."""
+        for rank in ranks:
+            self._peers[rank].is_awaited = False
+
+    def forget(self, place: Place) -> None:
+        """Drop the parts of this step and of those before it."""
+        for old in [one for one in self._parts if one <= place]:
+            del self._parts[old]
+
+    def _take(self, rank: int, peer: _Peer, batch: Batch) -> None:
+        peer.is_awaited = True
+        peer.has_left = batch.is_last
+        peer.columns = batch.columns or peer.columns
+        if peer.columns is not None:
+            for row in batch.rows:
+                place = row.segment, row.step
+                self._parts.setdefault(place, {})[rank] = part_of(peer.columns, row)
+        for place in batch.broken:
+            self._broken[place] = min(rank, self._broken.get(place, rank))
+        while len(self._broken) > _MAX_BROKEN:
+            del self._broken[next(iter(self._broken))]
