@@ -8,6 +8,7 @@ from runwatch_server.cli import (
     backtest,
     database,
     demo,
+    doctor,
     import_logs,
     keys,
     rules,
@@ -30,6 +31,7 @@ app.command(
     "run",
     context_settings={"allow_interspersed_args": False},  # what follows the command is the job's
 )(run.run)
+app.command("doctor")(doctor.doctor)
 app.command("runs")(runs.runs)
 app.command("tail")(tail.tail)
 app.command("alerts")(alerts.alerts)

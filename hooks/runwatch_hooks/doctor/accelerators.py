@@ -1,0 +1,59 @@
+"""By which way gradients are read on this machine, and why not by a faster one."""
+
+import ctypes
+import importlib
+import importlib.util
+import shutil
+from typing import Any
+
+from runwatch.findings import Finding, Verdict
+from runwatch_hooks.one_pass import LIBRARY, load_one_pass
+
+
+def compiled_reading() -> Finding:
+    """Of gradients in the host's memory."""
+    name = "compiled reading (_one_pass)"
+    if load_one_pass() is not None:
+        return Finding("installed", name, Verdict.GOOD, "in use for gradients in host memory")
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    again = "install runwatch again, which compiles it"
+    advice = again if compiler else f"install a C compiler, then {again}"
+    return Finding("installed", name, Verdict.NOTE, f"{_why_not()}; torch reads instead", advice)
+
+
+def _why_not() -> str:
+    if not LIBRARY.exists():
+        return f"{LIBRARY.name} was not compiled when runwatch was installed"
+    try:
+        ctypes.CDLL(str(LIBRARY))
+    except OSError as error:
+        return f"{LIBRARY.name} cannot be loaded ({error})"
+    return f"{LIBRARY.name} is of another version"
+
+
+def accelerators(*, has_torch: bool) -> list[Finding]:
+    """CUDA as this torch has it."""
+    if not has_torch:
+        advice = "pip install torch, or watch with runwatch_hooks.plain.open_run, which needs none"
+        return [Finding("installed", "torch", Verdict.NOTE, "not installed", advice)]
+    torch: Any = importlib.import_module("torch")
+    return [
+        Finding("installed", "torch", Verdict.GOOD, str(torch.__version__)),
+        Finding("installed", "CUDA", Verdict.GOOD, _cuda(torch)),
+        Finding("installed", "Triton", Verdict.GOOD, _triton()),
+    ]
+
+
+def _cuda(torch: Any) -> str:
+    if torch.version.cuda is None:
+        return "none: this torch was built without it; gradients are read on the CPU"
+    if not torch.cuda.is_available():
+        return f"built for {torch.version.cuda}, but no device or driver answers"
+    devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return f"{torch.version.cuda} on {', '.join(devices)}; gradients are read on the device"
+
+
+def _triton() -> str:
+    is_there = importlib.util.find_spec("triton") is not None
+    there = "installed" if is_there else "not installed"
+    return f"{there}; not used: on a device gradients are read by torch's foreach operations"

@@ -1,0 +1,87 @@
+"""Versions, the environment and the spool folder, as a trainer here would find them."""
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import runwatch
+from runwatch.errors import InvalidInputError
+from runwatch.findings import Finding, Verdict
+from runwatch_hooks.settings import Environment, read_environment
+from runwatch_hooks.transport.settings import TransportSettings
+from runwatch_hooks.transport.spool_folder import find_spools
+
+_NEEDED: Final = ("msgspec", "numpy", "urllib3", "zstandard")
+
+
+def versions() -> Iterator[Finding]:
+    """Of runwatch, Python and what a trainer installs beside its torch."""
+    yield Finding("installed", "runwatch", Verdict.GOOD, runwatch.__version__)
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    yield Finding("installed", "Python", Verdict.GOOD, found)
+    for name in _NEEDED:
+        yield Finding("installed", name, Verdict.GOOD, metadata.version(name))
+
+
+def check_environment(variables: Mapping[str, str]) -> Finding:
+    """What `attach` would take from it, or the first thing that it would refuse."""
+    try:
+        environment = read_environment(variables)
+        TransportSettings(
+            url=environment.url, token=environment.token, spool_dir=environment.spool_dir
+        )
+    except InvalidInputError as error:
+        return Finding("environment", "hook", Verdict.WRONG, str(error))
+    return _found(environment)
+
+
+def _found(environment: Environment) -> Finding:
+    if environment.disabled:
+        text = "RUNWATCH_DISABLED is set: attach does nothing"
+        return Finding("environment", "hook", Verdict.NOTE, text, "unset it to be watched")
+    if environment.url is None:
+        text = f"no RUNWATCH_URL: runs are written to {environment.spool_dir}, and sent to nobody"
+        return Finding("environment", "hook", Verdict.NOTE, text, "set it, or `runwatch sync`")
+    if environment.token is None:
+        text = f"{environment.url}, without a key"
+        return Finding("environment", "hook", Verdict.WRONG, text, "set RUNWATCH_TOKEN")
+    return Finding("environment", "hook", Verdict.GOOD, f"{environment.url}, with a key")
+
+
+def check_spool(folder: Path) -> Finding:
+    """Whether frames can wait there, and how many bytes of earlier runs still do."""
+    above = folder
+    while not above.exists() and above != above.parent:
+        above = above.parent
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        advice = "set RUNWATCH_SPOOL to a folder that can be written"
+        text = f"{folder}: cannot be written"
+        return Finding("spool", str(folder), Verdict.WRONG, text, advice)
+    free = shutil.disk_usage(above).free
+    wanted = TransportSettings(spool_dir=folder).min_free_bytes
+    if free < wanted:
+        text = f"{_mib(free)} MiB are free on its disk, {_mib(wanted)} MiB are left to others"
+        return Finding(
+            "spool", str(folder), Verdict.WRONG, text, "make room, or set RUNWATCH_SPOOL"
+        )
+    return _waiting(folder, free)
+
+
+def _waiting(folder: Path, free: int) -> Finding:
+    spools = list(find_spools(folder)) if folder.is_dir() else []
+    if not spools:
+        return Finding("spool", str(folder), Verdict.GOOD, f"empty, {_mib(free)} MiB free")
+    num_bytes = sum(file.stat().st_size for spool in spools for file in spool.glob("*.seg"))
+    num_bad = sum(1 for spool in spools for _ in spool.glob("*.bad"))
+    refused = f", {num_bad} files of refused frames" if num_bad else ""
+    text = f"{len(spools)} lives of runs wait with {_mib(num_bytes)} MiB{refused}"
+    advice = f"runwatch sync {folder}, when their trainers have ended"
+    return Finding("spool", str(folder), Verdict.NOTE, text, advice)
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:.4g}"

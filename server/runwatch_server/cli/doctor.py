@@ -1,0 +1,87 @@
+"""`runwatch doctor`: what is installed, what is set, what the service says, what watching costs."""
+
+import subprocess
+import sys
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from runwatch.findings import Finding, Verdict, is_all_right
+from runwatch_server.cli.client import DEFAULT_URL, Token, Url
+from runwatch_server.cli.service_checks import check_service
+from runwatch_server.cli.setting_checks import check_extras, check_settings
+
+_STYLES: Final = {Verdict.GOOD: "green", Verdict.NOTE: "yellow", Verdict.WRONG: "bold red"}
+_PARTS: Final = ("installed", "environment", "spool", "service", "model")
+_EXAMINE_S: Final = 600.0
+
+
+def doctor(
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FACTORY",
+            help="Measure a model: a function without arguments that gives it, or it and its "
+            "optimizer; found from this folder.",
+        ),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = "",
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Look for what is missing or mis-set, on this machine and at the service.
+
+    With --model: what the hook would measure of it, and at what cost. Ends with 0 where nothing is
+    wrong, with 1 where something is.
+    """
+    findings = [
+        *_trainer_side(model),
+        *check_extras(),
+        *check_settings(),
+        *check_service(url, token),
+    ]
+    findings.sort(key=lambda finding: _PARTS.index(finding.part))
+    console = Console()
+    if as_json:
+        text = msgspec.json.encode({"findings": findings}).decode()
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+    else:
+        _show(console, findings)
+    raise typer.Exit(0 if is_all_right(findings) else 1)
+
+
+def _trainer_side(model: str | None) -> list[Finding]:
+    """By a process of its own: the trainer's side and the service's share no code but the core,
+    and a service's machine need not hold torch in memory."""
+    asked = [] if model is None else ["--model", model]
+    done = subprocess.run(
+        [sys.executable, "-m", "runwatch_hooks.doctor", "--json", *asked],
+        stdout=subprocess.PIPE,
+        check=False,
+        timeout=_EXAMINE_S,
+    )
+    try:
+        # What a model's own modules print comes before.
+        return msgspec.json.decode(done.stdout.splitlines()[-1], type=list[Finding])
+    except (IndexError, msgspec.DecodeError):
+        found = f"it ended with {done.returncode} and no report"
+        return [Finding("installed", "the trainer's side", Verdict.WRONG, found)]
+
+
+def _show(console: Console, findings: list[Finding]) -> None:
+    part = ""
+    for finding in findings:
+        if finding.part != part:
+            part = finding.part
+            console.print(Text(f"\n{part}", style="bold"))
+        mark = Text(f"  {finding.verdict:<6}", style=_STYLES[finding.verdict])
+        console.print(mark.append(f"{finding.name}: {finding.found}", style="none"), soft_wrap=True)
+        if finding.advice:
+            console.print(Text(f"        {finding.advice}", style="dim"), soft_wrap=True)
+    num_wrong = sum(finding.verdict is Verdict.WRONG for finding in findings)
+    is_right = num_wrong == 0
+    text = "Nothing is wrong." if is_right else f"{num_wrong} wrong: see above."
+    console.print(Text(f"\n{text}", style="green" if is_right else "bold red"))

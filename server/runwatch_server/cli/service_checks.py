@@ -1,0 +1,95 @@
+"""Whether the service answers, who its key says that we are, and how far apart the clocks are."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Final
+
+import httpx
+
+from runwatch.findings import Finding, Verdict
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.cli.client import new_http
+
+_SKEW_TOLD_S: Final = 3.0
+"""The header Date has whole seconds, and an answer takes its time."""
+_SKEW_WRONG_S: Final = 60.0
+_NO_COMMAND: Final = "00000000000000000000000000"
+_PROBES: Final = (
+    (KeyScope.INGEST, "POST", "/runs"),
+    (KeyScope.READ, "GET", "/runs?limit=1"),
+    (KeyScope.CONTROL, "POST", f"/commands/{_NO_COMMAND}/cancel"),
+    (KeyScope.ADMIN, "GET", "/keys"),
+)
+"""Requests that change nothing: one without a body, one about a command that cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    words: str
+    skew_s: float | None
+    """The service's clock against ours; positive where it is ahead."""
+
+
+def check_service(url: str, token: str) -> Iterator[Finding]:
+    try:
+        with new_http(url, token) as http:
+            yield from _checked(http, url, token)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        is_asked_for = "RUNWATCH_URL" in os.environ or bool(token)
+        verdict = Verdict.WRONG if is_asked_for else Verdict.NOTE
+        advice = "start one with `runwatch serve`, or set RUNWATCH_URL to where it is"
+        yield Finding("service", url, verdict, f"does not answer ({error})", advice)
+
+
+def _checked(http: httpx.Client, url: str, token: str) -> Iterator[Finding]:
+    ready = http.get(f"{url.rstrip('/')}/readyz")
+    is_ready = ready.status_code == HTTPStatus.OK
+    found = "is ready" if is_ready else f"is not ready: {ready.status_code} {ready.text[:200]}"
+    yield Finding("service", url, Verdict.GOOD if is_ready else Verdict.WRONG, found)
+    if not token:
+        advice = "set RUNWATCH_TOKEN; `runwatch keys create` makes one"
+        yield Finding("service", "key", Verdict.NOTE, "none given", advice)
+        return
+    answers = {scope: _ask(http, method, path) for scope, method, path in _PROBES}
+    yield _key(answers, token)
+    skew_s = next((one.skew_s for one in answers.values() if one.skew_s is not None), None)
+    if skew_s is not None:
+        yield _clock(skew_s)
+
+
+def _ask(http: httpx.Client, method: str, path: str) -> _Answer:
+    before = time.time()
+    answer = http.request(method, path)
+    now = (before + time.time()) / 2
+    date = answer.headers.get("Date")
+    skew_s = None if date is None else parsedate_to_datetime(date).timestamp() + 0.5 - now
+    is_problem = answer.headers.get("Content-Type", "").endswith("problem+json")
+    words = str(answer.json().get("detail", "")) if is_problem else ""
+    return _Answer(answer.status_code, words, skew_s)
+
+
+def _key(answers: dict[KeyScope, _Answer], token: str) -> Finding:
+    refusal = next(
+        (one.words for one in answers.values() if one.status == HTTPStatus.UNAUTHORIZED), None
+    )
+    if refusal is not None:
+        advice = "set RUNWATCH_TOKEN to a key of this service"
+        return Finding("service", "key", Verdict.WRONG, refusal, advice)
+    held = [scope.value for scope, one in answers.items() if one.status != HTTPStatus.FORBIDDEN]
+    key_id = token.split("_")[1] if token.count("_") >= 2 else "?"
+    found = f"{key_id}, which may {', '.join(held) or 'do nothing'}"
+    return Finding("service", "key", Verdict.GOOD if held else Verdict.WRONG, found)
+
+
+def _clock(skew_s: float) -> Finding:
+    found = f"the service's is {abs(skew_s):.0f} s {'ahead' if skew_s > 0 else 'behind'}"
+    if abs(skew_s) < _SKEW_TOLD_S:
+        return Finding("service", "clock", Verdict.GOOD, "within 3 s of the service's")
+    advice = "synchronise both (NTP): attempts are put in order by the trainers' clocks"
+    is_wrong = not abs(skew_s) < _SKEW_WRONG_S
+    return Finding("service", "clock", Verdict.WRONG if is_wrong else Verdict.NOTE, found, advice)

@@ -1,0 +1,116 @@
+"""The trainer's side of `runwatch doctor`."""
+
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from runwatch.findings import Finding, Verdict
+from runwatch_hooks.doctor import examine
+from runwatch_hooks.doctor.accelerators import accelerators
+from runwatch_hooks.doctor.surroundings import check_environment, check_spool
+from runwatch_hooks.plain import open_run
+
+torch = pytest.importorskip("torch")
+
+FACTORIES = """
+import torch
+from torch import nn
+
+def plain():
+    return nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+
+def with_optimizer():
+    model = plain()
+    groups = [{"params": model[0].parameters()}, {"params": model[1].parameters()}]
+    return model, torch.optim.AdamW(groups)
+
+def breaks():
+    raise RuntimeError("no weights here")
+
+def number():
+    return 7
+"""
+
+
+@pytest.fixture
+def factories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module of model factories."""
+    name = "factories_of_doctor"
+    (tmp_path / f"{name}.py").write_text(textwrap.dedent(FACTORIES))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+def of_model(place: str) -> list[Finding]:
+    return [one for one in examine({}, place) if one.part == "model"]
+
+
+def test_the_tensors_groups_and_bytes_of_a_model_are_told(factories: str) -> None:
+    made, size, cost = of_model(f"{factories}:with_optimizer")
+
+    assert made.found == "4 tensors of 58 parameters (parameter groups: 2), on cpu"
+    assert size.found.startswith("96 of 6 stats; ")
+    assert cost.verdict is Verdict.GOOD
+    assert "steps" in cost.found
+
+
+def test_measuring_leaves_no_run_and_no_change_in_the_environment(
+    factories: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNWATCH_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+
+    assert of_model(f"{factories}:plain")[0].verdict is Verdict.GOOD
+    assert os.environ["RUNWATCH_URL"] == "http://127.0.0.1:9"
+    assert os.environ["WORLD_SIZE"] == "8"
+    assert not (tmp_path / "runwatch-spool").exists()
+
+
+def test_a_factory_that_fails_is_told_with_its_own_words(factories: str) -> None:
+    (broken,) = of_model(f"{factories}:breaks")
+    (wrong,) = of_model(f"{factories}:number")
+    (nameless,) = of_model(factories)
+    (missing,) = of_model("no_such_module_anywhere:make")
+
+    assert "RuntimeError: no weights here" in broken.found
+    assert "gave int, wanted a torch.nn.Module" in wrong.found
+    assert "wanted module:factory" in nameless.found
+    assert "No module named" in missing.found
+    assert {one.verdict for one in (broken, wrong, nameless, missing)} == {Verdict.WRONG}
+
+
+def test_what_attach_would_refuse_is_wrong() -> None:
+    assert check_environment({"RUNWATCH_URL": "localhost"}).verdict is Verdict.WRONG
+    assert check_environment({"RUNWATCH_URL": "http://a"}).verdict is Verdict.WRONG  # no key
+    assert check_environment({"RUNWATCH_RUN_ID": "7"}).verdict is Verdict.WRONG
+    assert check_environment({"RUNWATCH_DISABLED": "1"}).verdict is Verdict.NOTE
+    assert check_environment({}).verdict is Verdict.NOTE
+    good = check_environment({"RUNWATCH_URL": "http://a", "RUNWATCH_TOKEN": "secret"})
+    assert good.verdict is Verdict.GOOD
+    assert "secret" not in good.found
+
+
+def test_a_run_that_waits_in_the_spool_is_told(tmp_path: Path) -> None:
+    assert check_spool(tmp_path / "not yet").verdict is Verdict.GOOD
+    with open_run("a run", spool=tmp_path) as run:
+        run.step(1.0)
+
+    waiting = check_spool(tmp_path)
+
+    assert waiting.verdict is Verdict.NOTE
+    assert waiting.found.startswith("1 lives of runs wait")
+
+
+def test_a_spool_that_cannot_be_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    assert check_spool(tmp_path / "file" / "spool").verdict is Verdict.WRONG
+
+
+def test_without_torch_the_other_way_is_shown() -> None:
+    (finding,) = accelerators(has_torch=False)
+
+    assert "plain.open_run" in finding.advice
