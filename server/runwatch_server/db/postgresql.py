@@ -5,13 +5,17 @@ Here a transaction first takes a lock for each run that its works are about, all
 holds them until it is over: READ COMMITTED then shows each work all that came before it. The locks
 are PostgreSQL's own (`pg_advisory_xact_lock`), freed with the transaction however its process
 ends. One that was stopped in the middle is cut off by `idle_in_transaction_session_timeout`.
+
+What costs here is trips, each a turn of the event loop and of another process. So a transaction
+begins and takes its locks in one, and its works run without savepoints: only where one fails is
+all undone and run again, each work in a savepoint of its own.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -34,9 +38,13 @@ _TRIES: Final = 5
 _RETRY_S: Final = 0.02
 _PATIENCE_S: Final = 30.0
 """A database that is being started is waited for so long."""
-_LOCK_RUNS: Final = sa.text(
-    "SELECT pg_advisory_xact_lock(number) FROM unnest(CAST(:numbers AS bigint[])) AS number"
+_BEGIN: Final = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED;"
+    " SELECT pg_advisory_xact_lock(number) FROM unnest('{{{numbers}}}'::bigint[]) AS number"
 )
+
+
+_RunOrders = Callable[[AsyncConnection, Sequence[Order]], Awaitable[list[Outcome]]]
 
 
 class PostgresStore:
@@ -49,11 +57,14 @@ class PostgresStore:
     def __init__(self, url: str) -> None:
         self.address = PostgresAddress(url)
         self._channel = PostgresChannel(self.address)
-        self._writers: AsyncEngine = make_engine(self.address, num_connections=_NUM_LANES)
+        self._writers: AsyncEngine = make_engine(
+            self.address, num_connections=_NUM_LANES, isolation_level="AUTOCOMMIT"
+        )  # `_transaction` begins and ends its transactions itself
         self._readers: AsyncEngine = make_engine(
             self.address,
             num_connections=_NUM_READERS,
-            execution_options={"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
+            isolation_level="REPEATABLE READ",
+            execution_options={"postgresql_readonly": True},
         )
 
     @property
@@ -83,7 +94,8 @@ class PostgresStore:
 
     async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
         """One replica migrates, the others wait for it."""
-        async with self._writers.begin() as connection:
+        engine = self._writers.execution_options(isolation_level="READ COMMITTED")
+        async with engine.begin() as connection:
             await connection.execute(sa.text("SET LOCAL lock_timeout = 0"))
             await wait_for_lock(connection, "migration")
             await connection.run_sync(upgrade)
@@ -113,22 +125,63 @@ class PostgresStore:
             raise
 
     async def commit(self, lane: int, orders: Sequence[Order]) -> list[Outcome]:
+        try:
+            try:
+                return await self._run_all(orders, _together)
+            except Exception as error:
+                if fate_of(error) is not Fate.REFUSED:
+                    raise
+                if len(orders) == 1:
+                    return [Outcome(error=answer_of(error))]
+            return await self._run_all(orders, _each_apart)
+        except Exception as error:
+            raise _as_loss(error) from error
+
+    async def _run_all(self, orders: Sequence[Order], run: _RunOrders) -> list[Outcome]:
+        """In one transaction, tried again where another one has undone it."""
         for num_tries in range(1, _TRIES + 1):
             try:
-                async with self._writers.begin() as connection:
-                    await _lock_runs(connection, orders)
-                    return [await _run(connection, order) for order in orders]
+                async with self._transaction(orders) as connection:
+                    return await run(connection, orders)
             except Exception as error:
                 if fate_of(error) is not Fate.UNDONE or num_tries == _TRIES:
-                    raise _as_loss(error) from error
+                    raise
             await asyncio.sleep(_RETRY_S * num_tries)
         raise AssertionError("the last try returns or raises")
 
+    @asynccontextmanager
+    async def _transaction(self, orders: Sequence[Order]) -> AsyncGenerator[AsyncConnection]:
+        """Holds the locks of the runs, taken in one order everywhere: two transactions never
+        wait for each other. Committed at the end, undone by an error."""
+        numbers = sorted({lock_number(order.of or "") for order in orders})
+        async with self._writers.connect() as connection:
+            driver: Any = (await connection.get_raw_connection()).driver_connection
+            try:
+                await driver.execute(_BEGIN.format(numbers=",".join(map(str, numbers))))
+                yield connection
+                await driver.execute("COMMIT")
+            except BaseException:
+                await _undo(connection, driver)
+                raise
 
-async def _lock_runs(connection: AsyncConnection, orders: Sequence[Order]) -> None:
-    """In one order everywhere: two transactions never wait for each other."""
-    numbers = sorted({lock_number(order.of or "") for order in orders})
-    await connection.execute(_LOCK_RUNS, {"numbers": numbers})
+
+async def _undo(connection: AsyncConnection, driver: Any) -> None:
+    """Ends a transaction, or else its connection: nobody is given one with a transaction open."""
+    try:
+        await driver.execute("ROLLBACK")
+    except BaseException as error:
+        await connection.invalidate()
+        if not isinstance(error, Exception):
+            raise
+
+
+async def _together(connection: AsyncConnection, orders: Sequence[Order]) -> list[Outcome]:
+    """Raises what any of the works raises."""
+    return [Outcome(result=await order.work(connection)) for order in orders]
+
+
+async def _each_apart(connection: AsyncConnection, orders: Sequence[Order]) -> list[Outcome]:
+    return [await _run(connection, order) for order in orders]
 
 
 async def _run(connection: AsyncConnection, order: Order) -> Outcome:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]
@@ -14,6 +14,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from runwatch_server.errors import SettingsError
 
 _untyped: Any = asyncpg
+IsolationLevel = Literal["AUTOCOMMIT", "REPEATABLE READ"]
 _SCHEMES: Final = ("postgresql", "postgres", "postgresql+asyncpg")
 _CONNECT_S: Final = 10.0
 _COMMAND_S: Final = 60.0
@@ -65,6 +66,7 @@ def make_engine(
     address: PostgresAddress,
     *,
     num_connections: int,
+    isolation_level: IsolationLevel,
     execution_options: Mapping[str, Any] | None = None,
 ) -> AsyncEngine:
     engine = create_async_engine(
@@ -73,6 +75,7 @@ def make_engine(
         pool_size=num_connections,
         max_overflow=0,
         pool_timeout=_COMMAND_S,
+        isolation_level=isolation_level,  # once a connection, not at each checkout
         execution_options=execution_options or {},
     )
     event.listen(engine.sync_engine, "checkout", _refuse_closed)

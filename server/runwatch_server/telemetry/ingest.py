@@ -167,13 +167,13 @@ class Ingest:
             return _receipted(frame, state.next_seq, duplicate=True)
         await _check_attempt(connection, run_id, frame, state, late)
         _check_seq(frame, state)
-        row = self._row(run_id, received, late)
-        await queries.insert_frame(connection, row, received.body)
-        next_seq = await queries.advance_stream(connection, row, before=state)
-        if frame.num_steps:
-            await queries.extend_segment(connection, row)
-            if frame.rank == 0 and state.current_attempt in (frame.attempt, 0):
-                await queries.set_last_step(connection, run_id, frame.last_step)
+        next_seq = await queries.store_frame(
+            connection,
+            self._row(run_id, received, late),
+            received.body,
+            before=state,
+            moves_run=frame.rank == 0 and state.current_attempt in (frame.attempt, 0),
+        )
         if (run_id, frame.metric_names) not in self._known_metrics:
             await queries.add_metrics(connection, run_id, frame.metric_names)
         await self._events.record(

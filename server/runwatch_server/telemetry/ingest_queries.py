@@ -1,6 +1,7 @@
 """The writes of one frame, their statements built once: this is the path that must be quick.
 
-SQLAlchemy takes longer to build a statement than SQLite to run it.
+SQLAlchemy takes longer to build a statement than SQLite to run it, and to PostgreSQL each one is
+a trip: there a frame that comes in its place is one statement, with its marks.
 """
 
 from collections.abc import Sequence
@@ -50,6 +51,19 @@ class FrameRow:
     @property
     def last_step(self) -> int:
         return self.first_step + self.num_steps - 1
+
+    @property
+    def aligned_step(self) -> int:
+        """Where the rollup that holds its first step begins."""
+        return self.first_step - self.first_step % _UNIT
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """How far a stream is held."""
+
+    next_seq: int
+    max_seq: int
 
 
 _IS_FRAME: Final = (
@@ -122,6 +136,14 @@ _EXTEND_SEGMENT: Final = (
 _SET_LAST_STEP: Final = (
     runs.update().where(runs.c.id == bindparam("of_run")).values(last_step=bindparam("last"))
 )
+_STORE_FRAME: Final = _EXTEND_SEGMENT.add_cte(
+    _INSERT_FRAME.values(
+        {column.name: bindparam(f"frame_{column.name}", type_=column.type) for column in frames.c}
+    ).cte("frame"),
+    _ADVANCE_STREAM.cte("stream"),
+    _SET_LAST_STEP.where(bindparam("moves_run", type_=sa.Boolean())).cte("run"),
+)
+"""All of it at once, where stream and segment have been begun; for PostgreSQL."""
 
 
 async def stream_state(
@@ -150,8 +172,92 @@ async def find_checksum(
     return found
 
 
-async def insert_frame(connection: AsyncConnection, frame: FrameRow, body: bytes) -> None:
+async def store_frame(
+    connection: AsyncConnection,
+    frame: FrameRow,
+    body: bytes,
+    *,
+    before: StreamState,
+    moves_run: bool,
+) -> int:
+    """Keeps a frame and notes what is held now; returns the lowest sequence number that is not.
+
+    `moves_run`: its last step is the run's newest, which after a rollback is an earlier one.
+    """
+    marks = await _marks_after(connection, frame, before)
+    if connection.dialect.name == "postgresql" and frame.num_steps and not before.is_new:
+        steps = _segment_steps(frame)
+        values = {f"frame_{name}": value for name, value in _values(frame, body).items()}
+        extended = await connection.execute(
+            _STORE_FRAME, _key(frame) | values | _advance(marks) | steps | {"moves_run": moves_run}
+        )
+        if extended.rowcount == 0:
+            await _begin_segment(connection, frame)
+        return marks.next_seq
+    await connection.execute(_INSERT_FRAME, _values(frame, body))
+    if before.is_new:
+        key = {"run_id": frame.run_id, "attempt": frame.attempt, "rank": frame.rank}
+        seqs = {"next_seq": marks.next_seq, "max_seq": marks.max_seq}
+        await connection.execute(_INSERT_STREAM, key | seqs)
+    else:
+        await connection.execute(_ADVANCE_STREAM, _key(frame) | _advance(marks))
+    if frame.num_steps:
+        await _extend_segment(connection, frame)
+        if moves_run:
+            last = {"of_run": frame.run_id, "last": frame.last_step}
+            await connection.execute(_SET_LAST_STEP, last)
+    return marks.next_seq
+
+
+async def add_metrics(connection: AsyncConnection, run_id: RunId, names: Sequence[str]) -> None:
+    """Notes names of metrics that a run has sent."""
+    known = set(await list_metrics(connection, run_id))
+    rows = [{"run_id": run_id, "name": name} for name in names if name not in known]
+    if rows:
+        await connection.execute(metrics.insert(), rows)
+
+
+async def _marks_after(connection: AsyncConnection, frame: FrameRow, before: StreamState) -> _Marks:
+    next_seq = before.next_seq
+    if frame.seq == next_seq:
+        next_seq += 1
+        if before.max_seq > frame.seq:
+            next_seq = await _next_missing(connection, frame, next_seq)
+    return _Marks(next_seq, max(frame.seq, before.max_seq))
+
+
+async def _extend_segment(connection: AsyncConnection, frame: FrameRow) -> None:
+    """Notes which steps a segment holds."""
+    updated = await connection.execute(_EXTEND_SEGMENT, _key(frame) | _segment_steps(frame))
+    if updated.rowcount == 0:
+        await _begin_segment(connection, frame)
+
+
+async def _begin_segment(connection: AsyncConnection, frame: FrameRow) -> None:
     row = {
+        "run_id": frame.run_id,
+        "attempt": frame.attempt,
+        "rank": frame.rank,
+        "segment": frame.segment,
+        "first_step": frame.first_step,
+        "last_step": frame.last_step,
+        "rolled_to": frame.aligned_step,
+        "raw_from": 0,
+    }
+    await connection.execute(_INSERT_SEGMENT, row)
+
+
+async def _next_missing(connection: AsyncConnection, frame: FrameRow, seq: int) -> int:
+    key = _key(frame) | {"of_seq": seq}
+    for held in await connection.scalars(_FOLLOWING, key):
+        if held != seq:
+            break
+        seq += 1
+    return seq
+
+
+def _values(frame: FrameRow, body: bytes) -> dict[str, object]:
+    return {
         "run_id": frame.run_id,
         "attempt": frame.attempt,
         "rank": frame.rank,
@@ -165,77 +271,23 @@ async def insert_frame(connection: AsyncConnection, frame: FrameRow, body: bytes
         "received_at": frame.received_at,
         "body": body,
     }
-    await connection.execute(_INSERT_FRAME, row)
 
 
-async def advance_stream(
-    connection: AsyncConnection, frame: FrameRow, *, before: StreamState
-) -> int:
-    """Notes that a frame is held now; returns the lowest sequence number that is not."""
-    next_seq = before.next_seq
-    if frame.seq == next_seq:
-        next_seq += 1
-        if before.max_seq > frame.seq:
-            next_seq = await _next_missing(connection, frame, next_seq)
-    max_seq = max(frame.seq, before.max_seq)
-    if before.is_new:
-        key = {"run_id": frame.run_id, "attempt": frame.attempt, "rank": frame.rank}
-        await connection.execute(_INSERT_STREAM, key | {"next_seq": next_seq, "max_seq": max_seq})
-    else:
-        values = {"to_next": next_seq, "to_max": max_seq}
-        key = _stream_key(frame.run_id, frame.attempt, frame.rank)
-        await connection.execute(_ADVANCE_STREAM, key | values)
-    return next_seq
+def _advance(marks: _Marks) -> dict[str, object]:
+    return {"to_next": marks.next_seq, "to_max": marks.max_seq}
 
 
-async def extend_segment(connection: AsyncConnection, frame: FrameRow) -> None:
-    """Notes which steps a segment holds."""
-    aligned = frame.first_step - frame.first_step % _UNIT
-    key = _stream_key(frame.run_id, frame.attempt, frame.rank)
-    updated = await connection.execute(
-        _EXTEND_SEGMENT,
-        key
-        | {
-            "of_segment": frame.segment,
-            "first": frame.first_step,
-            "last": frame.last_step,
-            "aligned": aligned,
-        },
-    )
-    if updated.rowcount == 0:
-        row = {
-            "run_id": frame.run_id,
-            "attempt": frame.attempt,
-            "rank": frame.rank,
-            "segment": frame.segment,
-            "first_step": frame.first_step,
-            "last_step": frame.last_step,
-            "rolled_to": aligned,
-            "raw_from": 0,
-        }
-        await connection.execute(_INSERT_SEGMENT, row)
+def _segment_steps(frame: FrameRow) -> dict[str, object]:
+    return {
+        "of_segment": frame.segment,
+        "first": frame.first_step,
+        "last": frame.last_step,
+        "aligned": frame.aligned_step,
+    }
 
 
-async def set_last_step(connection: AsyncConnection, run_id: RunId, last_step: int) -> None:
-    """The run's newest frame ended at this step; after a rollback that is an earlier one."""
-    await connection.execute(_SET_LAST_STEP, {"of_run": run_id, "last": last_step})
-
-
-async def add_metrics(connection: AsyncConnection, run_id: RunId, names: Sequence[str]) -> None:
-    """Notes names of metrics that a run has sent."""
-    known = set(await list_metrics(connection, run_id))
-    rows = [{"run_id": run_id, "name": name} for name in names if name not in known]
-    if rows:
-        await connection.execute(metrics.insert(), rows)
-
-
-async def _next_missing(connection: AsyncConnection, frame: FrameRow, seq: int) -> int:
-    key = _stream_key(frame.run_id, frame.attempt, frame.rank) | {"of_seq": seq}
-    for held in await connection.scalars(_FOLLOWING, key):
-        if held != seq:
-            break
-        seq += 1
-    return seq
+def _key(frame: FrameRow) -> dict[str, object]:
+    return _stream_key(frame.run_id, frame.attempt, frame.rank)
 
 
 def _stream_key(run_id: RunId, attempt: int, rank: int) -> dict[str, object]:
