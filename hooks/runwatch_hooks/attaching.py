@@ -49,6 +49,9 @@ def attach(
     checkpoints: str | os.PathLike[str] | None = None,
     checkpoint_every: int | None = None,
     keep: int = 3,
+    bundles: str | os.PathLike[str] | None = None,
+    max_bundles: int = 3,
+    bundle_mib: int = 2048,
     snapshot_every: int | None = None,
     snapshots: int = 3,
     good_after: int = DEFAULT_GOOD_AFTER,
@@ -61,7 +64,8 @@ def attach(
     `dataloader` does so where it has a `state_dict` (go over it by `watch.batches`). `allow` names
     the actions that may be carried out: `checkpoint`, `lower_lr`, `rollback`, `stop`. `state` is
     what `state_dict` of an earlier life of the run returned, where your own checkpoint kept it: the
-    run goes on from there.
+    run goes on from there. `bundles` is a folder for diagnostic bundles: what there is of the first
+    step whose loss or gradients are not finite, for `runwatch replay`.
 
     Without a URL, given here or in RUNWATCH_URL, the run is written to the spool folder, to be
     sent later. Raises AttachError for an argument that cannot be used; afterwards nothing is
@@ -89,6 +93,9 @@ def attach(
         checkpoints=None if checkpoints is None else Path(checkpoints),
         checkpoint_every=checkpoint_every,
         keep=keep,
+        bundles=None if bundles is None else Path(bundles),
+        max_bundles=max_bundles,
+        bundle_mib=bundle_mib,
     )
     proposed = SharedAttempt(RunId(environment.run_id or _new_ulid()), _new_ulid(), time.time())
     world = find_world(environment)

@@ -103,6 +103,11 @@ class Board:
                     places, found = zip(*present, strict=True)
                     self._parts[device].read_gradients(places, found, scale)
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether gradients read since the step began are known not to be finite."""
+        return any(part.is_broken for part in self._parts.values())
+
     def before_step(self, slots: Sequence[int]) -> None:
         with torch.no_grad():
             for device, ours in self._by_device(slots):

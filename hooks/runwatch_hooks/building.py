@@ -13,6 +13,7 @@ from runwatch_hooks.actions import (
     store_of_rank,
 )
 from runwatch_hooks.boundary import Boundary
+from runwatch_hooks.bundles import BundleFolder, Witness
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.line import Line
 from runwatch_hooks.live import LiveWatch
@@ -41,6 +42,8 @@ def build_watch(
         objects.modules, objects.optimizers, objects.schedulers, objects.scalers, objects.extra
     )
     keeper = _keeper(options, objects, team)
+    snapshots = SnapshotRing(state, size=options.snapshots, good_after=options.good_after)
+    witness = _witness(options, state, snapshots, team)
 
     def follow(optimizer: Optimizer) -> None:
         with faults.guard("a later optimizer"):
@@ -50,7 +53,7 @@ def build_watch(
     lr_scale = LrScale(objects.optimizers, objects.modules, on_new=follow)
     actor = Actor(
         state,
-        SnapshotRing(state, size=options.snapshots, good_after=options.good_after),
+        snapshots,
         lr_scale,
         checkpoints=keeper,
         allow=options.allow,
@@ -63,8 +66,18 @@ def build_watch(
             lr_scale.settle()
             keeper.begin(step, state.capture, dict(actor.state_dict()))
 
+    def note_broken() -> None:
+        if witness is not None:
+            with faults.guard("bundle", witness.disable):
+                witness.note_broken()
+
     probe = Probe(
-        objects.modules, objects.optimizers, faults, lambda: lr_scale.scale, team.world.rank
+        objects.modules,
+        objects.optimizers,
+        faults,
+        lambda: lr_scale.scale,
+        team.world.rank,
+        note_broken,
     )
     boundary = Boundary(
         actor,
@@ -81,6 +94,7 @@ def build_watch(
         open_line=open_line,
         team=team,
         loader=objects.extra.get("dataloader"),
+        witness=witness,
     )
     if saved is not None:
         watch.load_state_dict(saved)
@@ -95,6 +109,22 @@ def _keeper(options: Options, objects: Objects, team: Team) -> CheckpointKeeper 
         return None
     store = store_of_rank(options.checkpoints, team.world.rank, objects.modules, keep=options.keep)
     return CheckpointKeeper(store, good_after=options.good_after)
+
+
+def _witness(
+    options: Options, state: TrainingState, snapshots: SnapshotRing, team: Team
+) -> Witness | None:
+    if options.bundles is None:
+        return None
+    run_id, rank = team.attempt.run_id, team.world.rank
+    return Witness(
+        BundleFolder(options.bundles, run_id, rank, max_bundles=options.max_bundles),
+        state,
+        snapshots,
+        run_id=run_id,
+        rank=rank,
+        max_bytes=options.bundle_mib * 2**20,
+    )
 
 
 def _may_resume(options: Options) -> bool:

@@ -85,6 +85,10 @@ class DeviceStatistics:
         self._stats[NONFINITE].index_copy_(0, places, torch.fmax(was_bad, is_bad))
         self._stats[ZERO_FRAC].index_copy_(0, places, zeros)
 
+    @property
+    def is_broken(self) -> bool:
+        return False  # the numbers are on the device
+
     def before_step(self, slots: Sequence[int]) -> None:
         self._updates.before(slots)
         marked = self._updates.broken_before()

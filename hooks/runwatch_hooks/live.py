@@ -11,9 +11,11 @@ from typing import Final, TypeVar, cast
 from runwatch.errors import InvalidInputError
 from runwatch.layouts import MAX_NAME_BYTES
 from runwatch.vocabulary import Phase, RunId
+from runwatch_hooks.actions import Notes
 from runwatch_hooks.assembly import Assembly
 from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.boundary import Boundary
+from runwatch_hooks.bundles import Witness
 from runwatch_hooks.endings import Status
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.line import Line
@@ -22,6 +24,7 @@ from runwatch_hooks.own_names import OF_LAYERS, OwnNames
 from runwatch_hooks.probe import Number, Probe, Reading, number
 from runwatch_hooks.ranks import Team
 from runwatch_hooks.reports import Reports
+from runwatch_hooks.rows import Row
 from runwatch_hooks.sight import Sight
 from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.watch import Loggable, StepReport, Watch
@@ -50,9 +53,10 @@ class LiveWatch(Watch):
         open_line: Callable[[int], Line],
         team: Team,
         loader: object | None = None,
+        witness: Witness | None = None,
     ) -> None:
         """`open_line` is given the number of the first step to be trained; `loader` is the one
-        that a rollback positions."""
+        that a rollback positions; `witness` writes diagnostic bundles."""
         self.run_id = run_id
         self._is_leader = team.world.is_leader
         self._probe = probe
@@ -69,6 +73,7 @@ class LiveWatch(Watch):
         self._timer = StepTimer()
         self._loader = loader
         self._course = BatchCourse()
+        self._witness = witness
         self._phases: list[Phase] = [Phase.INIT]
         self._next_step = 0
         self._segment = 0
@@ -104,6 +109,7 @@ class LiveWatch(Watch):
             self._outlet.open()
             self._tell_progress()
             self._boundary.begin(self._next_step)
+        self._begin_step()
 
     def step(
         self,
@@ -128,6 +134,7 @@ class LiveWatch(Watch):
             self._tell_progress()
             self._tell_faults()
             self._timer.begin(time.monotonic())
+        self._begin_step()
         return StepReport(
             step=step,
             rolled_back_to=rolled_back_to,
@@ -142,9 +149,28 @@ class LiveWatch(Watch):
         else:
             batches = self._course.over_any(loader, self._tell_unpositioned)
         for batch in batches:
+            self._note_batch(batch)
             yield batch
             if self.is_stopping:
                 return
+
+    def _note_batch(self, batch: object) -> None:
+        if self._witness is not None and not self._is_inert:
+            self.begin()
+            with self._faults.guard("bundle", self._witness.disable):
+                self._witness.note_batch(batch)
+
+    def _begin_step(self) -> None:
+        """The next step is about to be trained; tells what was written about an earlier one."""
+        if self._witness is not None:
+            with self._faults.guard("bundle", self._witness.disable):
+                self._witness.begin_step(self._next_step, self._segment)
+                self._tell_bundles()
+
+    def _tell_bundles(self) -> None:
+        if self._witness is not None:
+            events = self._witness.events(time.time())
+            self._reports.tell(Notes(events=tuple(events)))
 
     def _tell_unpositioned(self, notice: str) -> None:
         with self._faults.guard("batches"):
@@ -212,6 +238,10 @@ class LiveWatch(Watch):
                     next_step=self._next_step, now=time.time(), timeout_s=_CLOSE_TIMEOUT_S
                 )
             )
+        with self._faults.guard("last bundle"):
+            if self._witness is not None:
+                self._witness.close(_CLOSE_TIMEOUT_S)
+                self._tell_bundles()
         with self._faults.guard("ranks"):
             self._outlet.close(_LEAVE_TIMEOUT_S[status])
         with self._faults.guard("finish"):
@@ -288,9 +318,10 @@ class LiveWatch(Watch):
 
     def _send_rows(self) -> None:
         rows = self._assembly.finished()
-        for row in rows:
-            if row.layout is not None or "loss" in row.metrics:
-                self._healthy = self._healthy and _is_healthy(row.metrics)
+        self._healthy = self._healthy and all(map(_is_healthy, rows))
+        if self._witness is not None:
+            with self._faults.guard("bundle", self._witness.disable):
+                self._witness.look(rows, _is_healthy)
         self._outlet.put_rows(rows)
 
     def _act(self, step: int) -> int | None:
@@ -342,8 +373,9 @@ class LiveWatch(Watch):
         self._reports.tell_event(self._last_step or 0, "phase", time.time(), detail)
 
 
-def _is_healthy(metrics: Mapping[str, float]) -> bool:
+def _is_healthy(row: Row) -> bool:
     """Whether a step speaks for the state it left: all finite, or skipped by AMP, as it may."""
+    metrics = row.metrics
     if not math.isfinite(metrics.get("loss", 0.0)):
         return False
     num_nonfinite = metrics.get("nonfinite", metrics.get("local_nonfinite", 0.0))

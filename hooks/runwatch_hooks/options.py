@@ -37,6 +37,12 @@ class Options:
     """Steps; None: only when asked."""
     keep: int = 3
     """Checkpoints on disk, beside the newest good ones."""
+    bundles: Path | None = None
+    """Where diagnostic bundles of non-finite steps are written; None: nowhere."""
+    max_bundles: int = 3
+    """Of a run and rank, restarts included; none is ever deleted."""
+    bundle_mib: int = 2048
+    """Of the training states in a bundle; what is more is left out, optimizers first."""
 
     def __post_init__(self) -> None:
         unknown = [kind for kind in self.allow if kind not in ACTION_KINDS]
@@ -47,6 +53,8 @@ class Options:
             ("checkpoint_every", self.checkpoint_every),
             ("good_after", self.good_after),
             ("keep", self.keep),
+            ("max_bundles", self.max_bundles),
+            ("bundle_mib", self.bundle_mib),
         ):
             if number is not None and number < 1:
                 raise AttachError(f"{name}: found {number}, wanted at least 1")

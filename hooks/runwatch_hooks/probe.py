@@ -65,8 +65,14 @@ class Probe:
         faults: Faults,
         lr_scale: Callable[[], float] = lambda: 1.0,
         rank: int = 0,
+        on_broken: Callable[[], None] = lambda: None,
     ) -> None:
-        """`lr_scale` is the multiplier that stands in the groups while an optimizer steps."""
+        """`lr_scale` is the multiplier that stands in the groups while an optimizer steps.
+
+        `on_broken` is told before an optimizer steps with gradients that are known not to be
+        finite: only those in the host's memory are, without waiting. It must not raise.
+        """
+        self._on_broken = on_broken
         self._optimizers = list(optimizers)
         self._faults = faults
         self._lr_scale = lr_scale
@@ -178,6 +184,8 @@ class Probe:
             found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
             if found_inf is not None:  # a fused optimizer skips by itself, on the device
                 self._numbers["skipped"] = number(found_inf)
+            elif self._board.is_broken:
+                self._on_broken()
             self._board.before_step(slots)
 
     def after_optimizer_step(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:

@@ -43,6 +43,12 @@ class LayerStatistics(Protocol):
         """Take in gradients, to be divided by `scale` where they still bear one."""
         ...
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether what was read since the step began is known not to be finite; False where it
+        would have to be waited for."""
+        ...
+
     def before_step(self, slots: Sequence[int]) -> None:
         """An optimizer is about to change these tensors.
 
@@ -103,6 +109,10 @@ class CpuStatistics:
         found = np.fmax(self._stats[NONFINITE, places], sums[NUM_NONFINITE])
         self._stats[NONFINITE, places] = found
         self._is_broken = self._is_broken or bool(sums[NUM_NONFINITE].any())
+
+    @property
+    def is_broken(self) -> bool:
+        return self._is_broken
 
     def before_step(self, slots: Sequence[int]) -> None:
         self._read_norms()

@@ -16,6 +16,8 @@ class Snapshot:
 
     probation: Probation
     captured: Captured
+    is_lent: bool = False
+    """Somebody else reads it: its buffers are not to be written again."""
 
     @property
     def step(self) -> int:
@@ -85,6 +87,13 @@ class SnapshotRing:
         """The sound snapshot of exactly this step."""
         return _last(self._sound(lambda probation: probation.step == step))
 
+    def lend_newest_good(self) -> Snapshot | None:
+        """The newest good one, to be read by another thread for as long as that takes."""
+        snapshot = self.newest_good()
+        if snapshot is not None:
+            snapshot.is_lent = True
+        return snapshot
+
     def rewind(self, to_step: int) -> None:
         """Forgets the snapshots of steps that a rollback undid."""
         self._drop(lambda snapshot: snapshot.step > to_step)
@@ -112,7 +121,8 @@ class SnapshotRing:
 
     def _give_up(self, snapshot: Snapshot) -> None:
         self._held.remove(snapshot)
-        self._free.append(snapshot.captured)
+        if not snapshot.is_lent:
+            self._free.append(snapshot.captured)
 
     def _drop(self, holds: Callable[[Snapshot], bool]) -> None:
         for snapshot in [held for held in self._held if holds(held)]:

@@ -1,11 +1,11 @@
 """Everything that must go back when a run goes back, captured as owned copies and put in place."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch_hooks.actions.errors import StateMismatchError
@@ -25,6 +25,7 @@ from runwatch_hooks.actions.optimizers import (
 from runwatch_hooks.actions.rng import Generator, GeneratorState, HasState, ProcessRng
 from runwatch_hooks.actions.scalers import capture_scaler, restore_scaler
 from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
+from runwatch_hooks.ranks.shards import local_of
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +116,29 @@ class TrainingState:
         }
         return Captured(tree, self._finite_flag())
 
+    def capture_bare(self, *, with_optimizers: bool) -> Captured:
+        """Modules, scalers and perhaps optimizers alone, which may also be asked for inside an
+        optimizer's step: to be looked at, not to be put back."""
+        copies = HostCopies()
+        tree: Mapped = {
+            "modules": {name: capture_module(one, copies, {}) for name, one in self.modules.items()}
+        }
+        if with_optimizers:
+            tree["optimizers"] = {
+                index: capture_optimizer(item, copies, {})
+                for index, item in enumerate(self.optimizers)
+            }
+        tree["scalers"] = {
+            index: capture_scaler(item, copies) for index, item in enumerate(self.scalers)
+        }
+        return Captured(tree, self._finite_flag())
+
+    def num_bytes(self) -> tuple[int, int]:
+        """Of what lies here of the modules' tensors, and of the optimizers'."""
+        modules = [one for item in self.modules.values() for one in module_tensors(item).values()]
+        optimizers = [one for item in self.optimizers for one in optimizer_tensors(item)]
+        return _num_bytes(modules), _num_bytes(optimizers)
+
     def restore(self, tree: Mapped) -> None:
         """Puts a capture's tree back, in place; it can be put back any number of times.
 
@@ -179,6 +203,10 @@ class TrainingState:
 
 def _part(tree: Mapped, kind: str, name: object) -> Mapped:
     return cast(Mapped, cast(Mapped, tree.get(kind, {})).get(name, {}))
+
+
+def _num_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(part.numel() * part.element_size() for part in map(local_of, tensors))
 
 
 def _copied(state: object) -> dict[str, object]:

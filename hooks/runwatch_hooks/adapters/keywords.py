@@ -25,6 +25,9 @@ class Keywords(TypedDict, total=False):
     checkpoints: str | os.PathLike[str]
     checkpoint_every: int
     keep: int
+    bundles: str | os.PathLike[str]
+    max_bundles: int
+    bundle_mib: int
     good_after: int
     allow: Sequence[str]
 

@@ -14,6 +14,10 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
     ),
     "checkpoint": lambda _: "a checkpoint was written",
     "gap": lambda detail: f"{detail.get('num_frames', 'some')} frames are missing",
+    "diagnostic_bundle": lambda detail: (
+        f"a diagnostic bundle of step {detail.get('of_step')} "
+        + (f"failed: {detail['error']}" if "error" in detail else f"lies in {detail.get('path')}")
+    ),
     "unwatched": lambda detail: str(detail.get("what", "something is not watched")),
 }
 

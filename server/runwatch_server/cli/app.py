@@ -11,6 +11,7 @@ from runwatch_server.cli import (
     doctor,
     import_logs,
     keys,
+    replay,
     rules,
     run,
     runs,
@@ -46,6 +47,11 @@ app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     add_help_option=False,  # the other program says what it takes
 )(sync.sync)
+app.command(
+    "replay",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)(replay.replay)
 app.add_typer(keys.app, name="keys")
 app.add_typer(rules.app, name="rules")
 app.add_typer(database.app, name="db")

@@ -68,6 +68,10 @@ function markOf(event, good) {
     case "phase":
       return { ...base, lane: "phases", shape: detail.edge === "end" ? "" : "tick", look: "quiet",
         words: `${detail.phase} ${detail.edge === "end" ? "ends" : "begins"}` };
+    case "diagnostic_bundle":
+      return { ...base, lane: "actions", shape: "square", look: detail.error ? "bad" : "info",
+        words: detail.error ? `no diagnostic bundle of step ${count(detail.of_step)}: ${detail.error}`
+          : `diagnostic bundle of step ${count(detail.of_step)}: runwatch replay ${detail.path}` };
     case "gap":
       return { ...base, lane: "gaps", shape: "cross", look: "warn", words: `gap: ${inWords(detail)}` };
     default:

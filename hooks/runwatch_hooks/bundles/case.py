@@ -1,0 +1,110 @@
+"""A fault on its way from the training thread, which copies, to the disk."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+import torch
+from torch import Tensor
+
+from runwatch_hooks.actions import Captured
+from runwatch_hooks.actions.errors import NotPlainError
+from runwatch_hooks.actions.plain import to_plain
+from runwatch_hooks.actions.trees import Mapped
+from runwatch_hooks.bundles.facts import BundleFacts, Kept
+from runwatch_hooks.bundles.folder import BATCH, GOOD, ROWS, STATE
+from runwatch_hooks.bundles.memory import tensors_of
+from runwatch_hooks.bundles.rows import rows_tree
+from runwatch_hooks.rows import Row
+
+
+class Arrival:
+    """When copies that a GPU makes of tensors on its current stream are there."""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        self._events: list[torch.Event] = []
+        for device in {one.device for one in tensors if one.device.type != "cpu"}:
+            event = torch.Event(device)
+            event.record()
+            self._events.append(event)
+
+    def wait(self) -> None:
+        """Never on the training thread."""
+        for event in self._events:
+            event.synchronize()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FaultState:
+    """A state at the fault, and the step that it is the state after."""
+
+    captured: Captured
+    step: int
+    has_optimizers: bool
+    is_before: bool
+    """Of before the optimizer stepped: worth keeping whatever it holds."""
+
+
+@dataclass(slots=True, eq=False)
+class Case:
+    """A fault on its way to the disk."""
+
+    facts: BundleFacts
+    batches: list[object]
+    rngs: list[Mapped]
+    rng: Mapped
+    arrival: Arrival
+    """Ready once copies of the batches from a GPU have arrived."""
+    rows: list[Row]
+    state: FaultState | None
+    good: tuple[int, Captured] | None
+
+
+def content_of(
+    case: Case, are_parts: bool, max_bytes: int
+) -> tuple[BundleFacts, dict[str, object]]:
+    """All of it in plain types. A state of the user's own objects that cannot be written so is
+    left out, and that is noted."""
+    case.arrival.wait()
+    batch: Mapped = {"batches": case.batches, "rngs": case.rngs, "rng": case.rng}
+    parts: dict[str, object] = {
+        BATCH: to_plain(batch, "batch"),
+        ROWS: to_plain(rows_tree(case.rows), "rows"),
+    }
+    notes = list(case.facts.notes)
+    state = good = None
+    room = max_bytes
+    if (one := case.state) is not None:
+        one.captured.wait()
+        if one.is_before or one.captured.is_finite:
+            state = _kept(STATE, one.step, one.captured, one.has_optimizers, are_parts)
+            parts[STATE] = {"state": to_plain(one.captured.tree)}
+            room -= _tree_bytes(one.captured.tree)
+        else:
+            notes.append("the state was broken by the update before the fault was known")
+    if case.good is not None:
+        step, captured = case.good
+        try:
+            if _tree_bytes(captured.tree) <= room:
+                parts[GOOD] = {"state": to_plain(captured.tree)}
+                good = _kept(GOOD, step, captured, True, are_parts)
+            else:
+                notes.append(f"no room for the good state after step {step}")
+        except NotPlainError as error:
+            notes.append(f"the good state after step {step} is left out: {error}")
+    return _with(case.facts, state, good, notes), parts
+
+
+def _kept(file: str, step: int, captured: Captured, has_optimizers: bool, are_parts: bool) -> Kept:
+    return Kept(file, step, captured.is_finite, has_optimizers, are_parts)
+
+
+def _tree_bytes(tree: object) -> int:
+    seen: dict[int, Tensor] = {id(one): one for one in tensors_of(tree)}
+    return sum(one.numel() * one.element_size() for one in seen.values())
+
+
+def _with(
+    facts: BundleFacts, state: Kept | None, good: Kept | None, notes: list[str]
+) -> BundleFacts:
+    return msgspec.structs.replace(facts, state=state, good=good, notes=notes)

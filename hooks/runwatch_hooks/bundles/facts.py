@@ -1,0 +1,109 @@
+"""What stands in a bundle's `bundle.json`, for people and for `runwatch replay`."""
+
+import platform
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import torch
+
+import runwatch
+from runwatch.nonfinite import JsonNumber, is_absent
+from runwatch_hooks.rows import Row
+from runwatch_hooks.stats import NONFINITE, PARAM_NORM
+
+FORMAT: Final = 1
+
+
+class BrokenLayer(msgspec.Struct, frozen=True):
+    """A layer whose gradient was not finite."""
+
+    layer: str
+    step: int
+    nonfinite: float
+    """Elements; on an accelerator 1 stands for any number of them."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A training state in a bundle."""
+
+    file: str
+    step: int
+    """It is the state after this step; that of before the step of the fault is its predecessor's,
+    but for buffers that the forward pass had moved already (BatchNorm's)."""
+    is_finite: bool
+    has_optimizers: bool
+    is_sharded: bool = False
+    """Parameters are the parts that lay on this rank: nothing that one process could run again."""
+
+
+class BundleFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of a fault, but for tensors."""
+
+    format: int = FORMAT
+    run_id: str
+    rank: int
+    step: int
+    """The first whose loss or gradients were not finite."""
+    noticed_step: int
+    """The step after which that was known: on an accelerator some steps later."""
+    segment: int
+    at: float
+    """Unix seconds at the end of the step, by the trainer's clock."""
+    metrics: dict[str, JsonNumber]
+    """Of the step."""
+    order: list[BrokenLayer]
+    """Layers with non-finite gradients in the order in which they broke: of one step the one
+    nearest to the loss first, since backward runs from there."""
+    broken_before: list[str]
+    """Layers whose parameter was not finite before the step."""
+    num_batches: int
+    batch_note: str
+    """Why there is no batch, or what is doubtful about it; else empty."""
+    rng_at: str
+    """`batch`: as each batch was handed to the loop; `boundary`: as the step before ended."""
+    eval_modules: list[str]
+    """Modules that were in evaluation mode."""
+    state: Kept | None
+    """The state at the fault."""
+    good: Kept | None
+    """The newest state of before that was found good; only where rollbacks are allowed."""
+    notes: list[str]
+    """What was left out, and why."""
+    versions: dict[str, str]
+
+
+def versions() -> dict[str, str]:
+    return {
+        "runwatch": runwatch.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "cuda": str(torch.version.cuda or ""),
+        "platform": sys.platform,
+    }
+
+
+def order_of_onset(rows: Sequence[Row]) -> list[BrokenLayer]:
+    """Of rows in the order of steps."""
+    found: dict[str, BrokenLayer] = {}
+    for row in rows:
+        if row.layout is None or row.stats is None:
+            continue
+        counts = row.stats.reshape(len(row.layout.stats), -1)[NONFINITE]
+        counts = np.where(is_absent(counts), 0.0, counts)
+        for slot in reversed(np.flatnonzero(~(counts == 0.0)).tolist()):
+            name = row.layout.layer_names[slot]
+            found.setdefault(name, BrokenLayer(name, row.step, float(counts[slot])))
+    return list(found.values())
+
+
+def broken_before(row: Row) -> list[str]:
+    """Layers whose parameter's norm, read before the optimizer stepped, is no finite number."""
+    if row.layout is None or row.stats is None:
+        return []
+    norms = row.stats.reshape(len(row.layout.stats), -1)[PARAM_NORM]
+    slots = np.flatnonzero(~is_absent(norms) & ~np.isfinite(norms)).tolist()
+    return [row.layout.layer_names[slot] for slot in slots]

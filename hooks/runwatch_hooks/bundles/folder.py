@@ -1,0 +1,150 @@
+"""Bundles on disk: a folder each, there whole or not at all, and never too many.
+
+    BUNDLES/RUN_ID/step-000000499-000001/       of another rank: RUN_ID/rank-00003/step-...
+        bundle.json     what is known of the fault (`BundleFacts`)
+        batch.pt        batches of the step, and where torch's generators stood
+        rows.pt         the last rows: metrics, and stats by layer
+        state.pt        the state at the fault
+        good.pt         the newest state of before that was found good
+
+Each `.pt` is read by `torch.load(weights_only=True)`: nothing in it is code.
+"""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, cast
+
+import msgspec
+import torch
+
+from runwatch_hooks.actions.files import (
+    TEMPORARY_PREFIX,
+    HashingWriter,
+    sync_folder,
+    write_atomically,
+)
+from runwatch_hooks.actions.plain import from_plain
+from runwatch_hooks.actions.trees import Mapped
+from runwatch_hooks.bundles.errors import BundleError
+from runwatch_hooks.bundles.facts import FORMAT, BundleFacts
+
+FACTS: Final = "bundle.json"
+BATCH: Final = "batch.pt"
+ROWS: Final = "rows.pt"
+STATE: Final = "state.pt"
+GOOD: Final = "good.pt"
+
+
+class BundleFolder:
+    """Where the bundles of one rank of a run lie: at most so many, and none is written over."""
+
+    def __init__(self, folder: Path, run_id: str, rank: int, *, max_bundles: int) -> None:
+        home = folder / run_id
+        self.path = home if rank == 0 else home / f"rank-{rank:05d}"
+        self._max_bundles = max_bundles
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._held()) >= self._max_bundles
+
+    def write(self, facts: BundleFacts, parts: Mapping[str, object]) -> Path:
+        """Durably; the path of the bundle. The parts are in plain types (`to_plain`).
+
+        Raises BundleError.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for left in self.path.glob(f"{TEMPORARY_PREFIX}*"):  # by a process that died
+                shutil.rmtree(left, ignore_errors=True)
+            held = self._held()
+            if len(held) >= self._max_bundles:
+                raise BundleError(f"{self.path}: holds {len(held)} bundles, as many as it may")
+            serial = max((int(one.name.rpartition("-")[2]) for one in held), default=0) + 1
+            path = self.path / f"step-{facts.step:09d}-{serial:06d}"
+            aside = self.path / (TEMPORARY_PREFIX + path.name)
+            aside.mkdir()
+            try:
+                self._fill(aside, facts, parts)
+                aside.rename(path)
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
+            sync_folder(self.path)
+        except (OSError, RuntimeError) as error:
+            # torch.save turns an OSError of the file into a RuntimeError of its own.
+            raise BundleError(f"{self.path}: not written ({error})") from error
+        return path
+
+    def _fill(self, aside: Path, facts: BundleFacts, parts: Mapping[str, object]) -> None:
+        for name, tree in parts.items():
+            content = {"format": FORMAT, **cast("dict[str, object]", tree)}
+            write_atomically(aside / name, _saving(content))
+        text = msgspec.json.format(msgspec.json.encode(facts), indent=2)
+        write_atomically(aside / FACTS, lambda file: _put(file, text))
+
+    def _held(self) -> list[Path]:
+        return [one for one in self.path.glob("step-*") if (one / FACTS).exists()]
+
+
+def _saving(content: Mapping[str, object]) -> Callable[[HashingWriter], None]:
+    return lambda file: torch.save(content, cast("IO[bytes]", file))
+
+
+def _put(file: HashingWriter, text: bytes) -> None:
+    file.write(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One read back. What `runwatch replay` gives to a program."""
+
+    path: Path
+    facts: BundleFacts
+    batches: tuple[object, ...]
+    """Of the step, on the CPU; none where the loop did not go over `watch.batches`."""
+    rngs: tuple[Mapped, ...]
+    """Where torch's generators stood as each was handed out."""
+    rng: Mapped
+    """Where they stood as the step before ended."""
+
+    @property
+    def step(self) -> int:
+        return self.facts.step
+
+    def load(self, name: str) -> Mapped:
+        """A state of it, `state.pt` or `good.pt`. Raises BundleError."""
+        return _load(self.path / name)
+
+
+def open_bundle(path: Path) -> Bundle:
+    """Raises BundleError for what is no bundle, of another format, or damaged."""
+    if not (path / FACTS).is_file():
+        raise BundleError(f"{path}: found no {FACTS}, wanted a bundle's folder (step-...)")
+    try:
+        facts = msgspec.json.decode((path / FACTS).read_bytes(), type=BundleFacts)
+    except (OSError, msgspec.DecodeError) as error:
+        raise BundleError(f"{path / FACTS}: {error}") from error
+    if facts.format != FORMAT:
+        raise BundleError(f"{path}: found format {facts.format}, wanted {FORMAT}")
+    batch = _load(path / BATCH)
+    return Bundle(
+        path,
+        facts,
+        batches=tuple(cast("list[object]", batch["batches"])),
+        rngs=tuple(cast("list[Mapped]", batch["rngs"])),
+        rng=cast(Mapped, batch["rng"]),
+    )
+
+
+def _load(path: Path) -> Mapped:
+    # What torch raises for a damaged file has a dozen types (pickle's, zipfile's, its own).
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if content["format"] != FORMAT:
+            raise BundleError(f"{path}: found format {content['format']}, wanted {FORMAT}")
+        return cast(Mapped, from_plain(content))
+    except BundleError:
+        raise
+    except Exception as error:
+        raise BundleError(f"{path}: cannot be read ({error})") from error

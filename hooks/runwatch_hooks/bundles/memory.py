@@ -1,0 +1,129 @@
+"""What is remembered of the steps just trained: their batches, and where the generators stood.
+
+Batches are kept as they were handed to the loop, not copied: a copy of every batch would cost
+every step something. One that the loop changes in place is kept as changed, and that is told.
+"""
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+import torch
+from torch import Tensor
+
+from runwatch_hooks.actions.trees import Mapped
+
+MAX_STEPS: Final = 8
+"""On an accelerator a fault is known one to three steps later."""
+MAX_BYTES: Final = 64 * 2**20
+"""Of the tensors of remembered batches."""
+NO_LOADER: Final = "the loop does not go over watch.batches(loader)"
+TOO_LARGE: Final = f"more than {MAX_BYTES // 2**20} MiB"
+
+
+@dataclass(slots=True, eq=False)
+class StepMemory:
+    """Of one step. A step has several batches where gradients are accumulated."""
+
+    rng: Mapped
+    """Where torch's generators stood as the step before ended."""
+    batches: list[object] = field(default_factory=list[object])
+    rngs: list[Mapped] = field(default_factory=list[Mapped])
+    """Where they stood as each batch was handed out."""
+    versions: list[list[int]] = field(default_factory=list[list[int]])
+    num_bytes: int = 0
+    is_too_large: bool = False
+
+    def add(self, batch: object) -> None:
+        tensors = list(tensors_of(batch))
+        self.num_bytes += sum(one.numel() * one.element_size() for one in tensors)
+        if self.num_bytes > MAX_BYTES:
+            self.is_too_large = True
+            self.batches.clear()
+        if not self.is_too_large:
+            self.batches.append(batch)
+            self.rngs.append(torch_rng())
+            self.versions.append([_version(one) for one in tensors])
+
+    @property
+    def note(self) -> str:
+        """What is to be said of the batches."""
+        if self.is_too_large:
+            return f"the step's batches have {TOO_LARGE}"
+        if not self.batches:
+            return NO_LOADER
+        now = [[_version(one) for one in tensors_of(batch)] for batch in self.batches]
+        return "" if now == self.versions else "the loop changed the batch in place; it is as after"
+
+
+class BatchMemory:
+    """Of the step that is open, and of some before it."""
+
+    def __init__(self) -> None:
+        self._steps: OrderedDict[int, StepMemory] = OrderedDict()
+
+    def begin_step(self, step: int) -> None:
+        """A step after a rollback comes again: what was remembered of it is of another time."""
+        for later in [one for one in self._steps if one >= step]:
+            del self._steps[later]
+        self._steps[step] = StepMemory(torch_rng())
+        while len(self._steps) > MAX_STEPS or self._num_bytes > MAX_BYTES:
+            self._steps.popitem(last=False)
+
+    def add(self, batch: object) -> None:
+        """Handed out for the step that is open."""
+        if self._steps:
+            next(reversed(self._steps.values())).add(batch)
+
+    def find(self, step: int) -> StepMemory | None:
+        return self._steps.get(step)
+
+    def clear(self) -> None:
+        self._steps.clear()
+
+    @property
+    def _num_bytes(self) -> int:
+        return sum(one.num_bytes for one in self._steps.values() if not one.is_too_large)
+
+
+def torch_rng() -> Mapped:
+    """Of torch's own generators, from which layers draw. Python's and NumPy's are left out: to ask
+    them takes 0.4 ms, forty times as long."""
+    cuda: list[Tensor] = []
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        cuda = torch.cuda.get_rng_state_all()
+    return {"torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def tensors_of(value: object) -> Iterator[Tensor]:
+    """Those in a nested value, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in cast("Mapping[object, object]", value).values():
+            yield from tensors_of(item)
+    elif isinstance(value, (list, tuple)):
+        for item in cast("list[object]", value):
+            yield from tensors_of(item)
+
+
+def plain_batch(value: object) -> object:
+    """A batch in dicts, lists and tuples: of what is like one of these (Hugging Face's
+    BatchEncoding, a named tuple, a dataclass) the contents, as the kind cannot be loaded safely."""
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[object, object]", value)
+        return {key: plain_batch(item) for key, item in mapping.items()}
+    if isinstance(value, (list, tuple)):
+        items = [plain_batch(item) for item in cast("list[object]", value)]
+        return items if isinstance(value, list) else tuple(items)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return {one.name: plain_batch(getattr(value, one.name)) for one in fields}
+    return value
+
+
+def _version(tensor: Tensor) -> int:
+    """Torch's count of writes to a tensor; one made under inference mode has none."""
+    return 0 if tensor.is_inference() else tensor._version  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,240 @@
+"""Watches for the first non-finite step of each segment, and writes down what there is of it.
+
+The training thread copies; a thread of its own writes. Nothing is written twice in a segment, as
+what follows the first broken step is its consequence.
+"""
+
+import logging
+import queue
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final, cast
+
+from torch import nn
+
+from runwatch.frames import Event, Scalar
+from runwatch.nonfinite import to_json
+from runwatch_hooks.actions import SnapshotRing, TrainingState
+from runwatch_hooks.actions.background import Background
+from runwatch_hooks.actions.errors import NotPlainError
+from runwatch_hooks.actions.plain import to_plain
+from runwatch_hooks.actions.trees import HostCopies
+from runwatch_hooks.bundles.case import Arrival, Case, FaultState, content_of
+from runwatch_hooks.bundles.errors import BundleError
+from runwatch_hooks.bundles.facts import (
+    BundleFacts,
+    broken_before,
+    order_of_onset,
+    versions,
+)
+from runwatch_hooks.bundles.folder import BundleFolder
+from runwatch_hooks.bundles.memory import (
+    NO_LOADER,
+    BatchMemory,
+    StepMemory,
+    plain_batch,
+    tensors_of,
+    torch_rng,
+)
+from runwatch_hooks.ranks.shards import is_sharded
+from runwatch_hooks.rows import Row
+
+log = logging.getLogger(__name__)
+
+_ROWS: Final = 64
+_ROWS_BYTES: Final = 8 * 2**20
+"""Of the stats of remembered rows."""
+
+
+class Witness:
+    """Of one process. To be called on the training thread; raises what goes wrong."""
+
+    def __init__(
+        self,
+        folder: BundleFolder,
+        state: TrainingState,
+        snapshots: SnapshotRing,
+        *,
+        run_id: str,
+        rank: int,
+        max_bytes: int,
+    ) -> None:
+        """`max_bytes` is for the states of one bundle."""
+        self._folder = folder
+        self._state = state
+        self._snapshots = snapshots
+        self._run_id = run_id
+        self._rank = rank
+        self._max_bytes = max_bytes
+        self._background = Background()
+        self._written: queue.SimpleQueue[tuple[BundleFacts, Path | BundleError]]
+        self._written = queue.SimpleQueue()
+        self._memory = BatchMemory()
+        self._rows: deque[Row] = deque(maxlen=_ROWS)
+        self._before: FaultState | None = None
+        self._step = 0
+        self._segment: int | None = None
+        self._is_on = not folder.is_full
+
+    def begin_step(self, step: int, segment: int) -> None:
+        """A step is about to be trained, for the first time or, after a rollback, again."""
+        self._step, self._before = step, None
+        if segment != self._segment:
+            self._segment = segment
+            self._is_on = not self._folder.is_full
+        if self._is_on:
+            self._memory.begin_step(step)
+
+    def disable(self) -> None:
+        self._is_on = False
+        self._memory.clear()
+        self._rows.clear()
+
+    def note_batch(self, batch: object) -> None:
+        """Handed to the loop now."""
+        if self._is_on:
+            self._memory.add(batch)
+
+    def note_broken(self) -> None:
+        """An optimizer is about to step with gradients that are known not to be finite: the last
+        moment at which the parameters are those that made them."""
+        if self._is_on and self._before is None:
+            self._before = self._capture(self._step - 1, is_before=True)
+
+    def look(self, rows: Iterable[Row], is_healthy: Callable[[Row], bool]) -> None:
+        """Rows whose numbers have come, in the order of steps."""
+        for row in rows if self._is_on else ():
+            self._rows.append(row)
+            size = 0 if row.stats is None else row.stats.nbytes
+            while len(self._rows) > 4 and len(self._rows) * size > _ROWS_BYTES:
+                self._rows.popleft()
+            if self._is_on and row.segment == self._segment and not is_healthy(row):
+                self._keep(row)
+
+    def events(self, now: float) -> list[Event]:
+        """What there is to tell of bundles since the last call, each at the step of its fault."""
+        events: list[Event] = []
+        while not self._written.empty():
+            facts, result = self._written.get()
+            if isinstance(result, Path):
+                detail: dict[str, Scalar | list[str]] = {
+                    "path": str(result),
+                    "of_step": facts.step,
+                    "first_layer": facts.order[0].layer if facts.order else None,
+                    "batches": facts.num_batches,
+                    "state": "none" if facts.state is None else f"after step {facts.state.step}",
+                }
+            else:
+                detail = {"of_step": facts.step, "error": str(result)}
+            events.append(Event(facts.step, "diagnostic_bundle", now, detail))
+        return events
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for what is being written, though not longer."""
+        self._is_on = False
+        if not self._background.close(timeout_s):
+            log.warning("a diagnostic bundle is still being written after %.0f s", timeout_s)
+
+    def _capture(self, step: int, *, is_before: bool) -> FaultState | None:
+        modules, optimizers = self._state.num_bytes()
+        if modules > self._max_bytes:
+            return None
+        # Other ranks' optimizers are mostly the same as rank 0's, and are not run again.
+        fits = self._rank == 0 and modules + optimizers <= self._max_bytes
+        return FaultState(self._state.capture_bare(with_optimizers=fits), step, fits, is_before)
+
+    def _keep(self, row: Row) -> None:
+        """Copy what is needed, hand it over, and be done for this segment."""
+        self._is_on = False
+        memory = self._memory.find(row.step) or StepMemory(torch_rng())
+        state = self._before if row.step == self._step else None
+        state = state or self._capture(self._step, is_before=False)
+        good = self._snapshots.lend_newest_good()
+        copies = HostCopies()
+        batches, note = _plain_batches(memory, copies)
+        facts = BundleFacts(
+            run_id=self._run_id,
+            rank=self._rank,
+            step=row.step,
+            noticed_step=self._step,
+            segment=row.segment,
+            at=row.at,
+            metrics={name: to_json(value) for name, value in row.metrics.items()},
+            order=order_of_onset(self._rows),
+            broken_before=broken_before(row),
+            num_batches=len(batches),
+            batch_note=note,
+            rng_at="batch" if batches else "boundary",
+            eval_modules=_eval_modules(self._state),
+            state=None,
+            good=None,
+            notes=[] if state else [f"the model has more than {self._max_bytes >> 20} MiB"],
+            versions=versions(),
+        )
+        case = Case(
+            facts,
+            batches,
+            memory.rngs if batches else [],
+            memory.rng,
+            Arrival(tensors_of(memory.batches)),
+            list(self._rows),
+            state,
+            None if good is None else (good.step, good.captured),
+        )
+        self._memory.clear()
+        self._rows.clear()
+        self._before = None
+        are_parts = _are_sharded(self._state)
+        self._background.submit(lambda: self._write(case, are_parts))
+
+    def _write(self, case: Case, are_parts: bool) -> None:
+        """On the disk's thread."""
+        result: Path | BundleError
+        facts = case.facts
+        try:
+            if self._folder.is_full:  # by the bundle of the segment before
+                return
+            facts, parts = content_of(case, are_parts, self._max_bytes)
+            result = self._folder.write(facts, parts)
+            log.warning("step %d was not finite: see %s", facts.step, result)
+        except BundleError as error:
+            result = error
+        except Exception as error:  # the thread must live: another segment may break as well
+            log.exception("a diagnostic bundle failed")
+            result = BundleError(f"bundle: {error!r}")
+        self._written.put((facts, result))
+
+
+def _plain_batches(memory: StepMemory, copies: HostCopies) -> tuple[list[object], str]:
+    """Owned copies of the batches, and what is to be said of them."""
+    note = memory.note
+    if note == NO_LOADER or memory.is_too_large:
+        return [], note
+    try:
+        plain = [to_plain(plain_batch(one), "batch") for one in memory.batches]
+    except NotPlainError as error:
+        return [], str(error)
+    return [copies.copy(one) for one in plain], note
+
+
+def _eval_modules(state: TrainingState) -> list[str]:
+    """Their paths, `MODEL:` before those of several models."""
+    return [
+        f"{name}:{path}" if name else path
+        for name, module in state.modules.items()
+        for path, part in _named(module)
+        if not part.training
+    ]
+
+
+def _named(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    return list(cast("Iterator[tuple[str, nn.Module]]", module.named_modules()))
+
+
+def _are_sharded(state: TrainingState) -> bool:
+    return any(
+        is_sharded(parameter)
+        for module in state.modules.values()
+        for parameter in module.parameters()
+    )
