@@ -5,7 +5,7 @@
 #   make quick    of these, the ones that take no real processes
 #   make test-heavy  the rest: browsers, several ranks, other frameworks, replicas, faults
 #   make check    formatting, lint, types, import directions, the rules' tests
-#   make docs     remake docs/openapi.json from the code
+#   make docs     remake docs/openapi.json and docs/reference from the code
 #   make bench    the programs behind the figures in the README
 #   make lock     remake constraints.txt
 #   make clean    remove .venv and caches
@@ -54,6 +54,7 @@ check: $(STAMP)
 
 docs: $(STAMP)
 	@$(BIN)/python -m tests.house.interface
+	@$(BIN)/python -m tests.house.reference
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.hook_overhead

@@ -22,7 +22,7 @@ class Environment:
     disabled: bool = False
     """RUNWATCH_DISABLED: attach nothing, touch nothing; the script runs as if we were not there."""
     url: str | None = None
-    """RUNWATCH_URL, such as http://127.0.0.1:8321; without one the run is only spooled to disk."""
+    """RUNWATCH_URL: such as http://127.0.0.1:8321; without one the run is only spooled to disk."""
     token: str | None = None
     """RUNWATCH_TOKEN: an API key with the scope `ingest`."""
     spool_dir: Path = DEFAULT_SPOOL_DIR
