@@ -1,6 +1,6 @@
 """What each trained tensor is called: the name its module gives it, cleaned of wrappers."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,17 +26,21 @@ class NamedTensor:
 
 
 def name_tensors(
-    modules: Mapping[str, nn.Module], optimizers: Sequence[Optimizer]
+    modules: Mapping[str, nn.Module],
+    optimizers: Sequence[Optimizer],
+    kept: Collection[int] = frozenset(),
 ) -> tuple[NamedTensor, ...]:
-    """All tensors that are trained now: in the modules' order, then what only optimizers know.
+    """All tensors that are trained: in the modules' order, then what only optimizers know.
 
-    A frozen tensor is left out: it has no gradient, and nothing about it changes. So is one that a
-    lazy module has not made yet: it has no shape.
+    A frozen tensor is left out, unless its id is among `kept`: it has no gradient, and nothing
+    about it changes. So is one that a lazy module has not made yet: it has no shape; and one on
+    the meta device: it has no numbers.
     """
     names: dict[int, list[str]] = {}
     tensors: dict[int, Tensor] = {}
     for name, tensor in _all_named(modules, optimizers):
-        if tensor.requires_grad and not is_lazy(tensor):
+        is_trained = tensor.requires_grad or id(tensor) in kept
+        if is_trained and not is_lazy(tensor) and not tensor.is_meta:
             tensors[id(tensor)] = tensor
             names.setdefault(id(tensor), []).append(name)
     taken: set[str] = set()

@@ -1,6 +1,6 @@
 """The tensors that are measured, each with its place in the layout."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -23,12 +23,18 @@ class LayerTable:
         optimizers: Sequence[Optimizer],
         stats: tuple[str, ...],
         rank: int = 0,
+        kept: Collection[int] = frozenset(),
     ) -> None:
-        """Rank 0 measures all of it; another only what rank 0 has no part of."""
+        """Rank 0 measures all of it; another only what rank 0 has no part of.
+
+        `kept` are the ids of tensors that were trained once. They stay layers while they are
+        frozen: a loop that freezes and thaws (a critic while the generator trains, the heads of
+        other tasks) has one layout, and a layer that falls silent is seen to.
+        """
         self._modules = modules
         self._optimizers = optimizers
         self._rank = rank
-        self.named = name_tensors(modules, optimizers)[:MAX_LAYERS]
+        self.named = name_tensors(modules, optimizers, kept)[:MAX_LAYERS]
         """All that is trained, whoever measures it: the same on every rank."""
         all_turns = deal([one.tensor.numel() for one in self.named])
         turns = {id(one.tensor): turn for one, turn in zip(self.named, all_turns, strict=True)}
@@ -40,14 +46,15 @@ class LayerTable:
         self.sharing = _sharing(self.tensors, self.locals)
         self.layout = Layout(layers=tuple(_layer(one) for one in named), stats=stats)
         self.slots = {id(tensor): slot for slot, tensor in enumerate(self.tensors)}
+        self._kept = frozenset(id(one.tensor) for one in self.named)
         self._of_optimizers = {id(one): self._find_slots(one) for one in optimizers}
         # Parameters are held, so that no id can pass to another tensor while the table lives.
         self._watched = self._parameters()
         self._signature = self._sign()
 
     def is_current(self) -> bool:
-        """False after unfreezing, `add_param_group`, a change of dtype or device, or the first
-        forward of a lazy module.
+        """False after a first unfreezing, `add_param_group`, a change of dtype or device, or the
+        first forward of a lazy module.
 
         20 microseconds for 150 tensors, so it is asked every step.
         """
@@ -73,7 +80,9 @@ class LayerTable:
 
     def rebuilt(self) -> "LayerTable":
         """A table of what the modules and optimizers hold now."""
-        return LayerTable(self._modules, self._optimizers, self.layout.stats, self._rank)
+        return LayerTable(
+            self._modules, self._optimizers, self.layout.stats, self._rank, self._kept
+        )
 
     def slots_of(self, optimizer: Optimizer) -> tuple[int, ...]:
         """The places of an optimizer's tensors; empty for an optimizer of foreign ones."""
@@ -95,7 +104,10 @@ class LayerTable:
 
     def _sign(self) -> _Signature:
         counts = [len(group["params"]) for one in self._optimizers for group in one.param_groups]
-        facts = [(t.requires_grad, t.dtype, t.device, type(t)) for t in self._watched]
+        kept = self._kept
+        facts = [
+            (t.requires_grad or id(t) in kept, t.dtype, t.device, type(t)) for t in self._watched
+        ]
         if self.sharing is None:
             return (counts, facts)
         return (counts, facts, [id(local_of(tensor)) for tensor in self.tensors])

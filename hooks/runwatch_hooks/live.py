@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Final, TypeVar, cast
 
 from runwatch.errors import InvalidInputError
-from runwatch.layouts import MAX_NAME_BYTES
 from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.actions import Notes
 from runwatch_hooks.assembly import Assembly
@@ -18,6 +17,7 @@ from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.bundles import Witness
 from runwatch_hooks.endings import Status
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.given_numbers import GivenNumbers
 from runwatch_hooks.line import Line
 from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_names import OF_LAYERS, OwnNames
@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 
 _Batch = TypeVar("_Batch")
 
-_MAX_USER_METRICS: Final = 256
 _CLOSE_TIMEOUT_S: Final = 10.0
 _LEAVE_TIMEOUT_S: Final[dict[Status, float]] = {"finished": 5.0, "stopped": 5.0, "failed": 1.0}
 """How long the other ranks' last words are waited for: one that fails is on its own."""
@@ -69,6 +68,7 @@ class LiveWatch(Watch):
         self._pid = os.getpid()
         self._assembly = Assembly()
         self._own_names = OwnNames()
+        self._given = GivenNumbers(faults)
         self._sight = Sight()
         self._timer = StepTimer()
         self._loader = loader
@@ -308,13 +308,8 @@ class LiveWatch(Watch):
         self._reports.tell_unwatched(notices, step, now)
 
     def _numbers(self, metrics: Mapping[str, Loggable]) -> dict[str, Number]:
-        """The user's numbers; what is none is left out, and counted as a fault."""
-        numbers: dict[str, Number] = {}
-        for name, value in list(metrics.items())[:_MAX_USER_METRICS]:
-            with self._faults.guard(f"metric {name}"):
-                if 0 < len(name.encode()) <= MAX_NAME_BYTES:
-                    numbers[name] = number(value)
-        return numbers
+        """The user's numbers; what is none is left out."""
+        return self._given.take(metrics, number)
 
     def _send_rows(self) -> None:
         rows = self._assembly.finished()

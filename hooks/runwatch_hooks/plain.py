@@ -21,7 +21,6 @@ from typing import Final, SupportsFloat
 
 from runwatch.commands import Command, CommandState, LowerLr, Receipt
 from runwatch.frames import Event, Scalar
-from runwatch.layouts import MAX_NAME_BYTES
 from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import Phase, RunId
@@ -29,6 +28,7 @@ from runwatch_hooks.array_stats import Arrays, ArrayStats
 from runwatch_hooks.endings import EndsWithItsBlock, Status
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.given_numbers import GivenNumbers, as_float
 from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.machine import describe_machine
 from runwatch_hooks.rows import Row
@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 
 ALLOWED: Final = ("lower_lr", "stop")
 """What such a program can be asked for: it reads `lr_scale` and `stop` of the report."""
-_MAX_METRICS: Final = 256
 
 
 class PlainRun(EndsWithItsBlock):
@@ -58,6 +57,7 @@ class PlainRun(EndsWithItsBlock):
         self._next_step = next_step
         self._allow = allow
         self._faults = Faults()
+        self._given = GivenNumbers(self._faults)
         self._stats = ArrayStats()
         self._totals = RunTotals()
         self._jumps = Jumps()
@@ -73,7 +73,7 @@ class PlainRun(EndsWithItsBlock):
 
     @property
     def num_faults(self) -> int:
-        """Faults of our own, or numbers that were none, kept from the training."""
+        """Faults of our own, kept from the training."""
         return self._faults.count
 
     def step(
@@ -167,13 +167,8 @@ class PlainRun(EndsWithItsBlock):
         return numbers
 
     def _numbers(self, metrics: Mapping[str, SupportsFloat]) -> dict[str, float]:
-        """What is none is left out, and counted as a fault."""
-        numbers: dict[str, float] = {}
-        for name, value in list(metrics.items())[:_MAX_METRICS]:
-            with self._faults.guard(f"metric {name}"):
-                if 0 < len(name.encode()) <= MAX_NAME_BYTES:
-                    numbers[name] = float(value)
-        return numbers
+        """What is none is left out."""
+        return self._given.take(metrics, as_float)
 
     def _obey(self, line: Transport, command: Command) -> None:
         action = command.action

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from runwatch.layouts import Layout
 from runwatch_hooks.board import Board
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.given_numbers import as_float
 from runwatch_hooks.layer_names import NamedTensor
 from runwatch_hooks.patches import Patches
 from runwatch_hooks.ranks.shards import local_of, whole
@@ -278,7 +279,7 @@ def number(value: float | Tensor) -> Number:
     Raises ValueError for a tensor in parts, of which asking for the whole would be a collective.
     """
     if not isinstance(value, Tensor):
-        return float(value)
+        return as_float(value)
     plain = whole(value.detach())
     if plain is None:
         raise ValueError("found a DTensor in parts, wanted a replicated one: full_tensor()")

@@ -52,6 +52,16 @@ def test_a_parameter_that_only_an_optimizer_knows_is_named_by_its_place() -> Non
     assert LayerTable({}, [optimizer], STATS).layout.layer_names == ("opt0.g0.p0",)
 
 
+def test_a_parameter_without_numbers_is_no_layer_until_it_has_some() -> None:
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False, device="meta"))
+    table = LayerTable({"": model}, [], STATS)
+    assert table.layout.layer_names == ("0.weight",)
+
+    model[1].to_empty(device="cpu")
+
+    assert table.rebuilt().layout.layer_names == ("0.weight", "1.weight")
+
+
 def test_a_frozen_parameter_is_no_layer_until_it_is_trained() -> None:
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)
@@ -63,6 +73,19 @@ def test_a_frozen_parameter_is_no_layer_until_it_is_trained() -> None:
 
     assert not table.is_current()
     assert table.rebuilt().layout.layer_names == ("weight", "bias")
+
+
+def test_a_layer_that_is_frozen_for_a_while_stays_one() -> None:
+    model = nn.Linear(2, 2)
+    table = LayerTable({"": model}, [sgd(model)], STATS)
+    model.bias.requires_grad_(False)
+    assert table.is_current()
+    model.to(torch.bfloat16)
+
+    later = table.rebuilt()
+    assert later.layout.layer_names == ("weight", "bias")
+    model.bias.requires_grad_(True)
+    assert later.is_current()
 
 
 def test_a_parameter_group_that_is_added_makes_another_layout() -> None:

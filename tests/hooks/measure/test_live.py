@@ -4,6 +4,7 @@ import math
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.hooks.measure.recorder import RecordingLine
@@ -65,14 +66,23 @@ def test_a_number_that_is_none_is_left_out_and_harms_nothing(
     line: RecordingLine, caplog: pytest.LogCaptureFixture
 ) -> None:
     training = Training(line)
-    report = training.watch.step(1.0, oddity="text", fine=2.0)  # type: ignore[arg-type]
+    for _ in range(2):
+        training.watch.step(
+            {"task": 1.0},  # type: ignore[arg-type]
+            oddity="text",  # type: ignore[arg-type]
+            nothing=None,  # type: ignore[arg-type]
+            one=np.array([2.0]),  # type: ignore[arg-type]
+        )
 
-    assert report.step == 0
-    assert line.rows[0].metrics["fine"] == 2.0
-    assert "oddity" not in line.rows[0].metrics
-    assert training.watch.num_faults == 1
-    assert "left out" in caplog.text
-    assert "this part is off" not in caplog.text
+    assert line.rows[0].metrics["one"] == 2.0
+    assert {"loss", "oddity", "nothing"}.isdisjoint(line.rows[0].metrics)
+    told = [record.getMessage() for record in caplog.records]
+    assert [text.partition(",")[0] for text in told] == [
+        "runwatch: oddity is left out: found a str",
+        "runwatch: loss is left out: found a dict",
+    ]
+    assert (training.watch.num_faults, line.kinds()) == (0, [])
+    assert "Traceback" not in caplog.text
 
 
 def test_a_number_named_like_one_of_ours_is_kept_under_another_name(

@@ -138,7 +138,7 @@ def test_what_is_no_number_and_no_array_costs_nothing_else(
 
     assert metric(service, "loss") == [1.0, 2.0]
     assert math.isnan(metric(service, "val_loss")[0])
-    assert run.num_faults == 3
+    assert run.num_faults == 2
 
 
 def command(action: AnyAction, name: str) -> Command:

@@ -1,0 +1,58 @@
+"""What a user gives as a number: taken where it is one, named once where it is none."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, SupportsFloat, TypeVar
+
+import numpy as np
+
+from runwatch.layouts import MAX_NAME_BYTES
+from runwatch_hooks.faults import Faults
+
+log = logging.getLogger(__name__)
+
+_Given = TypeVar("_Given")
+_Number = TypeVar("_Number")
+
+_NO_NUMBER: Final = (TypeError, ValueError, OverflowError, RuntimeError)
+"""What `float` raises of a text, a dict, an integer beyond all floats, a tensor without numbers."""
+_MOST: Final = 256
+_MOST_TOLD: Final = 1000
+
+
+class GivenNumbers:
+    """Takes a run's own numbers. None is 'not recorded', and nothing to speak of."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._told: set[str] = set()
+
+    def take(
+        self, given: Mapping[str, _Given], number: Callable[[_Given], _Number]
+    ) -> dict[str, _Number]:
+        """Those that `number` can make a number of, among the first 256."""
+        numbers: dict[str, _Number] = {}
+        for name, value in list(given.items())[:_MOST]:
+            if value is None or not 0 < len(name.encode()) <= MAX_NAME_BYTES:
+                continue
+            with self._faults.guard(f"metric {name}"):
+                try:
+                    numbers[name] = number(value)
+                except _NO_NUMBER as reason:
+                    self._tell(name, value, reason)
+        return numbers
+
+    def _tell(self, name: str, value: object, reason: Exception) -> None:
+        if name not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(name)
+            kind = type(value).__name__
+            log.warning(
+                "runwatch: %s is left out: found a %s, wanted a number (%s)", name, kind, reason
+            )
+
+
+def as_float(value: SupportsFloat) -> float:
+    """Of an array with one element, that element: numpy's own `float` wants no dimension at all."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        return float(value.item())
+    return float(value)
