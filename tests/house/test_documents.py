@@ -85,7 +85,7 @@ def test_every_command_that_is_shown_is_there_with_its_options() -> None:
             continue
         for one in _alternatives(name):
             assert one in known, f"{place}: runwatch {call}"
-        if known[_alternatives(name)[0]].ignore_unknown_options:
+        if known[_alternatives(name)[0]].context_settings.get("ignore_unknown_options"):
             continue  # handed on to another program
         ours = call.split(" -- ")[0] if name == "run" else call
         for option in re.findall(r"(?<!\S)(--[a-z][a-z-]*)", ours):
