@@ -22,6 +22,7 @@ from runwatch_hooks.layer_names import NamedTensor
 from runwatch_hooks.patches import Patches
 from runwatch_hooks.ranks.shards import local_of, whole
 from runwatch_hooks.sharing import Sharing
+from runwatch_hooks.turns import Turns
 from runwatch_hooks.wraps import Arguments, Keywords
 
 Number = float | Tensor
@@ -48,7 +49,7 @@ class Reading:
     stats: Mapping[tuple[int, ...], Tensor]
     """(S, T) of each device, by the slots that its columns are."""
     numbers: Mapping[str, Number]
-    """`lr`, `clip_coef`, `loss_scale`, `skipped`, `optimizer_steps`."""
+    """`lr`, `clip_coef`, `loss_scale`, `skipped`, `optimizer_steps`, `alternating`."""
     stage: Stage | None
     sharing: Sharing | None = None
     """Whose parts the stats are of; None where they are of whole tensors."""
@@ -82,6 +83,7 @@ class Probe:
         self._numbers: dict[str, Number] = {}
         self._notices: list[str] = []
         self._has_scaler = False
+        self._turns = Turns()
         self._reset()
 
     @property
@@ -99,6 +101,8 @@ class Probe:
         """What the step brought. The next step begins."""
         numbers, stages = self._numbers, set(self._stages.values())
         numbers["optimizer_steps"] = float(self._num_optimizer_steps)
+        if self._turns.are_taken:
+            numbers["alternating"] = 1.0
         if self._has_scaler:
             numbers.setdefault("skipped", 0.0)
         reading = Reading(
@@ -119,6 +123,7 @@ class Probe:
         self._depths: dict[int, int] = {}
         self._with_closure: set[int] = set()
         self._num_optimizer_steps = 0
+        self._turns.end_row()
         self._is_fresh = True
 
     # What torch tells, in the order of a step.
@@ -174,6 +179,7 @@ class Probe:
             if depth > 1:  # a subclass whose `step` calls that of its parent
                 return
             self._follow(optimizer, slots)
+            self._turns.before_step(optimizer)
             self._note_lr(optimizer)
             if _closure(args, kwargs) is not None:
                 self._with_closure.add(id(optimizer))
@@ -201,6 +207,7 @@ class Probe:
             if id(optimizer) in self._with_closure:
                 self._read(self._slots_of(optimizer), Stage.CLOSURE_POST)
             self._board.after_step()
+            self._turns.after_step(optimizer, self._optimizers)
 
     def after_scaler_step(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("scaler.step", self.remove):
