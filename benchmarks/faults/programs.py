@@ -325,6 +325,20 @@ PROGRAMS: Final[Mapping[str, Callable[[int], Program]]] = {
 }
 """What healthy training looks like; each is also a place for faults."""
 
+NUM_CLASSES: Final[Mapping[str, int]] = {
+    "mlp": 3,
+    "convolutions": 10,
+    "warm-restarts": 10,
+    "epochs": 10,
+    "recurrent": 96,
+    "transformer": 96,
+    "one-cycle": 96,
+    "half-precision": 96,
+    "accumulation": 96,
+    "fine-tuning": 96,
+}
+"""What the programs that classify say in their configuration."""
+
 
 def build(name: str, seed: int) -> Program:
     torch.manual_seed(seed)

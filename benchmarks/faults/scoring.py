@@ -5,10 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.faults.programs import NUM_CLASSES
 from benchmarks.faults.recording import Trial, read_rows
 
 from runwatch.alerts import AlertState
 from runwatch.rules import Evaluator, Rule, Transition
+from runwatch.rules.background import known_from
 from runwatch.vocabulary import Severity
 
 HEARD = (Severity.WARNING, Severity.CRITICAL)
@@ -57,7 +59,9 @@ class Verdict:
 
 def judge(trial: Trial, folder: Path, rules: Sequence[Rule]) -> Verdict:
     """By the evaluator that the service uses."""
-    evaluator = Evaluator(rules)
+    num_classes = NUM_CLASSES.get(trial.program)
+    known = known_from({} if num_classes is None else {"num_classes": num_classes})
+    evaluator = Evaluator(rules, known)
     fired: dict[str, Transition] = {}
     for rows in read_rows(trial, folder):
         for told in evaluator.observe(rows):
