@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final, SupportsFloat, TypeVar
+from typing import Any, Final, SupportsFloat, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from runwatch.layouts import MAX_NAME_BYTES
 from runwatch_hooks.faults import Faults
@@ -33,11 +34,12 @@ class GivenNumbers:
         """Those that `number` can make a number of, among the first 256."""
         numbers: dict[str, _Number] = {}
         for name, value in list(given.items())[:_MOST]:
-            if value is None or not 0 < len(name.encode()) <= MAX_NAME_BYTES:
+            if value is None:
                 continue
-            with self._faults.guard(f"metric {name}"):
+            with self._faults.guard(f"metric {name!r}"):
                 try:
-                    numbers[name] = number(value)
+                    if 0 < len(name.encode()) <= MAX_NAME_BYTES:
+                        numbers[name] = number(value)
                 except _NO_NUMBER as reason:
                     self._tell(name, value, reason)
         return numbers
@@ -47,12 +49,12 @@ class GivenNumbers:
             self._told.add(name)
             kind = type(value).__name__
             log.warning(
-                "runwatch: %s is left out: found a %s, wanted a number (%s)", name, kind, reason
+                "runwatch: %r is left out: found a %s, wanted a number (%s)", name, kind, reason
             )
 
 
 def as_float(value: SupportsFloat) -> float:
     """Of an array with one element, that element: numpy's own `float` wants no dimension at all."""
-    if isinstance(value, np.ndarray) and value.size == 1:
-        return float(value.item())
+    if isinstance(value, np.ndarray):
+        return float(cast("NDArray[Any]", value).item())
     return float(value)

@@ -1,4 +1,4 @@
-"""Rows become frames: consecutive steps of one segment, with the same columns."""
+"""Rows become frames: consecutive steps of one segment, with the same layers."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from runwatch.errors import FrameError
 from runwatch.frames import MAX_STEPS, Event, Frame
 from runwatch.layouts import Layout
+from runwatch.nonfinite import ABSENT_64
 from runwatch_hooks.rows import Row
 from runwatch_hooks.transport.losses import Loss, LossReason
 from runwatch_hooks.transport.row_queue import Item
@@ -18,6 +19,9 @@ MAX_FRAME_BYTES: Final = 4 * 2**20
 """Unpacked. Half of what the service takes compressed, as random numbers do not compress."""
 _MAX_EVENTS: Final = 256
 """A quarter of the format's limit, so that wordy events still fit into a header."""
+_MOST_MIXED_METRICS: Final = 128
+"""Rows with other metrics than those before (a loss of each task in turn, an accuracy now and
+then) share a frame up to so many: what a row lacks is 'not recorded', and takes eight bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,12 @@ class Draft:
 
     rows: list[Row] = field(default_factory=list[Row])
     events: list[Event] = field(default_factory=list[Event])
+    names: dict[str, None] = field(default_factory=dict[str, None])
+    """Of the rows' metrics, in the order in which they first came."""
+
+    def add(self, row: Row) -> None:
+        self.rows.append(row)
+        self.names.update(dict.fromkeys(row.metrics))
 
     @property
     def layout(self) -> Layout | None:
@@ -52,7 +62,7 @@ def drafts_of(items: Iterable[Item], max_bytes: int = MAX_FRAME_BYTES) -> Iterat
         if draft.rows and not _continues(draft, item, max_bytes):
             yield draft
             draft = Draft()
-        draft.rows.append(item)
+        draft.add(item)
     if draft.rows or draft.events:
         yield draft
 
@@ -64,7 +74,9 @@ def frame_of(draft: Draft, *, rank: int, seq: int, segment: int) -> Frame:
     frame.
     """
     rows, layout = draft.rows, draft.layout
-    names = tuple(rows[0].metrics) if rows else ()
+    metrics = np.full((len(rows), len(draft.names)), ABSENT_64)
+    for place, row in enumerate(rows):
+        metrics[place] = [row.metrics.get(name, ABSENT_64) for name in draft.names]
     frame = Frame(
         attempt=0,
         rank=rank,
@@ -72,10 +84,8 @@ def frame_of(draft: Draft, *, rank: int, seq: int, segment: int) -> Frame:
         segment=rows[0].segment if rows else segment,
         first_step=rows[0].step if rows else draft.events[0].step,
         times=np.array([row.at for row in rows], np.float64),
-        metric_names=names,
-        metrics=np.array(
-            [[row.metrics[name] for name in names] for row in rows], np.float64
-        ).reshape(len(rows), len(names)),
+        metric_names=tuple(draft.names),
+        metrics=metrics,
         layout_hash="" if layout is None else layout.hash,
         stats=_stats_of(rows, layout),
         events=tuple(draft.events),
@@ -99,15 +109,31 @@ def _continues(draft: Draft, row: Row, max_bytes: int) -> bool:
     return (
         row.step == last.step + 1
         and row.segment == last.segment
-        and _same_columns(last, row)
+        and _same_layout(last, row)
         and len(draft.rows) < MAX_STEPS
-        and (len(draft.rows) + 1) * _unpacked_bytes(row) <= max_bytes
+        and _has_room_for(draft, row, max_bytes)
     )
 
 
-def _same_columns(left: Row, right: Row) -> bool:
-    if left.metrics.keys() != right.metrics.keys():
+def _has_room_for(draft: Draft, row: Row, max_bytes: int) -> bool:
+    names = draft.names.keys() | row.metrics.keys()
+    is_mixed = draft.names.keys() != row.metrics.keys()
+    if is_mixed and not (len(names) <= _MOST_MIXED_METRICS and _can_be_sent(names)):
         return False
+    stats_bytes = 0 if row.stats is None else row.stats.nbytes
+    return (len(draft.rows) + 1) * (8 * (1 + len(names)) + stats_bytes) <= max_bytes
+
+
+def _can_be_sent(names: Iterable[str]) -> bool:
+    """Whether a row that cannot be encoded would take its neighbours with it."""
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _same_layout(left: Row, right: Row) -> bool:
     ours, theirs = _layout(left), _layout(right)
     if ours is theirs:
         return True
@@ -117,8 +143,3 @@ def _same_columns(left: Row, right: Row) -> bool:
 def _layout(row: Row) -> Layout | None:
     """A layout with no numbers under it, or without columns, says nothing."""
     return row.layout if row.stats is not None and row.stats.size else None
-
-
-def _unpacked_bytes(row: Row) -> int:
-    stats_bytes = 0 if row.stats is None else row.stats.nbytes
-    return 8 * (1 + len(row.metrics)) + stats_bytes

@@ -78,8 +78,8 @@ def test_a_number_that_is_none_is_left_out_and_harms_nothing(
     assert {"loss", "oddity", "nothing"}.isdisjoint(line.rows[0].metrics)
     told = [record.getMessage() for record in caplog.records]
     assert [text.partition(",")[0] for text in told] == [
-        "runwatch: oddity is left out: found a str",
-        "runwatch: loss is left out: found a dict",
+        "runwatch: 'oddity' is left out: found a str",
+        "runwatch: 'loss' is left out: found a dict",
     ]
     assert (training.watch.num_faults, line.kinds()) == (0, [])
     assert "Traceback" not in caplog.text

@@ -1,5 +1,7 @@
 """Where a frame ends and the next begins."""
 
+import math
+
 import numpy as np
 import pytest
 from tests.hooks.transport.factories import LAYOUT, event, row
@@ -7,8 +9,9 @@ from tests.hooks.transport.factories import LAYOUT, event, row
 from runwatch.codec import decode_frame, encode_frame
 from runwatch.errors import FrameError
 from runwatch.layouts import Layer, Layout
+from runwatch.nonfinite import is_absent
 from runwatch_hooks.rows import Row
-from runwatch_hooks.transport.framing import Draft, drafts_of, frame_of
+from runwatch_hooks.transport.framing import drafts_of, frame_of
 from runwatch_hooks.transport.row_queue import Item
 
 OTHER = Layout((Layer("other"),), ("grad_norm", "nonfinite"))
@@ -30,12 +33,26 @@ def test_consecutive_steps_travel_together() -> None:
         row(4, segment=1),
         row(4, layout=OTHER),
         row(4, layout=None, stats=None),
-        row(4, metrics={"loss": 1.0, "lr": 0.1}),
+        row(4, metrics={f"own/{number}": 1.0 for number in range(128)}),
     ],
-    ids=["gap", "same step", "segment", "layout", "no layout", "metrics"],
+    ids=["gap", "same step", "segment", "layout", "no layout", "too many metrics"],
 )
 def test_a_change_begins_a_new_frame(second: Row) -> None:
     assert steps_of(row(3), second) == [[3], [second.step]]
+
+
+def test_rows_with_metrics_of_their_own_travel_together_and_lack_the_others() -> None:
+    rows = [
+        row(3, metrics={"loss": 1.0, "task_a": 2.0}),
+        row(4, metrics={"task_b": math.nan, "loss": 3.0}),
+    ]
+    (draft,) = drafts_of(rows)
+    frame = decode_frame(encode_frame(frame_of(draft, rank=0, seq=1, segment=0)))
+
+    assert frame.metric_names == ("loss", "task_a", "task_b")
+    assert is_absent(frame.metrics).tolist() == [[False, False, True], [False, True, False]]
+    assert frame.metrics[:, 0].tolist() == [1.0, 3.0]
+    assert math.isnan(frame.metrics[1, 2])
 
 
 def test_the_same_layout_in_another_object_changes_nothing() -> None:
@@ -64,7 +81,7 @@ def test_events_alone_make_a_frame_of_the_segment_that_was() -> None:
 
 
 def test_a_frame_holds_what_its_rows_held() -> None:
-    draft = Draft([row(3), row(4)], [event(4)])
+    (draft,) = drafts_of([row(3), row(4), event(4)])
     frame = decode_frame(encode_frame(frame_of(draft, rank=2, seq=7, segment=0)))
 
     assert (frame.rank, frame.seq, frame.first_step, frame.metric_names) == (2, 7, 3, ("loss",))
@@ -74,7 +91,7 @@ def test_a_frame_holds_what_its_rows_held() -> None:
 
 
 def test_rows_whose_stats_are_not_the_layouts_make_no_frame() -> None:
-    draft = Draft([row(0, stats=np.zeros(3, np.float32))])
+    (draft,) = drafts_of([row(0, stats=np.zeros(3, np.float32))])
 
     with pytest.raises(FrameError, match="found 3 columns, wanted 2"):
         frame_of(draft, rank=0, seq=1, segment=0)
