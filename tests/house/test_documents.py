@@ -122,6 +122,14 @@ def test_every_path_that_is_shown_is_one_of_the_interface() -> None:
             assert general in known, f"{name_of(page)}: {path}"
 
 
+def test_every_file_of_ours_that_is_named_is_there() -> None:
+    for page in PAGES:
+        for path in re.findall(
+            r"`((?:tests|benchmarks|dashboards)/[\w/.-]+\w)", page.read_text("utf-8")
+        ):
+            assert (ROOT / path).exists(), f"{name_of(page)}: {path}"
+
+
 def test_every_function_of_rules_is_described_and_no_other() -> None:
     page = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
     table = page[page.index("| function | worth |") :].split("\n\n")[0]
