@@ -17,6 +17,7 @@ from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 from runwatch_hooks.actions import Generator, HasState
 from runwatch_hooks.building import build_watch
+from runwatch_hooks.guard import check_guardable
 from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.line import Line
 from runwatch_hooks.machine import describe_machine
@@ -52,6 +53,7 @@ def attach(
     bundles: str | os.PathLike[str] | None = None,
     max_bundles: int = 3,
     bundle_mib: int = 2048,
+    guard: bool = False,
     snapshot_every: int | None = None,
     snapshots: int = 3,
     good_after: int = DEFAULT_GOOD_AFTER,
@@ -66,6 +68,8 @@ def attach(
     what `state_dict` of an earlier life of the run returned, where your own checkpoint kept it: the
     run goes on from there. `bundles` is a folder for diagnostic bundles: what there is of the first
     step whose loss or gradients are not finite, for `runwatch replay`.
+    `guard` makes a step by gradients that are not finite change nothing, without waiting for a
+    device.
 
     Without a URL, given here or in RUNWATCH_URL, the run is written to the spool folder, to be
     sent later. Raises AttachError for an argument that cannot be used; afterwards nothing is
@@ -96,7 +100,10 @@ def attach(
         bundles=None if bundles is None else Path(bundles),
         max_bundles=max_bundles,
         bundle_mib=bundle_mib,
+        guard=guard,
     )
+    if guard:
+        check_guardable(objects.optimizers)
     proposed = SharedAttempt(RunId(environment.run_id or _new_ulid()), _new_ulid(), time.time())
     world = find_world(environment)
     team = join_team(world, proposed, is_run_given=environment.run_id is not None)

@@ -15,6 +15,7 @@ from runwatch_hooks.actions import (
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.bundles import BundleFolder, Witness
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.guard import Guard
 from runwatch_hooks.line import Line
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
@@ -79,6 +80,7 @@ def build_watch(
         team.world.rank,
         note_broken,
     )
+    guard = _guard(options, objects, faults)
     boundary = Boundary(
         actor,
         orders_for(actor, reports, team),
@@ -95,10 +97,11 @@ def build_watch(
         team=team,
         loader=objects.extra.get("dataloader"),
         witness=witness,
+        guard=guard,
     )
     if saved is not None:
         watch.load_state_dict(saved)
-    probe.install()
+    _install(probe, guard)
     if saved is not None or not _may_resume(options):
         watch.begin()
     return watch
@@ -109,6 +112,16 @@ def _keeper(options: Options, objects: Objects, team: Team) -> CheckpointKeeper 
         return None
     store = store_of_rank(options.checkpoints, team.world.rank, objects.modules, keep=options.keep)
     return CheckpointKeeper(store, good_after=options.good_after)
+
+
+def _guard(options: Options, objects: Objects, faults: Faults) -> Guard | None:
+    return Guard(objects.modules, objects.optimizers, faults) if options.guard else None
+
+
+def _install(probe: Probe, guard: Guard | None) -> None:
+    probe.install()
+    if guard is not None:  # after the probe, which reads what the guard puts out of sight
+        guard.install()
 
 
 def _witness(

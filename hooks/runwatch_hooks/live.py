@@ -18,6 +18,7 @@ from runwatch_hooks.bundles import Witness
 from runwatch_hooks.endings import Status
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import GivenNumbers
+from runwatch_hooks.guard import Guard
 from runwatch_hooks.line import Line
 from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_names import OF_LAYERS, OwnNames
@@ -53,9 +54,11 @@ class LiveWatch(Watch):
         team: Team,
         loader: object | None = None,
         witness: Witness | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """`open_line` is given the number of the first step to be trained; `loader` is the one
-        that a rollback positions; `witness` writes diagnostic bundles."""
+        that a rollback positions; `witness` writes diagnostic bundles; `guard` stops
+        steps that would spoil the weights."""
         self.run_id = run_id
         self._is_leader = team.world.is_leader
         self._probe = probe
@@ -74,6 +77,8 @@ class LiveWatch(Watch):
         self._loader = loader
         self._course = BatchCourse()
         self._witness = witness
+        self._guard = guard
+        self._was_guarded = False
         self._phases: list[Phase] = [Phase.INIT]
         self._next_step = 0
         self._segment = 0
@@ -227,6 +232,9 @@ class LiveWatch(Watch):
         self.begin()
         self._is_finished = True
         self._probe.remove()
+        with self._faults.guard("guard"):
+            if self._guard is not None:
+                self._guard.remove()
         with self._faults.guard("last commands"):
             self._boundary.close()
         with self._faults.guard("last rows"):
@@ -274,6 +282,10 @@ class LiveWatch(Watch):
             theirs |= self._numbers({"loss": loss})
         numbers = self._pace(tokens) | self._outlet.numbers()
         reading = self._probe.take()
+        if self._guard is not None:
+            guarded = self._guard.take()
+            numbers |= {"guarded_steps": guarded} if self._is_leader else {}
+            self._reports.tell_unwatched(self._guard.take_notices(), step, now)
         if self._is_leader:  # what is the same on all ranks is told once
             numbers |= {"lr_scale": self._actor.lr_scale, **reading.numbers}
         self._own_names.add(numbers)
@@ -314,10 +326,20 @@ class LiveWatch(Watch):
     def _send_rows(self) -> None:
         rows = self._assembly.finished()
         self._healthy = self._healthy and all(map(_is_healthy, rows))
+        self._tell_guarded(rows)
         if self._witness is not None:
             with self._faults.guard("bundle", self._witness.disable):
                 self._witness.look(rows, _is_healthy)
         self._outlet.put_rows(rows)
+
+    def _tell_guarded(self, rows: Iterable[Row]) -> None:
+        """The first of steps in a row that were made to change nothing."""
+        for row in rows:
+            is_guarded = row.metrics.get("guarded_steps", 0.0) > 0.0
+            if is_guarded and not self._was_guarded:
+                self._reports.tell_event(row.step, "guarded", row.at, {})
+            if "guarded_steps" in row.metrics:
+                self._was_guarded = is_guarded
 
     def _act(self, step: int) -> int | None:
         """Do what is due after a step; the step to train next, where the run went back."""

@@ -37,6 +37,8 @@ class Options:
     """Steps; None: only when asked."""
     keep: int = 3
     """Checkpoints on disk, beside the newest good ones."""
+    guard: bool = False
+    """Whether a step by gradients that are not finite is made to change nothing."""
     bundles: Path | None = None
     """Where diagnostic bundles of non-finite steps are written; None: nowhere."""
     max_bundles: int = 3

@@ -1,6 +1,6 @@
 """Whether tensors hold nothing but finite numbers, found in one read and without waiting."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ class FiniteFlag:
         for given in tensors:
             tensor = local_of(given)
             if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex()):
-                by_device.setdefault(tensor.device, []).append(_real(tensor.detach()))
-        self._flags = [_to_host(_all_finite(group)) for group in by_device.values()]
+                by_device.setdefault(tensor.device, []).append(tensor.detach())
+        self._flags = [_to_host(all_finite(group)) for group in by_device.values()]
         self._events: list[torch.cuda.Event] = []
         for device in by_device:
             if device.type == "cuda":
@@ -47,7 +47,9 @@ def _is_finite(tensor: Tensor) -> bool:
     return flag.value()
 
 
-def _all_finite(tensors: list[Tensor]) -> Tensor:
+def all_finite(tensors: Sequence[Tensor]) -> Tensor:
+    """Whether all of one device's tensors, none of them empty, are finite; on that device."""
+    tensors = [_real(tensor) for tensor in tensors]
     # The extremes are NaN or infinite exactly where an element is: unlike a sum of squares they
     # cannot overflow. For 240 MB on one core of a CPU: aminmax 31 ms, foreach norm 256 ms,
     # isfinite().all() 232 ms. On a GPU the foreach norm is one launch for all tensors.

@@ -28,6 +28,7 @@ class Keywords(TypedDict, total=False):
     bundles: str | os.PathLike[str]
     max_bundles: int
     bundle_mib: int
+    guard: bool
     good_after: int
     allow: Sequence[str]
 

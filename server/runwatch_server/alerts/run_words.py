@@ -18,6 +18,7 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
         f"a diagnostic bundle of step {detail.get('of_step')} "
         + (f"failed: {detail['error']}" if "error" in detail else f"lies in {detail.get('path')}")
     ),
+    "guarded": lambda _: "the guard kept a step by a non-finite gradient from the weights",
     "unwatched": lambda detail: str(detail.get("what", "something is not watched")),
 }
 

@@ -13,7 +13,7 @@ STATS: Final = frozenset(
 METRICS: Final = frozenset(
     (
         "loss", "val_loss", "lr", "lr_scale", "grad_norm", "clip_coef", "clipped", "loss_scale",
-        "layers_with_grad", "optimizer_steps", "alternating",
+        "layers_with_grad", "optimizer_steps", "alternating", "guarded_steps",
         "skipped", "step_time", "tokens_per_s", "param_norm", "nonfinite", "gpu_mem", "gpu_temp",
         "lr_before", "loss_before", "loss_of_chance",  # see `background`
         "unwatched", "hook_faults",  # events, counted in the row of their step
