@@ -113,16 +113,23 @@ def attach(
         log.warning("runwatch: one process cannot act for %d ranks", world.world_size)
         options = replace(options, allow=())
     opened = RunOpen(run_id=team.attempt.run_id, name=run, project=project, config=settings)
-    open_line = _line_opener(environment, team, opened, options.allow)
+    open_line = _line_opener(environment, team, opened, options.allow, objects.modules)
     return build_watch(objects, options, open_line, team, state)
 
 
 def _line_opener(
-    environment: Environment, team: Team, run: RunOpen, allow: Sequence[str]
+    environment: Environment,
+    team: Team,
+    run: RunOpen,
+    allow: Sequence[str],
+    modules: Mapping[str, nn.Module],
 ) -> Callable[[int], Line]:
     settings = TransportSettings(
         url=environment.url, token=environment.token, spool_dir=environment.spool_dir
     )
+
+    def is_evaluating() -> bool:
+        return bool(modules) and not any(module.training for module in modules.values())
 
     def open_line(first_step: int) -> Line:
         attempt = AttemptOpen(
@@ -133,7 +140,7 @@ def _line_opener(
             allow=tuple(allow),
             host=_host(),
         )
-        transport = Transport(settings, run, attempt, team.world.rank)
+        transport = Transport(settings, run, attempt, team.world.rank, is_evaluating)
         transport.start()
         return transport
 

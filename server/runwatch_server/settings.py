@@ -78,7 +78,7 @@ class Settings:
     goes on in it. 0: never. Not for PostgreSQL, which has a disk of its own."""
     queue_works: int = 4096
     """Writes that may wait; beyond, requests get 503: a few seconds of work, some 100 MB."""
-    stall_s: float = 600.0
+    stall_s: float = 300.0
     """Without a new step for so long, a run that still speaks is shown as stalled."""
     lost_s: float = 60.0
     """Without a word for so long, a run is shown as lost: six heartbeats of the trainer."""

@@ -1,6 +1,8 @@
-"""What the trainer is doing, as the training thread last said."""
+"""What the trainer is doing: as the training thread last said, and as the models' mode shows."""
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from runwatch.vocabulary import Phase
 
@@ -14,8 +16,56 @@ class Progress:
     phase: Phase
     lr_scale: float
     since: float
-    """When the last step ended, or the attempt began; by the monotonic clock."""
+    """When the last step ended, or the phase or the attempt began; by the monotonic clock."""
 
     @property
     def next_step(self) -> int:
         return 0 if self.last_step is None else self.last_step + 1
+
+
+def never() -> bool:
+    """For a program without modules."""
+    return False
+
+
+class ProgressBoard:
+    """Written by the training thread (`tell`), read by the sender (`see`).
+
+    A loop that evaluates without a word (`watch.phase("eval")`) would look as if it hung. Its
+    modules are in evaluation mode meanwhile, and were not as the last step ended.
+    """
+
+    def __init__(self, is_evaluating: Callable[[], bool] = never) -> None:
+        """`is_evaluating` says whether all modules are in evaluation mode, from any thread."""
+        self._is_evaluating = is_evaluating
+        self._told = Progress(None, Phase.INIT, 1.0, since=time.monotonic())
+        self._trains_in_eval = False
+        self._seen: Phase | None = None
+        self._seen_since = 0.0
+
+    @property
+    def last_step(self) -> int | None:
+        return self._told.last_step
+
+    @property
+    def next_step(self) -> int:
+        return self._told.next_step
+
+    def tell(self, step: int | None, phase: Phase, lr_scale: float) -> None:
+        """What goes on; the time begins anew with each step and each phase."""
+        told = self._told
+        is_same = (step, phase) == (told.last_step, told.phase)
+        since = told.since if is_same else time.monotonic()
+        if step != told.last_step:  # a model whose training leaves it in evaluation mode, as some
+            self._trains_in_eval = self._is_evaluating()
+        self._told = Progress(step, phase, lr_scale, since)
+
+    def see(self) -> Progress:
+        """What goes on now."""
+        told = self._told
+        phase = told.phase
+        if phase is Phase.TRAIN and not self._trains_in_eval and self._is_evaluating():
+            phase = Phase.EVAL
+        if phase is not self._seen:
+            self._seen, self._seen_since = phase, time.monotonic()
+        return replace(told, phase=phase, since=max(told.since, self._seen_since))

@@ -6,6 +6,7 @@ import numbers
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
@@ -22,7 +23,7 @@ from runwatch_hooks.transport.command_box import CommandBox
 from runwatch_hooks.transport.delivery import Delivery
 from runwatch_hooks.transport.inbox import Inbox
 from runwatch_hooks.transport.link import Link, obeys
-from runwatch_hooks.transport.progress import Progress
+from runwatch_hooks.transport.progress import ProgressBoard, never
 from runwatch_hooks.transport.receipts import ReceiptBox
 from runwatch_hooks.transport.recorder import Recorder
 from runwatch_hooks.transport.row_queue import RowQueue
@@ -51,15 +52,21 @@ class Transport:
     """
 
     def __init__(
-        self, settings: TransportSettings, run: RunOpen, attempt: AttemptOpen, rank: int
+        self,
+        settings: TransportSettings,
+        run: RunOpen,
+        attempt: AttemptOpen,
+        rank: int,
+        is_evaluating: Callable[[], bool] = never,
     ) -> None:
-        """`attempt.token` names the attempt, and is the same for all its ranks."""
+        """`attempt.token` names the attempt, and is the same for all its ranks; `is_evaluating`
+        is asked by the sender, see ProgressBoard."""
         self.run_id: RunId = run.run_id
         self.spool_path: Path = settings.spool_dir / run.run_id / f"{attempt.token}-{rank}"
         self._rank = rank
         self._pid = os.getpid()
         self._is_closed = False
-        self._progress = Progress(None, Phase.INIT, 1.0, since=time.monotonic())
+        self._progress = ProgressBoard(is_evaluating)
         self._wakeup = Wakeup()
         self._queue = RowQueue(settings.queue_bytes)
         self._receipts = ReceiptBox()
@@ -115,9 +122,7 @@ class Transport:
 
     def set_progress(self, step: int | None, phase: Phase, lr_scale: float) -> None:
         """What the heartbeats tell: the last step that ended, what goes on, the LR's multiplier."""
-        progress = self._progress
-        since = progress.since if step == progress.last_step else time.monotonic()
-        self._progress = Progress(step, phase, lr_scale, since)
+        self._progress.tell(step, phase, lr_scale)
 
     def take_commands(self) -> list[Command]:
         """What arrived since the last call, each command once, none past its time."""
@@ -173,7 +178,7 @@ class Transport:
             self._clock,
             rank=meta.rank,
             heartbeat_s=settings.heartbeat_s,
-            progress=lambda: self._progress,
+            progress=self._progress.see,
         )
         if not obeys(meta.rank):
             return link, None

@@ -5,7 +5,7 @@ other ranks of the run still speak. These are defined here, because a process th
 matter of taste.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +30,8 @@ class Silence:
 
     alert: Alert
     episode: str
+    inhibited_by: str | None = None
+    """The rule whose alert about the same rank explains it."""
 
 
 def run_lost(lost_s: float) -> Rule:
@@ -89,6 +91,12 @@ def rules_of_absence(rules: Sequence[Rule], rank: int) -> list[Rule]:
     ]
 
 
+def explained_by(rule: Rule, firing: Collection[str]) -> str | None:
+    """Which of the rules that fire about a rank explains an alert of this one about it."""
+    names = (name for one in rule.inhibited_by for name in one.rules)
+    return next((name for name in names if name in firing), None)
+
+
 def judge_silence(
     rule: Rule,
     facts: RankFacts,
@@ -108,6 +116,7 @@ def judge_silence(
         silent_s=silent_s(rule, facts, team),
         phase=facts.phase,
         median_step_s=facts.step_time_s,
+        longest_pause_s=facts.longest_pause_s,
     )
     return judge_absence(rule, liveness, None if known is None else known.alert, now)
 
@@ -120,6 +129,7 @@ def transition_of(
     *,
     silence_s: float,
     num_before: int,
+    inhibited_by: str | None,
 ) -> tuple[Transition, Silence | None]:
     """What to tell of a change, and what to remember of it.
 
@@ -175,17 +185,17 @@ def transition_of(
         runbook=rule.runbook,
         actions=rule.actions,
         episode=episode,
+        inhibited_by=inhibited_by,
     )
     goes_on = change.alert is not None and change.alert.state is not AlertState.RESOLVED
-    return transition, Silence(alert, episode) if goes_on else None
+    return transition, Silence(alert, episode, inhibited_by) if goes_on else None
 
 
 def silence_of(record: AlertRecord) -> Silence:
     """An alert as it is kept, taken up again after a restart."""
     onset = Moment(record.onset_step, record.onset_at)
-    return Silence(
-        Alert(record.state, onset, Moment(record.last_step, record.onset_at)), record.episode
-    )
+    alert = Alert(record.state, onset, Moment(record.last_step, record.onset_at))
+    return Silence(alert, record.episode, record.inhibited_by)
 
 
 def _labels(rule: Rule, rank: int) -> dict[str, str]:

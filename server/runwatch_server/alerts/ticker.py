@@ -7,16 +7,18 @@ paused, which the run watcher adds to every deadline before the next one.
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.alerts import Change
+from runwatch.alerts import AlertState, Change, Reason
 from runwatch.rules import Rule
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import queries
 from runwatch_server.alerts.absence import (
     Silence,
+    explained_by,
     judge_silence,
     rank_lost,
     rules_of_absence,
@@ -145,10 +147,30 @@ class Ticker:
                     lost_s=self._lost_s,
                     now=self._shop.clock.wall(),
                 )
-                if change is not None and change.is_news:
-                    await self._tell(key, rule, change, rank, silent_s(rule, rank, facts))
-                elif change is not None and change.alert is not None and key in self._silences:
-                    self._silences[key] = Silence(change.alert, self._silences[key].episode)
+                if change is not None:
+                    await self._follow(key, rule, change, rank, silent_s(rule, rank, facts))
+
+    async def _follow(
+        self, key: _Key, rule: Rule, change: Change, facts: RankFacts, silence_s: float
+    ) -> None:
+        """Tell what is news of an alert: its state, or that another explains it."""
+        known, why = self._silences.get(key), explained_by(rule, self._firing_beside(key))
+        if change.is_news:
+            await self._tell(key, rule, change, facts, silence_s, inhibited_by=why)
+        elif known is not None and change.alert is not None and why != known.inhibited_by:
+            reason = Reason.RELEASED if why is None else Reason.INHIBITED
+            folded = replace(change, reason=reason)
+            await self._tell(key, rule, folded, facts, silence_s, inhibited_by=why)
+        elif known is not None and change.alert is not None:
+            self._silences[key] = replace(known, alert=change.alert)
+
+    def _firing_beside(self, key: _Key) -> set[str]:
+        """The rules of silence that fire about the same rank."""
+        return {
+            rule
+            for (*whose, rule), silence in self._silences.items()
+            if tuple(whose) == key[:3] and silence.alert.state is AlertState.FIRING
+        }
 
     def _rules_of_contact(self, rank: RankFacts, team: Sequence[RankFacts]) -> list[Rule]:
         """The run's silence is judged once, with its first rank; that of a rank beside others."""
@@ -156,7 +178,14 @@ class Ticker:
         return [*of_run, self._rank_lost] if len(team) > 1 else of_run
 
     async def _tell(
-        self, key: _Key, rule: Rule, change: Change, facts: RankFacts, silence_s: float
+        self,
+        key: _Key,
+        rule: Rule,
+        change: Change,
+        facts: RankFacts,
+        silence_s: float,
+        *,
+        inhibited_by: str | None,
     ) -> None:
         run_id, attempt, rank, _ = key
         consequences = Consequences(run_id, self._shop)
@@ -169,7 +198,13 @@ class Ticker:
                 return [], None, False
             num_before = await queries.count_episodes(connection, run_id, rule.name, attempt)
             transition, silence = transition_of(
-                rule, change, facts, known, silence_s=silence_s, num_before=num_before
+                rule,
+                change,
+                facts,
+                known,
+                silence_s=silence_s,
+                num_before=num_before,
+                inhibited_by=inhibited_by,
             )
             source = Source(
                 run_id=run_id,

@@ -15,6 +15,8 @@ from runwatch.vocabulary import Phase, RunId
 
 _STEP_TIMES: Final = 128
 """Frames that the learned step time is the median of."""
+_FRAMES_TO_KNOW: Final = 16
+"""Frames after which a run's pace is known."""
 
 
 @dataclass(slots=True)
@@ -29,6 +31,24 @@ class _Rank:
     dropped_rows: int = 0
     spooled_frames: int = 0
     step_times: deque[float] = field(default_factory=lambda: deque(maxlen=_STEP_TIMES))
+    num_frames: int = 0
+    newest_time: float | None = None
+    """Of a step, by the trainer's clock."""
+    longest_pause_s: float = 0.0
+    is_explained: bool = False
+    """Whether a phase since the last frame tells why no step came."""
+
+    def note_steps(self, times: Sequence[float], now: float) -> None:
+        """Learn the pace from the times of steps that arrive now. A pause is what both clocks
+        say: what was spooled arrives late, and a trainer's clock may be set."""
+        if self.newest_time is not None and self.last_step_at is not None:
+            pause_s = min(times[0] - self.newest_time, now - self.last_step_at)
+            if not self.is_explained:
+                self.longest_pause_s = max(self.longest_pause_s, pause_s)
+        if len(times) > 1 and times[-1] >= times[0]:
+            self.step_times.append((times[-1] - times[0]) / (len(times) - 1))
+        self.num_frames += 1
+        self.newest_time, self.is_explained = times[-1], False
 
     def take_over(self, sign: "Sign", now: float) -> None:
         """What another replica heard, which is newer."""
@@ -59,6 +79,8 @@ class RankFacts:
     phase: Phase
     step_time_s: float | None
     """Median seconds a step, learned from its frames; None before the first two."""
+    longest_pause_s: float | None = None
+    """The longest between two steps that no phase explains; None while too little was heard."""
     lr_scale: float
     dropped_rows: int
     spooled_frames: int
@@ -123,11 +145,10 @@ class Liveness:
         self._heard[run_id, attempt, rank] = None
         known.last_contact = now
         if times:
+            known.note_steps(times, now)
             known.last_step_at = now
             known.last_step = last_step
             known.phase = Phase.TRAIN
-            if len(times) > 1 and times[-1] >= times[0]:
-                known.step_times.append((times[-1] - times[0]) / (len(times) - 1))
 
     def note_heartbeat(
         self,
@@ -149,6 +170,7 @@ class Liveness:
         self._heard[run_id, attempt, rank] = None
         known.last_contact = now
         known.phase = phase
+        known.is_explained |= phase is not Phase.TRAIN
         known.lr_scale = lr_scale
         known.dropped_rows = dropped_rows
         known.spooled_frames = spooled_frames
@@ -239,6 +261,7 @@ def _facts(attempt: int, rank: int, known: _Rank, now: float) -> RankFacts:
         last_step=known.last_step,
         phase=known.phase,
         step_time_s=statistics.median(known.step_times) if known.step_times else None,
+        longest_pause_s=known.longest_pause_s if known.num_frames >= _FRAMES_TO_KNOW else None,
         lr_scale=known.lr_scale,
         dropped_rows=known.dropped_rows,
         spooled_frames=known.spooled_frames,

@@ -27,6 +27,11 @@ def judge_state(
         return known
     if first.phase in _BY_PHASE:
         return _BY_PHASE[first.phase]
-    if not first.step_age_s <= stall_s:
+    if not first.step_age_s <= _patience_s(first, stall_s):
         return RunState.STALLED
     return RunState.TRAINING
+
+
+def _patience_s(rank: RankFacts, stall_s: float) -> float:
+    """As of the rule NoStep: slow steps and pauses that the run has shown are no stall."""
+    return max(stall_s, 20 * (rank.step_time_s or 0.0), 2 * (rank.longest_pause_s or 0.0))

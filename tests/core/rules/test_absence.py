@@ -8,6 +8,7 @@ import yaml
 from runwatch.alerts import AlertState, Moment
 from runwatch.rules import Liveness, Rule, judge_absence, load_rules
 from runwatch.rules.absence import limit_s
+from runwatch.rules.rule import Absence
 from runwatch.vocabulary import Phase
 
 RULE: dict[str, object] = {
@@ -45,6 +46,22 @@ def test_how_long_a_silence_may_be_depends_on_steps_and_phase(
     assert absence is not None
 
     assert limit_s(absence, liveness) == limit
+
+
+def test_a_pause_that_the_run_came_back_from_is_learned() -> None:
+    absence = Absence(timeout_s=60.0, times_longest=3.0)
+    shown = Liveness(last_step=7, silent_s=0.0, phase=Phase.TRAIN, longest_pause_s=40.0)
+
+    assert limit_s(absence, silent(0)) == 60.0
+    assert limit_s(absence, shown) == 120.0
+
+
+def test_before_the_pace_is_known_a_rule_may_say_nothing() -> None:
+    absence = Absence(timeout_s=60.0, once_known=True)
+    shown = Liveness(last_step=7, silent_s=0.0, phase=Phase.TRAIN, longest_pause_s=0.0)
+
+    assert limit_s(absence, silent(0)) is None
+    assert limit_s(absence, shown) == 60.0
 
 
 def test_silence_holds_then_fires_and_a_step_ends_it() -> None:
@@ -90,5 +107,5 @@ def test_the_pack_lets_a_checkpoint_take_its_time_and_an_idle_run_be() -> None:
     pack = Path(__file__).parents[3] / "server" / "runwatch_server" / "rules" / "builtin.yaml"
     absences = [r.absence for r in load_rules(yaml.safe_load(pack.read_text())) if r.absence]
 
-    assert [limit_s(one, silent(0, Phase.CHECKPOINT)) for one in absences] == [1800.0]
-    assert [limit_s(one, silent(0, Phase.IDLE)) for one in absences] == [None]
+    assert [limit_s(one, silent(0, Phase.CHECKPOINT)) for one in absences] == [None, 1800.0]
+    assert [limit_s(one, silent(0, Phase.IDLE)) for one in absences] == [None, None]

@@ -32,6 +32,74 @@ def test_a_run_that_speaks_but_makes_no_step_is_told_of(start_service: StartServ
     asyncio.run(scenario())
 
 
+async def show_pace(bench: Bench, *, pause_s: float = 1.0) -> None:
+    """Frame after frame, one of them after a pause; a step's time is its number."""
+    step = 0
+    for number in range(20):
+        pace_s = pause_s if number == 10 else 1.0
+        bench.clock.advance(pace_s)
+        step += int(pace_s)
+        await bench.send(healthy(1), first_step=step)
+
+
+def test_a_run_that_has_shown_its_pace_is_missed_after_a_minute(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await show_pace(bench)
+            bench.clock.advance(61)
+            await beat(bench, step_age_s=61)
+            await bench.alerting.ticker.tick()
+            assert await told(bench) == [("StepOverdue", AlertState.FIRING)]
+
+    asyncio.run(scenario())
+
+
+def test_where_no_step_pages_the_warning_before_it_is_folded_under_it(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await show_pace(bench)
+            for age_s in (61, 301):
+                bench.clock.advance(61 if age_s == 61 else 240)
+                await beat(bench, step_age_s=age_s)
+                await bench.alerting.ticker.tick()
+                await bench.alerting.ticker.tick()
+            alerts = {alert.rule: alert for alert in await bench.alerts()}
+            assert {name: alert.state for name, alert in alerts.items()} == {
+                "StepOverdue": AlertState.FIRING,
+                "NoStep": AlertState.FIRING,
+            }
+            assert alerts["StepOverdue"].inhibited_by == "NoStep"
+            assert alerts["NoStep"].inhibited_by is None
+            await bench.send(healthy(1), first_step=21)
+            await bench.alerting.ticker.tick()
+            assert {alert.state for alert in await bench.alerts()} == {AlertState.RESOLVED}
+
+    asyncio.run(scenario())
+
+
+def test_a_pause_that_the_run_came_back_from_alarms_no_more(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await show_pace(bench, pause_s=50.0)
+            bench.clock.advance(140)
+            await beat(bench, step_age_s=140)
+            await bench.alerting.ticker.tick()
+            assert await told(bench) == []
+            bench.clock.advance(20)
+            await beat(bench, step_age_s=160)
+            await bench.alerting.ticker.tick()
+            assert await told(bench) == [("StepOverdue", AlertState.FIRING)]
+
+    asyncio.run(scenario())
+
+
 def test_a_step_ends_it(start_service: StartService) -> None:
     async def scenario() -> None:
         async with start_service() as bench:

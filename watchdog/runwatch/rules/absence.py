@@ -19,15 +19,18 @@ class Liveness:
     phase: Phase
     median_step_s: float | None = None
     """Of the recent steps; None where there are too few."""
+    longest_pause_s: float | None = None
+    """Between two steps that nothing explains; None while the run's pace is not known."""
 
 
 def limit_s(absence: Absence, liveness: Liveness) -> float | None:
     """How long a silence is normal, now; None: for ever."""
     factor = absence.phase_factors.get(liveness.phase, 1.0)
-    if factor <= 0.0:
+    if factor <= 0.0 or (absence.once_known and liveness.longest_pause_s is None):
         return None
-    adaptive_s = absence.times_median * (liveness.median_step_s or 0.0)
-    return max(absence.timeout_s, adaptive_s) * factor
+    of_median_s = absence.times_median * (liveness.median_step_s or 0.0)
+    of_longest_s = absence.times_longest * (liveness.longest_pause_s or 0.0)
+    return max(absence.timeout_s, of_median_s, of_longest_s) * factor
 
 
 def judge_absence(rule: Rule, liveness: Liveness, alert: Alert | None, now: float) -> Change:

@@ -37,8 +37,11 @@ def _absence_document(absence: Absence) -> dict[str, object]:
     document: dict[str, object] = {
         "timeout_s": absence.timeout_s,
         "times_median": absence.times_median,
+        "times_longest": absence.times_longest or None,
+        "once_known": absence.once_known or None,
+        "phases": phases or None,
     }
-    return {**document, "phases": phases} if phases else document
+    return {name: part for name, part in document.items() if part is not None}
 
 
 def _span_document(span: Span) -> dict[str, object] | None:

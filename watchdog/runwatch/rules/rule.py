@@ -32,6 +32,10 @@ class Absence:
     """The shortest silence that counts."""
     times_median: float = 0.0
     """Silence must also last this many median step times, so that slow steps do not alarm."""
+    times_longest: float = 0.0
+    """And this many times the longest pause that the run has come back from by itself."""
+    once_known: bool = False
+    """Nothing is said before the run's pace is known: a run that starts may take its time."""
     phase_factors: Mapping[Phase, float] = field(default_factory=dict[Phase, float])
     """The limit is multiplied by this in a phase that takes its time; 0: never in this phase."""
 

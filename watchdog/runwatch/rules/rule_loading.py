@@ -109,6 +109,8 @@ class RuleLoader:
         absence = Absence(
             timeout_s=fields.number("timeout_s", default=300.0, lowest=1.0, highest=_MAX_SPAN_S),
             times_median=fields.number("times_median", default=0.0, lowest=0.0, highest=1e4),
+            times_longest=fields.number("times_longest", default=0.0, lowest=0.0, highest=1e4),
+            once_known=fields.truth("once_known"),
             phase_factors=factors,
         )
         fields.finish()
@@ -206,6 +208,10 @@ class RuleLoader:
             fields.finish()
             others = tuple(other for other in names if isinstance(other, str))
             found.append(Inhibition(others, 64 if steps is None else steps, scope))
-        if found and self._fields.holds("absence"):
-            self._fields.note("inhibited_by", "found it in an absence rule, which the clock judges")
+        if self._fields.holds("absence") and any(one != Inhibition(one.rules) for one in found):
+            self._fields.note(
+                "inhibited_by",
+                "found within or scope in an absence rule, which knows no steps or layers; "
+                "wanted the names of other absence rules alone",
+            )
         return tuple(found)
