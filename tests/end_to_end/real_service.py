@@ -70,6 +70,23 @@ class RealService:
         self._process.send_signal(signal.SIGCONT)
 
     @property
+    def log(self) -> Path:
+        """All that it has printed."""
+        return self._log
+
+    @property
+    def database(self) -> Path:
+        """SQLite's file."""
+        return self._folder / "data" / "runwatch.db"
+
+    @property
+    def resident_bytes(self) -> int:
+        """Of memory, now."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) * 1024
+
+    @property
     def replica(self) -> str:
         """The name of this life among the replicas."""
         name: str = json.loads(self._http.request("GET", f"{self.url}/readyz").data)["replica"]

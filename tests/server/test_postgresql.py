@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.postgres import Postgres
 
@@ -167,3 +167,35 @@ def test_the_place_is_shown_without_the_password() -> None:
     store = PostgresStore("postgresql://me:secret@db.example:5432/runwatch?sslmode=require")
 
     assert store.place == "postgresql://db.example:5432/runwatch"
+
+
+async def test_connections_that_are_cut_as_soon_as_they_are_made_are_no_fault_of_a_work(
+    replicas: tuple[Database, Database],
+) -> None:
+    def cut(*_: object) -> None:
+        raise DisconnectionError("closed by the server")
+
+    sa.event.listen(sa.Pool, "checkout", cut)
+    try:
+        with pytest.raises(OverloadedError):
+            await replicas[0].write(count_up, of=RUN)
+        with pytest.raises(OverloadedError):
+            await replicas[0].ping()
+    finally:
+        sa.event.remove(sa.Pool, "checkout", cut)
+
+    assert await replicas[0].write(count_up, of=RUN) == 0
+
+
+async def test_a_work_that_fails_alone_leaves_its_connection_without_a_transaction(
+    replicas: tuple[Database, Database],
+) -> None:
+    async def fail(connection: AsyncConnection) -> None:
+        await count_up(connection)
+        raise ValueError("mine")
+
+    for _ in range(5):
+        with pytest.raises(ValueError, match="mine"):
+            await replicas[0].write(fail, of=RUN)
+
+    assert await replicas[1].write(count_up, of=RUN) == 0

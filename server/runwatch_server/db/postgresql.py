@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InvalidRequestError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from runwatch_server.db.group_writer import Order, Outcome
@@ -42,6 +42,14 @@ _BEGIN: Final = (
     "BEGIN ISOLATION LEVEL READ COMMITTED;"
     " SELECT pg_advisory_xact_lock(number) FROM unnest('{{{numbers}}}'::bigint[]) AS number"
 )
+
+
+class _RefusedError(Exception):
+    """A work failed by its own fault, and the database did not."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 _RunOrders = Callable[[AsyncConnection, Sequence[Order]], Awaitable[list[Outcome]]]
@@ -115,7 +123,7 @@ class PostgresStore:
     @asynccontextmanager
     async def _read(self) -> AsyncGenerator[AsyncConnection]:
         try:
-            async with self._readers.connect() as connection:
+            async with _connected(self._readers) as connection:
                 yield connection
         except Exception as error:
             if fate_of(error) is Fate.LOST:
@@ -128,11 +136,9 @@ class PostgresStore:
         try:
             try:
                 return await self._run_all(orders, _together)
-            except Exception as error:
-                if fate_of(error) is not Fate.REFUSED:
-                    raise
+            except _RefusedError as refused:
                 if len(orders) == 1:
-                    return [Outcome(error=answer_of(error))]
+                    return [Outcome(error=answer_of(refused.error))]
             return await self._run_all(orders, _each_apart)
         except Exception as error:
             raise _as_loss(error) from error
@@ -154,7 +160,7 @@ class PostgresStore:
         """Holds the locks of the runs, taken in one order everywhere: two transactions never
         wait for each other. Committed at the end, undone by an error."""
         numbers = sorted({lock_number(order.of or "") for order in orders})
-        async with self._writers.connect() as connection:
+        async with _connected(self._writers) as connection:
             driver: Any = (await connection.get_raw_connection()).driver_connection
             try:
                 await driver.execute(_BEGIN.format(numbers=",".join(map(str, numbers))))
@@ -163,6 +169,20 @@ class PostgresStore:
             except BaseException:
                 await _undo(connection, driver)
                 raise
+
+
+@asynccontextmanager
+async def _connected(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection]:
+    """Raises OSError, or what the driver raises, where there is no connection to be had."""
+    connection = engine.connect()
+    try:
+        await connection.start()
+    except InvalidRequestError as error:  # of the pool: closed again as soon as it was made
+        raise ConnectionError(str(error)) from error
+    try:
+        yield connection
+    finally:
+        await asyncio.shield(connection.close())
 
 
 async def _undo(connection: AsyncConnection, driver: Any) -> None:
@@ -176,8 +196,16 @@ async def _undo(connection: AsyncConnection, driver: Any) -> None:
 
 
 async def _together(connection: AsyncConnection, orders: Sequence[Order]) -> list[Outcome]:
-    """Raises what any of the works raises."""
-    return [Outcome(result=await order.work(connection)) for order in orders]
+    """Raises _RefusedError where one of the works fails by its own fault."""
+    outcomes: list[Outcome] = []
+    for order in orders:
+        try:
+            outcomes.append(Outcome(result=await order.work(connection)))
+        except Exception as error:
+            if fate_of(error) is not Fate.REFUSED:
+                raise
+            raise _RefusedError(error) from error
+    return outcomes
 
 
 async def _each_apart(connection: AsyncConnection, orders: Sequence[Order]) -> list[Outcome]:
