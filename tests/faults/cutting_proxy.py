@@ -3,7 +3,7 @@
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -28,14 +28,14 @@ class CuttingProxy(socketserver.ThreadingTCPServer):
 
 
 class _Line(socketserver.BaseRequestHandler):
-    server: CuttingProxy
-
     def handle(self) -> None:
-        with suppress(OSError), socket.create_connection(self.server.upstream, timeout=60) as far:
+        proxy = self.server
+        assert isinstance(proxy, CuttingProxy), "made by it"
+        with suppress(OSError), socket.create_connection(proxy.upstream, timeout=60) as far:
             asking = threading.Thread(target=_carry, args=(self.request, far), daemon=True)
             asking.start()
             with suppress(OSError):
-                while (answer := far.recv(_CHUNK)) and not self.server.loses():
+                while (answer := far.recv(_CHUNK)) and not proxy.loses():
                     self.request.sendall(answer)
             for end in (self.request, far):
                 with suppress(OSError):
@@ -51,7 +51,7 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextmanager
-def cutting_proxy(port: int, loses: Callable[[], bool]) -> Iterator[CuttingProxy]:
+def cutting_proxy(port: int, loses: Callable[[], bool]) -> Generator[CuttingProxy]:
     with CuttingProxy(port, loses) as proxy:
         serving = threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True)
         serving.start()

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.postgres import Postgres
@@ -175,14 +176,14 @@ async def test_connections_that_are_cut_as_soon_as_they_are_made_are_no_fault_of
     def cut(*_: object) -> None:
         raise DisconnectionError("closed by the server")
 
-    sa.event.listen(sa.Pool, "checkout", cut)
+    event.listen(sa.Pool, "checkout", cut)
     try:
         with pytest.raises(OverloadedError):
             await replicas[0].write(count_up, of=RUN)
         with pytest.raises(OverloadedError):
             await replicas[0].ping()
     finally:
-        sa.event.remove(sa.Pool, "checkout", cut)
+        event.remove(sa.Pool, "checkout", cut)
 
     assert await replicas[0].write(count_up, of=RUN) == 0
 
