@@ -124,6 +124,10 @@ class Recorder:
         if self._on_disk:
             self._write_meta()
 
+    def say_what_is_left(self) -> None:
+        """Else a run that nobody heard of looks like one that is stored."""
+        log.warning("runwatch: not all was delivered; `runwatch sync %s` does", self._folder.path)
+
     def close(self, *, is_delivered: bool) -> None:
         """Leaves what a sync will need, which may be nothing; says what it cannot leave."""
         num_rows = self.ledger.num_rows
@@ -133,6 +137,8 @@ class Recorder:
                 self.ledger.num_rows - num_rows,
                 self.ledger.num_rows,
             )
+        if self._on_disk and self.spool.num_pending:
+            self.say_what_is_left()
         self.spool.close()
         try:
             if is_delivered and self._on_disk and not self._folder.bad_files():

@@ -67,6 +67,7 @@ class Sender:
         self._thread.join(timeout_s)
         if self._thread.is_alive():  # held by a service that does not answer
             self._recorder.note_end(closing)
+            self._recorder.say_what_is_left()
 
     def _run(self) -> None:
         yield_to_training()
@@ -124,17 +125,17 @@ class Sender:
     def _pause(self, pause_s: float, error: TransportError | None = None) -> None:
         self._retry_at = time.monotonic() + pause_s
         if error is not None and self._backoff.num_failures == 1:
-            log.warning("not delivered; the spool keeps what comes: %s", error)
+            log.warning("runwatch: not delivered; the spool keeps what comes: %s", error)
 
     def _warn_of_key(self, error: TransportError) -> None:
         self._backoff.num_failures += 1
         if time.monotonic() >= self._warn_at:
-            log.warning("the key is refused; the spool keeps what comes: %s", error)
+            log.warning("runwatch: the key is refused; the spool keeps what comes: %s", error)
             self._warn_at = time.monotonic() + _FORBIDDEN_WARNING_S
 
     def _fall_silent(self, error: TransportError) -> None:
         """A newer life of the run speaks now; what this one still does is kept for a sync."""
-        log.warning("this attempt is over; the spool keeps what comes: %s", error)
+        log.warning("runwatch: this attempt is over; the spool keeps what comes: %s", error)
         self._link = None
         if self._inbox is not None:
             self._inbox.stop()
@@ -166,6 +167,6 @@ class Sender:
         try:
             link.close(closing)
         except TransportError as error:
-            log.warning("the end of the attempt was not heard: %s", error)
+            log.warning("runwatch: the end of the attempt was not heard: %s", error)
             return False
         return True

@@ -391,6 +391,21 @@ def test_a_spool_removed_under_a_run_costs_no_later_step(
     assert service.steps[-10:] == list(range(10, 20))
 
 
+def test_a_run_that_nobody_heard_of_says_where_it_lies(
+    tmp_path: Path, service: StubService, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard = started(tmp_path / "heard", service.url)
+    train(heard, 3)
+    heard.close("finished")
+    assert "runwatch sync" not in caplog.text
+
+    unheard = started(tmp_path / "unheard")
+    train(unheard, 3)
+    unheard.close("finished")
+
+    assert f"`runwatch sync {unheard.spool_path}`" in caplog.text
+
+
 def test_how_a_run_ended_is_written_down_even_if_the_service_hangs(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         transport = started(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}")
