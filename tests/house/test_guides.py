@@ -27,14 +27,14 @@ def test_the_rule_of_the_guide_is_good_and_its_tests_pass(
     assert "2 tests, 0 failed" in tested.output
 
 
-def test_every_page_stands_in_the_index() -> None:
-    index = ROOT / "docs" / "index.md"
-    linked = {(index.parent / target.partition("#")[0]).resolve() for target in _links(index)}
+def test_every_page_is_led_to_by_another() -> None:
+    linked = {
+        (page.parent / target.partition("#")[0]).resolve()
+        for page in documents.pages()
+        for target in documents.links(page)
+        if (page.parent / target).resolve() != page
+    }
     runbooks = ROOT / "docs" / "runbooks"
     pages = {page for page in (ROOT / "docs").rglob("*.md") if runbooks not in page.parents}
 
-    assert pages - linked == {index}
-
-
-def _links(page: Path) -> list[str]:
-    return list(documents.links(page))
+    assert pages - linked <= {ROOT / "docs" / "index.md"}
