@@ -1,0 +1,116 @@
+"""What a person decides on the page: what rules may do, a proposal, whom a silence is about, and
+whether a receiver works."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+from tests.end_to_end.real_service import RealService
+from tests.page.conftest import OpenWindow
+from tests.page.sent_run import SentRun
+from tests.server.notify.sink import Sink, running_sink
+
+pytestmark = pytest.mark.heavy
+
+RECEIVERS = """\
+url: http://127.0.0.1:1
+allow_networks: [127.0.0.0/8]
+receivers:
+  - name: on-call
+    url: json://127.0.0.1:{port}/hook
+  - name: out-of-order
+    url: json://127.0.0.1:{port}/refused
+"""
+
+
+@pytest.fixture(scope="module")
+def sink() -> Iterator[Sink]:
+    with running_sink() as running:
+        running.answer = lambda _: 500 if running.posts[-1][0] == "/refused" else 200
+        yield running
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, sink: Sink) -> Iterator[RealService]:
+    """A service with receivers."""
+    folder = tmp_path_factory.mktemp("service")
+    written: Path = folder / "data" / "receivers.yaml"
+    written.parent.mkdir()
+    written.write_text(RECEIVERS.format(port=sink.port))
+    made = RealService(folder)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def test_what_rules_may_do_is_chosen_and_a_proposal_rejected(
+    window: OpenWindow, service: RealService
+) -> None:
+    run = SentRun(service, "to be decided", layers=("embed", "head"), allow=("rollback",))
+    run.send([2.0] * 30, [0.1, 0.2])
+    visitor = window()
+    page = visitor.open(f"/runs/{run.id}/act")
+    expect(page.locator(".policy strong")).to_have_text("observe")
+
+    page.locator(".policy").get_by_role("button", name="Change").click()
+    dialog = page.get_by_role("dialog", name="Policy")
+    expect(dialog.get_by_label("Observe.")).to_be_checked()
+    dialog.get_by_label("Ask.").check()
+    visitor.shoot("act-policy")
+    dialog.get_by_role("button", name="Change").click()
+    expect(page.locator(".policy strong")).to_have_text("ask")
+    assert service.ask("GET", f"/runs/{run.id}")["policy"] == "ask"
+
+    run.send(["NaN"] * 5, [0.1, "NaN"])
+    run.wait_for_alert("NonFinite")
+    proposal = page.locator(".trip[data-state='proposed']")
+    expect(proposal.get_by_role("button", name="Approve")).to_be_visible()
+    proposal.get_by_role("button", name="Reject").click()
+
+    expect(page.get_by_role("button", name="Reject")).to_have_count(0)
+    (command,) = service.ask("GET", f"/runs/{run.id}/commands")["commands"]
+    assert (command["action"]["kind"], command["state"]) == ("rollback", "cancelled")
+
+
+@pytest.mark.parametrize(
+    ("scope", "matchers"),
+    [
+        ("NonFinite in this run", ["alertname", "run_id"]),
+        ("everything in this run", ["run_id"]),
+        ("NonFinite in default", ["alertname", "project"]),
+    ],
+)
+def test_a_silence_is_about_what_was_chosen(
+    window: OpenWindow, service: RealService, scope: str, matchers: list[str]
+) -> None:
+    run = SentRun(service, f"silenced: {scope}")
+    run.send([2.0] * 10)
+    run.send(["NaN"] * 3)
+    page = window().open(f"/alerts/{run.wait_for_alert('NonFinite')}")
+
+    page.get_by_role("button", name="Silence").click()
+    page.get_by_label(scope).check()
+    page.get_by_label("Why").fill(scope)
+    page.get_by_role("dialog").get_by_role("button", name="Silence").click()
+    expect(page.locator(".note", has_text=scope)).to_be_visible()
+
+    made = [one for one in service.ask("GET", "/silences")["silences"] if one["comment"] == scope]
+    assert [sorted(m["name"] for m in one["matchers"]) for one in made] == [matchers]
+    service.ask("DELETE", f"/silences/{made[0]['id']}")
+
+
+def test_a_receiver_is_tried_from_the_page(window: OpenWindow, sink: Sink) -> None:
+    visitor = window()
+    page = visitor.open("/settings")
+
+    working = page.get_by_role("row", name="on-call").get_by_role("button")
+    working.click()
+    expect(working).to_have_text("Delivered")
+    assert "/hook" in [path for path, _ in sink.posts]
+    broken = page.get_by_role("row", name="out-of-order").get_by_role("button")
+    broken.click()
+    expect(broken).to_contain_text("Not delivered")
+    visitor.shoot("settings-receivers")
