@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -33,6 +34,8 @@ from torch.utils.hooks import RemovableHandle
 from runwatch_hooks.actions.finite import all_finite
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.gradient_sums import GradientReader
+from runwatch_hooks.one_pass import load_one_pass
 from runwatch_hooks.ranks.shards import is_sharded
 from runwatch_hooks.wraps import Arguments, Keywords
 
@@ -71,6 +74,7 @@ class Guard:
         self._hidden: WeakKeyDictionary[Optimizer, list[tuple[Tensor, Tensor]]]
         self._hidden = WeakKeyDictionary()
         self._flagged: WeakKeyDictionary[Optimizer, bool] = WeakKeyDictionary()
+        self._reader = GradientReader(load_one_pass())
         self._num_known = 0.0
         self._num_flagged: dict[torch.device, Tensor] = {}
         self._notices: list[str] = []
@@ -136,7 +140,7 @@ class Guard:
 
     def _guard(self, optimizer: Optimizer) -> None:
         with_grad = _with_gradients(optimizer)
-        flags = _flags([grad for _, grad in with_grad])
+        flags = self._flags([grad for _, grad in with_grad])
         if not flags:
             return
         if _asks_the_device(optimizer):
@@ -151,6 +155,22 @@ class Guard:
             for parameter, _ in with_grad:
                 parameter.grad = None
             self._num_known += 1.0
+
+    def _flags(self, grads: Sequence[Tensor]) -> list[Tensor]:
+        """Of each device 1.0 where something is not finite, else 0.0, as a tensor on it."""
+        by_device: dict[torch.device, list[Tensor]] = {}
+        for grad in grads:
+            values = grad._values() if grad.is_sparse else grad  # pyright: ignore[reportPrivateUsage]
+            if values.numel():
+                by_device.setdefault(values.device, []).append(values)
+        return [1.0 - self._are_finite(ours).float() for ours in by_device.values()]
+
+    def _are_finite(self, grads: Sequence[Tensor]) -> Tensor:
+        """Of one device's."""
+        if any(one.device.type != "cpu" or one.dtype != torch.float32 for one in grads):
+            return all_finite(grads)
+        # Exact: squares of float32 stay within float64. The compiled kernel takes half the time.
+        return torch.tensor(bool(np.isfinite(self._reader.squares(grads)).all()))
 
     def _count(self, flag: Tensor) -> None:
         if flag.device.type == "cpu":
@@ -210,16 +230,6 @@ def _parameters(optimizer: Optimizer) -> list[Tensor]:
 
 def _with_gradients(optimizer: Optimizer) -> list[tuple[Tensor, Tensor]]:
     return [(one, one.grad) for one in _parameters(optimizer) if one.grad is not None]
-
-
-def _flags(grads: Sequence[Tensor]) -> list[Tensor]:
-    """Of each device 1.0 where something is not finite, else 0.0, as a tensor on it."""
-    by_device: dict[torch.device, list[Tensor]] = {}
-    for grad in grads:
-        values = grad._values() if grad.is_sparse else grad  # pyright: ignore[reportPrivateUsage]
-        if values.numel():
-            by_device.setdefault(values.device, []).append(values)
-    return [1.0 - all_finite(ours).float() for ours in by_device.values()]
 
 
 def _frame_of_step() -> FrameType | None:
