@@ -75,6 +75,8 @@ class DiagnosisView(msgspec.Struct, frozen=True, kw_only=True):
     """Those with the most evidence first; among equals the order of the rule's author."""
     try_first: str
     worked_if: str
+    bundles: list[str]
+    """Paths, on the trainer's machine, of diagnostic bundles for `runwatch replay`."""
     similar: list[SimilarView]
     """Earlier alerts of the same rule in the project, and what was tried then."""
     proposed: TriedView | None
@@ -114,6 +116,7 @@ def card_of(
         causes=ranked_causes(alert, findings),
         try_first=alert.facts.try_first,
         worked_if=alert.facts.worked_if,
+        bundles=list(findings.bundles),
         similar=list(similar),
         proposed=_tried(waiting[0]) if waiting else None,
         tried=[_tried(one) for one in reversed(commands) if one.state != _PROPOSED],
@@ -144,6 +147,7 @@ def short_of(alert: AlertRecord, findings: Findings) -> str:
         ("Before", changed),
         ("Likely", likely),
         ("Try", alert.facts.try_first),
+        ("Replay", "; ".join(f"runwatch replay {path}" for path in findings.bundles)),
     ]
     return "\n".join(f"{name}: {text}" for name, text in lines if text)
 

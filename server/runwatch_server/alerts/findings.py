@@ -26,6 +26,7 @@ from runwatch_server.alerts import event_queries
 from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.alerts.run_signs import (
     ChangedBefore,
+    bundles_of,
     changed_before,
     course_signs,
     run_signs,
@@ -67,6 +68,8 @@ class Findings:
     order: Sequence[WentFar]
     """The first to leave its past first."""
     changed: Sequence[ChangedBefore]
+    bundles: Sequence[str] = ()
+    """Where the trainer has laid diagnostic bundles, by its own paths."""
 
 
 NOTHING: Final = Findings({}, (), ())
@@ -126,7 +129,10 @@ class Detective:
         if "step_time" in far and far["step_time"].value > far["step_time"].before:
             signs[Sign.STEP_SLOWER] = WentFar("step_time", None, far["step_time"]).words
         return Findings(
-            signs, _order(far, layers), changed_before(events, of_lr, of_scaler, of_run)
+            signs,
+            _order(far, layers),
+            changed_before(events, of_lr, of_scaler, of_run),
+            bundles_of(events),
         )
 
     async def _metrics(self, alert: AlertRecord) -> dict[str, Recorded]:

@@ -16,8 +16,8 @@ _RESUMED_STEPS: Final = 500
 _ROLLED_BACK_STEPS: Final = 200
 _FIRST_STEPS: Final = 50
 _PHASE_STEPS: Final = 64
-_OF_THE_HOOK: Final = ("grad_stage", "renamed", "snapshot_pace")
-"""They say how a run is measured, and change nothing in it."""
+_OF_THE_HOOK: Final = ("grad_stage", "renamed", "snapshot_pace", "diagnostic_bundle", "guarded")
+"""They say how a run is measured, and what was kept of a fault: they change nothing before it."""
 
 Starts = Mapping[tuple[int, int], int]
 """The first step of each attempt and segment."""
@@ -74,6 +74,15 @@ def course_signs(series: Mapping[str, Recorded], far: Mapping[str, Departure]) -
         if num_far >= 8:
             return {Sign.STAYED: f"{name} did not come back within {len(after)} rows"}
     return {}
+
+
+def bundles_of(events: Sequence[RunEvent]) -> list[str]:
+    """Paths of the diagnostic bundles that were written."""
+    return [
+        str(event.detail["path"])
+        for event in events
+        if event.kind == "diagnostic_bundle" and "path" in event.detail
+    ]
 
 
 def changed_before(

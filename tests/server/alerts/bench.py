@@ -13,7 +13,7 @@ from tests.server.harness import Storage
 from runwatch.alerts import AlertState
 from runwatch.codec import encode_frame
 from runwatch.commands import ACTION_KINDS, CommandState, Receipt
-from runwatch.frames import Frame, Scalar
+from runwatch.frames import Event, Frame, Scalar
 from runwatch.layouts import Layer, Layout
 from runwatch.messages import AttemptClose, AttemptOpen, RunOpen
 from runwatch.ulids import ulid
@@ -89,6 +89,7 @@ class Bench:
         late: bool = False,
         nonfinite: Sequence[float] = (0.0, 0.0),
         rank: int = 0,
+        events: Sequence[Event] = (),
     ) -> None:
         """Take in one frame of losses; of another rank than 0, one without layers."""
         held = self.seqs.get((attempt, rank), 0)
@@ -103,6 +104,7 @@ class Bench:
             first_step=first_step,
             times=np.arange(first_step, first_step + num, dtype=np.float64),
             metric_names=("loss",),
+            events=tuple(events),
             metrics=np.asarray(losses, np.float64).reshape(num, 1),
             layout_hash="" if rank else LAYOUT.hash,
             stats=np.empty((num, 0), np.float32)

@@ -7,6 +7,7 @@ import msgspec
 from tests.server.alerts.bench import Bench, StartService, healthy
 from tests.server.alerts.test_incidents import LOSS_UP, use
 
+from runwatch.frames import Event, Scalar
 from runwatch_server.alerts.card import DiagnosisView
 from runwatch_server.alerts.records import AlertRecord
 
@@ -90,5 +91,24 @@ def test_what_is_no_number_is_in_the_order_of_events(start_service: StartService
 
             assert (found.order[0].series, found.order[0].value) == ("loss", "NaN")
             assert found.causes[0].cause.startswith("a label or token index out of range")
+
+    asyncio.run(scenario())
+
+
+def test_a_diagnostic_bundle_of_the_step_stands_on_the_card(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            detail: dict[str, Scalar | list[str]] = {"path": "bundles/step-40", "of_step": 40}
+            bundle = Event(40, "diagnostic_bundle", 1.7e9, detail)
+            failed = Event(40, "diagnostic_bundle", 1.7e9, {"of_step": 40, "error": "disk full"})
+            await bench.send([*healthy(40), math.nan], first_step=0, events=(bundle, failed))
+            await bench.settle()
+            (alert,) = [one for one in await bench.alerts() if one.rule == "NonFinite"]
+            found = await card(bench, alert)
+
+            assert found.bundles == ["bundles/step-40"]
+            assert "Replay: runwatch replay bundles/step-40" in found.short
+            assert found.changed_before == []
 
     asyncio.run(scenario())
