@@ -3,10 +3,12 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
-from runwatch.rules import NON_FINITE, Rule, load_rules
+from runwatch.alerts import AlertState
+from runwatch.rules import NON_FINITE, Evaluator, Rows, Rule, load_rules
 from runwatch.rules.rule_tests import RuleTest, load_rule_tests, run_rule_tests
 from runwatch_server.alerts.absence import rank_lost, run_lost
 
@@ -81,3 +83,31 @@ def test_the_tests_as_data_show_every_rule_with_a_condition_firing() -> None:
     }
 
     assert {rule.name for rule in (NON_FINITE, *pack()) if rule.absence is None} <= fires
+
+
+@pytest.mark.parametrize(
+    ("rule", "now", "before", "said"),
+    [
+        ("ScheduleNotRestored", {"lr": 0.004}, {"lr_before": 0.001}, "learning rate 0.004 after"),
+        ("WorseAfterResume", {"loss": 3.5}, {"loss_before": 2.0}, "loss about 3.5 after"),
+    ],
+)
+def test_what_a_restart_lost_is_told_with_its_own_number(
+    rule: str, now: dict[str, float], before: dict[str, float], said: str
+) -> None:
+    """The value of a rule is that of its first comparison, which is not about the step."""
+    known = now | before
+    rows = Rows(
+        steps=np.arange(5000, 5040),
+        times=np.arange(40.0),
+        metric_names=tuple(known),
+        metrics=np.tile(np.array(list(known.values())), (40, 1)),
+        layer_names=(),
+        stat_names=(),
+        stats=np.empty((40, 0, 0), np.float32),
+    )
+
+    told = [one for one in Evaluator(pack()).observe(rows) if one.rule == rule]
+
+    assert told[-1].state is AlertState.FIRING
+    assert told[-1].summary.startswith(said)
