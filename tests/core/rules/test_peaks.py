@@ -82,3 +82,20 @@ def test_a_row_that_did_not_record_the_failing_layer_tells_nothing_of_it() -> No
         ("worsened", 2, 2.0),
     ]
     assert told[-1].peak == Peak(2.0, 0, "embed")
+
+
+def test_an_alert_that_flaps_is_told_a_bounded_number_of_times() -> None:
+    rules = rules_of({"alert": "Flaps", "when": "loss > 1", "keep_firing_for": {"steps": 5}})
+    losses = [2.0, 0.0] * 200
+    told = Evaluator(rules).observe(rows_of([*losses, *[0.0] * 5]))
+
+    assert len(told) == 2 + 2 * 8
+    assert told[-2].state is AlertState.FIRING
+    assert (told[-1].reason, told[-1].step) == (Reason.RECOVERED, 404)
+
+
+def test_an_alert_that_flaps_still_tells_that_it_became_worse() -> None:
+    rules = rules_of({"alert": "Flaps", "when": "loss > 1", "keep_firing_for": {"steps": 5}})
+    told = Evaluator(rules).observe(rows_of([*[2.0, 0.0] * 50, 9.0]))
+
+    assert (told[-1].reason, told[-1].peak) == (Reason.WORSENED, Peak(9.0, 100))

@@ -3,6 +3,9 @@
 import math
 from dataclasses import dataclass
 
+_MOST_CLEARINGS = 8
+"""So often an alert is told to be clear and to come back; from then on it flaps, and counts as
+firing until it is over."""
 _WORSE_BY = 0.2
 """A peak must have moved by so large a part before it is told again: what grows without end is then
 told a few dozen times, and not at every step."""
@@ -52,6 +55,12 @@ class Episode:
     told_peak: float | None = None
     """The peak, and how many layers it was at most, when the alert was last told."""
     told_layers: int = 0
+    num_clearings: int = 0
+    """How often the condition was over, and the alert not yet."""
+
+    @property
+    def is_flapping(self) -> bool:
+        return self.num_clearings > _MOST_CLEARINGS
 
     @property
     def has_worsened(self) -> bool:

@@ -24,6 +24,10 @@ from runwatch.rules.windows import NO_STEP, Bools, Floats, History, Indices, Sam
 _GATHERED_SAMPLES: Final = 2**19
 """Samples gathered into windows at a time: 4 MiB, about what a core's cache holds."""
 
+_OF_ANY_LAYOUT: Final = ("max", "min", "prev", "count")
+"""Functions whose result has the same bits whatever the order of their samples in memory, so that
+these need not be copied."""
+
 _COMPARE: Final[Mapping[str, "np.ufunc"]] = {
     "<": np.less,
     "<=": np.less_equal,
@@ -182,6 +186,10 @@ class Evaluation:
     def _remembered(self, node: tree.Windowed, points: Points) -> Numbers:
         """A window's worth; other rules ask the same of shared windows at all points."""
         key, needed = self._reader.key(points.level, node), self._reader.num_needed(node)
+        if key.level is not points.level:  # of the run, and so the same in every layer of a row
+            rows_U, place_K = np.unique(points.rows, return_inverse=True)
+            of_run = self._remembered(node, points_of_rows(Level.RUN, rows_U, 1))
+            return Numbers(of_run.values[place_K], of_run.known[place_K])
         asked = (key, node.function, node.parameter, needed, points)
         is_shared = not key.owner and points.is_whole
         computed = self._block.computed if is_shared else self._computed
@@ -193,6 +201,8 @@ class Evaluation:
         key = self._reader.key(points.level, node)
         rows_K = points.rows - self._lay(key)
         history = self._histories[key]
+        if key.is_opening and history.is_full:
+            return _settled(node, points, history, rows_K)
         if node.function == "age":
             return self._age(node, points, history, rows_K)
         filled_K = history.filled_at(rows_K, points.columns)
@@ -206,7 +216,9 @@ class Evaluation:
             chosen = np.flatnonzero(known_K & (filled_K == size))
             for some in np.array_split(chosen, 1 + len(chosen) * node.size // _GATHERED_SAMPLES):
                 windows = history.windows_at(rows_K[some], points.columns[some])
-                held = np.ascontiguousarray(windows[:, node.size - size :])
+                held = windows[:, node.size - size :]
+                if node.function not in _OF_ANY_LAYOUT:
+                    held = np.ascontiguousarray(held)
                 values_K[some] = _apply(node, held, None if current_K is None else current_K[some])
         if node.function == "last":
             return self._last(node, points, Numbers(values_K, known_K))
@@ -260,6 +272,16 @@ class Evaluation:
             return self.numbers(node, points)
         verdicts = self.truths(node, points)
         return Numbers(verdicts.values.astype(np.float64), verdicts.known)
+
+
+def _settled(node: tree.Windowed, points: Points, history: History, rows_K: Indices) -> Numbers:
+    """Of a window that takes no more samples: computed once for each layer, and not at each row."""
+    if node.function not in history.settled:
+        columns_L = np.arange(history.num_columns)
+        windows = history.windows_at(np.full(history.num_columns, rows_K[0]), columns_L)
+        history.settled[node.function] = _apply(node, np.ascontiguousarray(windows), None)
+    values_L = history.settled[node.function]
+    return Numbers(values_L[points.columns], np.ones(points.size, np.bool_))
 
 
 def _sizes(filled_K: Indices, known_K: Bools) -> Indices:

@@ -18,6 +18,8 @@ from runwatch.rules.standing import Standing
 from runwatch.rules.transitions import Transition
 from runwatch.rules.windows import Bools, Floats
 
+_GOES_ON = (Reason.HOLDING, Reason.STILL_FIRING, Reason.RELAPSED)
+
 Found = list[tuple[int, Transition]]
 """Transitions, each with the row of the block that brought it."""
 
@@ -103,9 +105,12 @@ class _Teller:
         standing = self._standing
         if change.reason is Reason.UNKNOWN or (change.alert is None and not change.is_news):
             return None
-        if change.is_news:
+        if change.reason is Reason.CLEARED:
+            standing.count_clearing()
+        flaps = standing.is_flapping and change.reason in (Reason.CLEARED, Reason.RELAPSED)
+        if change.is_news and not flaps:
             self._describe(change, now, offset)
-        elif change.reason in (Reason.HOLDING, Reason.STILL_FIRING) and standing.failing_L.any():
+        elif change.reason in _GOES_ON and standing.failing_L.any():
             self._watch(now, offset)
             episode = standing.episode
             if change.reason is Reason.HOLDING or episode is None or not episode.has_worsened:

@@ -149,6 +149,15 @@ class Standing:
             )
             self.episode = replace(self.episode, widest=Widest(named.layers, num_layers))
 
+    @property
+    def is_flapping(self) -> bool:
+        """Whether the alert came and went so often that this is no news any more."""
+        return self.episode is not None and self.episode.is_flapping
+
+    def count_clearing(self) -> None:
+        assert self.episode is not None
+        self.episode = replace(self.episode, num_clearings=self.episode.num_clearings + 1)
+
     def memory(self) -> StandingMemory:
         return StandingMemory(
             alert=self.alert,

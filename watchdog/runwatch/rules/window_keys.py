@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from runwatch.rules import expressions as tree
 from runwatch.rules.block import Level
 from runwatch.rules.functions import FUNCTIONS
+from runwatch.rules.names import STATS
 from runwatch.rules.windows import History
 
 
@@ -32,6 +33,15 @@ KeyTable = dict[str, WindowKey]
 """The windows of all rules that are judged together, by their texts."""
 
 Histories = dict[WindowKey, History]
+
+
+def reads_layers(node: tree.Expression) -> bool:
+    """Whether a number is another in each layer: else one window serves all layers of a rule."""
+    return any(
+        isinstance(part, tree.AcrossLayers)
+        or (isinstance(part, tree.Series) and part.name in STATS)
+        for part in tree.walk(node)
+    )
 
 
 class Reader:
@@ -61,6 +71,8 @@ class Reader:
         return min(node.size, max(FUNCTIONS[node.function].smallest, asked))
 
     def _key(self, level: Level, node: tree.Windowed) -> WindowKey:
+        if not reads_layers(node.operand):
+            level = Level.RUN
         is_clean = bool(self._owner) and node.function in tree.BASELINE_FUNCTIONS
         is_private = is_clean or (bool(self._owner) and tree.has_baseline(node.operand))
         owner = self._owner if is_private else ""

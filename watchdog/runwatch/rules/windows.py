@@ -51,6 +51,8 @@ class History:
         self._filled_L = np.zeros(num_columns, np.intp)
         self._before_TL = np.zeros((0, num_columns), np.intp)
         self._laid_L = np.zeros(num_columns, np.intp)
+        self.settled: dict[str, Floats] = {}
+        """(L,) what functions made of a window that stays as it is once full, when it was."""
 
     @property
     def num_columns(self) -> int:
@@ -123,7 +125,8 @@ class History:
         return np.asarray(np.minimum(self._filled_L[columns_K] + before_K, self.size))
 
     def windows_at(self, rows_K: Indices, columns_K: Indices) -> Floats:
-        """(K, N) the samples before these rows, newest last, NaN where there are too few."""
+        """(K, N) the samples before these rows, newest last, NaN where there are too few. Not to be
+        written to."""
         return self._gather(self._values_LC, rows_K, columns_K)
 
     def newest_steps_at(self, rows_K: Indices, columns_K: Indices) -> Ints:
@@ -189,6 +192,7 @@ class History:
         return History.of(values_LD, steps_LD)
 
     def _take(self, values_LD: Floats, steps_LD: Ints) -> None:
+        self.settled.clear()
         self._values_LC, self._steps_LC = values_LD, steps_LD
         self._ends_L = np.full(len(values_LD), self.depth, np.intp)
         self._filled_L = (steps_LD != NO_STEP).sum(axis=1)
@@ -211,5 +215,5 @@ class History:
         starts_K = self._ends_L[columns_K] + self._before_TL[rows_K, columns_K] - self.size
         is_one_row = len(rows_K) == self.num_columns and rows_K[0] == rows_K[-1]
         if is_one_row and (starts_K == starts_K[0]).all():  # all columns: a slice, not a gathering
-            return np.ascontiguousarray(buffer_LC[:, starts_K[0] : starts_K[0] + self.size])
+            return buffer_LC[:, starts_K[0] : starts_K[0] + self.size]
         return np.asarray(sliding_window_view(buffer_LC, self.size, axis=1)[columns_K, starts_K])
