@@ -26,6 +26,8 @@ class DeedView(msgspec.Struct, frozen=True):
     deed: str
     subject: str
     detail: dict[str, object]
+    digest: str | None = None
+    """Of the deed and of the digest before it: a copy of the newest one vouches for all."""
 
 
 class DeedList(msgspec.Struct, frozen=True):
@@ -66,4 +68,5 @@ def _view(deed: Deed) -> DeedView:
         deed=deed.deed,
         subject=deed.subject,
         detail=dict(deed.detail),
+        digest=deed.digest,
     )

@@ -9,7 +9,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
+from runwatch_server.audit.chain import digest_of
 from runwatch_server.audit.tables import audit
+from runwatch_server.db import EVENTS, wait_for_lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,20 +27,25 @@ class Deed:
     detail: Mapping[str, object]
     number: int = 0
     """Given when it is written down."""
+    digest: str | None = None
+    """Given then too; None where a version without the chain wrote it."""
 
 
 async def append_deed(connection: AsyncConnection, deed: Deed) -> None:
-    await connection.execute(
-        sa.insert(audit).values(
-            at=deed.at,
-            actor=deed.actor,
-            project=deed.project,
-            about_run=deed.about_run,
-            deed=deed.deed,
-            subject=deed.subject,
-            detail=msgspec.json.encode(deed.detail).decode(),
-        )
-    )
+    """Adds a link to the chain. Nobody else adds one until this transaction is over."""
+    await wait_for_lock(connection, EVENTS)
+    row: dict[str, object] = {
+        "at": deed.at,
+        "actor": deed.actor,
+        "project": deed.project,
+        "about_run": deed.about_run,
+        "deed": deed.deed,
+        "subject": deed.subject,
+        "detail": msgspec.json.encode(deed.detail).decode(),
+    }
+    newest = sa.select(audit.c.digest).where(audit.c.digest.is_not(None))
+    before = await connection.scalar(newest.order_by(audit.c.number.desc()).limit(1))
+    await connection.execute(audit.insert().values(**row, digest=digest_of(row, before or "")))
 
 
 async def list_deeds(

@@ -90,7 +90,7 @@ async def revoke_key(
     key_id: str, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
     """Ends a key at once."""
-    await services.keys.revoke(key_id, within=principal.project)
+    await services.keys.revoke(key_id, by=principal.actor, within=principal.project)
     return Response(status_code=204)
 
 

@@ -37,12 +37,14 @@ async def has_keys(connection: AsyncConnection) -> bool:
     return (await connection.execute(sa.select(api_keys.c.id).limit(1))).first() is not None
 
 
-async def revoke_key(connection: AsyncConnection, key_id: str, at: float) -> None:
-    await connection.execute(
+async def revoke_key(connection: AsyncConnection, key_id: str, at: float) -> bool:
+    """Whether it was in force until now."""
+    revoked = await connection.execute(
         api_keys.update()
         .where(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
         .values(revoked_at=at)
     )
+    return revoked.rowcount == 1
 
 
 async def touch_keys(connection: AsyncConnection, used: dict[str, float]) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.auth import queries
 from runwatch_server.auth.keys import (
     ApiKey,
@@ -74,7 +75,7 @@ class Keys:
             created_by=created_by,
             now=self._clock.wall(),
         )
-        await self._database.write(lambda connection: queries.insert_key(connection, new.key))
+        await self._database.write(lambda connection: _keep(connection, new.key))
         return new
 
     async def create_first(self) -> NewKey | None:
@@ -91,7 +92,7 @@ class Keys:
         async def work(connection: AsyncConnection) -> bool:
             is_first = not await queries.has_keys(connection)
             if is_first:
-                await queries.insert_key(connection, new.key)
+                await _keep(connection, new.key)
             return is_first
 
         return new if await self._database.write(work) else None
@@ -103,8 +104,8 @@ class Keys:
             replace(key, last_used_at=self._used.get(key.id, key.last_used_at)) for key in found
         ]
 
-    async def revoke(self, key_id: str, *, within: str | None = None) -> None:
-        """Ends a key at once; again is no error.
+    async def revoke(self, key_id: str, *, by: str, within: str | None = None) -> None:
+        """Ends a key at once; again is no error. `by`: who does it, for the audit.
 
         `within` is the only project whose keys the asker may touch; None: any. Raises
         NotFoundError.
@@ -113,8 +114,13 @@ class Keys:
             key = await queries.find_key(connection, key_id)
         if key is None or within not in (None, key.project):
             raise NotFoundError("key_not_found", f"There is no API key {key_id!r}.")
-        now = self._clock.wall()
-        await self._database.write(lambda connection: queries.revoke_key(connection, key_id, now))
+        deed = _deed(key, "key_revoked", by, self._clock.wall())
+
+        async def work(connection: AsyncConnection) -> None:
+            if await queries.revoke_key(connection, key_id, deed.at):
+                await append_deed(connection, deed)
+
+        await self._database.write(work)
         self._cached.pop(key_id, None)
 
     async def save_uses(self) -> None:
@@ -140,6 +146,22 @@ class Keys:
             self._cached.clear()
         self._cached[key_id] = (now, key)
         return key
+
+
+async def _keep(connection: AsyncConnection, key: ApiKey) -> None:
+    await queries.insert_key(connection, key)
+    await append_deed(connection, _deed(key, "key_created", key.created_by, key.created_at))
+
+
+def _deed(key: ApiKey, deed: str, actor: str, at: float) -> Deed:
+    return Deed(
+        at=at,
+        actor=actor,
+        deed=deed,
+        subject=key.id,
+        project=key.project or "",
+        detail={"name": key.name, "scopes": sorted(key.scopes), "expires_at": key.expires_at},
+    )
 
 
 def make_key(

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from runwatch.errors import RunwatchError
+from runwatch_server.audit.chain import find_breaks
 from runwatch_server.db import Database, make_store
 from runwatch_server.db.backup import BackupError, back_up
 from runwatch_server.db.backup import restore as put_back
@@ -39,13 +40,14 @@ def upgrade(data_dir: _DataDir = None, database_url: _Url = None) -> None:
 
 @app.command()
 def check(data_dir: _DataDir = None, database_url: _Url = None) -> None:
-    """Say whether the tables are those of this version, and whether the file is whole. Exits with
-    1 where they are not."""
+    """Say whether the tables are those of this version, the file is whole and no deed of the
+    audit was changed. Exits with 1 where it is not so."""
 
     async def work(database: Database) -> tuple[SchemaState, list[str]]:
         async with database.read() as connection:
             state = await connection.run_sync(schema_state)
-        return state, await database.find_damage()
+            breaks = await find_breaks(connection) if state.is_current else []
+        return state, await database.find_damage() + breaks
 
     place, (state, damage) = _run(data_dir, database_url, work)
     console = Console()

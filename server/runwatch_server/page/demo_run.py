@@ -91,7 +91,7 @@ class PageRun:
                 code = await self._run_program(Path(folder), run_id, key.text)
             log.info("the demo run %s ended with code %s", run_id, code)
         finally:
-            await self._keys.revoke(key.key.id)
+            await self._keys.revoke(key.key.id, by="the page")
 
     async def _run_program(self, folder: Path, run_id: RunId, token: str) -> int | None:
         process = await asyncio.create_subprocess_exec(
