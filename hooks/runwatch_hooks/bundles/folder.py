@@ -47,7 +47,11 @@ class BundleFolder:
 
     @property
     def is_full(self) -> bool:
-        return len(self._held()) >= self._max_bundles
+        """Asks the disk; a folder that cannot be read is found out when it is written to."""
+        try:
+            return len(self._held()) >= self._max_bundles
+        except OSError:
+            return False
 
     def write(self, facts: BundleFacts, parts: Mapping[str, object]) -> Path:
         """Durably; the path of the bundle. The parts are in plain types (`to_plain`).

@@ -75,14 +75,16 @@ class Witness:
         self._before: FaultState | None = None
         self._step = 0
         self._segment: int | None = None
-        self._is_on = not folder.is_full
+        self._is_full = folder.is_full
+        """Found out by the disk's thread from here on: the training thread asks no disk."""
+        self._is_on = not self._is_full
 
     def begin_step(self, step: int, segment: int) -> None:
         """A step is about to be trained, for the first time or, after a rollback, again."""
         self._step, self._before = step, None
         if segment != self._segment:
             self._segment = segment
-            self._is_on = not self._folder.is_full
+            self._is_on = not self._is_full
         if self._is_on:
             self._memory.begin_step(step)
 
@@ -193,7 +195,8 @@ class Witness:
         result: Path | BundleError
         facts = case.facts
         try:
-            if self._folder.is_full:  # by the bundle of the segment before
+            self._is_full = self._folder.is_full
+            if self._is_full:  # by the bundle of the segment before
                 return
             facts, parts = content_of(case, are_parts, self._max_bytes)
             result = self._folder.write(facts, parts)
