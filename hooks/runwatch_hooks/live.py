@@ -1,7 +1,6 @@
 """The watch that watches: rows out, commands in, at each boundary between two steps."""
 
 import logging
-import math
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -11,23 +10,18 @@ from typing import Final, TypeVar, cast
 from runwatch.errors import InvalidInputError
 from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.actions import Notes
-from runwatch_hooks.assembly import Assembly
 from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.bundles import Witness
 from runwatch_hooks.endings import Status
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.given_numbers import GivenNumbers
 from runwatch_hooks.guard import Guard
 from runwatch_hooks.line import Line
 from runwatch_hooks.outlet import Outlet
-from runwatch_hooks.own_names import OF_LAYERS, OwnNames
-from runwatch_hooks.probe import Number, Probe, Reading, number
+from runwatch_hooks.probe import Probe
 from runwatch_hooks.ranks import Team
 from runwatch_hooks.reports import Reports
-from runwatch_hooks.rows import Row
-from runwatch_hooks.sight import Sight
-from runwatch_hooks.step_timer import StepTimer
+from runwatch_hooks.row_maker import RowMaker
 from runwatch_hooks.watch import Loggable, StepReport, Watch
 
 log = logging.getLogger(__name__)
@@ -68,22 +62,24 @@ class LiveWatch(Watch):
         self._open_line = open_line
         self._reports = reports
         self._outlet = Outlet(team, faults, reports.put_row)
+        self._rows = RowMaker(
+            probe,
+            faults,
+            reports,
+            self._outlet,
+            is_leader=self._is_leader,
+            guard=guard,
+            witness=witness,
+        )
         self._pid = os.getpid()
-        self._assembly = Assembly()
-        self._own_names = OwnNames()
-        self._given = GivenNumbers(faults)
-        self._sight = Sight()
-        self._timer = StepTimer()
         self._loader = loader
         self._course = BatchCourse()
         self._witness = witness
         self._guard = guard
-        self._was_guarded = False
         self._phases: list[Phase] = [Phase.INIT]
         self._next_step = 0
         self._segment = 0
         self._boundaries = 0
-        self._healthy = True
         self._is_begun = False
         self._is_finished = False
 
@@ -130,7 +126,9 @@ class LiveWatch(Watch):
             return StepReport(step=step)
         self.begin()
         with self._faults.guard("row", self._probe.remove):
-            self._record(step, loss, tokens, metrics)
+            self._rows.record(
+                step, self._segment, loss, tokens, metrics, lr_scale=self._actor.lr_scale
+            )
         rolled_back_to: int | None = None
         with self._faults.guard("boundary"):
             rolled_back_to = self._act(step)
@@ -138,7 +136,7 @@ class LiveWatch(Watch):
             self._phases[0] = Phase.TRAIN
             self._tell_progress()
             self._tell_faults()
-            self._timer.begin(time.monotonic())
+            self._rows.begin_step()
         self._begin_step()
         return StepReport(
             step=step,
@@ -186,13 +184,7 @@ class LiveWatch(Watch):
             return
         self.begin()
         with self._faults.guard("log"):
-            numbers = self._own_names.apart(self._numbers(metrics))
-            if numbers:
-                reading = Reading(layout=None, stats={}, numbers={}, stage=None)
-                self._assembly.add(
-                    self._last_step or 0, self._segment, time.time(), numbers, reading
-                )
-                self._send_rows()
+            self._rows.log(self._last_step or 0, self._segment, metrics)
 
     @contextmanager
     def phase(self, name: str) -> Generator[None, None, None]:
@@ -238,8 +230,7 @@ class LiveWatch(Watch):
         with self._faults.guard("last commands"):
             self._boundary.close()
         with self._faults.guard("last rows"):
-            self._assembly.wait()
-            self._send_rows()
+            self._rows.send_last()
         with self._faults.guard("last checkpoint"):
             self._reports.tell(
                 self._actor.close(
@@ -267,84 +258,9 @@ class LiveWatch(Watch):
     def _last_step(self) -> int | None:
         return self._next_step - 1 if self._next_step else None
 
-    # The row.
-
-    def _record(
-        self,
-        step: int,
-        loss: Loggable | None,
-        tokens: int | None,
-        metrics: Mapping[str, Loggable],
-    ) -> None:
-        now = time.time()
-        theirs = self._numbers(metrics)
-        if loss is not None:
-            theirs |= self._numbers({"loss": loss})
-        numbers = self._pace(tokens) | self._outlet.numbers()
-        reading = self._probe.take()
-        if self._guard is not None:
-            guarded = self._guard.take()
-            numbers |= {"guarded_steps": guarded} if self._is_leader else {}
-            self._reports.tell_unwatched(self._guard.take_notices(), step, now)
-        if self._is_leader:  # what is the same on all ranks is told once
-            numbers |= {"lr_scale": self._actor.lr_scale, **reading.numbers}
-        self._own_names.add(numbers)
-        if "clip_coef" in numbers:
-            self._own_names.add(["clipped"])
-        if reading.layout is not None:
-            self._own_names.add(OF_LAYERS)
-        numbers |= self._own_names.apart(theirs)
-        self._reports.tell_renamed(self._own_names.untold(), step, now)
-        if self._is_leader:
-            self._tell_sight(reading, step, now)
-        self._outlet.sample_replicas(step, self._probe.named)
-        self._assembly.add(step, self._segment, now, numbers, reading)
-        self._send_rows()
-
-    def _pace(self, tokens: int | None) -> dict[str, Number]:
-        """How long the step took, and how many tokens a second that makes."""
-        step_time_s = self._timer.lap(time.monotonic())
-        if step_time_s is None:
-            return {}
-        numbers: dict[str, Number] = {"step_time": step_time_s}
-        if tokens is not None and step_time_s > 0:
-            with self._faults.guard("tokens"):
-                numbers["tokens_per_s"] = tokens / step_time_s
-        return numbers
-
-    def _tell_sight(self, reading: Reading, step: int, now: float) -> None:
-        """Where gradients are seen, and what is not."""
-        self._reports.tell_stage(reading, step, now)
-        blind = self._sight.look(reading.layout is not None)
-        notices = [*reading.notices, *blind, *self._outlet.take_notices()]
-        self._reports.tell_unwatched(notices, step, now)
-
-    def _numbers(self, metrics: Mapping[str, Loggable]) -> dict[str, Number]:
-        """The user's numbers; what is none is left out."""
-        return self._given.take(metrics, number)
-
-    def _send_rows(self) -> None:
-        rows = self._assembly.finished()
-        self._healthy = self._healthy and all(map(_is_healthy, rows))
-        self._tell_guarded(rows)
-        if self._witness is not None:
-            with self._faults.guard("bundle", self._witness.disable):
-                self._witness.look(rows, _is_healthy)
-        self._outlet.put_rows(rows)
-
-    def _tell_guarded(self, rows: Iterable[Row]) -> None:
-        """The first of steps in a row that were made to change nothing."""
-        for row in rows:
-            is_guarded = row.metrics.get("guarded_steps", 0.0) > 0.0
-            if is_guarded and not self._was_guarded:
-                self._reports.tell_event(row.step, "guarded", row.at, {})
-            if "guarded_steps" in row.metrics:
-                self._was_guarded = is_guarded
-
     def _act(self, step: int) -> int | None:
         """Do what is due after a step; the step to train next, where the run went back."""
-        healthy, self._healthy = self._healthy, True
-        rolled_back_to = self._boundary.act(step, self._reports, healthy=healthy)
+        rolled_back_to = self._boundary.act(step, self._reports, healthy=self._rows.take_health())
         self._course.end_step(step)
         if rolled_back_to is not None:
             self._next_step = rolled_back_to
@@ -359,9 +275,7 @@ class LiveWatch(Watch):
         self._reports.tell_progress(self._last_step, self._phases[-1], self._actor.lr_scale)
 
     def _tell_faults(self) -> None:
-        self._reports.tell_faults(
-            self._last_step or 0, time.time(), num_lost=self._assembly.num_lost
-        )
+        self._reports.tell_faults(self._last_step or 0, time.time(), num_lost=self._rows.num_lost)
 
     def _enter_phase(self, name: str) -> None:
         if self._is_inert:
@@ -370,7 +284,7 @@ class LiveWatch(Watch):
         with self._faults.guard("phase"):
             known = name in list(Phase)
             self._phases.append(Phase(name) if known else Phase.IDLE)
-            self._timer.pause(time.monotonic())
+            self._rows.pause()
             self._tell_progress()
             self._tell_phase(name, "begin")
 
@@ -379,7 +293,7 @@ class LiveWatch(Watch):
             return
         with self._faults.guard("phase"):
             phase = self._phases.pop()
-            self._timer.go_on(time.monotonic())
+            self._rows.go_on()
             self._tell_progress()
             self._tell_phase(phase, "end")
 
@@ -388,12 +302,3 @@ class LiveWatch(Watch):
             return
         detail = {"phase": phase, "edge": edge}
         self._reports.tell_event(self._last_step or 0, "phase", time.time(), detail)
-
-
-def _is_healthy(row: Row) -> bool:
-    """Whether a step speaks for the state it left: all finite, or skipped by AMP, as it may."""
-    metrics = row.metrics
-    if not math.isfinite(metrics.get("loss", 0.0)):
-        return False
-    num_nonfinite = metrics.get("nonfinite", metrics.get("local_nonfinite", 0.0))
-    return num_nonfinite == 0.0 or metrics.get("skipped", 0.0) == 1.0

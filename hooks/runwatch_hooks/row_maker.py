@@ -1,0 +1,171 @@
+"""A step's row: what the user gave, what the probe read, and what we know ourselves."""
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+
+from runwatch_hooks.assembly import Assembly
+from runwatch_hooks.bundles import Witness
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.given_numbers import GivenNumbers
+from runwatch_hooks.guard import Guard
+from runwatch_hooks.outlet import Outlet
+from runwatch_hooks.own_names import OF_LAYERS, OwnNames
+from runwatch_hooks.probe import Number, Probe, Reading, number
+from runwatch_hooks.reports import Reports
+from runwatch_hooks.rows import Row
+from runwatch_hooks.sight import Sight
+from runwatch_hooks.step_timer import StepTimer
+from runwatch_hooks.watch import Loggable
+
+
+class RowMaker:
+    """One rank's rows, from the end of a step to the outlet. For the training thread.
+
+    Of an accelerator a row is whole some steps later: what is sent now may be of an earlier step.
+    """
+
+    def __init__(
+        self,
+        probe: Probe,
+        faults: Faults,
+        reports: Reports,
+        outlet: Outlet,
+        *,
+        is_leader: bool,
+        guard: Guard | None,
+        witness: Witness | None,
+    ) -> None:
+        """What is the same on all ranks is told by the leader alone."""
+        self._probe = probe
+        self._faults = faults
+        self._reports = reports
+        self._outlet = outlet
+        self._is_leader = is_leader
+        self._guard = guard
+        self._witness = witness
+        self._assembly = Assembly()
+        self._own_names = OwnNames()
+        self._given = GivenNumbers(faults)
+        self._sight = Sight()
+        self._timer = StepTimer()
+        self._was_guarded = False
+        self._is_healthy = True
+
+    @property
+    def num_lost(self) -> int:
+        """Rows that lost their stats, since the beginning."""
+        return self._assembly.num_lost
+
+    def begin_step(self) -> None:
+        self._timer.begin(time.monotonic())
+
+    def pause(self) -> None:
+        """What comes now is no part of a step's time."""
+        self._timer.pause(time.monotonic())
+
+    def go_on(self) -> None:
+        self._timer.go_on(time.monotonic())
+
+    def take_health(self) -> bool:
+        """Whether all that was sent since the last call was healthy."""
+        was_healthy, self._is_healthy = self._is_healthy, True
+        return was_healthy
+
+    def record(
+        self,
+        step: int,
+        segment: int,
+        loss: Loggable | None,
+        tokens: int | None,
+        metrics: Mapping[str, Loggable],
+        *,
+        lr_scale: float,
+    ) -> None:
+        """Make the row of a step that has ended, and send on what is whole."""
+        now = time.time()
+        theirs = self._numbers(metrics)
+        if loss is not None:
+            theirs |= self._numbers({"loss": loss})
+        numbers = self._pace(tokens) | self._outlet.numbers()
+        reading = self._probe.take()
+        if self._guard is not None:
+            guarded = self._guard.take()
+            numbers |= {"guarded_steps": guarded} if self._is_leader else {}
+            self._reports.tell_unwatched(self._guard.take_notices(), step, now)
+        if self._is_leader:
+            numbers |= {"lr_scale": lr_scale, **reading.numbers}
+        self._own_names.add(numbers)
+        if "clip_coef" in numbers:
+            self._own_names.add(["clipped"])
+        if reading.layout is not None:
+            self._own_names.add(OF_LAYERS)
+        numbers |= self._own_names.apart(theirs)
+        self._reports.tell_renamed(self._own_names.untold(), step, now)
+        if self._is_leader:
+            self._tell_sight(reading, step, now)
+        self._outlet.sample_replicas(step, self._probe.named)
+        self._assembly.add(step, segment, now, numbers, reading)
+        self._send()
+
+    def log(self, step: int, segment: int, metrics: Mapping[str, Loggable]) -> None:
+        """A row of the user's numbers alone."""
+        numbers = self._own_names.apart(self._numbers(metrics))
+        if numbers:
+            reading = Reading(layout=None, stats={}, numbers={}, stage=None)
+            self._assembly.add(step, segment, time.time(), numbers, reading)
+            self._send()
+
+    def send_last(self) -> None:
+        """Wait for what an accelerator still holds, and send it on."""
+        self._assembly.wait()
+        self._send()
+
+    def _pace(self, tokens: int | None) -> dict[str, Number]:
+        """How long the step took, and how many tokens a second that makes."""
+        step_time_s = self._timer.lap(time.monotonic())
+        if step_time_s is None:
+            return {}
+        numbers: dict[str, Number] = {"step_time": step_time_s}
+        if tokens is not None and step_time_s > 0:
+            with self._faults.guard("tokens"):
+                numbers["tokens_per_s"] = tokens / step_time_s
+        return numbers
+
+    def _tell_sight(self, reading: Reading, step: int, now: float) -> None:
+        """Where gradients are seen, and what is not."""
+        self._reports.tell_stage(reading, step, now)
+        blind = self._sight.look(reading.layout is not None)
+        notices = [*reading.notices, *blind, *self._outlet.take_notices()]
+        self._reports.tell_unwatched(notices, step, now)
+
+    def _numbers(self, metrics: Mapping[str, Loggable]) -> dict[str, Number]:
+        """The user's numbers; what is none is left out."""
+        return self._given.take(metrics, number)
+
+    def _send(self) -> None:
+        rows = self._assembly.finished()
+        self._is_healthy = self._is_healthy and all(map(is_healthy, rows))
+        self._tell_guarded(rows)
+        if self._witness is not None:
+            with self._faults.guard("bundle", self._witness.disable):
+                self._witness.look(rows, is_healthy)
+        self._outlet.put_rows(rows)
+
+    def _tell_guarded(self, rows: Iterable[Row]) -> None:
+        """The first of steps in a row that were made to change nothing."""
+        for row in rows:
+            is_guarded = row.metrics.get("guarded_steps", 0.0) > 0.0
+            if is_guarded and not self._was_guarded:
+                self._reports.tell_event(row.step, "guarded", row.at, {})
+            if "guarded_steps" in row.metrics:
+                self._was_guarded = is_guarded
+
+
+def is_healthy(row: Row) -> bool:
+    """Whether a step speaks for the state it left: all finite, or skipped by AMP, as it may."""
+    metrics = row.metrics
+    if not math.isfinite(metrics.get("loss", 0.0)):
+        return False
+    num_nonfinite = metrics.get("nonfinite", metrics.get("local_nonfinite", 0.0))
+    return num_nonfinite == 0.0 or metrics.get("skipped", 0.0) == 1.0
