@@ -187,9 +187,12 @@ class Evaluation:
         """A window's worth; other rules ask the same of shared windows at all points."""
         key, needed = self._reader.key(points.level, node), self._reader.num_needed(node)
         if key.level is not points.level:  # of the run, and so the same in every layer of a row
-            rows_U, place_K = np.unique(points.rows, return_inverse=True)
-            of_run = self._remembered(node, points_of_rows(Level.RUN, rows_U, 1))
-            return Numbers(of_run.values[place_K], of_run.known[place_K])
+            if not points.size:
+                return Numbers(np.empty(0), np.empty(0, np.bool_))
+            first = int(points.rows.min())
+            rows_R = np.arange(first, int(points.rows.max()) + 1)
+            of_run = self._remembered(node, points_of_rows(Level.RUN, rows_R, 1))
+            return Numbers(of_run.values[points.rows - first], of_run.known[points.rows - first])
         asked = (key, node.function, node.parameter, needed, points)
         is_shared = not key.owner and points.is_whole
         computed = self._block.computed if is_shared else self._computed
