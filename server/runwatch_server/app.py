@@ -32,6 +32,7 @@ from runwatch_server.clock import Clock
 from runwatch_server.commands import api as commands_api
 from runwatch_server.db import Database, make_store
 from runwatch_server.disk import DiskGuard
+from runwatch_server.event_streams import EventStreams
 from runwatch_server.fleet import api as fleet_api
 from runwatch_server.fleet.pulse import Pulses
 from runwatch_server.health import Health
@@ -298,6 +299,12 @@ def _build(
         evaluators=alerting.evaluators,
         ticker=alerting.ticker,
         board=alerting.board,
+        event_streams=EventStreams(
+            keys,
+            alerting.board,
+            of_key=settings.streams_per_key,
+            in_all=settings.streams,
+        ),
         receivers=receivers,
         disk=disk,
         demo_run=PageRun(settings.own_url, clock, keys, runs),

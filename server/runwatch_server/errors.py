@@ -11,6 +11,7 @@ RunwatchError
 │   ├── UnsupportedTypeError    415
 │   ├── UnprocessableError      422
 │   ├── RateLimitedError        429, with the seconds after which to come again
+│   ├── TooManyStreamsError     429, the same
 │   └── OverloadedError         503, with the seconds after which to come again
 ├── SettingsError (ValueError)  a setting that cannot be used
 ├── DataDirError                the data directory cannot be made or written
@@ -97,6 +98,23 @@ class RateLimitedError(ServiceError):
         self.retry_after_s = math.ceil(wait_s)
         super().__init__(
             "rate_limited", f"Too many requests; come again in {self.retry_after_s} s."
+        )
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {"Retry-After": str(self.retry_after_s)}
+
+
+class TooManyStreamsError(ServiceError):
+    """One key holds more event streams open than its readers can need."""
+
+    status = 429
+    title = "Too many streams"
+
+    def __init__(self, most: int, retry_after_s: int) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(
+            "too_many_streams", f"The key has {most} event streams open, and may have no more."
         )
 
     @property

@@ -16,6 +16,7 @@ from runwatch_server.clock import Clock
 from runwatch_server.commands.service import Commands
 from runwatch_server.db import Database
 from runwatch_server.disk import DiskGuard
+from runwatch_server.event_streams import EventStreams
 from runwatch_server.fleet.pulse import Pulses
 from runwatch_server.health import Health
 from runwatch_server.notify.receivers import Receivers
@@ -58,6 +59,7 @@ class Services:
     evaluators: Evaluators
     ticker: Ticker
     board: NewsBoard
+    event_streams: EventStreams
     replica: Replica
     receivers: Receivers
     demo_run: PageRun

@@ -73,6 +73,10 @@ class Settings:
     pace, more than two cores can store."""
     refused_per_s: float = 5.0
     """Requests without a good key from one address; a minute's worth at once."""
+    streams_per_key: int = 100
+    """Event streams that the readers of one key may hold open: a page is one."""
+    streams: int = 2000
+    """Event streams that may be open in all; each asks the database once a second."""
     disk_reserve_mib: int = 256
     """With less free on the data directory's disk, frames are refused until there is more: the rest
     goes on in it. 0: never. Not for PostgreSQL, which has a disk of its own."""
@@ -94,7 +98,9 @@ class Settings:
     def __post_init__(self) -> None:
         _check("port", self.port, 0 <= self.port <= 65535, "0 to 65535")
         _check("disk_reserve_mib", self.disk_reserve_mib, self.disk_reserve_mib >= 0, "0 or more")
-        _check("queue_works", self.queue_works, self.queue_works >= 1, "at least 1")
+        for name in ("queue_works", "streams_per_key", "streams"):
+            most: int = getattr(self, name)
+            _check(name, most, most >= 1, "at least 1")
         for name in _POSITIVE:
             value: float = getattr(self, name)
             _check(name, value, 0 < value < 10**9, "a positive number")
@@ -212,6 +218,8 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "max_checkpoints": int,
     "cooldown_steps": int,
     "queue_works": int,
+    "streams_per_key": int,
+    "streams": int,
     "disk_reserve_mib": int,
 }
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import urllib3
 
 _KEY: Final = re.compile(r"RUNWATCH_TOKEN=(\S+)")
-_START_S: Final = 60.0
+_START_S: Final = 240.0
 
 
 class RealService:
@@ -107,7 +107,7 @@ class RealService:
         return key
 
     def ask(self, method: str, path: str, message: object = None) -> Any:
-        """The JSON that a person with the admin key gets."""
+        """The JSON that a person with the admin key gets; None where there is nothing to say."""
         reply = self._http.request(
             method,
             f"{self.url}/api/v1{path}",
@@ -115,7 +115,7 @@ class RealService:
             json=message,
         )
         assert reply.status < 300, reply.data
-        return json.loads(reply.data)
+        return json.loads(reply.data) if reply.data else None
 
     def _is_ready(self) -> bool:
         try:

@@ -12,7 +12,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.alerts import event_queries as alert_event_queries
 from runwatch_server.alerts import records as alert_records
 from runwatch_server.auth.guard import CurrentPrincipal, require
-from runwatch_server.auth.keys import KeyScope
+from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.clock import rfc3339
 from runwatch_server.commands import queries as command_queries
 from runwatch_server.commands import records as command_records
@@ -62,11 +62,8 @@ async def stream(
     """
     run = await services.runs.find(RunId(run_id), principal)
     place = await _newest(services) if last_event_id is None else Place.parse(last_event_id)
-    return StreamingResponse(
-        _events(request, services, run.id, place),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    events = _events(request, services, principal, run.id, place)
+    return services.event_streams.respond(principal, events)
 
 
 async def _newest(services: Services) -> Place:
@@ -78,12 +75,12 @@ async def _newest(services: Services) -> Place:
 
 
 async def _events(
-    request: Request, services: Services, run_id: RunId, place: Place
+    request: Request, services: Services, principal: Principal, run_id: RunId, place: Place
 ) -> AsyncIterator[bytes]:
     yield b": here begins the stream\n\n"
     progress = await _progress(services, run_id)
     silent_s = 0.0
-    while services.board.is_open and not await request.is_disconnected():
+    while await services.event_streams.goes_on(request, principal):
         waiting = services.board.waiter()
         texts, place = await _read(services, run_id, place)
         before, progress = progress, await _progress(services, run_id)

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from runwatch.vocabulary import RunId, RunState
 from runwatch_server.auth.guard import CurrentPrincipal, require
-from runwatch_server.auth.keys import KeyScope
+from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.clock import rfc3339
 from runwatch_server.fleet.pulse import Pulse, visible_runs
 from runwatch_server.fleet.queries import (
@@ -114,21 +114,18 @@ async def stream_fleet(
 ) -> StreamingResponse:
     """Says `fleet` (server-sent events) whenever a run's state, step or alerts have changed, with
     the ids of those runs; looks every two seconds."""
-    return StreamingResponse(
-        changes(request, services, principal.project),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    return services.event_streams.respond(principal, changes(request, services, principal))
 
 
 async def changes(
-    request: Request, services: Services, project: str | None
+    request: Request, services: Services, principal: Principal
 ) -> AsyncIterator[bytes]:
     """Events as the text that travels, until the reader has gone or the service stops."""
+    project = principal.project
     before = await _marks(services, project)
     yield b"retry: 3000\n: here begins the stream\n\n"
     silent_s = 0.0
-    while services.board.is_open and not await request.is_disconnected():
+    while await services.event_streams.goes_on(request, principal):
         waiting = services.board.waiter()
         if await services.board.wait(waiting, _LOOK_S):
             await asyncio.sleep(0.2)  # what comes together is told together

@@ -161,7 +161,8 @@ async def test_a_run_without_steps_has_no_pulse_and_says_so(api: Api) -> None:
 
 async def test_the_stream_names_the_runs_that_have_changed(api: Api) -> None:
     run_id = await new_run(api, "gpt")
-    changes = changes_of_fleet(Request({"type": "http"}, receive=_never), api.services, None)
+    asker = await api.services.keys.authenticate(api.admin_key)
+    changes = changes_of_fleet(Request({"type": "http"}, receive=_never), api.services, asker)
     assert b"here begins" in await anext(changes)
     first = asyncio.create_task(_told(changes))
     await asyncio.sleep(0)

@@ -1,0 +1,74 @@
+"""Streams of events that readers hold open: how many there may be, and for how long."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Final
+
+from fastapi import Request
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from runwatch_server.alerts.board import NewsBoard
+from runwatch_server.auth.keys import Principal
+from runwatch_server.auth.service import Keys
+from runwatch_server.errors import OverloadedError, TooManyStreamsError, UnauthenticatedError
+
+_RETRY_AFTER_S: Final = 30
+
+
+class EventStreams:
+    """Those that are open; in memory, and so of each replica by itself.
+
+    A stream outlives the request's checks: its key may be revoked, and it holds a socket and a
+    question to the database each second for as long as its reader likes.
+    """
+
+    def __init__(self, keys: Keys, board: NewsBoard, *, of_key: int, in_all: int) -> None:
+        """At most `of_key` for each key, the sessions of a page counting as their key's."""
+        self._keys = keys
+        self._board = board
+        self._most_of_key = of_key
+        self._most_in_all = in_all
+        self._open: Counter[str] = Counter()
+
+    def respond(self, principal: Principal, events: AsyncIterator[bytes]) -> StreamingResponse:
+        """A response that counts as open while it is sent. Raises TooManyStreamsError for the
+        key's sake, OverloadedError for the service's."""
+        if self._open[principal.key_id] >= self._most_of_key:
+            raise TooManyStreamsError(self._most_of_key, _RETRY_AFTER_S)
+        if self._open.total() >= self._most_in_all:
+            detail = f"{self._most_in_all} event streams are open, and no more can be."
+            raise OverloadedError("too_many_streams", detail, retry_after_s=_RETRY_AFTER_S)
+        return _CountedResponse(events, self._open, principal.key_id)
+
+    async def goes_on(self, request: Request, principal: Principal) -> bool:
+        """Whether there is a reader, who may still read, and a service to go on."""
+        if not self._board.is_open or await request.is_disconnected():
+            return False
+        try:
+            await self._keys.principal(principal.key_id)
+        except UnauthenticatedError:
+            return False
+        return True
+
+
+class _CountedResponse(StreamingResponse):
+    """Counted here and not in the iterator, which is never begun where the reader leaves early."""
+
+    def __init__(self, events: AsyncIterator[bytes], open_: Counter[str], key_id: str) -> None:
+        super().__init__(
+            events,
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+        self._of_keys = open_
+        self._key_id = key_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._of_keys[self._key_id] += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._of_keys[self._key_id] -= 1
+            if not self._of_keys[self._key_id]:
+                del self._of_keys[self._key_id]
