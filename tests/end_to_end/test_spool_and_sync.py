@@ -11,15 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 from tests.end_to_end.real_service import RealService
-from tests.hooks.transport.factories import row, started, wait_until
+from tests.hooks.transport.factories import LAYOUT, row, started, wait_until
 from torch import nn
 
+from runwatch.layouts import Layer, Layout
 from runwatch.vocabulary import RunId
 from runwatch_hooks import Watch, attach
 from runwatch_hooks.sync import main
 from runwatch_hooks.transport import Transport
 
 pytestmark = pytest.mark.slow
+
+OTHER_LAYOUT = Layout((Layer("wte.weight"), Layer("lm_head.weight")), LAYOUT.stats)
 
 
 def train(
@@ -88,8 +91,9 @@ def test_a_service_that_dies_while_a_spool_comes_in_gets_the_rest_later(
 ) -> None:
     spool = tmp_path / "spool"
     transport = started(spool)
-    for step in range(600):  # names that change make a frame of each step
-        transport.put_row(row(step, metrics={"loss": float(step), f"m{step % 2}": 0.0}))
+    for step in range(600):  # layouts that change make a frame of each step
+        layout = OTHER_LAYOUT if step % 2 else LAYOUT
+        transport.put_row(row(step, metrics={"loss": float(step)}, layout=layout))
     transport.close("finished")
     service.start()
     environment = os.environ | {
