@@ -10,9 +10,10 @@ RunwatchError
 │   ├── TooLargeError           413
 │   ├── UnsupportedTypeError    415
 │   ├── UnprocessableError      422
-│   ├── RateLimitedError        429, with the seconds after which to come again
-│   ├── TooManyStreamsError     429, the same
-│   └── OverloadedError         503, with the seconds after which to come again
+│   └── RetryLaterError         with the seconds after which to come again
+│       ├── RateLimitedError    429
+│       ├── TooManyStreamsError 429
+│       └── OverloadedError     503
 ├── SettingsError (ValueError)  a setting that cannot be used
 ├── DataDirError                the data directory cannot be made or written
 ├── DatabaseUnreachableError    the database's server does not answer, or refuses us
@@ -88,53 +89,49 @@ class UnprocessableError(ServiceError):
     title = "Cannot be used"
 
 
-class RateLimitedError(ServiceError):
-    """One asker asks too often; the others are well."""
+class RetryLaterError(ServiceError):
+    """The same request may be sent again, after some seconds."""
 
-    status = 429
-    title = "Too many requests"
-
-    def __init__(self, wait_s: float) -> None:
-        self.retry_after_s = math.ceil(wait_s)
-        super().__init__(
-            "rate_limited", f"Too many requests; come again in {self.retry_after_s} s."
-        )
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return {"Retry-After": str(self.retry_after_s)}
-
-
-class TooManyStreamsError(ServiceError):
-    """One key holds more event streams open than its readers can need."""
-
-    status = 429
-    title = "Too many streams"
-
-    def __init__(self, most: int, retry_after_s: int) -> None:
-        self.retry_after_s = retry_after_s
-        super().__init__(
-            "too_many_streams", f"The key has {most} event streams open, and may have no more."
-        )
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return {"Retry-After": str(self.retry_after_s)}
-
-
-class OverloadedError(ServiceError):
-    """Nothing is wrong with the request: it may be sent again, a little later."""
-
-    status = 503
-    title = "Overloaded"
-
-    def __init__(self, code: str, detail: str, *, retry_after_s: int = 1) -> None:
+    def __init__(self, code: str, detail: str, *, retry_after_s: int) -> None:
         super().__init__(code, detail)
         self.retry_after_s = retry_after_s
 
     @property
     def headers(self) -> Mapping[str, str]:
         return {"Retry-After": str(self.retry_after_s)}
+
+
+class RateLimitedError(RetryLaterError):
+    """One asker asks too often; the others are well."""
+
+    status = 429
+    title = "Too many requests"
+
+    def __init__(self, wait_s: float) -> None:
+        after_s = math.ceil(wait_s)
+        detail = f"Too many requests; come again in {after_s} s."
+        super().__init__("rate_limited", detail, retry_after_s=after_s)
+
+
+class TooManyStreamsError(RetryLaterError):
+    """One key holds more event streams open than its readers can need."""
+
+    status = 429
+    title = "Too many streams"
+
+    def __init__(self, most: int, retry_after_s: int) -> None:
+        detail = f"The key has {most} event streams open, and may have no more."
+        super().__init__("too_many_streams", detail, retry_after_s=retry_after_s)
+
+
+class OverloadedError(RetryLaterError):
+    """Nothing is wrong with the request: it may be sent again, a little later."""
+
+    status = 503
+    title = "Overloaded"
+
+    def __init__(self, code: str, detail: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(code, detail, retry_after_s=retry_after_s)
 
 
 class SettingsError(RunwatchError, ValueError):
