@@ -126,7 +126,10 @@ class Recorder:
 
     def say_what_is_left(self) -> None:
         """Else a run that nobody heard of looks like one that is stored."""
-        log.warning("runwatch: not all was delivered; `runwatch sync %s` does", self._folder.path)
+        log.warning(
+            "runwatch: not all was delivered; bring in the rest by: runwatch sync %s",
+            self._folder.path,
+        )
 
     def close(self, *, is_delivered: bool) -> None:
         """Leaves what a sync will need, which may be nothing; says what it cannot leave."""

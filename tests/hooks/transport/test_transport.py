@@ -403,7 +403,7 @@ def test_a_run_that_nobody_heard_of_says_where_it_lies(
     train(unheard, 3)
     unheard.close("finished")
 
-    assert f"`runwatch sync {unheard.spool_path}`" in caplog.text
+    assert f"runwatch sync {unheard.spool_path}" in caplog.text
 
 
 def test_how_a_run_ended_is_written_down_even_if_the_service_hangs(tmp_path: Path) -> None:
