@@ -43,7 +43,7 @@ def test_a_receipt_survives_the_wire() -> None:
 
 
 def test_every_kind_has_its_name() -> None:
-    assert ACTION_KINDS == ("checkpoint", "lower_lr", "rollback", "stop")
+    assert ACTION_KINDS == ("checkpoint", "detail", "lower_lr", "rollback", "stop")
 
 
 @pytest.mark.parametrize(

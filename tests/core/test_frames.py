@@ -65,7 +65,7 @@ def test_a_frame_that_contradicts_itself_is_refused(
 
 def test_an_empty_frame_is_refused() -> None:
     with pytest.raises(FrameError, match="no step and no event"):
-        Frame(1, 0, 1, 0, first_step=0, times=np.empty(0))
+        Frame(1, 0, 1, 0, first_step=0, times=np.empty(0)).check_not_empty()
 
 
 def test_columns_of_another_layout_are_refused() -> None:

@@ -19,7 +19,8 @@ import zstandard
 from numpy.typing import NDArray
 
 from runwatch.errors import ChecksumError, FrameError, FrameTooLargeError
-from runwatch.frames import MAX_METRICS, MAX_STEPS, Event, Frame, check_event_time
+from runwatch.frames import MAX_HISTOGRAMS, MAX_METRICS, MAX_STEPS, Event, Frame, check_event_time
+from runwatch.histograms import Histograms
 
 CONTENT_TYPE: Final = "application/vnd.runwatch.frame"
 MAX_BODY_BYTES: Final = 8 * 2**20
@@ -34,7 +35,7 @@ _MAX_HEADER_BYTES: Final = 2**20
 _ZSTD_LEVEL: Final = 3
 
 
-class FrameHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FrameHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """All of a frame but its numbers."""
 
     attempt: int
@@ -50,6 +51,8 @@ class FrameHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     crc32: int
     """Of the block as it travels (compressed)."""
     codec: Literal["zstd-shuffle"] = "zstd-shuffle"
+    histograms: tuple[Histograms, ...] = ()
+    """Absent where there are none, as before there were any."""
 
     @property
     def block_bytes(self) -> int:
@@ -65,8 +68,8 @@ _header_encoder = msgspec.msgpack.Encoder()
 def encode_frame(frame: Frame) -> bytes:
     """A frame as bytes, ready to be stored or sent."""
     block = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(
-        _shuffle(frame.times.astype("<f8"), np.ascontiguousarray(frame.metrics, "<f8"))
-        + _shuffle(np.ascontiguousarray(frame.stats, "<f4"))
+        shuffle(frame.times.astype("<f8"), np.ascontiguousarray(frame.metrics, "<f8"))
+        + shuffle(np.ascontiguousarray(frame.stats, "<f4"))
     )
     header = FrameHeader(
         attempt=frame.attempt,
@@ -80,6 +83,7 @@ def encode_frame(frame: Frame) -> bytes:
         metric_names=frame.metric_names,
         events=frame.events,
         crc32=zlib.crc32(block),
+        histograms=frame.histograms,
     )
     return join_frame(header, block)
 
@@ -96,7 +100,7 @@ def decode_metrics(body: bytes) -> Frame:
     header, block = split_frame(body)
     values_64 = header.num_steps * (1 + len(header.metric_names))
     raw = _decompress_start(block, header.block_bytes, 8 * values_64)
-    numbers = np.frombuffer(_unshuffle(raw, 8), "<f8")
+    numbers = np.frombuffer(unshuffle(raw, 8), "<f8")
     return Frame(
         attempt=header.attempt,
         rank=header.rank,
@@ -107,6 +111,7 @@ def decode_metrics(body: bytes) -> Frame:
         metric_names=header.metric_names,
         metrics=numbers[header.num_steps :].reshape(header.num_steps, len(header.metric_names)),
         events=header.events,
+        histograms=header.histograms,
     )
 
 
@@ -137,8 +142,8 @@ def unpack_block(header: FrameHeader, block: bytes) -> Frame:
     raw = _decompress(block, header.block_bytes)
     num_steps, num_metrics = header.num_steps, len(header.metric_names)
     values_64 = num_steps * (1 + num_metrics)
-    numbers_64 = np.frombuffer(_unshuffle(raw[: 8 * values_64], 8), "<f8")
-    numbers_32 = np.frombuffer(_unshuffle(raw[8 * values_64 :], 4), "<f4")
+    numbers_64 = np.frombuffer(unshuffle(raw[: 8 * values_64], 8), "<f8")
+    numbers_32 = np.frombuffer(unshuffle(raw[8 * values_64 :], 4), "<f4")
     return Frame(
         attempt=header.attempt,
         rank=header.rank,
@@ -151,6 +156,7 @@ def unpack_block(header: FrameHeader, block: bytes) -> Frame:
         layout_hash=header.layout_hash,
         stats=numbers_32.reshape(num_steps, header.num_columns),
         events=header.events,
+        histograms=header.histograms,
     )
 
 
@@ -184,6 +190,12 @@ def _check_header(header: FrameHeader) -> None:
         )
     for event in header.events:
         check_event_time(event)
+    if len(header.histograms) > MAX_HISTOGRAMS:
+        raise FrameError(
+            f"histograms: found {len(header.histograms)} parts, wanted at most {MAX_HISTOGRAMS}"
+        )
+    for histograms in header.histograms:
+        histograms.check()
 
 
 def _decompress(block: bytes, wanted_bytes: int) -> bytes:
@@ -220,11 +232,13 @@ def _check_declared(block: bytes, wanted_bytes: int) -> None:
         )
 
 
-def _shuffle(*arrays: NDArray[np.float64] | NDArray[np.float32]) -> bytes:
+def shuffle(*arrays: NDArray[np.float64] | NDArray[np.float32]) -> bytes:
+    """Numbers of one type as bytes: all first bytes, then all second bytes, and so on."""
     octets = np.concatenate([array.reshape(-1) for array in arrays]).view(np.uint8)
     return octets.reshape(-1, arrays[0].dtype.itemsize).T.tobytes()
 
 
-def _unshuffle(octets: bytes, item_bytes: int) -> bytes:
+def unshuffle(octets: bytes, item_bytes: int) -> bytes:
+    """The bytes of numbers one after the other again."""
     planes = np.frombuffer(octets, np.uint8).reshape(item_bytes, -1)
     return planes.T.tobytes()

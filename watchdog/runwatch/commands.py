@@ -13,6 +13,9 @@ from runwatch.errors import CommandError
 from runwatch.frames import Scalar
 from runwatch.vocabulary import CommandId
 
+MAX_DETAIL_STEPS = 1000
+"""What one command can ask for: each such step reads the weights and what modules return."""
+
 
 class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
     """What a rule or a person asks for."""
@@ -24,6 +27,16 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
 
 class Checkpoint(Action, frozen=True, tag="checkpoint"):
     """Write the whole training state to disk at the next boundary."""
+
+
+class Detail(Action, frozen=True, tag="detail"):
+    """Take histograms and activation stats at each of the next steps."""
+
+    steps: int = 50
+
+    def __post_init__(self) -> None:
+        if not 0 < self.steps <= MAX_DETAIL_STEPS:
+            raise CommandError(f"steps: found {self.steps}, wanted 1 to {MAX_DETAIL_STEPS}")
 
 
 class LowerLr(Action, frozen=True, tag="lower_lr"):
@@ -55,10 +68,10 @@ class Stop(Action, frozen=True, tag="stop"):
     """Leave the training loop at the next boundary, in order."""
 
 
-AnyAction = Checkpoint | LowerLr | Rollback | Stop
+AnyAction = Checkpoint | Detail | LowerLr | Rollback | Stop
 
 ACTION_KINDS = tuple(
-    str(kind.__struct_config__.tag) for kind in (Checkpoint, LowerLr, Rollback, Stop)
+    str(kind.__struct_config__.tag) for kind in (Checkpoint, Detail, LowerLr, Rollback, Stop)
 )
 
 

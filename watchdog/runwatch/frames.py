@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runwatch.errors import FrameError
+from runwatch.histograms import Histograms
 from runwatch.layouts import MAX_NAME_BYTES, Layout
 
 MAX_STEPS: Final = 4096
 MAX_METRICS: Final = 512
 MAX_EVENTS: Final = 1024
+MAX_HISTOGRAMS: Final = 256
+"""Parts, of any kind and step."""
 MAX_STEP: Final = 2**53
 """Steps stay exact in a float64, and so in JSON and in a chart."""
 
@@ -56,6 +59,7 @@ class Frame:
     stats: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
     """(N, C)"""
     events: tuple[Event, ...] = ()
+    histograms: tuple[Histograms, ...] = ()
 
     def __post_init__(self) -> None:
         _check_range("attempt", self.attempt, 0, 2**31)
@@ -65,8 +69,7 @@ class Frame:
         _check_range("first_step", self.first_step, 0, MAX_STEP)
         _check_range("number of steps", self.num_steps, 0, MAX_STEPS)
         _check_range("number of events", len(self.events), 0, MAX_EVENTS)
-        if self.num_steps == 0 and not self.events:
-            raise FrameError("frame: found no step and no event, wanted at least one")
+        _check_range("number of histograms", len(self.histograms), 0, MAX_HISTOGRAMS)
         self._check_metrics()
         self._check_stats()
 
@@ -83,6 +86,12 @@ class Frame:
         """One stat over all layers, shape (N, layers)."""
         start = layout.stats.index(name) * len(layout.layers)
         return self.stats[:, start : start + len(layout.layers)]
+
+    def check_not_empty(self) -> None:
+        """Raises FrameError for one that says nothing: nobody sends such a frame. One may be stored
+        so, whose histograms lie elsewhere."""
+        if not (self.num_steps or self.events or self.histograms):
+            raise FrameError("frame: found no step and no event, wanted at least one")
 
     def check_layout(self, layout: Layout) -> None:
         """Raises FrameError unless the columns are those of this layout."""

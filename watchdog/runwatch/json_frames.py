@@ -55,7 +55,7 @@ def from_json_frame(parsed: JsonFrame, *, layout: Layout | None, arrived_at: flo
     num_steps = _num_steps(parsed)
     for event in parsed.events:
         check_event_time(event)
-    return Frame(
+    frame = Frame(
         attempt=parsed.attempt,
         rank=parsed.rank,
         seq=parsed.seq,
@@ -68,6 +68,8 @@ def from_json_frame(parsed: JsonFrame, *, layout: Layout | None, arrived_at: flo
         stats=_stats(parsed.stats, layout, num_steps),
         events=parsed.events,
     )
+    frame.check_not_empty()
+    return frame
 
 
 def _num_steps(parsed: JsonFrame) -> int:

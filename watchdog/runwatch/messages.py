@@ -15,7 +15,14 @@ from runwatch.vocabulary import Phase, RunId
 TEXT_LIMIT = 256
 
 
-class RunOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+def is_name(text: str) -> bool:
+    """Whether a run or project can be called so: not too long, and something that one can see."""
+    return len(text) <= TEXT_LIMIT and any(
+        character.isprintable() and not character.isspace() for character in text
+    )
+
+
+class RunOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`POST /runs`: make the run known, or find it again under the same id."""
 
     run_id: RunId
@@ -24,6 +31,8 @@ class RunOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     project: str = "default"
     config: dict[str, Any] = {}
     """The user's hyper-parameters; stored and shown, never interpreted."""
+    group: str = ""
+    """Runs of a project that repeat one another (seeds, a sweep) and are compared; empty: none."""
 
 
 class AttemptOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from runwatch.commands import AnyAction, Checkpoint, LowerLr, Rollback, Stop
+from runwatch.commands import AnyAction, Checkpoint, Detail, LowerLr, Rollback, Stop
 from runwatch.vocabulary import PolicyMode
 
 
@@ -127,7 +127,7 @@ def _budget(action: AnyAction, limits: PolicyLimits) -> int | None:
             return limits.max_lr_cuts
         case Rollback():
             return limits.max_rollbacks
-        case Stop():
+        case Detail() | Stop():
             return None
 
 

@@ -64,6 +64,37 @@ def test_before_the_pace_is_known_a_rule_may_say_nothing() -> None:
     assert limit_s(absence, shown) == 60.0
 
 
+@pytest.mark.parametrize(
+    ("longest_phase_s", "limit"),
+    [(None, 1800.0), (0.0, 60.0), (2.0, 60.0), (30.0, 150.0), (4000.0, 20_000.0)],
+)
+def test_a_phase_that_has_ended_before_is_judged_by_how_long_it_lasted(
+    longest_phase_s: float | None, limit: float
+) -> None:
+    absence = Absence(
+        timeout_s=60.0, times_longest=5.0, by_phase=True, phase_factors={Phase.EVAL: 30.0}
+    )
+
+    assert limit_s(absence, evaluating(longest_phase_s)) == limit
+
+
+def test_a_rule_by_factors_waits_for_a_phase_that_always_lasts_longer() -> None:
+    absence = Absence(timeout_s=300.0, times_longest=2.0, phase_factors={Phase.EVAL: 6.0})
+
+    assert limit_s(absence, evaluating(20.0)) == 1800.0
+    assert limit_s(absence, evaluating(2000.0)) == 4000.0
+
+
+def test_a_phase_that_a_rule_leaves_alone_is_never_overdue() -> None:
+    absence = Absence(timeout_s=60.0, by_phase=True, phase_factors={Phase.EVAL: 0.0})
+
+    assert limit_s(absence, evaluating(1.0)) is None
+
+
+def evaluating(longest_phase_s: float | None) -> Liveness:
+    return Liveness(last_step=7, silent_s=0.0, phase=Phase.EVAL, longest_phase_s=longest_phase_s)
+
+
 def test_silence_holds_then_fires_and_a_step_ends_it() -> None:
     calm = judge_absence(rule(), silent(60.0), None, 1000.0)
     pending = judge_absence(rule(), silent(61.0), None, 1001.0)
@@ -107,5 +138,9 @@ def test_the_pack_lets_a_checkpoint_take_its_time_and_an_idle_run_be() -> None:
     pack = Path(__file__).parents[3] / "server" / "runwatch_server" / "rules" / "builtin.yaml"
     absences = [r.absence for r in load_rules(yaml.safe_load(pack.read_text())) if r.absence]
 
-    assert [limit_s(one, silent(0, Phase.CHECKPOINT)) for one in absences] == [None, 1800.0]
-    assert [limit_s(one, silent(0, Phase.IDLE)) for one in absences] == [None, None]
+    assert [limit_s(one, silent(0, Phase.CHECKPOINT)) for one in absences] == [
+        None,
+        900.0,
+        1800.0,
+    ]
+    assert [limit_s(one, silent(0, Phase.IDLE)) for one in absences] == [None] * 3

@@ -11,6 +11,7 @@ from runwatch.alerts import AlertState
 from runwatch.rules import NON_FINITE, Evaluator, Rows, Rule, load_rules
 from runwatch.rules.rule_tests import RuleTest, load_rule_tests, run_rule_tests
 from runwatch_server.alerts.absence import rank_lost, run_lost
+from runwatch_server.alerts.group_outlier import RULE
 
 ROOT = Path(__file__).parents[3]
 PACK = ROOT / "server" / "runwatch_server" / "rules" / "builtin.yaml"
@@ -48,7 +49,7 @@ def test_a_built_in_rule_says_what_it_saw_why_and_what_to_do(rule: Rule) -> None
 
 
 def rules_with_runbooks() -> tuple[Rule, ...]:
-    return (NON_FINITE, run_lost(60), rank_lost(60), *pack())
+    return (NON_FINITE, run_lost(60), rank_lost(60), RULE, *pack())
 
 
 @pytest.mark.parametrize("rule", rules_with_runbooks(), ids=lambda rule: rule.name)

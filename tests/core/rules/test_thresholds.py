@@ -4,7 +4,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runwatch.rules import Evaluator, Rows, Rule, load_rules
-from runwatch.rules.thresholds import has_threshold, is_level, rows_before, threshold
+from runwatch.rules.thresholds import (
+    has_threshold,
+    is_level,
+    looks_across_layers,
+    rows_before,
+    rows_of_start,
+    threshold,
+)
+from runwatch.vocabulary import Scope
 
 
 def rule_of(when: str, **facts: object) -> Rule:
@@ -23,6 +31,20 @@ def rows_of(losses: NDArray[np.float64]) -> Rows:
         layer_names=(),
         stat_names=(),
         stats=np.empty((len(losses), 0, 0), np.float32),
+    )
+
+
+def rows_of_layers(norms: NDArray[np.float32]) -> Rows:
+    """`norms`: (N, 2), of the layers left and right."""
+    steps = np.arange(len(norms))
+    return Rows(
+        steps=steps,
+        times=steps.astype(np.float64),
+        metric_names=(),
+        metrics=np.empty((len(norms), 0)),
+        layer_names=("left", "right"),
+        stat_names=("grad_norm",),
+        stats=norms[:, np.newaxis],
     )
 
 
@@ -76,4 +98,34 @@ def test_what_compares_no_level_with_the_series_has_no_threshold() -> None:
     assert not has_threshold(rule_of("robust_z(loss, 16) > 5"), "loss")
     assert not has_threshold(rule_of("loss > 2 or grad_norm > 3"), "loss")
     assert not has_threshold(rule_of("grad_norm > 2", scope="layer"), "grad_norm")
+    assert not has_threshold(rule_of("grad_norm > 2"), "grad_norm", Scope.LAYER)
     assert has_threshold(rule_of("loss > 2"), "loss")
+
+
+def test_a_rule_of_single_layers_has_a_level_for_each() -> None:
+    rule = rule_of("grad_norm > 3 * max(grad_norm, 4)", scope="layer", min_history=1)
+    norms = np.array([[1, 10], [2, 10], [1, 40], [1, 10]], np.float32)
+
+    left = threshold(rule, "grad_norm", rows_of_layers(norms), "left")
+    right = threshold(rule, "grad_norm", rows_of_layers(norms), "right")
+
+    assert has_threshold(rule, "grad_norm", Scope.LAYER)
+    assert left.steps.tolist() == [1, 2, 3]
+    assert left.levels.tolist() == [3.0, 6.0, 6.0]
+    assert right.levels.tolist() == [30.0, 30.0, 120.0]
+
+
+def test_a_level_may_hang_on_the_other_layers() -> None:
+    rule = rule_of("grad_norm > 0.5 * max_layers(grad_norm)", scope="layer")
+    norms = np.array([[1, 10], [2, 20]], np.float32)
+
+    found = threshold(rule, "grad_norm", rows_of_layers(norms), "left")
+
+    assert looks_across_layers(rule)
+    assert found.levels.tolist() == [5.0, 10.0]
+
+
+def test_what_remembers_the_beginning_asks_for_its_rows() -> None:
+    rule = rule_of("loss > 2 * first(loss, 8) and loss > max(loss, 3)")
+
+    assert (rows_of_start(rule), rows_before(rule)) == (16, 6)

@@ -21,6 +21,8 @@ class Liveness:
     """Of the recent steps; None where there are too few."""
     longest_pause_s: float | None = None
     """Between two steps that nothing explains; None while the run's pace is not known."""
+    longest_phase_s: float | None = None
+    """The longest that the phase has lasted, of the times that it ended; None: it never did."""
 
 
 def limit_s(absence: Absence, liveness: Liveness) -> float | None:
@@ -28,9 +30,12 @@ def limit_s(absence: Absence, liveness: Liveness) -> float | None:
     factor = absence.phase_factors.get(liveness.phase, 1.0)
     if factor <= 0.0 or (absence.once_known and liveness.longest_pause_s is None):
         return None
+    of_phase_s = absence.times_longest * (liveness.longest_phase_s or 0.0)
+    if absence.by_phase and liveness.longest_phase_s is not None:
+        return max(absence.timeout_s, of_phase_s)
     of_median_s = absence.times_median * (liveness.median_step_s or 0.0)
     of_longest_s = absence.times_longest * (liveness.longest_pause_s or 0.0)
-    return max(absence.timeout_s, of_median_s, of_longest_s) * factor
+    return max(max(absence.timeout_s, of_median_s, of_longest_s) * factor, of_phase_s)
 
 
 def judge_absence(rule: Rule, liveness: Liveness, alert: Alert | None, now: float) -> Change:

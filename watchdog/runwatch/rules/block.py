@@ -72,10 +72,16 @@ class Block:
         """What a rule found of windows that others share, at all points."""
         self._grids: dict[tuple[Level, int, int], Points] = {}
         self._read: dict[tuple[str, Points], Numbers] = {}
+        self._records: dict[str, Bools] = {}
 
     @property
     def num_rows(self) -> int:
         return self.rows.num_rows
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Of the metrics and stats that it has columns for."""
+        return frozenset((*self.rows.metric_columns, *self.rows.stat_columns))
 
     def num_columns(self, level: Level) -> int:
         return self.num_layers if level is Level.LAYER else 1
@@ -111,11 +117,14 @@ class Block:
 
     def records(self, name: str) -> Bools:
         """(T,) whether a row recorded this series: its metric, or its stat in any layer."""
-        _, recorded_T = self._metric(name)
-        if name not in self.rows.stat_columns:
-            return recorded_T
-        absent_TL = self._absent_stats_TSL[:, self.rows.stat_columns[name], :]
-        return np.asarray(recorded_T | ~absent_TL.all(axis=1))
+        recorded_T = self._records.get(name)
+        if recorded_T is None:
+            _, recorded_T = self._metric(name)
+            if name in self.rows.stat_columns:
+                absent_TL = self._absent_stats_TSL[:, self.rows.stat_columns[name], :]
+                recorded_T = np.asarray(recorded_T | ~absent_TL.all(axis=1))
+            self._records[name] = recorded_T
+        return recorded_T
 
     @cached_property
     def _absent_stats_TSL(self) -> Bools:

@@ -9,7 +9,6 @@
 Legend: T rows, L columns, K points, U distinct rows among them.
 """
 
-import math
 from collections.abc import Hashable, Mapping
 from typing import Final
 
@@ -57,7 +56,13 @@ class Evaluation:
     """Reads conditions over some rows of a block, for one rule."""
 
     def __init__(
-        self, block: Block, reader: Reader, histories: Histories, laid: Laid, rows: range
+        self,
+        block: Block,
+        reader: Reader,
+        histories: Histories,
+        laid: Laid,
+        rows: range,
+        private: Laid | None = None,
     ) -> None:
         self._block = block
         self._reader = reader
@@ -67,26 +72,12 @@ class Evaluation:
         self._computed: dict[Hashable, Numbers] = {}
         """A window's worth at points that were asked for before: `x - median(x, n) > median(x, n)`
         sorts its window once."""
-        self.private: Laid = {}
+        self.private: Laid = {} if private is None else private
         """The windows of this rule alone, laid for `rows` only."""
 
     def lay(self, level: Level, node: tree.Windowed) -> None:
         """Put the present rows into a window, whether or not a verdict will come to read it."""
         self._lay(self._reader.key(level, node))
-
-    def lay_one(self, key: WindowKey, sample: float | None) -> None:
-        """Put what the single row of the block brings into a window of the run."""
-        history = self._histories.get(key)
-        if history is None:
-            history = self._histories[key] = History(key.size, 1)
-        enters = sample is not None and math.isfinite(sample)
-        if key.is_opening and history.is_full:
-            enters = False
-        steps_T = self._block.rows.steps
-        history.lay_one(sample if enters else None, int(steps_T[0]))
-        laid = self.private if key.owner else self._shared
-        value = np.nan if sample is None else sample
-        laid[key] = Samples(np.array([[value]]), np.array([[enters]]), steps_T)
 
     @property
     def num_rows(self) -> int:

@@ -17,6 +17,7 @@ from runwatch.rules.evaluation import Laid
 from runwatch.rules.following import Found
 from runwatch.rules.inhibition import Incidents
 from runwatch.rules.judging import ConditionJudge
+from runwatch.rules.layer_families import LayerFamilies, laid_among
 from runwatch.rules.nonfinite_judge import NonFiniteJudge
 from runwatch.rules.nonfinite_rule import NON_FINITE
 from runwatch.rules.observations import Rows
@@ -50,6 +51,7 @@ class Evaluator:
         self._segment = 0
         self._rank = 0
         self._layers: tuple[str, ...] = ()
+        self._families = LayerFamilies()
         self._stamps: list[tuple[int, float]] = []
         self._histories: Histories = {}
         self._incidents = Incidents(self.rules)
@@ -77,6 +79,7 @@ class Evaluator:
         if rows.num_rows == 0:
             return []
         transitions = self._arrive(rows)
+        rows = laid_among(rows, self._layers)
         self._background.note(rows)
         rows = self._background.put_behind(rows)
         num_layers = len(self._layers)
@@ -102,6 +105,7 @@ class Evaluator:
                 segment=self._segment,
                 rank=self._rank,
                 layers=self._layers,
+                families=self._families.memory(),
                 stamps=tuple(self._stamps),
                 histories={key.text: history for key, history in self._histories.items()},
                 standings={judge.rule.hash: judge.standing.memory() for judge in self._judges},
@@ -123,6 +127,7 @@ class Evaluator:
         evaluator._attempt, evaluator._segment = memory.attempt, memory.segment
         evaluator._rank, evaluator._stamps = memory.rank, list(memory.stamps)
         evaluator._set_layers(memory.layers)
+        evaluator._families.recall(memory.families, memory.layers)
         latest = {name: list(values) for name, values in memory.latest.items()}
         evaluator._background = Background(dict(memory.known), latest)
         for judge in evaluator._judges:
@@ -145,13 +150,16 @@ class Evaluator:
         elif rows.segment != self._segment and self._attempt is not None:
             transitions = self._rewind(now)
         self._attempt, self._segment, self._rank = rows.attempt, rows.segment, rows.rank
-        if rows.layer_names and rows.layer_names != self._layers:
-            self._set_layers(rows.layer_names)
+        if rows.layer_names:
+            layers = self._families.joined_with(rows.stat_names, rows.layer_names)
+            if layers != self._layers:
+                self._set_layers(layers)
         return transitions
 
     def _end_attempt(self, now: Moment) -> list[Transition]:
         self._histories.clear()
         self._stamps.clear()
+        self._families.clear()
         transitions = self._change_all(now, Standing.end)
         self._incidents.clear()
         self._background.end_attempt()

@@ -20,7 +20,14 @@ from runwatch.rules.names import STEP, comes_from_gradients
 from runwatch.rules.nonfinite_rule import RUN_COLUMN
 from runwatch.rules.reporting import excess
 from runwatch.rules.rule import Baseline, Rule
-from runwatch.rules.single_row import Compiler, SingleRow, Verdict, Worth, looks_at_layers
+from runwatch.rules.single_row import (
+    LAID_ALONE,
+    Compiler,
+    SingleRow,
+    Verdict,
+    Worth,
+    looks_at_layers,
+)
 from runwatch.rules.standing import Standing
 from runwatch.rules.window_keys import Histories, KeyTable, Reader, WindowKey
 from runwatch.rules.windows import Bools
@@ -41,6 +48,11 @@ def windows_with_level(node: tree.Expression, level: Level) -> list[tuple[Level,
     below = Level.LAYER if isinstance(node, tree.AcrossLayers) else level
     found = [window for child in tree.children(node) for window in windows_with_level(child, below)]
     return [*found, (level, node)] if isinstance(node, tree.Windowed) else found
+
+
+def _of_one(failing: bool | None) -> Verdicts:
+    """The verdict on one row of the run; None is unknown."""
+    return Verdicts(0, np.array([[failing is True]]), np.array([[failing is not None]]))
 
 
 class ConditionJudge:
@@ -106,17 +118,33 @@ class ConditionJudge:
     def _judge_one(
         self, one: OfOneRow, row: SingleRow, block: Block, laid: Laid, is_quiet: bool
     ) -> Found:
-        reading = Evaluation(block, self._reader, row.histories, laid, range(1))
+        private: Laid = {}
         for key, sample in one.windows:
-            if key not in (reading.private if key.owner else laid):
-                reading.lay_one(key, sample(row))
+            place = private if key.owner else laid
+            if key not in place:
+                row.lay(key, sample(row))
+                place[key] = LAID_ALONE
         failing = one.verdict(row) if self._is_triggered(row, block) else None
-        verdicts = Verdicts(0, np.array([[failing is True]]), np.array([[failing is not None]]))
         found: Found = []
         if failing or not is_quiet:
-            found = follow(self.standing, verdicts, self._sight(reading), block)
-        self._keep(reading, verdicts, row.histories)
+            reading = Evaluation(block, self._reader, row.histories, laid, range(1), private)
+            found = follow(self.standing, _of_one(failing), self._sight(reading), block)
+        if self._is_clean:
+            self._keep_one(row, failing, private)
         return found
+
+    def _keep_one(self, row: SingleRow, failing: bool | None, private: Laid) -> None:
+        """`_keep` for one row."""
+        if failing or self.standing.has_streaks:
+            verdicts = _of_one(failing)
+            self.standing.count_streaks(verdicts.failing_RC, verdicts.known_RC)
+        stays_out = failing is True
+        if stays_out and self.rule.relearn_after:
+            stays_out = bool(self.standing.streaks_L[0] <= self.rule.relearn_after)
+        for key in private:
+            if stays_out and key.is_clean:
+                row.lay(key, None)
+            row.histories[key].keep()
 
     def _is_triggered(self, row: SingleRow, block: Block) -> bool:
         """The same as `_triggered`, of one row."""
@@ -133,8 +161,7 @@ class ConditionJudge:
         """
         if self._has_window_of_steps:
             return True
-        columns = block.rows.metric_columns.keys() | block.rows.stat_columns.keys()
-        return not self._series or not self._series.isdisjoint(columns)
+        return not self._series or not self._series.isdisjoint(block.names)
 
     def _triggered(self, block: Block) -> Bools:
         """(T,) the rows that recorded what a verdict needs: a rule is not judged twice because

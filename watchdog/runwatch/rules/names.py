@@ -2,25 +2,65 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-STATS: Final = frozenset(
-    ("grad_norm", "grad_absmax", "nonfinite", "zero_frac", "param_norm", "update_ratio")
-)
-"""Of each layer."""
+STAT_TEXTS: Final[Mapping[str, str]] = {
+    "grad_norm": "Norm of the gradient, unscaled and before clipping, over its finite elements.",
+    "grad_absmax": "Greatest magnitude in the gradient, of its finite elements.",
+    "nonfinite": "How many elements of the gradient are NaN or infinite.",
+    "zero_frac": "Share of the gradient's elements that are exactly zero, 0 to 1.",
+    "param_norm": "Norm of the parameter.",
+    "update_ratio": "How far the step moved the parameter, against its size; of 1024 elements.",
+    # Of modules, where activations are asked for.
+    "act_mean": "Mean of a module's output, over its finite elements.",
+    "act_std": "Standard deviation of a module's output.",
+    "act_absmax": "Greatest magnitude in a module's output.",
+    "act_zero_frac": "Share of a module's output that is exactly zero, 0 to 1.",
+    "act_nonfinite": "How many elements of a module's output are NaN or infinite.",
+}
+"""Of each layer (those of activations: of each module), and what each is; `make docs` writes them
+into docs/reference/metrics.md."""
+STATS: Final = frozenset(STAT_TEXTS)
 
-METRICS: Final = frozenset(
-    (
-        "loss", "val_loss", "lr", "lr_scale", "grad_norm", "clip_coef", "clipped", "loss_scale",
-        "layers_with_grad", "optimizer_steps", "alternating", "guarded_steps",
-        "skipped", "step_time", "tokens_per_s", "param_norm", "nonfinite", "gpu_mem", "gpu_temp",
-        "lr_before", "loss_before", "loss_of_chance",  # see `background`
-        "unwatched", "hook_faults",  # events, counted in the row of their step
-        "local_grad_norm", "local_nonfinite", "replica_drift",
-    )
-)  # fmt: skip
-"""Of the run."""
+METRIC_TEXTS: Final[Mapping[str, str]] = {
+    "loss": "What `watch.step` was given.",
+    "val_loss": "A validation loss, where `watch.log` or a framework gives one.",
+    "lr": "Learning rate of the first group; `lr_1`, `lr_2`, ... of the others.",
+    "lr_scale": "Multiplier that `lower_lr` put on the schedule; 1 where nothing was lowered.",
+    "grad_norm": "Norm over all gradients, before clipping; NaN where one is not finite.",
+    "clip_coef": "Factor by which clipping by the norm scaled the gradients; 1 where it did not.",
+    "clipped": "1 where `clip_coef` is below 1.",
+    "loss_scale": "Scale of AMP's gradient scaler.",
+    "layers_with_grad": "How many layers had a gradient.",
+    "optimizer_steps": "How many optimizer steps the row holds.",
+    "alternating": "1 where optimizers take turns within a step, as in a GAN.",
+    "guarded_steps": "Optimizer steps that the guard made to change nothing.",
+    "skipped": "1 where the gradient scaler skipped the step.",
+    "step_time": "Seconds from step to step, phases left out.",
+    "tokens_per_s": "Tokens a second, where `watch.step` is told their number.",
+    "param_norm": "Norm over all parameters.",
+    "nonfinite": "How many elements of all gradients are NaN or infinite.",
+    "gpu_mem": "Memory in use on the device, where a program logs it.",
+    "gpu_temp": "Temperature of the device, degrees Celsius, where a program logs it.",
+    # What is before the attempt: see `background`.
+    "lr_before": "Median of the last 8 learning rates of the attempt before.",
+    "loss_before": "Median of the last 8 losses of the attempt before.",
+    "loss_of_chance": "Logarithm of the number of classes in the run's configuration.",
+    # Events, counted in the row of their step.
+    "unwatched": "Something that the hook cannot see began to be trained.",
+    "hook_faults": "Faults of the hook's own, kept from the training.",
+    # Of each rank beside rank 0.
+    "local_grad_norm": "Norm over the gradients that lie on this rank.",
+    "local_nonfinite": "How many elements of this rank's gradients are NaN or infinite.",
+    "replica_drift": "1 where fingerprints of the replicas' parameters differ.",
+    # Of each rank, where there are several.
+    "own_time": "Seconds that the rank worked by itself, before the backward where all wait.",
+    "rank_lag": "Seconds that the rank works longer than the others, median of 32 steps.",
+    "loss_gap": "Share of the others' loss by which the rank's lies above, median of 32 steps.",
+}
+"""Of the run, and what each is."""
+METRICS: Final = frozenset(METRIC_TEXTS)
 
 STEP: Final = "step"
 """The number of the step, as a series that every row records."""

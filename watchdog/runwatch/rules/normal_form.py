@@ -39,6 +39,7 @@ def _absence_document(absence: Absence) -> dict[str, object]:
         "times_median": absence.times_median,
         "times_longest": absence.times_longest or None,
         "once_known": absence.once_known or None,
+        "by_phase": absence.by_phase or None,
         "phases": phases or None,
     }
     return {name: part for name, part in document.items() if part is not None}

@@ -9,7 +9,7 @@ from runwatch.rules.rule import Rule
 from runwatch.rules.templates import Facts, Template
 from runwatch.rules.transitions import MAX_LAYERS_NAMED, Transition, episode_id
 from runwatch.rules.windows import Bools, Floats
-from runwatch.vocabulary import Scope
+from runwatch.vocabulary import Phase, Scope
 
 
 def labels_of(rule: Rule, rank: int) -> dict[str, str]:
@@ -144,4 +144,5 @@ def _facts(rule: Rule, alert: Alert, episode: Episode, now: Moment, rank: int) -
         "first_layer": episode.culprits.origin or episode.culprits.first or "the run",
         "worst_layer": episode.culprits.worst or "the run",
         "layers": ", ".join(episode.culprits.layers),
+        "phase": Phase.TRAIN.value,  # rows come from nowhere else
     }

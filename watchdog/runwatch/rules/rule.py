@@ -33,11 +33,14 @@ class Absence:
     times_median: float = 0.0
     """Silence must also last this many median step times, so that slow steps do not alarm."""
     times_longest: float = 0.0
-    """And this many times the longest pause that the run has come back from by itself."""
+    """And this many times the longest pause that the run has come back from by itself; in a
+    phase, the longest that it has lasted."""
     once_known: bool = False
     """Nothing is said before the run's pace is known: a run that starts may take its time."""
     phase_factors: Mapping[Phase, float] = field(default_factory=dict[Phase, float])
     """The limit is multiplied by this in a phase that takes its time; 0: never in this phase."""
+    by_phase: bool = False
+    """A phase that has ended before is judged by how long it lasted then, without a factor."""
 
 
 @dataclass(frozen=True, slots=True)

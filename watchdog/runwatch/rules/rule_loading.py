@@ -111,6 +111,7 @@ class RuleLoader:
             times_median=fields.number("times_median", default=0.0, lowest=0.0, highest=1e4),
             times_longest=fields.number("times_longest", default=0.0, lowest=0.0, highest=1e4),
             once_known=fields.truth("once_known"),
+            by_phase=fields.truth("by_phase"),
             phase_factors=factors,
         )
         fields.finish()

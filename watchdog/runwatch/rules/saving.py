@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from runwatch.rules.inhibition import InhibitionMemory
+from runwatch.rules.layer_families import FamiliesMemory
 from runwatch.rules.standing import StandingMemory
 from runwatch.rules.windows import History
 
@@ -33,6 +34,7 @@ class Memory:
     """Beside the rows."""
     latest: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
     """The last values of series that the next attempt will want to know."""
+    families: FamiliesMemory = ()
 
 
 class _SavedHistory(msgspec.Struct, frozen=True):
@@ -57,6 +59,7 @@ class _Saved(msgspec.Struct, frozen=True):
     """Absent from states that were saved before alerts could be inhibited; so are the others."""
     known: dict[str, float] = msgspec.field(default_factory=dict[str, float])
     latest: dict[str, list[float]] = msgspec.field(default_factory=dict[str, list[float]])
+    families: FamiliesMemory = ()
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -77,6 +80,7 @@ def dump(memory: Memory) -> bytes:
             incidents=memory.incidents,
             known=dict(memory.known),
             latest={name: list(values) for name, values in memory.latest.items()},
+            families=memory.families,
         )
     )
 
@@ -100,6 +104,7 @@ def load(state: bytes) -> Memory:
         incidents=saved.incidents,
         known=saved.known,
         latest=saved.latest,
+        families=saved.families,
     )
 
 

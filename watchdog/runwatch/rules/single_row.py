@@ -19,7 +19,10 @@ from runwatch.rules.names import STEP
 from runwatch.rules.observations import Rows
 from runwatch.rules.statistics import OF_CURRENT, OF_WINDOW, quantile
 from runwatch.rules.window_keys import Histories, Reader, WindowKey
-from runwatch.rules.windows import NO_STEP, Floats
+from runwatch.rules.windows import NO_STEP, Floats, History, Samples
+
+LAID_ALONE: Final = Samples(np.zeros((1, 1)), np.zeros((1, 1), np.bool_), np.zeros(1, np.int64))
+"""Stands for the samples of a single row, of which nothing is asked but whether they were laid."""
 
 Question = tuple[WindowKey, str, float, int]
 """A function of a window: which window, which function, its parameter, the samples it needs."""
@@ -33,10 +36,19 @@ class SingleRow:
         self.histories = histories
         self.answers: dict[Question, float | None] = {}
         """Rules ask the same of the same windows."""
-        self.samples: dict[WindowKey, float | None] = {}
         self._columns = rows.metric_columns
         self._values: list[float] = rows.metrics[0].tolist()
         self._absent: list[bool] = is_absent(np.ascontiguousarray(rows.metrics[0])).tolist()
+
+    def lay(self, key: WindowKey, sample: float | None) -> None:
+        """Put what the row brings into a window of the run."""
+        history = self.histories.get(key)
+        if history is None:
+            history = self.histories[key] = History(key.size, 1)
+        enters = sample is not None and math.isfinite(sample)
+        if enters and key.is_opening and history.is_full:
+            enters = False
+        history.lay_one(sample if enters else None, self.step)
 
     def read(self, name: str) -> float | None:
         if name == STEP:

@@ -38,7 +38,7 @@ class Standing:
         self.alert: Alert | None = None
         self.episode: Episode | None = None
         num_columns = len(columns)
-        self.failing_L: Bools = np.zeros(num_columns, np.bool_)
+        self.failing_L = np.zeros(num_columns, np.bool_)
         self.onset_steps_L: Ints = np.zeros(num_columns, np.int64)
         self.onset_times_L: NDArray[np.float64] = np.zeros(num_columns)
         self.streaks_L: Ints = np.zeros(num_columns, np.int64)
@@ -46,7 +46,16 @@ class Standing:
 
     @property
     def is_quiet(self) -> bool:
-        return self.alert is None and not self.failing_L.any()
+        return self.alert is None and not self.any_fails
+
+    @property
+    def failing_L(self) -> Bools:
+        return self._failing_L
+
+    @failing_L.setter
+    def failing_L(self, failing_L: Bools) -> None:
+        self._failing_L = failing_L
+        self.any_fails = bool(failing_L.any())  # asked for at each row of each rule
 
     def judge(self, verdicts_L: Bools, known_L: Bools, now: Moment) -> Iterator[Change]:
         """The changes that one row brings: none, one, or an end and a new beginning."""
@@ -70,9 +79,13 @@ class Standing:
         )
         yield self._become(change)
 
+    @property
+    def has_streaks(self) -> bool:
+        return bool(self.streaks_L.any())
+
     def count_streaks(self, verdicts_TL: Bools, known_TL: Bools) -> None:
         """Note rows of which only the last may hold failing verdicts."""
-        if not verdicts_TL[-1].any() and not self.streaks_L.any():
+        if not verdicts_TL[-1].any() and not self.has_streaks:
             return
         cleared_L = (known_TL & ~verdicts_TL).any(axis=0)
         fails_L = known_TL[-1] & verdicts_TL[-1]
@@ -94,12 +107,14 @@ class Standing:
         """The same for other columns: each takes an old one's state, or a fresh one."""
         standing = Standing(self.rule, columns)
         standing.alert, standing.episode = self.alert, self.episode
+        failing_L = standing.failing_L.copy()
         for column, source in enumerate(sources):
             if source is not None:
-                standing.failing_L[column] = self.failing_L[source]
+                failing_L[column] = self.failing_L[source]
                 standing.onset_steps_L[column] = self.onset_steps_L[source]
                 standing.onset_times_L[column] = self.onset_times_L[source]
                 standing.streaks_L[column] = self.streaks_L[source]
+        standing.failing_L = failing_L
         return standing
 
     def tell(self, change: Change, before: Alert | None, now: Moment, rank: int) -> Transition:

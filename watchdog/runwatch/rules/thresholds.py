@@ -4,11 +4,12 @@ A rule that wants several things at once (`a > x and a > y and ...`) has the str
 levels. What else it wants, the level does not tell: passing it is necessary, and not always enough.
 Levels come out of the judging itself, so that they are those that live verdicts were made by.
 
-Legend: T rows, R rows of a stretch, N rows with a known level.
+Legend: T rows, R rows of a stretch, C columns (layers, or one for the run), N rows with a known
+level.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -43,9 +44,10 @@ class Threshold:
     """(N,) finite"""
 
 
-def has_threshold(rule: Rule, series: str) -> bool:
-    """Whether the rule compares the series itself with a level; rules of single layers do not."""
-    return bool(_comparisons(rule, series))
+def has_threshold(rule: Rule, series: str, scope: Scope = Scope.RUN) -> bool:
+    """Whether a rule of this scope compares the series itself, a metric or a layer's stat, with a
+    level."""
+    return rule.scope is scope and bool(_comparisons(rule, series))
 
 
 def is_level(rule: Rule, series: str) -> bool:
@@ -58,24 +60,39 @@ def series_needed(rule: Rule) -> frozenset[str]:
     return frozenset() if rule.when is None else tree.series_read(rule.when) - {STEP}
 
 
+def looks_across_layers(rule: Rule) -> bool:
+    """Whether the verdict about one layer hangs on the others, so that the rows must hold all."""
+    return rule.when is not None and any(
+        isinstance(node, tree.AcrossLayers) for node in tree.walk(rule.when)
+    )
+
+
 def rows_before(rule: Rule) -> int:
     """How many rows before those of interest fill the rule's windows."""
-    if rule.when is None:
-        return 0
-    sizes = (node.size for node in tree.walk(rule.when) if isinstance(node, tree.Windowed))
-    return 2 * max(sizes, default=0)
+    return 2 * max(_window_sizes(rule, of_start=False), default=0)
 
 
-def threshold(rule: Rule, series: str, rows: Rows) -> Threshold:
-    """The rule's level over rows without layers; `has_threshold` says that it has one."""
+def rows_of_start(rule: Rule) -> int:
+    """How many of an attempt's first rows fill the windows that hold its beginning."""
+    return 2 * max(_window_sizes(rule, of_start=True), default=0)
+
+
+def threshold(rule: Rule, series: str, rows: Rows, layer: str | None = None) -> Threshold:
+    """The rule's level for the series, or for the layer's; `has_threshold` says that it has one.
+
+    The rows hold the layer and, where the rule `looks_across_layers`, all others.
+    """
+    if layer is not None and not looks_across_layers(rule):
+        rows = _of_layer(rows, layer)
     compared = _comparisons(rule, series)
-    judge = _Tracer(rule, compared)
+    columns = () if layer is None else rows.layer_names
+    judge = _Tracer(rule, compared, columns, 0 if layer is None else columns.index(layer))
     histories: Histories = {}
     with np.errstate(all="ignore"):
         for start in range(0, rows.num_rows, _BLOCK_ROWS):
             laid: Laid = {}
             part = rows.between(start, start + _BLOCK_ROWS)
-            judge.judge(Block(part, 0), histories, laid, None)
+            judge.judge(Block(part, len(columns)), histories, laid, None)
             for key in laid:
                 histories[key].keep()
     levels_T = np.concatenate([*judge.levels, np.empty(0)])
@@ -83,27 +100,42 @@ def threshold(rule: Rule, series: str, rows: Rows) -> Threshold:
     return Threshold(rule, _direction(compared[0]), rows.steps[known], levels_T[known])
 
 
-class _Tracer(ConditionJudge):
-    """Judges, and notes the levels by which it does."""
+def _of_layer(rows: Rows, layer: str) -> Rows:
+    column = rows.layer_names.index(layer)
+    return replace(rows, layer_names=(layer,), stats=rows.stats[:, :, column : column + 1])
 
-    def __init__(self, rule: Rule, compared: Sequence[tree.Comparison]) -> None:
-        super().__init__(rule, (), {})
+
+class _Tracer(ConditionJudge):
+    """Judges, and notes the levels by which it does, of one of its columns."""
+
+    def __init__(
+        self, rule: Rule, compared: Sequence[tree.Comparison], columns: tuple[str, ...], column: int
+    ) -> None:
+        super().__init__(rule, columns, {})
         self._compared = compared
+        self._column = column
         self.levels: list[Floats] = []
 
     def _verdicts(self, reading: Evaluation, triggered_T: Bools, rows: range) -> Verdicts:
         verdicts = super()._verdicts(reading, triggered_T, rows)
         points = reading.grid(self._level)
-        found = [reading.numbers(one.right, points) for one in self._compared]
+        is_alone = len(self.standing.columns) == 1
+        own = points if is_alone else points.where(points.columns == self._column)
+        found = [reading.numbers(one.right, own) for one in self._compared]
         levels = [np.where(one.known, one.values, np.nan) for one in found]
         strictest = np.fmax if _direction(self._compared[0]) == "above" else np.fmin
         self.levels.append(strictest.reduce(levels)[: len(verdicts.failing_RC)])
         return verdicts
 
 
+def _window_sizes(rule: Rule, *, of_start: bool) -> list[int]:
+    windows = frozenset[tree.Window]() if rule.when is None else tree.windows_of(rule.when)
+    return [window.size for window in windows if window.is_opening is of_start]
+
+
 def _comparisons(rule: Rule, series: str) -> list[tree.Comparison]:
     """Those of one direction that must all hold, with the series alone on their left."""
-    if rule.when is None or rule.scope is not Scope.RUN:
+    if rule.when is None:
         return []
     wanted = rule.when.operands if isinstance(rule.when, tree.Logic) else (rule.when,)
     if isinstance(rule.when, tree.Logic) and rule.when.operator != "and":

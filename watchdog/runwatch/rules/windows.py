@@ -21,6 +21,10 @@ Indices = NDArray[np.intp]
 
 NO_STEP = -1
 
+# What a window of the run says of the one row that was laid: the same few arrays, never written to.
+_NOT_LAID, _LAID = np.zeros(1, np.intp), np.ones(1, np.intp)
+_NO_ROW, _ONE_ROW = np.zeros((0, 1), np.intp), np.zeros((1, 1), np.intp)
+
 
 @dataclass(frozen=True, slots=True)
 class Samples:
@@ -74,6 +78,13 @@ class History:
         self._steps_LC[columns_E, places_E] = samples.steps_T[rows_E]
 
     def _lay_row(self, samples: Samples) -> None:
+        end = int(self._ends_L.max(initial=0))
+        if samples.enter_TL.all() and (self._ends_L == end).all():  # a slice, not a scattering
+            self._before_TL = np.zeros(samples.enter_TL.shape, np.intp)
+            self._laid_L = np.ones(self.num_columns, np.intp)
+            self._values_LC[:, end] = samples.values_TL[0]
+            self._steps_LC[:, end] = samples.steps_T[0]
+            return
         columns_E = np.flatnonzero(samples.enter_TL[0])
         places_E = self._ends_L[columns_E]
         self._before_TL = np.zeros(samples.enter_TL.shape, np.intp)
@@ -90,14 +101,17 @@ class History:
 
     def lay_one(self, sample: float | None, step: int) -> None:
         """The same for one row of a window of the run; None where no sample enters."""
-        if self._ends_L[0] == self._values_LC.shape[1]:
+        self._before_TL = _ONE_ROW
+        if sample is None:
+            self._laid_L = _NOT_LAID
+            return
+        end = int(self._ends_L[0])
+        if end == self._values_LC.shape[1]:
             self._make_room(1)
-        self._before_TL = np.zeros((1, 1), np.intp)
-        self._laid_L = np.array([sample is not None], np.intp)
-        if sample is not None:
-            end = self._ends_L[0]
-            self._values_LC[0, end] = sample
-            self._steps_LC[0, end] = step
+            end = self.depth
+        self._laid_L = _LAID
+        self._values_LC[0, end] = sample
+        self._steps_LC[0, end] = step
 
     def opening(self, samples: Samples) -> Samples:
         """Of these samples, those that a window still takes which stays as it is once full."""
@@ -108,11 +122,10 @@ class History:
     def keep(self) -> None:
         """The block that was laid belongs to the history from now on."""
         if self.num_columns == 1:  # of the run: numbers are cheaper than arrays of one
-            num_laid = int(self._laid_L[0])
-            self._ends_L[0] += num_laid
-            self._filled_L[0] = min(int(self._filled_L[0]) + num_laid, self.depth)
-            self._laid_L[0] = 0
-            self._before_TL = self._before_TL[:0]
+            if num_laid := int(self._laid_L[0]):
+                self._ends_L[0] += num_laid
+                self._filled_L[0] = min(int(self._filled_L[0]) + num_laid, self.depth)
+            self._laid_L, self._before_TL = _NOT_LAID, _NO_ROW
             return
         self._ends_L = self._ends_L + self._laid_L
         self._filled_L = np.minimum(self._filled_L + self._laid_L, self.depth)
