@@ -7,13 +7,15 @@ after the reduction; every rank sends its own loss and pace, so that a rank that
 or falls silent is named. RUNWATCH_URL and RUNWATCH_TOKEN say where the service is; without
 them the run is written to ./runwatch-spool.
 
-To see a rank named, break one on purpose: `--nan-loss RANK:STEP`, `--drift RANK:STEP`; with
+To see a rank named, break one on purpose: `--nan-loss RANK:STEP`, `--drift RANK:STEP`,
+`--slow RANK:STEP` (its loader, from there on), `--noise RANK:STEP` (its labels, likewise); with
 `--fail RANK:STEP` under `torchrun --max-restarts 1` the job's second life is the run's second
 attempt.
 """
 
 import argparse
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -41,6 +43,10 @@ def main() -> None:
     with attach(model, optimizer, run="ddp", config=vars(arguments)) as watch:
         for step in watch.steps(arguments.steps):
             inputs, targets = make_batch(generator, device)
+            if is_past(arguments.slow, step):
+                time.sleep(0.05)
+            if is_past(arguments.noise, step):
+                targets = targets[torch.randperm(BATCH, generator=generator)]
             if is_at(arguments.fail, step) and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
                 raise RuntimeError("asked to fail")
             loss = functional.cross_entropy(model(inputs), targets)
@@ -75,11 +81,19 @@ def is_at(place: str | None, step: int) -> bool:
     return place == f"{dist.get_rank()}:{step}"
 
 
+def is_past(place: str | None, step: int) -> bool:
+    """Whether this is the rank of a place, written RANK:STEP, and it is there or beyond."""
+    rank, _, since = (place or "").partition(":")
+    return rank == str(dist.get_rank()) and step >= int(since)
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="train with DistributedDataParallel, watched")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--nan-loss", metavar="RANK:STEP", help="make a rank's loss NaN there")
     parser.add_argument("--drift", metavar="RANK:STEP", help="change a rank's weights there")
+    parser.add_argument("--slow", metavar="RANK:STEP", help="slow a rank's loader from there on")
+    parser.add_argument("--noise", metavar="RANK:STEP", help="shuffle a rank's labels likewise")
     parser.add_argument("--fail", metavar="RANK:STEP", help="raise on a rank there, once")
     return parser.parse_args()
 

@@ -111,7 +111,7 @@ def main() -> None:
             scheduler=scheduler,
             checkpoints=arguments.checkpoints,
             snapshot_every=10,
-            allow=("checkpoint", "lower_lr", "rollback", "stop"),
+            allow=("checkpoint", "detail", "lower_lr", "rollback", "stop"),
         ) as watch,
         arguments.losses.open("w") as losses,
     ):

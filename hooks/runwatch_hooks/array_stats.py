@@ -141,7 +141,9 @@ def _array(name: str, value: object) -> NDArray[Any]:
 
 def _short(name: str) -> str:
     """The end of a name that the wire would refuse for its length: the end tells more."""
-    return name.encode()[-(MAX_NAME_BYTES - 8) :].decode(errors="ignore") or "layer"
+    return (
+        name.replace("\0", "?").encode()[-(MAX_NAME_BYTES - 8) :].decode(errors="ignore") or "layer"
+    )
 
 
 def _layer(name: str, array: NDArray[Any] | None) -> Layer:

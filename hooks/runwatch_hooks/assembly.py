@@ -11,7 +11,9 @@ from torch import Tensor
 
 from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_32
+from runwatch_hooks.detail import Closeup
 from runwatch_hooks.jumps import Jumps
+from runwatch_hooks.own_time import Spans
 from runwatch_hooks.probe import Number, Reading
 from runwatch_hooks.readback import Readback, Ticket
 from runwatch_hooks.rows import Row
@@ -45,6 +47,13 @@ class _OpenRow:
     """(S, T)"""
     parts: tuple[_Part, ...]
     sharing: Sharing | None = None
+    closeup: Closeup | None = None
+    own_time: Spans | None = None
+
+    def is_there(self) -> bool:
+        """Whether its last number has come."""
+        pieces = (*(part.ticket for part in self.parts), self.closeup, self.own_time)
+        return all(one.is_there() for one in pieces if one is not None)
 
 
 class Assembly:
@@ -59,9 +68,16 @@ class Assembly:
         """Rows whose numbers on a device found no room on the way: sent without them."""
 
     def add(
-        self, step: int, segment: int, at: float, numbers: Mapping[str, Number], reading: Reading
+        self,
+        step: int,
+        segment: int,
+        at: float,
+        numbers: Mapping[str, Number],
+        reading: Reading,
+        closeup: Closeup | None = None,
+        own_time: Spans | None = None,
     ) -> None:
-        """Open the row of a step."""
+        """Open the row of a step; `closeup` makes further ones, which follow it."""
         layout = reading.layout
         stats = np.full((len(STATS), len(layout.layers) if layout else 0), ABSENT_32, np.float32)
         distant: dict[torch.device, tuple[_Slots, Tensor | None]] = {}
@@ -73,14 +89,28 @@ class Assembly:
         parts = self._send(distant, {k: v for k, v in numbers.items() if isinstance(v, Tensor)})
         metrics = {k: float(v) for k, v in numbers.items() if not isinstance(v, Tensor)}
         self._open.append(
-            _OpenRow(step, segment, at, metrics, layout, stats, parts, reading.sharing)
+            _OpenRow(
+                step,
+                segment,
+                at,
+                metrics,
+                layout,
+                stats,
+                parts,
+                reading.sharing,
+                closeup,
+                own_time,
+            )
         )
 
     def finished(self) -> list[Row]:
         """The rows whose numbers are all there, in order."""
         rows: list[Row] = []
-        while self._open and all(part.ticket.is_there() for part in self._open[0].parts):
-            rows.append(self._finish(self._open.popleft()))
+        while self._open and self._open[0].is_there():
+            row = self._open.popleft()
+            rows.append(self._finish(row))
+            if row.closeup is not None:
+                rows += row.closeup.rows(row.step, row.segment, row.at)
         return rows
 
     def wait(self) -> None:
@@ -88,6 +118,10 @@ class Assembly:
         for row in self._open:
             for part in row.parts:
                 part.ticket.wait()
+            if row.closeup is not None:
+                row.closeup.wait()
+            if row.own_time is not None:
+                row.own_time.wait()
 
     def _send(
         self,
@@ -123,6 +157,8 @@ class Assembly:
             numbers = values[num_stats : num_stats + len(part.names)].tolist()
             row.metrics.update(zip(part.names, numbers, strict=True))
         metrics = row.metrics
+        if row.own_time is not None:
+            metrics["own_time"] = row.own_time.seconds()
         if "clip_coef" in metrics:
             metrics["clipped"] = float(not metrics["clip_coef"] >= 1.0)
         if row.layout is not None and row.sharing is None:

@@ -22,10 +22,10 @@ from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.line import Line
 from runwatch_hooks.machine import describe_machine
 from runwatch_hooks.objects import Objects, extra_of, modules_of, optimizers_of, stateful_of
-from runwatch_hooks.options import DEFAULT_GOOD_AFTER, Options, kinds_of
+from runwatch_hooks.options import DEFAULT_ALLOW, DEFAULT_GOOD_AFTER, Options, kinds_of
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
 from runwatch_hooks.run_facts import check_text, config_of
-from runwatch_hooks.settings import Environment, read_environment
+from runwatch_hooks.settings import Environment, override, read_environment
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import Watch
 
@@ -37,7 +37,8 @@ def attach(
     optimizer: Optimizer | Sequence[Optimizer],
     *,
     run: str,
-    project: str = "default",
+    project: str | None = None,
+    group: str | None = None,
     config: Mapping[str, object] | None = None,
     run_id: str | None = None,
     url: str | None = None,
@@ -57,19 +58,26 @@ def attach(
     snapshot_every: int | None = None,
     snapshots: int = 3,
     good_after: int = DEFAULT_GOOD_AFTER,
-    allow: Sequence[str] = ("checkpoint",),
+    histograms: int | None = None,
+    activations: int | None = None,
+    allow: Sequence[str] = DEFAULT_ALLOW,
     state: Mapping[str, object] | None = None,
 ) -> Watch:
     """Watch a training run from here to `finish`.
 
+    `group` names the runs of the project that this one repeats, as seeds or a sweep do: one that is
+    far worse than the others at the same steps is told.
+
     `extra` holds what else must go back with a rollback: an EMA, generators of your own; a
     `dataloader` does so where it has a `state_dict` (go over it by `watch.batches`). `allow` names
-    the actions that may be carried out: `checkpoint`, `lower_lr`, `rollback`, `stop`. `state` is
-    what `state_dict` of an earlier life of the run returned, where your own checkpoint kept it: the
-    run goes on from there. `bundles` is a folder for diagnostic bundles: what there is of the first
-    step whose loss or gradients are not finite, for `runwatch replay`.
+    the actions that may be carried out: `checkpoint`, `detail`, `lower_lr`, `rollback`, `stop`.
+    `state` is what `state_dict` of an earlier life of the run returned, where your own checkpoint
+    kept it: the run goes on from there. `bundles` is a folder for diagnostic bundles: what there is
+    of the first step whose loss or gradients are not finite, for `runwatch replay`.
     `guard` makes a step by gradients that are not finite change nothing, without waiting for a
-    device.
+    device. `histograms` and `activations` are steps: so often the elements of gradients, weights
+    and activations are counted by their size, and what each module returns is measured; by default
+    only when the command `detail` asks for it.
 
     Without a URL, given here or in RUNWATCH_URL, the run is written to the spool folder, to be
     sent later. Raises AttachError for an argument that cannot be used; afterwards nothing is
@@ -78,9 +86,13 @@ def attach(
     environment = read_environment()
     if environment.disabled:
         return InertWatch(RunId(run_id or _new_ulid()))
+    environment = override(
+        environment, run_id=run_id, project=project, group=group, url=url, token=token, spool=spool
+    )
     check_text("run", run)
-    check_text("project", project)
-    environment = _override(environment, run_id=run_id, url=url, token=token, spool=spool)
+    check_text("project", environment.project)
+    if environment.group:
+        check_text("group", environment.group)
     objects = Objects(
         modules=modules_of(model),
         optimizers=optimizers_of(optimizer),
@@ -101,6 +113,8 @@ def attach(
         max_bundles=max_bundles,
         bundle_mib=bundle_mib,
         guard=guard,
+        histograms=histograms,
+        activations=activations,
     )
     if guard:
         check_guardable(objects.optimizers)
@@ -112,7 +126,13 @@ def attach(
     if not team.is_whole and options.allow:
         log.warning("runwatch: one process cannot act for %d ranks", world.world_size)
         options = replace(options, allow=())
-    opened = RunOpen(run_id=team.attempt.run_id, name=run, project=project, config=settings)
+    opened = RunOpen(
+        run_id=team.attempt.run_id,
+        name=run,
+        project=environment.project,
+        config=settings,
+        group=environment.group,
+    )
     open_line = _line_opener(environment, team, opened, options.allow, objects.modules)
     return build_watch(objects, options, open_line, team, state)
 
@@ -145,24 +165,6 @@ def _line_opener(
         return transport
 
     return open_line
-
-
-def _override(
-    environment: Environment,
-    *,
-    run_id: str | None,
-    url: str | None,
-    token: str | None,
-    spool: str | os.PathLike[str] | None,
-) -> Environment:
-    """The environment with the arguments that were given in their places."""
-    return replace(
-        environment,
-        run_id=run_id or environment.run_id,
-        url=url or environment.url,
-        token=token or environment.token,
-        spool_dir=environment.spool_dir if spool is None else Path(spool),
-    )
 
 
 def _new_ulid() -> str:

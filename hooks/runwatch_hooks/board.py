@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch.layouts import Layout
+from runwatch_hooks.detail import Detail
 from runwatch_hooks.device_statistics import DeviceStatistics
 from runwatch_hooks.layer_names import NamedTensor
 from runwatch_hooks.layer_table import LayerTable
@@ -32,13 +33,17 @@ class Board:
         modules: Mapping[str, nn.Module],
         optimizers: Sequence[Optimizer],
         rank: int = 0,
+        detail: Detail | None = None,
     ) -> None:
+        """`detail` takes histograms at the steps where they are wanted."""
+        self._detail = detail
         self._table = LayerTable(modules, optimizers, STATS, rank)
         self._strangers: WeakSet[Optimizer] = WeakSet()
         """Optimizers of tensors that were not in the layout when they were first seen."""
         self._num_refreshes = 0
         self._is_doubtful = False
         self._has_partial = False
+        self._has_told_sharded = False
         self._replaced: set[str] = set()
         self._notices: list[str] = []
         self._open()
@@ -93,6 +98,10 @@ class Board:
     def read_gradients(self, slots: Sequence[int], scale: Tensor | None) -> None:
         """Read these tensors' gradients; one that has none stays 'not recorded', not 0."""
         tensors = self._table.tensors
+        detail = self._wanted_detail()
+        if detail is not None:
+            named = {self._name(slot): tensors[slot].grad for slot in slots}
+            detail.take_gradients({k: v for k, v in named.items() if v is not None}, scale)
         with torch.no_grad():
             for device, ours in self._by_device(slots):
                 grads = [(slot, tensors[slot].grad) for slot in ours]
@@ -109,6 +118,9 @@ class Board:
         return any(part.is_broken for part in self._parts.values())
 
     def before_step(self, slots: Sequence[int]) -> None:
+        detail = self._wanted_detail()
+        if detail is not None:
+            detail.take_weights({self._name(slot): self._table.tensors[slot] for slot in slots})
         with torch.no_grad():
             for device, ours in self._by_device(slots):
                 self._parts[device].before_step([self._local[slot] for slot in ours])
@@ -122,6 +134,20 @@ class Board:
         """The step's (S, T) of each device, by the slots that its columns are."""
         with torch.no_grad():
             return {tuple(self._slots[device]): part.take() for device, part in self._parts.items()}
+
+    def _wanted_detail(self) -> Detail | None:
+        """Who takes histograms of this step."""
+        if self._detail is None or not self._detail.takes_histograms:
+            return None
+        if self._table.sharing is None:
+            return self._detail
+        if not self._has_told_sharded:
+            self._has_told_sharded = True
+            self._notices.append("no histograms are taken of sharded parameters")
+        return None
+
+    def _name(self, slot: int) -> str:
+        return self._table.layout.layers[slot].name
 
     def _parts_of(self, grads: Sequence[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:
         """What of the gradients lies here. A sum over ranks that is yet to be made is left out:

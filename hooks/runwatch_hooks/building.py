@@ -8,12 +8,13 @@ from runwatch_hooks.actions import (
     Actor,
     CheckpointKeeper,
     LrScale,
+    RankCheckpoints,
     SnapshotRing,
     TrainingState,
-    store_of_rank,
 )
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.bundles import BundleFolder, Witness
+from runwatch_hooks.detail import Detail, Schedule
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.guard import Guard
 from runwatch_hooks.line import Line
@@ -21,6 +22,7 @@ from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.options import Options
 from runwatch_hooks.orders import orders_for
+from runwatch_hooks.own_time import OwnTime
 from runwatch_hooks.probe import Probe
 from runwatch_hooks.ranks import Team
 from runwatch_hooks.reports import Reports
@@ -42,9 +44,10 @@ def build_watch(
     state = TrainingState(
         objects.modules, objects.optimizers, objects.schedulers, objects.scalers, objects.extra
     )
-    keeper = _keeper(options, objects, team)
+    keeper = _keeper(options, state, team)
     snapshots = SnapshotRing(state, size=options.snapshots, good_after=options.good_after)
     witness = _witness(options, state, snapshots, team)
+    detail = _detail(options, objects, team)
 
     def follow(optimizer: Optimizer) -> None:
         with faults.guard("a later optimizer"):
@@ -60,6 +63,7 @@ def build_watch(
         allow=options.allow,
         snapshot_every=options.snapshot_every,
         rank=team.world.rank,
+        detail=detail,
     )
 
     def checkpoint(step: int) -> None:
@@ -79,8 +83,10 @@ def build_watch(
         lambda: lr_scale.scale,
         team.world.rank,
         note_broken,
+        detail,
     )
     guard = _guard(options, objects, faults)
+    own_time = None if team.world.is_alone else OwnTime(faults)
     boundary = Boundary(
         actor,
         orders_for(actor, reports, team),
@@ -98,28 +104,39 @@ def build_watch(
         loader=objects.extra.get("dataloader"),
         witness=witness,
         guard=guard,
+        detail=detail,
+        own_time=own_time,
     )
     if saved is not None:
         watch.load_state_dict(saved)
-    _install(probe, guard)
+    _install(probe, guard, own_time)
     if saved is not None or not _may_resume(options):
         watch.begin()
     return watch
 
 
-def _keeper(options: Options, objects: Objects, team: Team) -> CheckpointKeeper | None:
+def _keeper(options: Options, state: TrainingState, team: Team) -> CheckpointKeeper | None:
     if options.checkpoints is None:
         return None
-    store = store_of_rank(options.checkpoints, team.world.rank, objects.modules, keep=options.keep)
+    store = RankCheckpoints(options.checkpoints, team.world, state, keep=options.keep)
     return CheckpointKeeper(store, good_after=options.good_after)
+
+
+def _detail(options: Options, objects: Objects, team: Team) -> Detail | None:
+    """Of rank 0: what the others have is the same, or is theirs alone to tell by its loss."""
+    if not team.world.is_leader:
+        return None
+    return Detail(objects.modules, Schedule(options.histograms, options.activations))
 
 
 def _guard(options: Options, objects: Objects, faults: Faults) -> Guard | None:
     return Guard(objects.modules, objects.optimizers, faults) if options.guard else None
 
 
-def _install(probe: Probe, guard: Guard | None) -> None:
+def _install(probe: Probe, guard: Guard | None, own_time: OwnTime | None) -> None:
     probe.install()
+    if own_time is not None:
+        own_time.install()
     if guard is not None:  # after the probe, which reads what the guard puts out of sight
         guard.install()
 

@@ -38,7 +38,7 @@ class GivenNumbers:
                 continue
             with self._faults.guard(f"metric {name!r}"):
                 try:
-                    if 0 < len(name.encode()) <= MAX_NAME_BYTES:
+                    if 0 < len(name.encode()) <= MAX_NAME_BYTES and "\0" not in name:
                         numbers[name] = number(value)
                 except _NO_NUMBER as reason:
                     self._tell(name, value, reason)

@@ -89,7 +89,7 @@ def _unused(name: str, taken: set[str]) -> str:
 
 def _shorten(name: str) -> str:
     """The end of a name that the wire would refuse for its length: the end tells more."""
-    octets = name.encode()
+    octets = name.replace("\0", "?").encode()
     if len(octets) <= MAX_NAME_BYTES - 8:  # room for a number
-        return name
+        return octets.decode()
     return octets[-(MAX_NAME_BYTES - 8) :].decode(errors="ignore")

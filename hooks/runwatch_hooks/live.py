@@ -13,11 +13,13 @@ from runwatch_hooks.actions import Notes
 from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.bundles import Witness
-from runwatch_hooks.endings import Status
+from runwatch_hooks.detail import Detail
+from runwatch_hooks.endings import Fatal, Status, fatal_of, reason_of
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.guard import Guard
 from runwatch_hooks.line import Line
 from runwatch_hooks.outlet import Outlet
+from runwatch_hooks.own_time import OwnTime
 from runwatch_hooks.probe import Probe
 from runwatch_hooks.ranks import Team
 from runwatch_hooks.reports import Reports
@@ -49,10 +51,13 @@ class LiveWatch(Watch):
         loader: object | None = None,
         witness: Witness | None = None,
         guard: Guard | None = None,
+        detail: Detail | None = None,
+        own_time: OwnTime | None = None,
     ) -> None:
         """`open_line` is given the number of the first step to be trained; `loader` is the one
         that a rollback positions; `witness` writes diagnostic bundles; `guard` stops
-        steps that would spoil the weights."""
+        steps that would spoil the weights; `detail` takes histograms and activations; `own_time`
+        tells how long this rank works by itself."""
         self.run_id = run_id
         self._is_leader = team.world.is_leader
         self._probe = probe
@@ -70,18 +75,24 @@ class LiveWatch(Watch):
             is_leader=self._is_leader,
             guard=guard,
             witness=witness,
+            detail=detail,
+            own_time=own_time,
         )
+        self._own_time = own_time
         self._pid = os.getpid()
         self._loader = loader
         self._course = BatchCourse()
         self._witness = witness
         self._guard = guard
+        self._detail = detail
         self._phases: list[Phase] = [Phase.INIT]
         self._next_step = 0
         self._segment = 0
         self._boundaries = 0
         self._is_begun = False
         self._is_finished = False
+        self._is_device_lost = False
+        """A collective has failed, and a device may wait for it for ever."""
 
     @property
     def next_step(self) -> int:
@@ -169,6 +180,9 @@ class LiveWatch(Watch):
             with self._faults.guard("bundle", self._witness.disable):
                 self._witness.begin_step(self._next_step, self._segment)
                 self._tell_bundles()
+        if self._detail is not None:
+            with self._faults.guard("detail", self._detail.close):
+                self._detail.begin_step(self._next_step)
 
     def _tell_bundles(self) -> None:
         if self._witness is not None:
@@ -227,10 +241,15 @@ class LiveWatch(Watch):
         with self._faults.guard("guard"):
             if self._guard is not None:
                 self._guard.remove()
+            if self._own_time is not None:
+                self._own_time.remove()
+        with self._faults.guard("detail"):
+            if self._detail is not None:
+                self._detail.close()
         with self._faults.guard("last commands"):
             self._boundary.close()
         with self._faults.guard("last rows"):
-            self._rows.send_last()
+            self._rows.send_last(may_wait=not self._is_device_lost)
         with self._faults.guard("last checkpoint"):
             self._reports.tell(
                 self._actor.close(
@@ -249,6 +268,15 @@ class LiveWatch(Watch):
                 status = "stopped"
             self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
 
+    def _note_fatal(self, error: BaseException) -> None:
+        fatal = fatal_of(error)
+        if fatal is None or self._is_inert:
+            return
+        self._is_device_lost = fatal is Fatal.COLLECTIVE_ERROR
+        with self._faults.guard("fatal"):
+            detail = {"error": reason_of(error)}
+            self._reports.tell_event(self._last_step or 0, fatal, time.time(), detail)
+
     @property
     def _is_inert(self) -> bool:
         """After the end, and in a child made by fork: a loader's worker, say."""
@@ -265,6 +293,8 @@ class LiveWatch(Watch):
         if rolled_back_to is not None:
             self._next_step = rolled_back_to
             self._segment += 1
+            if self._detail is not None:
+                self._detail.forget(rolled_back_to)
             num_left_out = self._course.go_back(rolled_back_to, self._boundary.fault_step)
             if num_left_out:
                 detail = {"of_step": self._boundary.fault_step, "batches": num_left_out}

@@ -8,6 +8,8 @@ from typing import Final, cast
 from runwatch.commands import ACTION_KINDS
 from runwatch_hooks.errors import AttachError
 
+DEFAULT_ALLOW: Final = ("checkpoint", "detail")
+"""What changes nothing about the training."""
 DEFAULT_GOOD_AFTER: Final = 10
 """Healthy steps after which a saved state counts as good."""
 
@@ -24,7 +26,7 @@ def kinds_of(allow: object) -> tuple[str, ...]:
 class Options:
     """How a run may be acted on."""
 
-    allow: Sequence[str] = ("checkpoint",)
+    allow: Sequence[str] = DEFAULT_ALLOW
     """Kinds of action; the last word, whatever the service says."""
     snapshot_every: int | None = None
     """Steps; None: 50 or more, so that captures take less than a hundredth of the time
@@ -46,6 +48,11 @@ class Options:
     bundle_mib: int = 2048
     """Of the training states in a bundle; what is more is left out, optimizers first."""
 
+    histograms: int | None = None
+    """Steps between two; None: only when asked."""
+    activations: int | None = None
+    """Steps between two; None: only when asked."""
+
     def __post_init__(self) -> None:
         unknown = [kind for kind in self.allow if kind not in ACTION_KINDS]
         if unknown:
@@ -55,6 +62,8 @@ class Options:
             ("checkpoint_every", self.checkpoint_every),
             ("good_after", self.good_after),
             ("keep", self.keep),
+            ("histograms", self.histograms),
+            ("activations", self.activations),
             ("max_bundles", self.max_bundles),
             ("bundle_mib", self.bundle_mib),
         ):

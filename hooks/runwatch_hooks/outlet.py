@@ -1,6 +1,7 @@
 """The way of a row out of the watch: to the line, and past the other ranks where there are any."""
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -23,6 +24,8 @@ class Peers(Protocol):
     """This rank's part in what all ranks do: `Leader` or `Follower`."""
 
     has_drifted: bool | None
+    lag_s: float
+    loss_gap: float
 
     def start(self) -> None: ...
     def put(self, row: Row) -> None: ...
@@ -43,11 +46,15 @@ class Outlet:
         self._sampler = None if world.is_alone else ReplicaSampler(world.rank, world.world_size)
 
     def numbers(self) -> dict[str, float]:
-        """`replica_drift`: 1 where this rank's parameters are others than its replicas', 0 where
-        they are equal; left out where none were ever compared."""
-        if self._peers is None or self._peers.has_drifted is None:
+        """How this rank stands among the others, as far as it is known: `replica_drift` (1 where
+        its parameters are others than its replicas', 0 where they are equal), `rank_lag` (seconds
+        a step) and `loss_gap` (a share of the loss): medians over the last steps compared."""
+        peers = self._peers
+        if peers is None:
             return {}
-        return {"replica_drift": float(self._peers.has_drifted)}
+        drift = math.nan if peers.has_drifted is None else float(peers.has_drifted)
+        known = {"replica_drift": drift, "rank_lag": peers.lag_s, "loss_gap": peers.loss_gap}
+        return {name: value for name, value in known.items() if not math.isnan(value)}
 
     def open(self) -> None:
         with self._faults.guard("ranks"):

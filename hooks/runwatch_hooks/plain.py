@@ -16,7 +16,6 @@ import os
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final, SupportsFloat
 
 from runwatch.commands import Command, CommandState, LowerLr, Receipt
@@ -25,7 +24,7 @@ from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.array_stats import Arrays, ArrayStats
-from runwatch_hooks.endings import EndsWithItsBlock, Status
+from runwatch_hooks.endings import EndsWithItsBlock, Status, fatal_of, reason_of
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import GivenNumbers, as_float
@@ -34,7 +33,7 @@ from runwatch_hooks.machine import describe_machine
 from runwatch_hooks.rows import Row
 from runwatch_hooks.run_facts import check_text, config_of
 from runwatch_hooks.run_totals import RunTotals
-from runwatch_hooks.settings import Environment, read_environment
+from runwatch_hooks.settings import Environment, override, read_environment
 from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import StepReport
@@ -139,6 +138,12 @@ class PlainRun(EndsWithItsBlock):
         with self._faults.guard("finish"):
             line.close("stopped" if self._stop else status, reason=reason)
 
+    def _note_fatal(self, error: BaseException) -> None:
+        fatal = fatal_of(error)
+        if fatal is not None and self._line is not None:
+            step, detail = max(self._next_step - 1, 0), {"error": reason_of(error)}
+            self._line.put_event(Event(step, fatal, time.time(), {**detail}))
+
     def _put(
         self,
         line: Transport,
@@ -203,7 +208,8 @@ class PlainRun(EndsWithItsBlock):
 def open_run(
     run: str,
     *,
-    project: str = "default",
+    project: str | None = None,
+    group: str | None = None,
     config: Mapping[str, object] | None = None,
     run_id: str | None = None,
     url: str | None = None,
@@ -218,18 +224,35 @@ def open_run(
     be used; afterwards nothing is raised into the training.
     """
     environment = read_environment()
+    if not environment.disabled:  # else nothing can be wrong with what was given
+        environment = override(
+            environment,
+            run_id=run_id,
+            project=project,
+            group=group,
+            url=url,
+            token=token,
+            spool=spool,
+        )
     found = RunId(run_id or environment.run_id or ulid(int(time.time() * 1000), os.urandom(10)))
     if environment.disabled or environment.rank != 0:
         return PlainRun(found, None, next_step=next_step, allow=())
     check_text("run", run)
-    check_text("project", project)
+    check_text("project", environment.project)
+    if environment.group:
+        check_text("group", environment.group)
     kinds = _checked(allow)
-    opened = RunOpen(run_id=found, name=run, project=project, config=config_of(config))
+    settings = config_of(config)
+    opened = RunOpen(
+        run_id=found,
+        name=run,
+        project=environment.project,
+        config=settings,
+        group=environment.group,
+    )
     line = Transport(
         TransportSettings(
-            url=url or environment.url,
-            token=token or environment.token,
-            spool_dir=environment.spool_dir if spool is None else Path(spool),
+            url=environment.url, token=environment.token, spool_dir=environment.spool_dir
         ),
         opened,
         _attempt(environment, next_step, kinds),

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from runwatch.layouts import Layout
 from runwatch_hooks.board import Board
+from runwatch_hooks.detail import Detail
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import as_float
 from runwatch_hooks.layer_names import NamedTensor
@@ -68,17 +69,19 @@ class Probe:
         lr_scale: Callable[[], float] = lambda: 1.0,
         rank: int = 0,
         on_broken: Callable[[], None] = lambda: None,
+        detail: Detail | None = None,
     ) -> None:
         """`lr_scale` is the multiplier that stands in the groups while an optimizer steps.
 
         `on_broken` is told before an optimizer steps with gradients that are known not to be
-        finite: only those in the host's memory are, without waiting. It must not raise.
+        finite: only those in the host's memory are, without waiting. It must not raise. `detail`
+        takes histograms where they are wanted.
         """
         self._on_broken = on_broken
         self._optimizers = list(optimizers)
         self._faults = faults
         self._lr_scale = lr_scale
-        self._board = Board(modules, optimizers, rank)
+        self._board = Board(modules, optimizers, rank, detail)
         self._patches = Patches(self)
         self._numbers: dict[str, Number] = {}
         self._notices: list[str] = []

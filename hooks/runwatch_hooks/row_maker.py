@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from runwatch_hooks.assembly import Assembly
 from runwatch_hooks.bundles import Witness
+from runwatch_hooks.detail import Closeup, Detail
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import GivenNumbers
 from runwatch_hooks.guard import Guard
 from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_names import OF_LAYERS, OwnNames
+from runwatch_hooks.own_time import OwnTime
 from runwatch_hooks.probe import Number, Probe, Reading, number
 from runwatch_hooks.reports import Reports
 from runwatch_hooks.rows import Row
@@ -35,8 +37,11 @@ class RowMaker:
         is_leader: bool,
         guard: Guard | None,
         witness: Witness | None,
+        detail: Detail | None = None,
+        own_time: OwnTime | None = None,
     ) -> None:
-        """What is the same on all ranks is told by the leader alone."""
+        """What is the same on all ranks is told by the leader alone; `own_time` is measured where
+        there are others to compare it with."""
         self._probe = probe
         self._faults = faults
         self._reports = reports
@@ -44,6 +49,8 @@ class RowMaker:
         self._is_leader = is_leader
         self._guard = guard
         self._witness = witness
+        self._detail = detail
+        self._own_time = own_time
         self._assembly = Assembly()
         self._own_names = OwnNames()
         self._given = GivenNumbers(faults)
@@ -59,10 +66,15 @@ class RowMaker:
 
     def begin_step(self) -> None:
         self._timer.begin(time.monotonic())
+        named = self._probe.named
+        if self._own_time is not None and named:
+            self._own_time.begin(named[0].tensor.device)
 
     def pause(self) -> None:
         """What comes now is no part of a step's time."""
         self._timer.pause(time.monotonic())
+        if self._own_time is not None:
+            self._own_time.disturb()
 
     def go_on(self) -> None:
         self._timer.go_on(time.monotonic())
@@ -96,6 +108,8 @@ class RowMaker:
         if self._is_leader:
             numbers |= {"lr_scale": lr_scale, **reading.numbers}
         self._own_names.add(numbers)
+        if self._own_time is not None:
+            self._own_names.add(["own_time"])
         if "clip_coef" in numbers:
             self._own_names.add(["clipped"])
         if reading.layout is not None:
@@ -105,7 +119,9 @@ class RowMaker:
         if self._is_leader:
             self._tell_sight(reading, step, now)
         self._outlet.sample_replicas(step, self._probe.named)
-        self._assembly.add(step, segment, now, numbers, reading)
+        closeup = self._closeup(step, now)
+        own_time = None if self._own_time is None else self._own_time.take()
+        self._assembly.add(step, segment, now, numbers, reading, closeup, own_time)
         self._send()
 
     def log(self, step: int, segment: int, metrics: Mapping[str, Loggable]) -> None:
@@ -116,9 +132,10 @@ class RowMaker:
             self._assembly.add(step, segment, time.time(), numbers, reading)
             self._send()
 
-    def send_last(self) -> None:
-        """Wait for what an accelerator still holds, and send it on."""
-        self._assembly.wait()
+    def send_last(self, *, may_wait: bool = True) -> None:
+        """Wait for what an accelerator still holds, unless that could be for ever; send it on."""
+        if may_wait:
+            self._assembly.wait()
         self._send()
 
     def _pace(self, tokens: int | None) -> dict[str, Number]:
@@ -138,6 +155,15 @@ class RowMaker:
         blind = self._sight.look(reading.layout is not None)
         notices = [*reading.notices, *blind, *self._outlet.take_notices()]
         self._reports.tell_unwatched(notices, step, now)
+
+    def _closeup(self, step: int, now: float) -> Closeup | None:
+        if self._detail is None:
+            return None
+        closeup: Closeup | None = None
+        with self._faults.guard("detail", self._detail.close):
+            closeup = self._detail.end_step()
+            self._reports.tell_unwatched(self._detail.take_notices(), step, now)
+        return closeup
 
     def _numbers(self, metrics: Mapping[str, Loggable]) -> dict[str, Number]:
         """The user's numbers; what is none is left out."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from runwatch.histograms import Histograms
 from runwatch.layouts import Layout
 from runwatch_hooks.sharing import Sharing
 
@@ -30,5 +31,6 @@ class Row:
     """(C,), stat by stat; 'not recorded' is `runwatch.nonfinite.ABSENT_32`. Owned by the row."""
     sharing: Sharing | None = None
     """Whose parts the stats are of, on the way to being joined; None: of whole tensors."""
+    histograms: tuple[Histograms, ...] = ()
     urgent: bool = False
     """Worth sending at once: something is not finite, or has jumped."""

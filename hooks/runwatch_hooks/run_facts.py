@@ -3,17 +3,21 @@
 from collections.abc import Mapping
 from typing import cast
 
-from runwatch.messages import TEXT_LIMIT
+from runwatch.messages import TEXT_LIMIT, is_name
 from runwatch_hooks.errors import AttachError
 
 
 def check_text(place: str, text: object) -> None:
     """Raises AttachError unless it is a text that the service takes as a name."""
-    wanted = f"wanted a text of 1 to {TEXT_LIMIT} characters"
+    wanted = f"wanted a text of 1 to {TEXT_LIMIT} characters, not blank"
     if not isinstance(text, str):
         raise AttachError(f"{place}: found {type(text).__name__}, {wanted}")
-    if not 0 < len(text) <= TEXT_LIMIT:
-        raise AttachError(f"{place}: found {len(text)} characters, {wanted}")
+    if not is_name(text):
+        is_blank = 0 < len(text) <= TEXT_LIMIT
+        found = repr(text) if is_blank else f"{len(text)} characters"
+        raise AttachError(f"{place}: found {found}, {wanted}")
+    if "\0" in text:
+        raise AttachError(f"{place}: found a zero byte, wanted a text that can be stored")
 
 
 def config_of(config: object) -> dict[str, object]:

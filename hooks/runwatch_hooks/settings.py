@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +10,7 @@ from runwatch.ulids import is_ulid
 from runwatch_hooks.errors import AttachError
 
 DEFAULT_SPOOL_DIR: Final = Path("runwatch-spool")
+DEFAULT_PROJECT: Final = "default"
 
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
@@ -29,6 +30,10 @@ class Environment:
     """RUNWATCH_SPOOL: where frames wait on disk until the service has acknowledged them."""
     run_id: str | None = None
     """RUNWATCH_RUN_ID: the ULID of a run to go on with, as a restarted job does."""
+    project: str = DEFAULT_PROJECT
+    """RUNWATCH_PROJECT: where the run belongs; keys can be bound to one."""
+    group: str = ""
+    """RUNWATCH_GROUP: the runs of the project that this one repeats, as seeds or a sweep do."""
     rank: int = 0
     """RANK, as torchrun sets it."""
     world_size: int = 1
@@ -63,11 +68,35 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         token=variables.get("RUNWATCH_TOKEN") or None,
         spool_dir=Path(variables.get("RUNWATCH_SPOOL") or DEFAULT_SPOOL_DIR),
         run_id=variables.get("RUNWATCH_RUN_ID") or None,
+        project=variables.get("RUNWATCH_PROJECT") or DEFAULT_PROJECT,
+        group=variables.get("RUNWATCH_GROUP", ""),
         rank=_count(variables, "RANK", default=0),
         world_size=_count(variables, "WORLD_SIZE", default=1),
         local_rank=_count(variables, "LOCAL_RANK", default=0),
         elastic_id=variables.get("TORCHELASTIC_RUN_ID") or None,
         restart=_count(variables, "TORCHELASTIC_RESTART_COUNT", default=0),
+    )
+
+
+def override(
+    environment: Environment,
+    *,
+    run_id: str | None,
+    project: str | None,
+    group: str | None,
+    url: str | None,
+    token: str | None,
+    spool: str | os.PathLike[str] | None,
+) -> Environment:
+    """The environment with the arguments that were given in their places. Raises AttachError."""
+    return replace(
+        environment,
+        run_id=run_id or environment.run_id,
+        project=environment.project if project is None else project,
+        group=environment.group if group is None else group,
+        url=url or environment.url,
+        token=token or environment.token,
+        spool_dir=environment.spool_dir if spool is None else Path(spool),
     )
 
 

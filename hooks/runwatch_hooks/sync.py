@@ -62,15 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not spools:
         sys.stderr.write("nothing is left to bring in: no spool (a meta.json) lies there\n")
         return ExitCode.DONE
-    return _sync_all(spools, settings, options.patience)
-
-
-def _sync_all(spools: Sequence[Path], settings: TransportSettings, patience_s: float) -> ExitCode:
-    """Every spool is tried: one that cannot be brought in does not hold up the others."""
     worst = ExitCode.DONE
-    for index, spool in enumerate(spools, start=1):
+    for index, spool in enumerate(spools, start=1):  # one that fails holds up no other
         progress = Progress(f"[{index}/{len(spools)}] {spool}", sys.stderr)
-        worst = _worse(worst, _sync_one(spool, settings, Patience(patience_s), progress))
+        code = _sync_one(spool, settings, Patience(options.patience), progress)
+        if options.json:
+            facts = {"spool": str(spool), "result": code.name.lower(), "said": progress.last}
+            sys.stdout.write(msgspec.json.encode(facts).decode() + "\n")
+        worst = _worse(worst, code)
     return worst
 
 
@@ -114,6 +113,8 @@ class Progress:
         self._title = title
         self._stream = stream
         self._told_at = 0.0
+        self.last = ""
+        """How it ended, in words."""
 
     def tell(self, tally: Tally) -> None:
         now = time.monotonic()
@@ -124,6 +125,7 @@ class Progress:
         self._write(f"{self._title}: {tally.num_steps} steps, {left}", is_last=False)
 
     def end(self, code: ExitCode, text: str) -> ExitCode:
+        self.last = text
         self._write(f"{self._title}: {text}", is_last=True)
         return code
 
@@ -166,7 +168,7 @@ def _usage_error(message: str) -> ExitCode:
 def _parser() -> argparse.ArgumentParser:
     summary, _, details = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(
-        prog="python -m runwatch_hooks.sync",
+        prog="runwatch sync",
         description=summary,
         epilog=details,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -180,6 +182,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="how long to go on asking a service that does not answer (default: %(default)g)",
     )
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each spool, too")
     return parser
 
 

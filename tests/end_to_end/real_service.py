@@ -1,13 +1,16 @@
 """`runwatch serve` in a process of its own, which can be killed and started again."""
 
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import urllib3
@@ -21,8 +24,14 @@ class RealService:
     one of several, of which the first one's `admin_key` holds for all."""
 
     def __init__(
-        self, folder: Path, *, database_url: str | None = None, admin_key: str = ""
+        self,
+        folder: Path,
+        *,
+        database_url: str | None = None,
+        admin_key: str = "",
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        self._environment = environment
         self._database = [] if database_url is None else ["--database-url", database_url]
         folder.mkdir(exist_ok=True)
         self._folder = folder
@@ -40,6 +49,7 @@ class RealService:
         with self._log.open("ab") as log_file:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "runwatch_server.cli", *arguments],
+                env=os.environ | self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=subprocess.STDOUT,

@@ -85,6 +85,13 @@ def test_a_run_obeys_the_commands_it_is_given(
     until(lambda: commands(service, run_id, "checkpoint", "applied"))
     assert list(checkpoints.glob("*.pt"))
 
+    shell.run("signal", run_id, "detail", "--steps", "3")
+    until(lambda: commands(service, run_id, "detail", "applied"))
+    until(lambda: len(layouts(service, run_id)) == 2)
+    of_parameters, of_modules = layouts(service, run_id)
+    until(lambda: len(histograms(service, run_id, "gradients", of_parameters[0])) == 3)
+    until(lambda: len(histograms(service, run_id, "activations", of_modules[-1])) == 3)
+
     shell.run("signal", run_id, "lower-lr", "--scale", "0.5")
     until(lambda: commands(service, run_id, "lower_lr", "applied"))
     until(lambda: 0.5 in service.ask("GET", f"/runs/{run_id}/series?metric=lr_scale")["values"])
@@ -92,6 +99,16 @@ def test_a_run_obeys_the_commands_it_is_given(
     shell.run("signal", run_id, "stop")
     assert job.process.wait(120) == 0
     until(lambda: service.ask("GET", f"/runs/{run_id}")["state"] == "stopped")
+
+
+def layouts(service: RealService, run_id: str) -> list[list[str]]:
+    """The layers of each layout that a run has sent, oldest first."""
+    return [one["layers"] for one in service.ask("GET", f"/runs/{run_id}/metrics")["layouts"]]
+
+
+def histograms(service: RealService, run_id: str, kind: str, layer: str) -> Any:
+    path = f"/runs/{run_id}/histograms?kind={kind}&layer={layer}&steps=10"
+    return service.ask("GET", path)["histograms"]
 
 
 def commands(service: RealService, run_id: str, kind: str, state: str) -> Any:

@@ -144,6 +144,22 @@ def test_a_rank_whose_weights_drift_is_named(
     assert "rank 1 holds other parameters" in alert["summary"]
 
 
+def test_the_rank_that_all_wait_for_is_named_and_so_is_the_one_with_broken_labels(
+    tmp_path: Path, service: RealService, jobs: list[Job]
+) -> None:
+    environment = watched_by(service, number=1)
+    options = ("--steps", FOR_EVER, "--slow", "2:300", "--noise", "3:300")
+    jobs.append(Job(tmp_path / "job", "ddp.py", *options, environment=environment, num_ranks=4))
+
+    [slow] = until(lambda: alerts(service, jobs[0].run_id, "Straggler"))
+    [apart] = until(lambda: alerts(service, jobs[0].run_id, "RankDisagrees"))
+
+    assert (slow["rank"], slow["labels"]["rank"]) == (2, "2")
+    assert (apart["rank"], apart["labels"]["rank"]) == (3, "3")
+    assert 300 <= slow["onset_step"] < 400
+    assert apart["onset_step"] >= 300
+
+
 def test_a_rank_that_hangs_is_lost_while_the_other_waits_for_it(
     tmp_path: Path, service: RealService, jobs: list[Job]
 ) -> None:

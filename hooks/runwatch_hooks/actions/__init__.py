@@ -6,7 +6,7 @@ from runwatch_hooks.actions.errors import ActionError
 from runwatch_hooks.actions.keeper import CheckpointKeeper
 from runwatch_hooks.actions.lr_scale import LrScale
 from runwatch_hooks.actions.outcomes import Notes, Outcome
-from runwatch_hooks.actions.replicas import store_of_rank
+from runwatch_hooks.actions.rank_checkpoints import RankCheckpoints
 from runwatch_hooks.actions.rng import Generator, HasState
 from runwatch_hooks.actions.snapshots import SnapshotRing
 from runwatch_hooks.actions.training_state import Captured, TrainingState
@@ -23,7 +23,7 @@ __all__ = [
     "LrScale",
     "Notes",
     "Outcome",
+    "RankCheckpoints",
     "SnapshotRing",
     "TrainingState",
-    "store_of_rank",
 ]

@@ -14,7 +14,7 @@ import msgspec
 from runwatch.commands import ACTION_KINDS, Command, CommandState, Receipt
 from runwatch.frames import Event, Scalar
 from runwatch_hooks.actions.checkpoints import CheckpointFacts, Loaded
-from runwatch_hooks.actions.effects import Effect, Effects
+from runwatch_hooks.actions.effects import Effect, Effects, LooksClosely
 from runwatch_hooks.actions.errors import ActionError
 from runwatch_hooks.actions.journal import Journal
 from runwatch_hooks.actions.keeper import CheckpointKeeper, Save
@@ -45,6 +45,7 @@ class Actor:
         allow: Collection[str] = ("checkpoint",),
         snapshot_every: int | None = None,
         rank: int = 0,
+        detail: LooksClosely | None = None,
     ) -> None:
         unknown = sorted(set(allow) - set(ACTION_KINDS))
         if unknown:
@@ -58,7 +59,7 @@ class Actor:
         self._noted_at: float | None = None
         self._rank = rank
         self._journal = Journal()
-        self._effects = Effects(state, snapshots, lr_scale, checkpoints)
+        self._effects = Effects(state, snapshots, lr_scale, checkpoints, detail)
 
     @property
     def lr_scale(self) -> float:

@@ -8,8 +8,8 @@ grows with every save, since a step can be reached twice: a rollback leads back 
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -45,6 +45,8 @@ class CheckpointFacts(msgspec.Struct, frozen=True):
     """An unhealthy step followed too soon."""
     is_undone: bool = False
     """A rollback led to before it: its step is not part of the run's history any more."""
+    world_size: int = 0
+    """How many ranks saved it together; 0 where nobody wrote that down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +67,23 @@ class Loaded:
     tree: Mapped
     actor: Mapped
     """What the actor had to say: the journal, the LR scale."""
+    places: Mapped = field(default_factory=dict[object, object])
+    """Which part of each tensor it holds, where several ranks share them."""
 
 
 class CheckpointStore:
     """A folder of checkpoints of one run. Keeps the `keep` newest and the newest good ones."""
 
-    def __init__(self, folder: Path, *, keep: int = 3, keep_good: int = 2) -> None:
+    def __init__(
+        self, folder: Path, *, keep: int = 3, keep_good: int = 2, world_size: int = 1
+    ) -> None:
         for name, number in (("keep", keep), ("keep_good", keep_good)):
             if number < 1:
                 raise ValueError(f"{name}: found {number}, wanted at least 1")
         self._folder = folder
         self._keep = keep
         self._keep_good = keep_good
+        self.world_size = world_size
 
     @property
     def folder(self) -> Path:
@@ -94,12 +101,18 @@ class CheckpointStore:
                 "step": step,
                 "state": to_plain(captured.tree),
                 "actor": to_plain(dict(actor), "actor"),
+                "places": to_plain(self.places(), "places"),
             }
             written = write_atomically(
                 path, lambda file: torch.save(content, cast(IO[bytes], file))
             )
             facts = CheckpointFacts(
-                step, serial, written.hexdigest(), written.num_bytes, captured.is_finite
+                step,
+                serial,
+                written.hexdigest(),
+                written.num_bytes,
+                captured.is_finite,
+                world_size=self.world_size,
             )
             checkpoint = self._write_facts(Checkpoint(path, facts))
         except (OSError, RuntimeError, NotPlainError) as error:
@@ -107,6 +120,10 @@ class CheckpointStore:
             raise CheckpointError(f"{path}: not written ({error})") from error
         self._rotate()
         return checkpoint
+
+    def places(self) -> Mapped:
+        """Which part of each tensor this process holds: all, where nothing is said."""
+        return {}
 
     def list(self) -> list[Checkpoint]:
         """All that are complete, by the order of their saving."""
@@ -149,27 +166,33 @@ class CheckpointStore:
                 f"{checkpoint.path}: found SHA-256 {found}, wanted {checkpoint.facts.sha256}"
             )
 
-    def load(self, checkpoint: Checkpoint) -> Loaded:
-        """Raises DamagedCheckpointError, also for a checkpoint of another format."""
+    def load(self, checkpoint: Checkpoint, *, mapped: bool = False) -> Loaded:
+        """`mapped` leaves tensors in the file until they are looked at.
+
+        Raises DamagedCheckpointError, also for a checkpoint of another format.
+        """
         self.verify(checkpoint)
         try:
-            content = torch.load(checkpoint.path, map_location="cpu", weights_only=True)
+            content = torch.load(
+                checkpoint.path, map_location="cpu", weights_only=True, mmap=mapped
+            )
             if content["format"] != FORMAT:
                 raise DamagedCheckpointError(
                     f"{checkpoint.path}: found format {content['format']}, wanted {FORMAT}"
                 )
             tree, actor = from_plain(content["state"]), from_plain(content["actor"])
+            places = from_plain(content.get("places", {}))
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise DamagedCheckpointError(f"{checkpoint.path}: {error}") from error
-        return Loaded(checkpoint, cast(Mapped, tree), cast(Mapped, actor))
+        return Loaded(checkpoint, cast(Mapped, tree), cast(Mapped, actor), cast(Mapped, places))
 
-    def is_complete(self, checkpoint: Checkpoint) -> bool:
-        """Whether all is there that `load` needs beside its file."""
-        return True
+    def loadable(self) -> Sequence[Checkpoint]:
+        """Those of which all is there that `load` needs; the newest last."""
+        return self.list()
 
     def load_newest(self, accepts: Callable[[CheckpointFacts], bool]) -> Loaded | None:
         """The newest accepted one that is undamaged; damaged ones are passed over with a word."""
-        for checkpoint in reversed(self.list()):
+        for checkpoint in reversed(self.loadable()):
             if accepts(checkpoint.facts):
                 try:
                     return self.load(checkpoint)

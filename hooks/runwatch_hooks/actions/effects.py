@@ -2,8 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from runwatch.commands import AnyAction, Checkpoint, Command, CommandState, LowerLr, Rollback, Stop
+from runwatch.commands import (
+    AnyAction,
+    Checkpoint,
+    Command,
+    CommandState,
+    Detail,
+    LowerLr,
+    Rollback,
+    Stop,
+)
 from runwatch.frames import Scalar
 from runwatch_hooks.actions.errors import ActionError, CheckpointError
 from runwatch_hooks.actions.keeper import CheckpointKeeper
@@ -28,6 +38,12 @@ class Effect:
     stop: bool = False
 
 
+class LooksClosely(Protocol):
+    """Who takes histograms and activations when asked."""
+
+    def ask(self, next_step: int, num_steps: int) -> None: ...
+
+
 class Effects:
     """On one process's training state."""
 
@@ -37,7 +53,10 @@ class Effects:
         snapshots: SnapshotRing,
         lr_scale: LrScale,
         checkpoints: CheckpointKeeper | None,
+        detail: LooksClosely | None = None,
     ) -> None:
+        """Without `detail`, on another rank than the first, there is nothing to look at."""
+        self._detail = detail
         self._state = state
         self._snapshots = snapshots
         self._lr_scale = lr_scale
@@ -53,7 +72,7 @@ class Effects:
                     self._lr_scale.check(scale)
                 case Rollback():
                     return Standing(states=held_states(action, self._snapshots, self._checkpoints))
-                case Stop():
+                case Detail() | Stop():
                     pass
         except ActionError as error:
             return Standing(refusal=str(error))
@@ -73,6 +92,10 @@ class Effects:
             case Checkpoint():
                 self._writer().begin(next_step - 1, self._state.capture, actor, command)
                 return Effect(CommandState.ACCEPTED)
+            case Detail(steps=steps):
+                if self._detail is not None:
+                    self._detail.ask(next_step, steps)
+                return Effect(CommandState.APPLIED, {"steps": steps}, "detail")
             case LowerLr(scale=scale):
                 before = self._lr_scale.scale
                 self._lr_scale.set(scale)

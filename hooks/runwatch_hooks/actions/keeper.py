@@ -97,13 +97,14 @@ class CheckpointKeeper:
         """Of the finite ones on disk now that are accepted; what they hold is not looked at."""
         return [
             held.step
-            for held in self._store.list()
-            if held.facts.is_finite and accepts(held.facts) and self._store.is_complete(held)
+            for held in self._store.loadable()
+            if held.facts.is_finite and accepts(held.facts)
         ]
 
     def watch_over(self, checkpoint: Checkpoint) -> None:
         """Puts one of an earlier life, from which the run goes on, on probation (again)."""
-        if not checkpoint.facts.is_good:
+        is_ours = checkpoint.path.parent == self._store.folder  # else rank 0 watches over it
+        if is_ours and not checkpoint.facts.is_good:
             probation = Probation(checkpoint.step, self._good_after)
             self._on_probation.append(Save(probation, None, checkpoint))
 

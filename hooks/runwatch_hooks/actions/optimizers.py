@@ -16,7 +16,7 @@ def capture_optimizer(optimizer: Optimizer, copies: HostCopies, old: Mapped) -> 
     """An owned copy, with parameters named by their place in the groups."""
     states = {
         index: optimizer.state[parameter]
-        for index, parameter in enumerate(_parameters(optimizer))
+        for index, parameter in enumerate(parameters_of(optimizer))
         if parameter in optimizer.state
     }
     parts: Mapped = {"groups": [_options(group) for group in _groups(optimizer)], "states": states}
@@ -50,7 +50,7 @@ def restore_optimizer(optimizer: Optimizer, saved: Mapped, in_place: InPlace) ->
     states = cast("dict[int, Mapped]", saved["states"])
     on_host = cast("dict[int, list[str]]", saved["on_host"])
     sharded = cast("dict[int, list[str]]", saved.get("sharded", {}))
-    for index, parameter in enumerate(_parameters(optimizer)):
+    for index, parameter in enumerate(parameters_of(optimizer)):
         if index not in states:
             optimizer.state.pop(parameter, None)
         else:
@@ -78,6 +78,11 @@ def _make_shards(live: Mapped, saved: Mapped, keys: list[str], parameter: Tensor
             live[key] = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
 
 
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """In the order of the groups, which names them in a capture."""
+    return [p for group in _groups(optimizer) for p in cast("list[Tensor]", group["params"])]
+
+
 def optimizer_tensors(optimizer: Optimizer) -> Iterator[Tensor]:
     """What must be finite: the state tensors."""
     for state in cast("dict[object, object]", optimizer.state).values():
@@ -101,10 +106,6 @@ def _groups(optimizer: Optimizer) -> list[Mapped]:
 
 def _options(group: Mapped) -> Mapped:
     return {key: option for key, option in group.items() if key != "params"}
-
-
-def _parameters(optimizer: Optimizer) -> list[Tensor]:
-    return [p for group in _groups(optimizer) for p in cast("list[Tensor]", group["params"])]
 
 
 def _sizes(optimizer: Optimizer) -> list[int]:

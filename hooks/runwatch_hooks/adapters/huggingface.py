@@ -30,7 +30,7 @@ _OWN_LOGS: Final = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "st
 """What the Trainer logs of what we record ourselves, step by step and unrounded."""
 _FRESH: Final[Mapping[str, object]] = {"actor": {"journal": [], "lr_scale": 1.0}}
 """The state of a watch to which nothing was commanded."""
-_KEPT: Final = ("project", "keep", "good_after", "checkpoint_every", "allow")
+_KEPT: Final = ("project", "group", "keep", "good_after", "checkpoint_every", "allow")
 """Keywords that stand in the Trainer's checkpoints: no key, no place of this machine."""
 
 

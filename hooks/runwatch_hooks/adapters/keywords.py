@@ -8,7 +8,7 @@ from runwatch_hooks.actions import Generator, HasState
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.options import kinds_of
 
-ALLOWED: Final = ("checkpoint", "lower_lr", "stop")
+ALLOWED: Final = ("checkpoint", "detail", "lower_lr", "stop")
 """A rollback would have to put back the framework's own counters and the place in its loader."""
 
 
@@ -16,6 +16,7 @@ class Keywords(TypedDict, total=False):
     """Keyword arguments of `attach`, which says what each is for."""
 
     project: str
+    group: str
     config: Mapping[str, object]
     run_id: str
     url: str
@@ -29,6 +30,8 @@ class Keywords(TypedDict, total=False):
     max_bundles: int
     bundle_mib: int
     guard: bool
+    histograms: int
+    activations: int
     good_after: int
     allow: Sequence[str]
 

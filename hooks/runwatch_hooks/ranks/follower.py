@@ -19,9 +19,11 @@ from runwatch_hooks.ranks.letters import (
     Batch,
     Fingerprint,
     batch_key,
+    number_of,
 )
 from runwatch_hooks.ranks.parts import Columns, PartRow
 from runwatch_hooks.ranks.rank_store import RankStore
+from runwatch_hooks.ranks.standing import Pace, pace_of
 from runwatch_hooks.rows import Row
 from runwatch_hooks.transport.priority import yield_to_training
 
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 0.1
 _ASK_EVERY_S: Final = 1.0
+_PACE_EVERY_S: Final = 0.5
+"""Paces are in no hurry: they wait for each other, or go with what goes."""
 _MAX_WAITING: Final = 1024
 """Part rows kept while the store is slow; beyond it the oldest go, and rank 0 does without."""
 _MAX_UNREAD: Final = 64
@@ -47,6 +51,8 @@ class Follower:
         self._rows: list[tuple[Columns, PartRow]] = []
         self._fingerprints: list[Fingerprint] = []
         self._broken: list[tuple[int, int]] = []
+        self._paces: list[Pace] = []
+        self._paced_at = 0.0
         self._columns: Columns | None = None
         self._sent_columns: Columns | None = None
         self._number = 0
@@ -56,6 +62,10 @@ class Follower:
         """Part rows that rank 0 has to do without."""
         self.has_drifted: bool | None = None
         """Whether this rank's parameters are others than its replicas'; None: never compared."""
+        self.lag_s = math.nan
+        """How much longer than the others it works by itself in a step; NaN: not known."""
+        self.loss_gap = math.nan
+        """By which share of the others' loss its own lies above it; NaN: not known."""
         self._thread = threading.Thread(target=self._run, name="runwatch-ranks", daemon=True)
 
     def start(self) -> None:
@@ -82,6 +92,11 @@ class Follower:
                 self._broken.append((row.segment, row.step))
                 del self._broken[:-_MAX_UNREAD]
             self._wakeup.set()
+        pace = pace_of(row.segment, row.step, row.metrics)
+        if pace is not None:
+            with self._lock:
+                self._paces.append(pace)
+                del self._paces[:-_MAX_WAITING]
         self._put_row(replace(row, layout=None, stats=None, sharing=None))
 
     def put_fingerprints(self, fingerprints: Sequence[Fingerprint]) -> None:
@@ -118,7 +133,8 @@ class Follower:
             waiting, self._rows = self._rows, []
             fingerprints, self._fingerprints = self._fingerprints, []
             broken, self._broken = self._broken, []
-        while waiting or fingerprints or broken or is_last:
+            paces = self._take_paces(is_last or bool(waiting or fingerprints or broken))
+        while waiting or fingerprints or broken or paces or is_last:
             columns = waiting[0][0] if waiting else None
             alike = [row for its, row in waiting if its is columns]
             waiting = waiting[len(alike) :]
@@ -129,12 +145,21 @@ class Follower:
                 fingerprints=tuple(fingerprints),
                 broken=tuple(broken),
                 is_last=is_last and not waiting,
+                paces=tuple(paces),
             )
             if self._put(batch) and is_new:
                 self._sent_columns = columns
-            fingerprints, broken = [], []
+            fingerprints, broken, paces = [], [], []
             if not waiting:
                 return
+
+    def _take_paces(self, is_going: bool) -> list[Pace]:
+        now = time.monotonic()
+        if not is_going and now - self._paced_at < _PACE_EVERY_S:
+            return []
+        self._paced_at = now
+        paces, self._paces = self._paces, []
+        return paces
 
     def _put(self, batch: Batch) -> bool:
         oldest = self._number - _MAX_UNREAD
@@ -152,4 +177,7 @@ class Follower:
         self._asked_at = now
         found = self._store.get(ANSWER_KEY)
         if found is not None:
-            self.has_drifted = self._rank in ANSWER.decode(found).drifted
+            answer = ANSWER.decode(found)
+            self.has_drifted = None if answer.drifted is None else self._rank in answer.drifted
+            self.lag_s = number_of(self._rank, answer.lags_s)
+            self.loss_gap = number_of(self._rank, answer.loss_gaps)

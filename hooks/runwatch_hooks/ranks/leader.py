@@ -1,4 +1,4 @@
-"""Rank 0: joins the other ranks' parts to its own rows, and compares replicas.
+"""Rank 0: joins the other ranks' parts to its own rows, and compares replicas and paces.
 
 No collective and no wait on the training thread: the other ranks put their parts into the store,
 and a row of rank 0 stays here until they have come. Where one does not come in time, because its
@@ -25,12 +25,15 @@ from runwatch_hooks.ranks.letters import (
     ANSWER_KEY,
     EXIT_TIMEOUT_S,
     Answer,
+    Batch,
     Fingerprint,
+    number_of,
 )
 from runwatch_hooks.ranks.parts import Joining, Part
 from runwatch_hooks.ranks.peers import Peers, Place
 from runwatch_hooks.ranks.rank_store import RankStore
 from runwatch_hooks.ranks.replicas import ReplicaJudge
+from runwatch_hooks.ranks.standing import Pace, Standings, pace_of
 from runwatch_hooks.rows import Row
 from runwatch_hooks.run_totals import RunTotals
 from runwatch_hooks.stats import GRAD_NORM, STATS
@@ -47,7 +50,9 @@ WITNESS_S: Final = 0.5
 """How long a row waits whose gradients broke and whose own loss did not: another rank's loss may
 have, which reached all of them by the reduction, and then that rank is to be named."""
 _MAX_WAITING: Final = 1024
-"""Rows; beyond it the oldest goes on as it is."""
+"""Rows and paces; beyond it the oldest row goes on as it is, and the oldest pace is lost."""
+_STANDING_EVERY_S: Final = 1.0
+"""Between two answers that differ in how the ranks stand only."""
 
 
 class Leader:
@@ -70,13 +75,20 @@ class Leader:
         self._wakeup = threading.Event()
         self._joining, self._totals, self._jumps = Joining(), RunTotals(), Jumps()
         self._judge = ReplicaJudge()
+        self._standings = Standings(world_size)
         self._fingerprints: list[Fingerprint] = []
-        self._answer: Answer | None = None
+        self._paces: list[Pace] = []
+        self._answer = Answer()
+        self._answered_at = 0.0
         self._notices: list[str] = []
         self._close_by: float | None = None
         self._is_lost = False
         self.has_drifted: bool | None = None
         """Whether this rank's parameters are others than its replicas'; None: never compared."""
+        self.lag_s = math.nan
+        """How much longer than the others it works by itself in a step; NaN: not known."""
+        self.loss_gap = math.nan
+        """By which share of the others' loss its own lies above it; NaN: not known."""
         self._thread = threading.Thread(target=self._run, name="runwatch-ranks", daemon=True)
 
     def start(self) -> None:
@@ -85,7 +97,11 @@ class Leader:
 
     def put(self, row: Row) -> None:
         """Send a row on, in its turn; one of parts once it is whole."""
+        pace = pace_of(row.segment, row.step, row.metrics)
         with self._lock:
+            if pace is not None:
+                self._paces.append(pace)
+                del self._paces[:-_MAX_WAITING]
             if row.sharing is None and not self._rows and not _needs_witness(row):
                 self._put_row(row)
                 return
@@ -143,18 +159,32 @@ class Leader:
         is_all_said = self._peers.have_left and not self._rows
         return is_all_said or time.monotonic() >= self._close_by
 
-    def _compare(self, theirs: Sequence[tuple[int, Fingerprint]]) -> None:
+    def _compare(self, theirs: Sequence[tuple[int, Batch]]) -> None:
         with self._lock:
-            own, self._fingerprints = self._fingerprints, []
-        for rank, fingerprint in (*theirs, *((0, one) for one in own)):
-            self._note(self._judge.take(rank, fingerprint))
-        if not self._judge.has_compared:
-            return
-        answer = Answer(self._judge.drifted)
-        if answer != self._answer:
-            self._answer = answer
+            own = Batch(fingerprints=tuple(self._fingerprints), paces=tuple(self._paces))
+            self._fingerprints, self._paces = [], []
+        for rank, batch in (*theirs, (0, own)):
+            for fingerprint in batch.fingerprints:
+                self._note(self._judge.take(rank, fingerprint))
+            for pace in batch.paces:
+                self._standings.take(rank, pace)
+        answer, now = self._answer_now(), time.monotonic()
+        is_due = now - self._answered_at >= _STANDING_EVERY_S
+        if answer.drifted != self._answer.drifted or (is_due and answer != self._answer):
+            self._answer, self._answered_at = answer, now
             self._store.put(ANSWER_KEY, msgspec.msgpack.encode(answer))
-        self.has_drifted = 0 in answer.drifted
+            self.has_drifted = None if answer.drifted is None else 0 in answer.drifted
+            self.lag_s = number_of(0, answer.lags_s)
+            self.loss_gap = number_of(0, answer.loss_gaps)
+
+    def _answer_now(self) -> Answer:
+        # Stages of a pipeline work by themselves for times of their own: replicas must not.
+        are_replicas = self._judge.has_compared
+        return Answer(
+            self._judge.drifted if are_replicas else None,
+            self._standings.lags_s().astype("<f4").tobytes() if are_replicas else b"",
+            self._standings.loss_gaps().astype("<f4").tobytes(),
+        )
 
     def _emit(self, now: float, *, is_last: bool = False) -> None:
         """Send on the rows that are whole, in order, and those that have waited for too long."""

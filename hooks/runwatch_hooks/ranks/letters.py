@@ -4,11 +4,14 @@ Every other rank puts batches for rank 0, numbered from 0, and rank 0 removes wh
 Rank 0 puts one answer for all, in place of the one before.
 """
 
+import math
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from runwatch_hooks.ranks.parts import Columns, PartRow
+from runwatch_hooks.ranks.standing import Pace
 
 
 class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
@@ -33,13 +36,18 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     """Segment and step of losses that were not finite on the rank."""
     is_last: bool = False
     """The rank has nothing more to say, and asks nothing more."""
+    paces: tuple[Pace, ...] = ()
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
     """From rank 0 to all."""
 
-    drifted: tuple[int, ...] = ()
-    """The ranks whose copies are others than those of most."""
+    drifted: tuple[int, ...] | None = None
+    """The ranks whose copies are others than those of most; None: no copies were ever equal."""
+    lags_s: bytes = b""
+    """(R,) float32, little endian, by rank; NaN and a missing number: not known."""
+    loss_gaps: bytes = b""
+    """The same."""
 
 
 BATCH: Final = msgspec.msgpack.Decoder(Batch)
@@ -47,6 +55,12 @@ ANSWER: Final = msgspec.msgpack.Decoder(Answer)
 ANSWER_KEY: Final = "answer"
 EXIT_TIMEOUT_S: Final = 1.0
 """How long a process that ends without `finish` gives its last letters."""
+
+
+def number_of(rank: int, numbers: bytes) -> float:
+    """A rank's of one number a rank; NaN where there is none."""
+    found = np.frombuffer(numbers, "<f4")[rank : rank + 1]
+    return float(found[0]) if len(found) else math.nan
 
 
 def batch_key(rank: int, number: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from runwatch_hooks.ranks.letters import BATCH, Batch, Fingerprint, batch_key
+from runwatch_hooks.ranks.letters import BATCH, Batch, batch_key
 from runwatch_hooks.ranks.parts import Columns, Part, part_of
 from runwatch_hooks.ranks.rank_store import RankStore
 
@@ -39,17 +39,17 @@ class Peers:
         """Whether all have said their last word that are expected to say one."""
         return all(peer.has_left or not peer.is_awaited for peer in self._peers.values())
 
-    def listen(self) -> list[tuple[int, Fingerprint]]:
-        """Take in every letter that has come; returns the fingerprints in them, each with its
-        rank. Raises StoreLostError."""
-        found: list[tuple[int, Fingerprint]] = []
+    def listen(self) -> list[tuple[int, Batch]]:
+        """Take in every letter that has come; returns them, each with its rank, for what else
+        is in them. Raises StoreLostError."""
+        found: list[tuple[int, Batch]] = []
         for rank, peer in self._peers.items():
             while (letter := self._store.get(batch_key(rank, peer.next_number))) is not None:
                 self._store.remove(batch_key(rank, peer.next_number))
                 peer.next_number += 1
                 batch = BATCH.decode(letter)
                 self._take(rank, peer, batch)
-                found += [(rank, fingerprint) for fingerprint in batch.fingerprints]
+                found.append((rank, batch))
         return found
 
     def parts_at(self, place: Place) -> Mapping[int, Part]:
@@ -81,7 +81,7 @@ class Peers:
             del self._parts[old]
 
     def _take(self, rank: int, peer: _Peer, batch: Batch) -> None:
-        peer.is_awaited = True
+        peer.is_awaited |= bool(batch.rows)  # other letters come from a rank without parts, too
         peer.has_left = batch.is_last
         peer.columns = batch.columns or peer.columns
         if peer.columns is not None:

@@ -89,6 +89,7 @@ def frame_of(draft: Draft, *, rank: int, seq: int, segment: int) -> Frame:
         layout_hash="" if layout is None else layout.hash,
         stats=_stats_of(rows, layout),
         events=tuple(draft.events),
+        histograms=tuple(one for row in rows for one in row.histograms),
     )
     if layout is not None:
         frame.check_layout(layout)
@@ -108,6 +109,7 @@ def _continues(draft: Draft, row: Row, max_bytes: int) -> bool:
     last = draft.rows[-1]
     return (
         row.step == last.step + 1
+        and not row.histograms  # they fill the header of a frame
         and row.segment == last.segment
         and _same_layout(last, row)
         and len(draft.rows) < MAX_STEPS

@@ -85,6 +85,7 @@ def item_bytes(item: Item) -> int:
     if isinstance(item, Event):
         return _EVENT_BYTES
     stats_bytes = 0 if item.stats is None else item.stats.nbytes
+    stats_bytes += sum(one.num_bytes for one in item.histograms)
     return _ROW_BYTES + _METRIC_BYTES * len(item.metrics) + stats_bytes
 
 

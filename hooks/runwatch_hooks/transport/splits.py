@@ -53,7 +53,7 @@ class SplitLedger:
 
 
 def piece_of(frame: Frame, first: int, last: int) -> Frame:
-    """Some of the steps of a frame; its events go with the first of them."""
+    """Some of the steps of a frame; its events and histograms go with the first of them."""
     return replace(
         frame,
         first_step=frame.first_step + first,
@@ -61,4 +61,5 @@ def piece_of(frame: Frame, first: int, last: int) -> Frame:
         metrics=frame.metrics[first:last],
         stats=frame.stats[first:last],
         events=frame.events if first == 0 else (),
+        histograms=frame.histograms if first == 0 else (),
     )

@@ -16,6 +16,7 @@ from runwatch.commands import Command, Receipt
 from runwatch.frames import Event
 from runwatch.messages import AttemptClose, AttemptOpen, RunOpen
 from runwatch.vocabulary import Phase, RunId
+from runwatch_hooks.endings import fatal_of, reason_of
 from runwatch_hooks.rows import Row
 from runwatch_hooks.transport.client import Client
 from runwatch_hooks.transport.clock import ServiceClock
@@ -32,7 +33,7 @@ from runwatch_hooks.transport.service import Service
 from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.splits import SplitLedger
 from runwatch_hooks.transport.spool_folder import SpoolFolder, SpoolMeta
-from runwatch_hooks.transport.texts import sendable, sendable_event
+from runwatch_hooks.transport.texts import sendable, sendable_document, sendable_event
 from runwatch_hooks.transport.wakeup import Wakeup
 
 log = logging.getLogger(__name__)
@@ -153,8 +154,15 @@ class Transport:
 
     def _close_at_exit(self) -> None:
         """A program that forgot `finish`, or died of an exception that nobody caught."""
-        died = getattr(sys, "last_value", None) is not None
-        self.close("failed" if died else "finished", _EXIT_TIMEOUT_S)
+        error: BaseException | None = getattr(sys, "last_value", None)
+        if error is None:
+            self.close("finished", _EXIT_TIMEOUT_S)
+            return
+        fatal = fatal_of(error)
+        if fatal is not None:
+            step, detail = self._progress.last_step or 0, {"error": reason_of(error)}
+            self.put_event(Event(step, fatal, time.time(), {**detail}))
+        self.close("failed", _EXIT_TIMEOUT_S, reason=reason_of(error))
 
     def _connect(
         self, settings: TransportSettings, meta: SpoolMeta
@@ -198,7 +206,9 @@ def _plain(run: RunOpen) -> RunOpen:
     One that cannot be carried is left out: the service would refuse the run for its sake.
     """
     try:
-        config = msgspec.to_builtins(run.config, str_keys=True, enc_hook=_plain_value)
+        config = sendable_document(
+            msgspec.to_builtins(run.config, str_keys=True, enc_hook=_plain_value)
+        )
         num_bytes = len(msgspec.json.encode(config))
     except (TypeError, ValueError, RecursionError) as error:
         log.warning("the run's configuration is left out: %s", error)

@@ -119,10 +119,11 @@ def test_an_argument_that_cannot_be_used_is_named(
         ({"optimizer": None}, "optimizer: found none, wanted at least one torch optimizer"),
         ({"optimizer": [None]}, "optimizer: found none, wanted a torch optimizer"),
         ({"run": ""}, "run: found 0 characters, wanted a text of 1 to 256"),
+        ({"run": " "}, "run: found ' ', wanted a text of 1 to 256 characters, not blank"),
         ({"run": 7}, "run: found int, wanted a text"),
         ({"run": "x" * 257}, "run: found 257 characters"),
         ({"project": ""}, "project: found 0 characters"),
-        ({"project": None}, "project: found NoneType, wanted a text"),
+        ({"project": 7}, "project: found int, wanted a text"),
         ({"config": ["lr", 1]}, "config: found list, wanted a mapping"),
         ({"extra": [1]}, "extra: found list, wanted a mapping"),
         ({"allow": "rollback"}, "allow: found 'rollback', wanted a tuple of some of"),
@@ -150,6 +151,7 @@ def test_the_environment_is_read_by_name() -> None:
         "RUNWATCH_TOKEN": "secret",
         "RUNWATCH_SPOOL": "/tmp/spool",
         "RUNWATCH_RUN_ID": RUN_ID,
+        "RUNWATCH_PROJECT": "speech",
         "RANK": "1",
         "WORLD_SIZE": "4",
     }
@@ -159,6 +161,7 @@ def test_the_environment_is_read_by_name() -> None:
         token="secret",
         spool_dir=Path("/tmp/spool"),
         run_id=RUN_ID,
+        project="speech",
         rank=1,
         world_size=4,
     )

@@ -1,5 +1,6 @@
 """A script trains to the same bits with the hook and without."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -17,7 +18,11 @@ pytestmark = pytest.mark.slow
 NUM_STEPS = 200
 
 EVERYTHING = Options(
-    allow=("checkpoint", "lower_lr", "rollback", "stop"), snapshot_every=7, good_after=3
+    allow=("checkpoint", "lower_lr", "rollback", "stop"),
+    snapshot_every=7,
+    good_after=3,
+    histograms=3,
+    activations=2,
 )
 
 
@@ -110,7 +115,9 @@ def test_a_script_trains_to_the_same_bits_with_the_hook(
     without = train(kind, body, None)
 
     assert train(kind, body, line) == without
-    assert len(line.rows) == NUM_STEPS
+    assert len(line.metric("loss")) == NUM_STEPS
+    assert sum(bool(row.histograms) for row in line.rows) == math.ceil(NUM_STEPS / 3)
+    assert len(line.rows) > NUM_STEPS + NUM_STEPS / 3  # and activations
 
 
 @pytest.mark.parametrize("kind", ["adamw", "adamw-fused", "sgd"])

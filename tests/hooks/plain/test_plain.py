@@ -182,6 +182,23 @@ def test_a_resumed_program_goes_on_with_its_numbers(tmp_path: Path, service: Stu
     assert [one.resume_step for one in service.attempts.values()] == [40]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "project"), [({}, "speech"), ({"project": "vision"}, "vision")]
+)
+def test_the_environment_names_the_project_where_the_program_does_not(
+    tmp_path: Path,
+    service: StubService,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, str],
+    project: str,
+) -> None:
+    monkeypatch.setenv("RUNWATCH_PROJECT", "speech")
+    with opened(tmp_path, service, **arguments) as run:
+        run.step(1.0)
+
+    assert [one.project for one in service.runs.values()] == [project]
+
+
 def test_leaving_by_an_exception_fails_the_run(tmp_path: Path, service: StubService) -> None:
     with pytest.raises(ZeroDivisionError), opened(tmp_path, service) as run:
         run.step(1 / 0)

@@ -163,3 +163,28 @@ def test_the_rank_whose_parameters_stand_apart_learns_of_it_and_no_other() -> No
     ranks.close()
 
     assert [everyone[rank].has_drifted for rank in range(3)] == [False] * 3
+
+
+def test_the_rank_that_is_slow_learns_by_how_much_and_so_does_one_whose_loss_is_apart() -> None:
+    ranks = Ranks(4)
+    everyone: dict[int, Peers] = {0: ranks.leader, **ranks.others}
+    for rank, one in everyone.items():
+        one.put_fingerprints([Fingerprint(0, 1, (0, 1, 2, 3), 7)])
+        for step in range(20):
+            one.put(whole_row(step, own_time=0.3 if rank == 2 else 0.1, loss=1.0 + (rank == 3)))
+    until(lambda: not any(math.isnan(one.lag_s) for one in everyone.values()))
+    ranks.close()
+
+    assert [everyone[rank].lag_s for rank in range(4)] == pytest.approx([0.0, 0.0, 0.2, 0.0])
+    assert [everyone[rank].loss_gap for rank in range(4)] == pytest.approx([0.0, 0.0, 0.0, 1.0])
+
+
+def test_ranks_that_are_no_replicas_are_not_compared_by_their_time() -> None:
+    ranks = Ranks(2)
+    for step in range(20):
+        ranks.leader.put(whole_row(step, own_time=0.1, loss=1.0))
+        ranks.others[1].put(whole_row(step, own_time=0.4, loss=1.0))
+    until(lambda: not math.isnan(ranks.others[1].loss_gap))
+    ranks.close()
+
+    assert math.isnan(ranks.others[1].lag_s)

@@ -89,6 +89,9 @@ def test_other_ranks_send_their_loss_and_pace_and_no_layer(results: Results, mod
         "local_grad_norm",
         "local_nonfinite",
         "replica_drift",
+        "own_time",
+        "rank_lag",
+        "loss_gap",
     }
     assert {"loss", "step_time"} <= last["metrics"].keys()
 

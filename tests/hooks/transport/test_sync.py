@@ -1,5 +1,6 @@
 """Spools brought in afterwards: whole, twice, broken off, damaged, refused."""
 
+import json
 import os
 import subprocess
 import sys
@@ -55,6 +56,20 @@ def test_a_spool_is_brought_in_whole_and_removed(tmp_path: Path, service: StubSe
     assert training_steps(service) == list(range(30))
     assert service.num_late == len(service.frames)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_each_spool_is_a_line_for_programs(
+    tmp_path: Path, service: StubService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool = spooled(tmp_path)
+
+    assert main([str(tmp_path), "--url", service.url, "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == {
+        "spool": str(spool),
+        "result": "done",
+        "said": "33 steps in 6 frames stored",
+    }
 
 
 def test_the_attempt_is_opened_as_one_that_is_over_and_closed(

@@ -1,0 +1,264 @@
+"""Checkpoints of one of several ranks: what it holds, read back by as many ranks or by others.
+
+Rank 0 writes to the folder itself, and every other rank to one of its own below it. A job with
+another number of ranks takes what it needs from all of them, where it can read their folders.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, cast
+
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from runwatch_hooks.actions.checkpoints import Checkpoint, CheckpointStore, Loaded
+from runwatch_hooks.actions.errors import DamagedCheckpointError, StateMismatchError
+from runwatch_hooks.actions.optimizers import parameters_of
+from runwatch_hooks.actions.rng import ProcessRng
+from runwatch_hooks.actions.scattered import Place, Scattered, place_of
+from runwatch_hooks.actions.training_state import Captured, TrainingState
+from runwatch_hooks.actions.trees import Mapped
+from runwatch_hooks.ranks import World
+from runwatch_hooks.ranks.shards import is_sharded
+
+log = logging.getLogger(__name__)
+
+_MODULES: Final = "modules"
+_OPTIMIZERS: Final = "optimizers"
+
+
+class RankCheckpoints(CheckpointStore):
+    """Of this rank's state; see the module.
+
+    Under DistributedDataParallel parameters and optimizer are the same on all ranks, and the
+    others leave them to rank 0. Any other rank writes all that it holds: its shards, its stage.
+    """
+
+    def __init__(self, folder: Path, world: World, state: TrainingState, *, keep: int = 3) -> None:
+        super().__init__(_folder_of(folder, world.rank), keep=keep, world_size=world.world_size)
+        self._root = folder
+        self._rank = world.rank
+        self._state = state
+        self._leaves_to_rank_0 = world.rank > 0 and _are_replicas(state.modules)
+
+    def save(self, step: int, captured: Captured, actor: Mapping[str, object]) -> Checkpoint:
+        if self._leaves_to_rank_0:
+            captured = Captured(_own_part(captured.tree), captured.flag)
+        return super().save(step, captured, actor)
+
+    def places(self) -> Mapped:
+        modules, optimizers = self._state.modules, self._state.optimizers
+        return {
+            _MODULES: {
+                name: {key: _lying(item) for key, item in module.named_parameters()}
+                for name, module in modules.items()
+            },
+            _OPTIMIZERS: {
+                index: [_lying(item) for item in parameters_of(optimizer)]
+                for index, optimizer in enumerate(optimizers)
+            },
+        }
+
+    def loadable(self) -> Sequence[Checkpoint]:
+        """Ours, and those of other numbers of ranks of which every rank's part is there.
+
+        Where a step was saved by both, rank 0's newest says which it is, so that all ranks take
+        the same. Only rank 0's order of saving is known: elsewhere the ranks agree on a step.
+        """
+        newest = {one.step: one for one in _sound(_store(self._root).list())}
+        foreign = {step: one for step, one in newest.items() if self._is_foreign(one)}
+        ours = [
+            one
+            for one in self.list()
+            if not self._is_foreign(one) and one.step not in foreign
+            if not self._leaves_to_rank_0 or one.step in newest
+        ]
+        whole = [one for one in foreign.values() if self._is_whole(one)]
+        return sorted([*ours, *whole], key=lambda one: one.facts.serial)
+
+    def load(self, checkpoint: Checkpoint, *, mapped: bool = False) -> Loaded:
+        if self._is_foreign(checkpoint):
+            return self._gathered(checkpoint)
+        own = super().load(checkpoint, mapped=mapped)
+        if not self._leaves_to_rank_0:
+            return own
+        whole = self._part_of(0, checkpoint)
+        return Loaded(checkpoint, _joined(whole.tree, own.tree), own.actor)
+
+    def _is_foreign(self, checkpoint: Checkpoint) -> bool:
+        """Whether another number of ranks wrote it; those of earlier versions do not say."""
+        return checkpoint.facts.world_size not in (0, self.world_size)
+
+    def _is_whole(self, checkpoint: Checkpoint) -> bool:
+        return all(
+            self._find_part(rank, checkpoint) is not None
+            for rank in range(checkpoint.facts.world_size)
+        )
+
+    def _find_part(self, rank: int, checkpoint: Checkpoint) -> Checkpoint | None:
+        """What a rank saved of the same step, when there were as many ranks."""
+        facts = checkpoint.facts
+        held = _sound(_store(_folder_of(self._root, rank)).list())
+        found = [
+            one
+            for one in held
+            if (one.step, one.facts.world_size) == (facts.step, facts.world_size)
+        ]
+        return found[-1] if found else None
+
+    def _part_of(self, rank: int, checkpoint: Checkpoint, *, mapped: bool = False) -> Loaded:
+        """Raises DamagedCheckpointError."""
+        folder = _folder_of(self._root, rank)
+        found = self._find_part(rank, checkpoint)
+        if found is None:
+            raise DamagedCheckpointError(
+                f"{checkpoint.path}: found none of rank {rank} in {folder}, wanted step "
+                f"{checkpoint.step}"
+            )
+        return _store(folder).load(found, mapped=mapped)
+
+    def _gathered(self, checkpoint: Checkpoint) -> Loaded:
+        """This rank's part of a state that another number of ranks wrote.
+
+        Files are mapped, not read whole: of other ranks' only what lies here is copied.
+        Raises StateMismatchError: a job must not begin anew because its state was not understood.
+        """
+        num_ranks = checkpoint.facts.world_size
+        parts = [self._part_of(rank, checkpoint, mapped=True) for rank in range(num_ranks)]
+        is_new = self._rank >= num_ranks
+        base = parts[0 if is_new else self._rank].tree
+        objects = cast(Mapped, base["objects"])
+        if is_new:  # the same generators as rank 0's would drop out the same units
+            objects = {**objects, "rng": ProcessRng().state_dict()}
+        log.warning(
+            "step %d was saved by %d ranks, and is taken up by %d: weights and optimizers are "
+            "whole; a loader's place is the one that it had on its rank",
+            checkpoint.step,
+            num_ranks,
+            self.world_size,
+        )
+        try:
+            modules = self._gathered_modules(base, parts)
+            optimizers = self._gathered_optimizers(base, parts)
+        except (StateMismatchError, KeyError, IndexError) as error:  # of names and of numbers
+            raise StateMismatchError(
+                f"{checkpoint.path}: the parts of {num_ranks} ranks do not fit ({error!r})"
+            ) from error
+        tree = {**base, _MODULES: modules, _OPTIMIZERS: optimizers, "objects": objects}
+        return Loaded(checkpoint, tree, parts[0].actor)
+
+    def _gathered_modules(self, base: Mapped, parts: Sequence[Loaded]) -> Mapped:
+        gathered: Mapped = {}
+        for name, saved in cast("dict[str, Mapped]", base[_MODULES]).items():
+            live = dict(self._state.modules[name].named_parameters())
+            scattered: dict[str, Scattered] = {}
+            for part in parts:
+                held = cast("dict[str, Mapped]", part.tree[_MODULES])[name]["parameters"]
+                lying = cast("dict[str, dict[str, Mapped]]", part.places[_MODULES])[name]
+                for key, tensor in cast("dict[str, Tensor]", held).items():
+                    _add(scattered, key, tensor, lying[key])
+            gathered[name] = {
+                **saved,
+                "parameters": {
+                    key: one.part_for(live[key]) for key, one in scattered.items() if key in live
+                },
+            }
+        return gathered
+
+    def _gathered_optimizers(self, base: Mapped, parts: Sequence[Loaded]) -> Mapped:
+        gathered: Mapped = {}
+        for index in cast("dict[int, Mapped]", base[_OPTIMIZERS] or parts[0].tree[_OPTIMIZERS]):
+            live = parameters_of(self._state.optimizers[index])
+            first = cast("dict[int, Mapped]", parts[0].tree[_OPTIMIZERS])[index]
+            states = {
+                number: self._gathered_state(index, number, parts, live[number])
+                for number in cast("dict[int, Mapped]", first["states"])
+            }
+            gathered[index] = {
+                **first,
+                "states": states,
+                "sharded": {
+                    number: [key for key in state if _is_spread(state[key], live[number])]
+                    for number, state in states.items()
+                },
+            }
+        return gathered
+
+    def _gathered_state(
+        self, index: int, number: int, parts: Sequence[Loaded], live: Tensor
+    ) -> Mapped:
+        """One parameter's, of which the tensors that lie as it does are put together."""
+        scattered: dict[str, Scattered] = {}
+        state: Mapped = {}
+        for part in parts:
+            optimizers = cast("dict[int, Mapped]", part.tree[_OPTIMIZERS])
+            if index not in optimizers:  # left to rank 0
+                continue
+            held = cast("dict[int, dict[str, object]]", optimizers[index]["states"])[number]
+            lying = cast("dict[int, list[Mapped]]", part.places[_OPTIMIZERS])[index][number]
+            for key, item in held.items():
+                if isinstance(item, Tensor) and list(item.shape) == lying["size"] != []:
+                    _add(scattered, key, item, lying)
+                else:
+                    state.setdefault(key, item)
+        return state | {key: one.part_for(live) for key, one in scattered.items()}
+
+
+def _folder_of(root: Path, rank: int) -> Path:
+    return root if rank == 0 else root / f"rank-{rank:05d}"
+
+
+def _store(folder: Path) -> CheckpointStore:
+    """To be read from."""
+    return CheckpointStore(folder)
+
+
+def _sound(held: Iterable[Checkpoint]) -> list[Checkpoint]:
+    return [one for one in held if not one.facts.is_undone]
+
+
+def _lying(tensor: Tensor) -> Mapped:
+    """Where a tensor's part lies in the whole: what is written down of it."""
+    place = place_of(tensor)
+    size = [sum(length for _, length in runs) for runs in place or ()]
+    return {"shape": list(tensor.shape), "place": place, "size": size}
+
+
+def _add(scattered: dict[str, Scattered], key: str, tensor: Tensor, lying: Mapped) -> None:
+    """Raises StateMismatchError."""
+    place = cast("Place | None", lying["place"])
+    if place is None:
+        raise StateMismatchError(f"{key}: it was written in a layout that is not known")
+    shape = cast("list[int]", lying["shape"])
+    scattered.setdefault(key, Scattered(shape, tensor.dtype)).add(place, tensor)
+
+
+def _is_spread(item: object, parameter: Tensor) -> bool:
+    return isinstance(item, Tensor) and item.dim() > 0 and is_sharded(parameter)
+
+
+def _are_replicas(modules: Mapping[str, nn.Module]) -> bool:
+    return any(
+        isinstance(part, DistributedDataParallel)
+        for module in modules.values()
+        for part in module.modules()
+    )
+
+
+def _own_part(tree: Mapped) -> Mapped:
+    """Buffers (BatchNorm sees each rank's own batches), generators, loaders, schedulers."""
+    modules: Mapped = {
+        name: {**cast(Mapped, module), "parameters": Mapped()}
+        for name, module in cast(Mapped, tree[_MODULES]).items()
+    }
+    return {**tree, _MODULES: modules, _OPTIMIZERS: {}}
+
+
+def _joined(whole: Mapped, own: Mapped) -> Mapped:
+    theirs = cast("dict[str, Mapped]", whole[_MODULES])
+    modules = {
+        name: {**cast(Mapped, module), "parameters": theirs[str(name)]["parameters"]}
+        for name, module in cast(Mapped, own[_MODULES]).items()
+    }
+    return {**own, _MODULES: modules, _OPTIMIZERS: whole[_OPTIMIZERS]}

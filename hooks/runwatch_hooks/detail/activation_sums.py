@@ -1,0 +1,73 @@
+"""Sums over what a module returned, made where it lies, and the stats that come of them."""
+
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from runwatch.nonfinite import ABSENT_32
+from runwatch_hooks.dense import dense_view
+
+STATS: Final = ("act_mean", "act_std", "act_absmax", "act_zero_frac", "act_nonfinite")
+"""Mean, standard deviation and greatest magnitude are over the finite elements."""
+NUM_ELEMENTS, SUM, SUM_OF_SQUARES, MAX_ABS, NUM_ZEROS, NUM_NONFINITE = range(6)
+NUM_SUMS: Final = 6
+
+_PIECE: Final = 2**20
+"""Elements at a time: a copy of a whole activation is what the memory may have no room for."""
+
+
+def sums_of(tensor: Tensor) -> Tensor | None:
+    """(NUM_SUMS,) float64 on the tensor's device; None for what cannot be read as it lies."""
+    flat = dense_view(tensor)
+    if flat is None:
+        return None
+    total = torch.zeros(NUM_SUMS, dtype=torch.float64, device=flat.device)
+    for start in range(0, flat.numel(), _PIECE):
+        total = joined(total, _sums_of_piece(flat[start : start + _PIECE]))
+    return total
+
+
+def joined(left: Tensor, right: Tensor) -> Tensor:
+    """The sums over both: of several calls of one module, say."""
+    both = left + right
+    both[MAX_ABS] = torch.maximum(left[MAX_ABS], right[MAX_ABS])
+    return both
+
+
+def _sums_of_piece(piece: Tensor) -> Tensor:
+    numbers = piece if piece.dtype == torch.float64 else piece.float()
+    is_finite = numbers.isfinite()
+    finite = torch.where(is_finite, numbers, 0.0)
+    num_elements = torch.full((), piece.numel(), dtype=torch.float64, device=piece.device)
+    return torch.stack(
+        [
+            num_elements,
+            finite.sum(dtype=torch.float64),
+            (finite * finite).sum(dtype=torch.float64),
+            finite.abs().max().double(),
+            (numbers == 0).sum().double(),
+            (~is_finite).sum().double(),
+        ]
+    )
+
+
+def stats_of(sums: NDArray[np.float64]) -> NDArray[np.float32]:
+    """(len(STATS), M) of (M, NUM_SUMS); ABSENT_32 where a module returned nothing to be read."""
+    stats = np.full((len(STATS), len(sums)), ABSENT_32, np.float32)
+    held = np.flatnonzero(sums[:, NUM_ELEMENTS] > 0)
+    found = sums[held]
+    num_finite = found[:, NUM_ELEMENTS] - found[:, NUM_NONFINITE]
+    with np.errstate(all="ignore"):  # of none that is finite there is no mean: NaN
+        mean = found[:, SUM] / num_finite
+        variance = np.maximum(found[:, SUM_OF_SQUARES] / num_finite - mean * mean, 0.0)
+        stats[:, held] = [
+            mean,
+            np.sqrt(variance),
+            found[:, MAX_ABS],
+            found[:, NUM_ZEROS] / found[:, NUM_ELEMENTS],
+            found[:, NUM_NONFINITE],
+        ]
+    return stats

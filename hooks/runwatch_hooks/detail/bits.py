@@ -1,0 +1,75 @@
+"""Numbers of 64 bits on their way from an accelerator, without a wait: as pairs of float32."""
+
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from runwatch_hooks.readback import Readback, Ticket
+
+_DEPTH: Final = 4
+"""Steps that may be on their way at once."""
+
+
+class Lot:
+    """(N, W) numbers of 64 bits, and the rows they belong to."""
+
+    def __init__(self, rows: list[int], values: Tensor, ticket: Ticket | None) -> None:
+        self.rows = rows
+        self._ticket = ticket
+        self._shape = tuple(values.shape)
+        self._is_real = values.dtype == torch.float64
+        self._values = values if ticket is None else None
+
+    def is_there(self) -> bool:
+        return self._ticket is None or self._ticket.is_there()
+
+    def wait(self) -> None:
+        if self._ticket is not None:
+            self._ticket.wait()
+
+    def values(self) -> NDArray[np.float64] | NDArray[np.int64]:
+        if self._ticket is None:
+            assert self._values is not None
+            return self._values.numpy()
+        bits = self._ticket.values()
+        return (bits.view(np.float64) if self._is_real else bits.view(np.int64)).reshape(
+            self._shape
+        )
+
+
+class Departures:
+    """Rings of pinned memory by device, made when something is first taken there."""
+
+    def __init__(self) -> None:
+        self._rings: dict[torch.device, Readback] = {}
+        self.num_lost = 0
+        """Lots that were left out as their ring was full."""
+
+    def send(self, rows: list[int], values: list[Tensor]) -> list[Lot]:
+        """One lot for each device; none where its ring is full."""
+        by_device: dict[torch.device, list[tuple[int, Tensor]]] = {}
+        for row, value in zip(rows, values, strict=True):
+            by_device.setdefault(value.device, []).append((row, value))
+        lots: list[Lot] = []
+        for device, held in by_device.items():
+            together = torch.stack([value for _, value in held])
+            ours = [row for row, _ in held]
+            if device.type == "cpu":
+                lots.append(Lot(ours, together, None))
+                continue
+            bits = together.view(torch.float32).reshape(-1)
+            ticket = self._ring(device, bits.numel()).send(bits)
+            if ticket is None:
+                self.num_lost += 1
+            else:
+                lots.append(Lot(ours, together, ticket))
+        return lots
+
+    def _ring(self, device: torch.device, num_values: int) -> Readback:
+        ring = self._rings.get(device)
+        if ring is None or ring.num_values < num_values:
+            ring = self._rings[device] = Readback(num_values, device, _DEPTH)
+        return ring

@@ -1,0 +1,205 @@
+"""Histograms and activations of single steps: gathered while a step runs, told after its row."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from runwatch.histograms import NUM_BINS, HistogramKind, Histograms, pack_histograms
+from runwatch.layouts import Layer, Layout
+from runwatch_hooks.detail.activation_sums import NUM_SUMS, STATS, joined, stats_of, sums_of
+from runwatch_hooks.detail.bits import Departures, Lot
+from runwatch_hooks.detail.log2_counts import count_log2
+from runwatch_hooks.detail.module_taps import ModuleTaps
+from runwatch_hooks.detail.schedule import Due, Schedule
+from runwatch_hooks.rows import Row
+
+_ROW_BYTES: Final = 2**19
+"""Of histograms that go with one row: half of what a frame's header may take."""
+
+Counted = tuple[HistogramKind, tuple[str, ...], list[Lot]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closeup:
+    """What was taken of a step, once its numbers have reached the host."""
+
+    counted: tuple[Counted, ...]
+    modules: tuple[str, ...]
+    sums: list[Lot]
+
+    def is_there(self) -> bool:
+        return all(lot.is_there() for lot in self._lots())
+
+    def wait(self) -> None:
+        for lot in self._lots():
+            lot.wait()
+
+    def rows(self, step: int, segment: int, at: float) -> list[Row]:
+        """Rows to follow the step's own. Only once `is_there`."""
+        rows = self._activation_rows(step, segment, at)
+        histograms: list[Histograms] = []
+        for part in self._histograms(step):
+            if sum(one.num_bytes for one in (*histograms, part)) > _ROW_BYTES:
+                rows.append(Row(step, segment, at, {}, histograms=tuple(histograms)))
+                histograms = []
+            histograms.append(part)
+        if histograms:
+            rows.append(Row(step, segment, at, {}, histograms=tuple(histograms)))
+        return rows
+
+    def _activation_rows(self, step: int, segment: int, at: float) -> list[Row]:
+        sums = np.zeros((len(self.modules), NUM_SUMS))
+        for lot in self.sums:
+            sums[lot.rows] = lot.values()
+        if not sums.any():
+            return []
+        layout = Layout(tuple(Layer(name) for name in self.modules), STATS)
+        return [Row(step, segment, at, {}, layout, stats_of(sums).reshape(-1))]
+
+    def _histograms(self, step: int) -> list[Histograms]:
+        packed: list[Histograms] = []
+        for kind, names, lots in self.counted:
+            counts = np.zeros((len(names), NUM_BINS), np.int64)
+            for lot in lots:
+                counts[lot.rows] = lot.values()
+            held = np.flatnonzero(counts.any(axis=1)).tolist()
+            if held:
+                packed += pack_histograms(
+                    step, kind, tuple(names[place] for place in held), counts[held]
+                )
+        return packed
+
+    def _lots(self) -> list[Lot]:
+        return [*self.sums, *(lot for _, _, lots in self.counted for lot in lots)]
+
+
+class Detail:
+    """One process's. For the training thread; what is not due costs a comparison a step."""
+
+    def __init__(self, modules: Mapping[str, nn.Module], schedule: Schedule) -> None:
+        self._modules = modules
+        self._schedule = schedule
+        self._due = Due()
+        self._taps: ModuleTaps | None = None
+        self._is_closed = False
+        self._departures = Departures()
+        self._notices: list[str] = []
+        self._has_told_silence = False
+        self._clear()
+
+    @property
+    def takes_histograms(self) -> bool:
+        """Whether those of the step that is being trained are wanted."""
+        return self._due.histograms
+
+    @property
+    def num_lost(self) -> int:
+        """Parts that found no room on their way from a device."""
+        return self._departures.num_lost
+
+    def ask(self, next_step: int, num_steps: int) -> None:
+        """Take everything of the next steps."""
+        self._schedule.ask(next_step, num_steps)
+
+    def begin_step(self, step: int) -> None:
+        """A step is about to be trained."""
+        if self._is_closed:
+            return
+        self._due = self._schedule.next(step)
+        if self._due.activations:
+            # Anew each time: a model may have been compiled, or have got other modules.
+            self._taps = ModuleTaps(self._modules, self._see)
+            self._taps.open()
+
+    def take_gradients(self, grads: Mapping[str, Tensor], scale: Tensor | None) -> None:
+        """Of layers, to be divided by `scale`; of several readings in a step the last counts."""
+        with torch.no_grad():
+            for name, grad in grads.items():
+                self._put(HistogramKind.GRADIENTS, name, count_log2(grad, scale))
+
+    def take_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        """Of layers before a step changes them; of several steps, before the first."""
+        known = self._counts[HistogramKind.WEIGHTS]
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                if name not in known:
+                    self._put(HistogramKind.WEIGHTS, name, count_log2(tensor))
+
+    def end_step(self) -> Closeup | None:
+        """What was taken of it, on its way; None where nothing was wanted."""
+        due, self._due = self._due, Due()
+        if self._taps is None and not due.histograms:
+            return None
+        modules = () if self._taps is None else self._taps.names
+        if self._taps is not None:
+            self._note_silence(self._taps)
+        self._close_taps()
+        closeup = Closeup(
+            counted=tuple(
+                (
+                    kind,
+                    tuple(found),
+                    self._departures.send(list(range(len(found))), [*found.values()]),
+                )
+                for kind, found in self._counts.items()
+                if found
+            ),
+            modules=modules,
+            sums=self._departures.send([*self._sums], [*self._sums.values()]),
+        )
+        self._clear()
+        return closeup
+
+    def forget(self, next_step: int) -> None:
+        """After a rollback, what was asked for is not asked for again."""
+        self._schedule.forget(next_step)
+
+    def take_notices(self) -> list[str]:
+        notices, self._notices = self._notices, []
+        return notices
+
+    def close(self) -> None:
+        """Nothing is taken any more, and the modules are as they were."""
+        self._is_closed = True
+        self._due = Due()
+        self._close_taps()
+        self._clear()
+
+    def _see(self, place: int, output: Tensor) -> None:
+        with torch.no_grad():
+            sums = sums_of(output)
+            if sums is None:
+                return
+            before = self._sums.get(place)
+            self._sums[place] = sums if before is None else joined(before, sums.to(before.device))
+            if self._due.histograms and self._taps is not None:
+                name = self._taps.names[place]
+                counts = count_log2(output)
+                known = self._counts[HistogramKind.ACTIVATIONS].get(name)
+                if counts is not None and known is not None:
+                    counts = known + counts.to(known.device)
+                self._put(HistogramKind.ACTIVATIONS, name, counts)
+
+    def _put(self, kind: HistogramKind, name: str, counts: Tensor | None) -> None:
+        if counts is not None:
+            self._counts[kind][name] = counts
+
+    def _note_silence(self, taps: ModuleTaps) -> None:
+        if self._sums or self._has_told_silence:
+            return
+        self._has_told_silence = True
+        why = "it is compiled" if not taps.names else "it is compiled, or did not run in this step"
+        self._notices.append(f"no module of the model tells what it returns: {why}")
+
+    def _close_taps(self) -> None:
+        if self._taps is not None:
+            self._taps.close()
+            self._taps = None
+
+    def _clear(self) -> None:
+        self._sums: dict[int, Tensor] = {}
+        self._counts: dict[HistogramKind, dict[str, Tensor]] = {kind: {} for kind in HistogramKind}

@@ -1,0 +1,127 @@
+"""Forward hooks on modules, for the length of a step, that hand on what each one returns.
+
+Where they stay silent, and why: within torch.compile (a module that is traced is one operation,
+and has no outputs), while a backward pass computes activations again, in evaluation, and under
+torch.jit, functorch and the like, whose tensors hold no numbers.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from runwatch.layouts import MAX_LAYERS, MAX_NAME_BYTES
+from runwatch_hooks.layer_names import clean_name
+
+See = Callable[[int, Tensor], None]
+"""What is told of a module, by its place in `names`, and of the tensor that it returned."""
+
+_ROOT: Final = "(model)"
+_PATHS_OF_ROOT: Final = ("", "module")
+"""The second is within DDP, and returns what that returns."""
+_PLAIN: Final = (Tensor, nn.Parameter)
+_DEPTH: Final = 3
+"""Of dicts and tuples that are looked into."""
+
+
+class ModuleTaps:
+    """Those modules of a model whose outputs can be seen."""
+
+    def __init__(self, modules: Mapping[str, nn.Module], see: See) -> None:
+        self._see = see
+        self._roots = tuple(modules.values())
+        found = dict(_visible(modules))
+        self._modules = tuple(found.values())[:MAX_LAYERS]
+        self.names = tuple(found)[:MAX_LAYERS]
+        self._handles: list[RemovableHandle] = []
+
+    def open(self) -> None:
+        self._handles = [
+            module.register_forward_hook(_Tap(self._take, place))
+            for place, module in enumerate(self._modules)
+        ]
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _take(self, place: int, output: object) -> None:
+        if _is_elsewhere() or not any(root.training for root in self._roots):
+            return
+        tensor = _first_tensor(output, _DEPTH)
+        if tensor is not None:
+            self._see(place, tensor.detach())
+
+
+class _Tap:
+    """A hook that no copy of a module takes along: a copied or pickled one does nothing, and
+    needs nothing of ours to be loaded."""
+
+    def __init__(self, take: Callable[[int, object], None], place: int) -> None:
+        self._take = take
+        self._place = place
+
+    def __call__(self, module: nn.Module, args: object, output: object) -> None:
+        if torch.compiler.is_compiling():  # traced: what we did here would become a graph break
+            return
+        self._take(self._place, output)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return getattr, (nullcontext(), "__exit__")  # takes what comes and returns None
+
+
+def _visible(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+    for prefix, root in modules.items():
+        yield from _visible_below(root, prefix, seen=set())
+
+
+def _visible_below(module: nn.Module, path: str, seen: set[int]) -> Iterator[tuple[str, nn.Module]]:
+    if id(module) in seen or _is_compiled(module):
+        return
+    seen.add(id(module))
+    name = _ROOT if path in _PATHS_OF_ROOT else clean_name(path)
+    # What a container returns is what its last child does.
+    if not isinstance(module, nn.Sequential) and len(name.encode()) <= MAX_NAME_BYTES:
+        yield name, module
+    for child_name, child in module.named_children():
+        yield from _visible_below(child, f"{path}.{child_name}" if path else child_name, seen)
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return (
+        isinstance(module, torch.jit.ScriptModule)
+        or hasattr(module, "_orig_mod")
+        or getattr(module, "_compiled_call_impl", None) is not None
+    )
+
+
+def _is_elsewhere() -> bool:
+    """Whether a backward pass is computing activations again, or somebody traces or maps us."""
+    c = cast(Any, torch)._C  # what torch asks itself; it has no public name
+    is_elsewhere: bool = (
+        c._current_graph_task_id() != -1
+        or c._get_tracing_state() is not None
+        or c._functorch.peek_interpreter_stack() is not None
+    )
+    return is_elsewhere
+
+
+def _first_tensor(output: object, depth: int) -> Tensor | None:
+    """The first tensor of floating-point numbers; of a dict that begins with the loss, as Hugging
+    Face's models return, the one after it."""
+    if isinstance(output, Tensor):
+        is_plain = type(output) in _PLAIN and output.layout is torch.strided
+        return output if is_plain and output.is_floating_point() and output.dim() else None
+    if depth == 0:
+        return None
+    parts: Sequence[object] = ()
+    if isinstance(output, Mapping):
+        parts = list(cast("Mapping[object, object]", output).values())
+    elif isinstance(output, (tuple, list)):
+        parts = cast("Sequence[object]", output)
+    found = (_first_tensor(part, depth - 1) for part in parts)
+    return next((tensor for tensor in found if tensor is not None), None)

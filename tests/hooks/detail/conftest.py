@@ -1,0 +1,7 @@
+import pytest
+from tests.hooks.measure.recorder import RecordingLine
+
+
+@pytest.fixture
+def line() -> RecordingLine:
+    return RecordingLine()

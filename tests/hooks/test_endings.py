@@ -1,0 +1,102 @@
+"""What ends a training from without is told by its kind, and goes on its way unchanged."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+from torch.distributed import DistBackendError
+
+from runwatch_hooks.endings import Fatal, fatal_of, reason_of
+
+
+@pytest.fixture
+def service() -> Iterator[StubService]:
+    with serving(StubService()) as stub:
+        yield stub
+
+
+class Mute(RuntimeError):
+    def __str__(self) -> str:
+        raise OSError("not even that")
+
+
+def wrapped(error: Exception) -> Exception:
+    outer = ValueError("step 7 failed")
+    outer.__cause__ = error
+    return outer
+
+
+@pytest.mark.parametrize(
+    ("error", "fatal"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "out_of_memory"),
+        (MemoryError(), "out_of_memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out_of_memory"),
+        (DistBackendError("NCCL error in: ProcessGroupNCCL.cpp:1"), "collective_error"),
+        (RuntimeError("[gloo/pair.cc] Connection closed by peer"), "collective_error"),
+        (wrapped(MemoryError()), "out_of_memory"),
+        (RuntimeError("shape mismatch"), None),
+        (ValueError("out of memory, as a figure of speech"), None),
+        (Mute(), None),
+    ],
+)
+def test_an_error_is_known_by_its_kind(error: Exception, fatal: str | None) -> None:
+    assert fatal_of(error) == (None if fatal is None else Fatal(fatal))
+
+
+def test_an_error_that_goes_round_in_circles_is_an_error_like_any_other() -> None:
+    error = ValueError("a")
+    error.__cause__ = ValueError("b")
+    error.__cause__.__cause__ = error
+
+    assert fatal_of(error) is None
+    assert reason_of(Mute()) == "Mute"
+
+
+_PROGRAM = """
+import sys
+import torch
+from runwatch_hooks import attach
+
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def train(watch):
+    for step in range(20):
+        if step == 12:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        optimizer.zero_grad()
+        loss = model(torch.ones(1, 2)).sum()
+        loss.backward()
+        optimizer.step()
+        watch.step(loss)
+
+watch = attach(model, optimizer, run="oom", url=sys.argv[1], token=sys.argv[2], spool=sys.argv[3])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "ending",
+    ["with watch:\n    train(watch)\n", "train(watch)\n"],
+    ids=["in a block", "without"],
+)
+def test_a_program_that_runs_out_of_memory_tells_so_and_dies_as_it_would(
+    tmp_path: Path, service: StubService, ending: str
+) -> None:
+    command = [sys.executable, "-c", _PROGRAM + ending, service.url, TOKEN, str(tmp_path)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
+
+    assert done.returncode == 1
+    assert "OutOfMemoryError: CUDA out of memory" in done.stderr
+    assert service.steps == list(range(12))
+    events = [event for frame in service.frames.values() for event in frame.events]
+    (told,) = [event for event in events if event.kind == "out_of_memory"]
+    assert told.step == 11
+    assert "Tried to allocate 2.00 GiB" in str(told.detail["error"])
+    (closing,) = service.closings
+    assert (closing.status, closing.reason[:16]) == ("failed", "OutOfMemoryError")

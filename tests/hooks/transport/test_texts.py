@@ -1,0 +1,20 @@
+"""What the service could not store is sent as a question mark, and the rest as it is."""
+
+from runwatch.frames import Event
+from runwatch_hooks.transport.texts import sendable, sendable_document, sendable_event
+
+
+def test_a_zero_byte_and_half_a_surrogate_become_question_marks() -> None:
+    assert sendable("a\0b\udc80c") == "a?b?c"
+
+
+def test_every_text_of_a_document_is_made_sendable_and_no_number() -> None:
+    found = sendable_document({"a\0": ["\0", 1, None, {"b": (True, "\udc80")}]})
+
+    assert found == {"a?": ["?", 1, None, {"b": [True, "?"]}]}
+
+
+def test_an_event_keeps_its_step_and_time() -> None:
+    found = sendable_event(Event(3, "pha\0se", 1.5, {"layers": ["\0"]}))
+
+    assert found == Event(3, "pha?se", 1.5, {"layers": ["?"]})
