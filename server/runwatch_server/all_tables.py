@@ -8,6 +8,7 @@ from runwatch_server.replicas.tables import leases
 from runwatch_server.rules.tables import rules
 from runwatch_server.runs.tables import runs
 from runwatch_server.tables import metadata
+from runwatch_server.telemetry.packs.tables import packs
 from runwatch_server.telemetry.tables import frames
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "frames",
     "leases",
     "metadata",
+    "packs",
     "rules",
     "runs",
 ]

@@ -36,6 +36,7 @@ from runwatch_server.event_streams import EventStreams
 from runwatch_server.fleet import api as fleet_api
 from runwatch_server.fleet.pulse import Pulses
 from runwatch_server.health import Health
+from runwatch_server.interface import DescribedApi
 from runwatch_server.maintenance import Maintenance
 from runwatch_server.notify import api as notify_api
 from runwatch_server.notify import receivers_api
@@ -43,11 +44,13 @@ from runwatch_server.notify.assembly import start_notifying
 from runwatch_server.notify.collector import NotifyCollector
 from runwatch_server.notify.outbox import Outbox
 from runwatch_server.notify.receivers import Receivers, load_receivers
+from runwatch_server.objects import ObjectStore, make_objects
 from runwatch_server.page.demo_run import PageRun
 from runwatch_server.page.errors import add_error_pages
 from runwatch_server.page.routers import ROUTERS as PAGE_ROUTERS
-from runwatch_server.parameters import known_parameters_only
-from runwatch_server.problems import TooLargeAsProblem, add_problem_handlers
+from runwatch_server.parameters import known_parameters_only, storable_texts_only
+from runwatch_server.problems import PlainAsProblem, add_problem_handlers
+from runwatch_server.prometheus import api as prometheus_api
 from runwatch_server.replicas.assembly import Replica, join
 from runwatch_server.request_timer import RequestTimer
 from runwatch_server.rules import api as rules_api
@@ -60,10 +63,13 @@ from runwatch_server.security_headers import SecurityHeaders
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry import api as telemetry_api
-from runwatch_server.telemetry import history_api, series_api
+from runwatch_server.telemetry import histograms_api, history_api, series_api
 from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.gap_log import GapLog
 from runwatch_server.telemetry.ingest import Ingest
 from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.packs.packing import Packer
+from runwatch_server.telemetry.packs.reading import PackReader
 from runwatch_server.telemetry.reading import Reader
 from runwatch_server.telemetry.roller import Roller
 
@@ -102,19 +108,23 @@ def make_app(
             yield
             log.info("stopping: what is queued is committed")
 
-    app = FastAPI(
+    app = DescribedApi(
         title="Runwatch",
         version=runwatch.__version__,
         lifespan=lifespan,
         docs_url=None,  # it would load scripts from elsewhere, beside the page's own cookie
         redoc_url=None,
         openapi_url=None,
-        dependencies=[Depends(deny_by_default), Depends(known_parameters_only)],
+        dependencies=[
+            Depends(deny_by_default),
+            Depends(storable_texts_only),
+            Depends(known_parameters_only),
+        ],
     )
     add_problem_handlers(app, on_problem=health.observe_problem)
     add_error_pages(app)
-    app.add_middleware(TooLargeAsProblem, on_problem=health.observe_problem)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.trusted_hosts))
+    app.add_middleware(PlainAsProblem, on_problem=health.observe_problem)
     app.add_middleware(RequestIdMiddleware)
     app.add_middleware(RequestTimer, observe=health.observe_request)
     has_tls = settings.behind_proxy or settings.tls_cert is not None
@@ -140,6 +150,7 @@ _ROUTERS: Final = (
     telemetry_api.router,
     series_api.router,
     history_api.router,
+    histograms_api.router,
     backtest_api.router,
     rules_api.router,
     alerts_api.router,
@@ -149,6 +160,7 @@ _ROUTERS: Final = (
     audit_api.router,
     notify_api.router,
     receivers_api.router,
+    prometheus_api.router,
     *PAGE_ROUTERS,
 )
 
@@ -189,6 +201,10 @@ async def _start(
     liveness, events = Liveness(), EventLog(clock)
     replica = join(stack, database, clock, liveness)
     outbox = Outbox(receivers.receivers, clock)
+    objects = make_objects(settings.objects_url)
+    gap_log = GapLog(database, clock, events, health)
+    await run_in_background(stack, gap_log.run(), "gap log")
+    packs = PackReader(objects, clock.monotonic, gap_log)
     alerting = await start_alerting(
         stack,
         settings,
@@ -197,12 +213,23 @@ async def _start(
         liveness,
         events,
         tell=outbox.tell,
+        packs=packs,
         ownership=replica.ownership,
         bulletin=replica.bulletin,
     )
     health.registry.register(AlertingCollector(alerting))
     services = _build(
-        settings, clock, health, database, liveness, events, alerting, receivers, replica
+        settings,
+        clock,
+        health,
+        database,
+        liveness,
+        events,
+        alerting,
+        receivers,
+        replica,
+        packs,
+        objects,
     )
     await services.runs.listen()
     stack.push_async_callback(services.keys.save_uses)
@@ -219,7 +246,8 @@ async def _start(
         settings,
         clock,
         database,
-        roller=Roller(database, services.layouts),
+        roller=services.roller,
+        packer=services.packer,
         save_uses=services.keys.save_uses,
         replica=replica,
     )
@@ -252,6 +280,8 @@ def _build(
     alerting: Alerting,
     receivers: Receivers,
     replica: Replica,
+    packs: PackReader,
+    objects: ObjectStore | None,
 ) -> Services:
     layouts = Layouts(database, clock)
     disk = DiskGuard(
@@ -260,7 +290,11 @@ def _build(
         monotonic=clock.monotonic,
     )
     health.watch_disk_guard(disk)
-    reader = Reader(database, layouts)
+    reader = Reader(database, layouts, packs)
+    packer = None
+    if objects is not None:
+        after_s = settings.pack_after_h * 3600
+        packer = Packer(database, objects, clock, after_s=after_s, observer=health)
     keys = Keys(database, clock)
     runs = Runs(database, clock, liveness)
     return Services(
@@ -291,6 +325,9 @@ def _build(
             observer=health,
         ),
         reader=reader,
+        packs=packs,
+        packer=packer,
+        roller=Roller(database, layouts, packs),
         pulses=Pulses(database, reader, clock),
         command_source=alerting.commands,
         rules=alerting.rules,

@@ -14,6 +14,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.disk import DiskGuard
 from runwatch_server.disk_figures import DiskCollector
 from runwatch_server.run_figures import RunFigures
+from runwatch_server.telemetry.gaps import GapReason
 
 _WATCHED_PROBLEMS: Final = (
     *("unknown_key", "revoked_key", "expired_key", "malformed_key"),
@@ -67,6 +68,21 @@ class Health:
             "When a frame was last committed; 0 before the first.",
             registry=self.registry,
         )
+        self._gaps = Counter(
+            "runwatch_unreadable_gaps",
+            "Stretches of stored steps that a reader could not read, by reason.",
+            ("reason",),
+            registry=self.registry,
+        )
+        for reason in GapReason:
+            self._gaps.labels(reason.value)
+        self._packs = self._counter("packs", "Objects of packed frames written.")
+        self._pack_bytes = self._counter("pack_bytes", "Bytes of these objects.")
+        self._packed = self._counter("packed_frames", "Frames packed into them.")
+        self._swept = self._counter("swept_objects", "Objects removed that no pack had.")
+        self._object_failures = self._counter(
+            "object_failures", "Times that packing was given up: the object store did not answer."
+        )
         ProcessCollector(registry=self.registry)
         self.runs = RunFigures()
         self.registry.register(self.runs)
@@ -106,6 +122,20 @@ class Health:
 
     def observe_problem(self, code: str) -> None:
         self._problems.labels(code).inc()
+
+    def observe_gap(self, reason: GapReason) -> None:
+        self._gaps.labels(reason.value).inc()
+
+    def observe_packed(self, *, num_bytes: int, num_frames: int) -> None:
+        self._packs.inc()
+        self._pack_bytes.inc(num_bytes)
+        self._packed.inc(num_frames)
+
+    def observe_swept(self, num_objects: int) -> None:
+        self._swept.inc(num_objects)
+
+    def observe_object_failure(self) -> None:
+        self._object_failures.inc()
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(f"runwatch_{name}", text, registry=self.registry)

@@ -1,12 +1,14 @@
 """Bodies in and out: msgspec structs, documented in OpenAPI."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 import msgspec
 from fastapi import Request, Response
 
 from runwatch_server.errors import UnprocessableError
+from runwatch_server.texts import check_json_texts
 
 T = TypeVar("T")
 _Json = dict[str, "_Json"] | list["_Json"] | str | float | None
@@ -20,8 +22,10 @@ def json_body(kind: type[T]) -> Callable[[Request], Awaitable[T]]:
     decoder = msgspec.json.Decoder(kind)
 
     async def read(request: Request) -> T:
+        body = await request.body()
+        check_json_texts("body", body)
         try:
-            return decoder.decode(await request.body())
+            return decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UnprocessableError("invalid_body", f"body: {error}") from error
 
@@ -34,22 +38,49 @@ def json_response(value: object, status: int = 200) -> Response:
 
 
 def documented(
-    body: type | None = None, answer: object | None = None, status: int = 200
+    body: type | None = None,
+    answer: object | None = None,
+    status: int = 200,
+    *,
+    also: int | None = None,
+    texts: Collection[str] = (),
+    refuses: Collection[int] = (),
 ) -> dict[str, Any]:
-    """`openapi_extra` of a route that takes this body and gives this answer."""
-    extra: dict[str, Any] = {}
+    """`openapi_extra` of a route that takes this body and gives this answer.
+
+    `also` is a second status of the same answer, `texts` are media types in which it is no JSON;
+    `refuses` are the statuses of refusals that are this route's own (`interface.py` adds others).
+    """
+    responses: dict[str, Any] = {}
+    extra: dict[str, Any] = {"responses": responses}
     if body is not None:
         extra["requestBody"] = {"required": True, "content": _content(body)}
-    if answer is not None:
-        extra["responses"] = {str(status): {"description": "OK", "content": _content(answer)}}
+    content: dict[str, Any] = {} if answer is None else _content(answer)
+    content |= {media_type: {"schema": {"type": "string"}} for media_type in texts}
+    if content:
+        told = {"description": "OK", "content": content}
+        responses |= {str(one): told for one in (status, also) if one is not None}
+    for refused in refuses:
+        reference = f"#/components/responses/{refusal_name(refused)}"
+        responses[str(refused)] = {"$ref": reference}
     return extra
 
 
-def _content(kind: object) -> dict[str, Any]:
+def refusal_name(status: int) -> str:
+    """Of the answer with this status, among the document's components."""
+    return HTTPStatus(status).phrase.replace(" ", "")
+
+
+def schema_of(kind: object) -> _Json:
+    """The JSON schema of a type of msgspec's, in one piece."""
     (schema,), components = msgspec.json.schema_components(
         [kind], schema_hook=_schema_of_object, ref_template="#/x-{name}"
     )
-    return {"application/json": {"schema": _inlined(schema, components)}}
+    return _inlined(schema, components)
+
+
+def _content(kind: object) -> dict[str, Any]:
+    return {"application/json": {"schema": schema_of(kind)}}
 
 
 def _schema_of_object(kind: type) -> dict[str, Any]:
@@ -68,6 +99,15 @@ def _inlined(schema: _Json, components: Mapping[str, _Json], depth: int = 0) -> 
     reference = schema.get("$ref")
     if isinstance(reference, str) and depth < _MAX_DEPTH:
         return _inlined(components[reference.removeprefix("#/x-")], components, depth + 1)
-    return {
-        key: _inlined(value, components, depth) for key, value in schema.items() if key != "mapping"
+    found = {
+        key: _inlined(value, components, depth)
+        for key, value in schema.items()
+        # What a set holds twice is taken, once.
+        if key not in ("mapping", "uniqueItems")
     }
+    places = found.get("prefixItems")
+    if isinstance(places, list) and all(place == places[0] for place in places):
+        # A tuple of one type is a list of so many: every reader of schemas knows those.
+        found["items"] = places[0]
+        del found["prefixItems"]
+    return found

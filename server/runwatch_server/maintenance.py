@@ -1,4 +1,4 @@
-"""What is done now and then: rollups, retention, saved uses and dead keys.
+"""What is done now and then: rollups, packing, retention, saved uses and dead keys.
 
 APScheduler with its jobs in memory, registered anew at each start. Its default of skipping a job
 that comes a second late (`misfire_grace_time`) would skip most of them after a pause: none is
@@ -22,6 +22,8 @@ from runwatch_server.replicas.assembly import Replica
 from runwatch_server.replicas.ownership import as_duty
 from runwatch_server.runs.purge import purge_orphans
 from runwatch_server.settings import Settings
+from runwatch_server.telemetry.histogram_store import remove_old_histograms
+from runwatch_server.telemetry.packs.packing import Packer
 from runwatch_server.telemetry.retention import remove_old_frames
 from runwatch_server.telemetry.roller import Roller
 
@@ -63,6 +65,7 @@ class Maintenance:
         database: Database,
         *,
         roller: Roller,
+        packer: Packer | None,
         save_uses: Callable[[], Awaitable[None]],
         replica: Replica,
     ) -> None:
@@ -71,6 +74,7 @@ class Maintenance:
         self._clock = clock
         self._database = database
         self._roller = roller
+        self._packer = packer
         self._save_uses = save_uses
 
     async def run(self) -> None:
@@ -82,6 +86,9 @@ class Maintenance:
         every = self._settings.maintain_every_s
         clean = as_duty(self._replica.ownership, "cleaning", self.clean)
         scheduler.add_job(clean, "interval", seconds=every, id="clean")
+        if self._packer is not None:
+            pack = as_duty(self._replica.ownership, "packing", self._packer.run)
+            scheduler.add_job(pack, "interval", seconds=every, id="pack")
         scheduler.start()
         try:
             while True:
@@ -96,9 +103,9 @@ class Maintenance:
         if self._replica.leases is not None:
             await self._replica.leases.clean(older_than_s=_DAY_S)
         num_runs = await purge_orphans(self._database)
-        num_frames = await remove_old_frames(
-            self._database, before=now - self._settings.raw_days * _DAY_S
-        )
+        raw_before = now - self._settings.raw_days * _DAY_S
+        num_frames = await remove_old_frames(self._database, before=raw_before, now=now)
+        num_histograms = await remove_old_histograms(self._database, before=raw_before)
         num_keys = await self._database.write(
             lambda connection: auth_queries.delete_dead_keys(
                 connection, now - _DEAD_KEYS_DAYS * _DAY_S
@@ -108,8 +115,9 @@ class Maintenance:
             lambda connection: session_queries.delete_expired_sessions(connection, now)
         )
         log.info(
-            "removed %d frames, %d dead keys, and what was left of %d runs",
+            "removed %d frames, histograms of %d steps, %d dead keys, and what was left of %d runs",
             num_frames,
+            num_histograms,
             num_keys,
             num_runs,
         )

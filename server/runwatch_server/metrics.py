@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Collection
 from typing import Final
 
+import msgspec
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -14,7 +15,7 @@ from runwatch_server.auth.guard import CurrentPrincipal, public, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.db import SAFE_SQLITE
 from runwatch_server.errors import ForbiddenError, OverloadedError
-from runwatch_server.http import json_response
+from runwatch_server.http import documented, json_response
 from runwatch_server.run_figures import Fleet, RunFacts
 from runwatch_server.runs.queries import count_by_state, find_runs
 from runwatch_server.services import CurrentServices, Services
@@ -25,7 +26,28 @@ _DEAD_S: Final = 60.0
 """Silence is judged every second; when it was not for so long, that loop is dead."""
 
 
-@router.get("/metrics", dependencies=[require(KeyScope.READ)])
+class HealthView(msgspec.Struct, frozen=True):
+    status: str
+    version: str
+    disk: str
+    """`ok`, or `full`: then frames are refused."""
+
+
+class ReadinessView(msgspec.Struct, frozen=True):
+    status: str
+    runs_not_judged: tuple[RunId, ...]
+    writes_waiting: int
+    replica: str
+    database: str
+    sqlite: str
+    sqlite_is_safe: bool
+
+
+@router.get(
+    "/metrics",
+    dependencies=[require(KeyScope.READ)],
+    openapi_extra=documented(texts=[CONTENT_TYPE_LATEST]),
+)
 async def get_metrics(services: CurrentServices, principal: CurrentPrincipal) -> Response:
     """For Prometheus; give its scrape job a key with the scope `read`, of no one project."""
     if principal.project is not None:
@@ -35,14 +57,18 @@ async def get_metrics(services: CurrentServices, principal: CurrentPrincipal) ->
     return Response(generate_latest(services.health.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/healthz", dependencies=[public()])
+@router.get("/healthz", dependencies=[public()], openapi_extra=documented(answer=HealthView))
 async def get_health(services: CurrentServices) -> Response:
     """The process lives; whether its disk is too full to take frames."""
     disk = "full" if services.disk.is_full else "ok"
-    return json_response({"status": "ok", "version": runwatch.__version__, "disk": disk})
+    return json_response(HealthView("ok", runwatch.__version__, disk))
 
 
-@router.get("/readyz", dependencies=[public()])
+@router.get(
+    "/readyz",
+    dependencies=[public()],
+    openapi_extra=documented(answer=ReadinessView, refuses=[503]),
+)
 async def get_readiness(services: CurrentServices) -> Response:
     """The database answers and the writer keeps up: requests may come."""
     if services.database.is_overloaded:
@@ -51,15 +77,15 @@ async def get_readiness(services: CurrentServices) -> Response:
         raise OverloadedError("evaluators_dead", "Frames are stored, but nobody judges them.")
     await services.database.ping()
     return json_response(
-        {
-            "status": "ready",
-            "runs_not_judged": services.evaluators.health.failing_runs,
-            "writes_waiting": services.database.num_waiting,
-            "replica": services.replica.name,
-            "database": services.database.engine,
-            "sqlite": sqlite3.sqlite_version,
-            "sqlite_is_safe": sqlite3.sqlite_version_info >= SAFE_SQLITE,
-        }
+        ReadinessView(
+            status="ready",
+            runs_not_judged=services.evaluators.health.failing_runs,
+            writes_waiting=services.database.num_waiting,
+            replica=services.replica.name,
+            database=services.database.engine,
+            sqlite=sqlite3.sqlite_version,
+            sqlite_is_safe=sqlite3.sqlite_version_info >= SAFE_SQLITE,
+        )
     )
 
 

@@ -1,4 +1,5 @@
-"""The check on every query string: a name that the route does not know is refused.
+"""The checks on every path and query string: a name that the route does not know is refused, and
+so is a text that no database of ours can hold.
 
 A filter that is misspelt and ignored answers with everybody's alerts instead of one run's.
 """
@@ -7,16 +8,34 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Annotated, Final
 
-from fastapi import Query, Request
+from fastapi import Path, Query, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from runwatch_server.errors import UnprocessableError
+from runwatch_server.texts import check_texts
 
 _ULID: Final = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
 
 NextToken = Annotated[str | None, Query(pattern=_ULID)]
 """Where a list goes on. One that is no token of ours would show its first page again, for ever."""
+
+NextNumber = Annotated[int | None, Query(ge=0, lt=2**63, alias="next_token")]
+"""Where a list of numbered things goes on."""
+
+MAX_ATTEMPT: Final = 2**31 - 1
+"""Of attempts, ranks and segments: what their columns hold."""
+
+AttemptInPath = Annotated[int, Path(ge=0, le=MAX_ATTEMPT)]
+
+
+async def storable_texts_only(request: Request) -> None:
+    """App-wide dependency. Raises UnprocessableError for a zero byte in the path or the query."""
+    for name, value in request.path_params.items():
+        check_texts(f"path: {name}", value)
+    for name, value in request.query_params.multi_items():
+        check_texts("query", name)
+        check_texts(f"query: {name}", value)
 
 
 async def known_parameters_only(request: Request) -> None:

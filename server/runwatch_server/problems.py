@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runwatch.errors import Fault, FrameError, FrameTooLargeError, InvalidInputError, RuleError
@@ -20,6 +21,11 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/problem+json"
 _CODES: Final = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
+_OF_FRAMEWORK: Final = {
+    400: ("unknown_host", "This service is not known by that host: see RUNWATCH_ALLOWED_HOSTS."),
+    413: (_CODES[413], "The body is over the limit of this route."),
+}
+"""Code and detail of what the framework refuses by itself."""
 
 
 class RuleProblem(Problem, frozen=True):
@@ -47,6 +53,7 @@ def add_problem_handlers(app: FastAPI, *, on_problem: Callable[[str], None]) -> 
     app.add_exception_handler(InvalidInputError, handler(_invalid_input))
     app.add_exception_handler(RequestValidationError, handler(_invalid_request))
     app.add_exception_handler(HTTPException, handler(_http_error))
+    app.add_exception_handler(ClientDisconnect, handler(_gone))
     app.add_exception_handler(Exception, handler(_unexpected))
 
 
@@ -86,15 +93,20 @@ def _http_error(_: Request, error: Exception) -> tuple[Problem, Mapping[str, str
     return Problem(phrase, status, code, str(error.detail)), error.headers or {}
 
 
+def _gone(_: Request, __: Exception) -> tuple[Problem, Mapping[str, str]]:
+    """Nobody hears it; but it is no failure of ours, and none for the log."""
+    return Problem("Bad request", 400, "incomplete_request", "The rest of it never came."), {}
+
+
 def _unexpected(request: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     detail = "The service failed; its log says how."
     return Problem("Internal error", 500, "internal_error", detail), {}
 
 
-class TooLargeAsProblem:
+class PlainAsProblem:
     """Says as a problem what the framework says in plain text, outside the handlers above: that a
-    body is over its route's limit."""
+    body is over its route's limit, or that the service does not answer to a host's name."""
 
     def __init__(self, app: ASGIApp, on_problem: Callable[[str], None]) -> None:
         self._app = app
@@ -105,22 +117,23 @@ class TooLargeAsProblem:
 
         async def send_problem(message: Message) -> None:
             nonlocal is_replaced
-            if message["type"] == "http.response.start" and _is_plain_413(message):
+            problem = _replacement(message) if message["type"] == "http.response.start" else None
+            if problem is not None:
                 is_replaced = True
-                self._on_problem(_CODES[413])
-                await _too_large()(scope, receive, send)
+                self._on_problem(problem.code)
+                body = msgspec.json.encode(problem)
+                await Response(body, problem.status, media_type=MEDIA_TYPE)(scope, receive, send)
             elif not is_replaced:
                 await send(message)
 
         await self._app(scope, receive, send_problem)
 
 
-def _is_plain_413(message: Message) -> bool:
-    content_type = Headers(raw=message["headers"]).get("Content-Type", "")
-    return message["status"] == 413 and content_type.startswith("text/plain")
-
-
-def _too_large() -> Response:
-    phrase = HTTPStatus(413).phrase
-    problem = Problem(phrase, 413, _CODES[413], "The body is over the limit of this route.")
-    return Response(msgspec.json.encode(problem), 413, media_type=MEDIA_TYPE)
+def _replacement(message: Message) -> Problem | None:
+    """What is to be said in place of the answer that begins; None: it stays as it is."""
+    status: int = message["status"]
+    if status not in _OF_FRAMEWORK:
+        return None
+    if not Headers(raw=message["headers"]).get("Content-Type", "").startswith("text/plain"):
+        return None
+    return Problem(HTTPStatus(status).phrase, status, *_OF_FRAMEWORK[status])

@@ -1,5 +1,6 @@
 """The tables as the migrations make them, on a database that is there."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from runwatch_server.all_tables import metadata
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,16 @@ class SchemaState:
 
 
 def upgrade_schema(connection: sa.Connection) -> None:
-    """Brings the database to the newest version of its tables."""
+    """Brings the database to the newest version of its tables.
+
+    One that a newer version has made is left as it is: migrations only add, so that this version
+    can go on beside the newer one while replicas are replaced, and come back after it.
+    """
     config = _config()
+    found = MigrationContext.configure(connection).get_current_revision()
+    if found is not None and not _is_known(config, found):
+        log.warning("the database is of a newer version (revision %s): used as it is", found)
+        return
     config.attributes["connection"] = connection
     alembic.command.upgrade(config, "head")
 
@@ -45,6 +56,11 @@ def schema_state(connection: sa.Connection) -> SchemaState:
     if found is not None:
         compared += alembic.autogenerate.compare_metadata(context, metadata)
     return SchemaState(found, wanted, [str(difference) for difference in compared])
+
+
+def _is_known(config: alembic.config.Config, revision: str) -> bool:
+    script = ScriptDirectory.from_config(config)
+    return any(one.revision == revision for one in script.walk_revisions())
 
 
 def _config() -> alembic.config.Config:

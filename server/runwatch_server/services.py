@@ -29,7 +29,10 @@ from runwatch_server.settings import Settings
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.ingest import Ingest
 from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.packs.packing import Packer
+from runwatch_server.telemetry.packs.reading import PackReader
 from runwatch_server.telemetry.reading import Reader
+from runwatch_server.telemetry.roller import Roller
 from runwatch_server.telemetry.seams import CommandSource
 
 
@@ -51,6 +54,10 @@ class Services:
     ingest: Ingest
     disk: DiskGuard
     reader: Reader
+    packs: PackReader
+    packer: Packer | None
+    """None where there is no object store."""
+    roller: Roller
     pulses: Pulses
     command_source: CommandSource
     rules: Rules

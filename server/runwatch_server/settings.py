@@ -15,8 +15,8 @@ from runwatch_server.errors import SettingsError
 T = TypeVar("T")
 
 _POSITIVE: Final = (
-    *("stall_s", "lost_s", "rollup_every_s", "maintain_every_s", "raw_days"),
-    *("requests_per_s", "ingest_per_s", "refused_per_s"),
+    *("stall_s", "lost_s", "rollup_every_s", "maintain_every_s", "pack_after_h", "raw_days"),
+    *("requests_per_s", "ingest_per_s", "refused_per_s", "patience_s"),
 )
 _ANYWHERE: Final = ("0.0.0.0", "::")
 """Listened on, but no name that a request is rightly addressed to."""
@@ -77,6 +77,9 @@ class Settings:
     """Event streams that the readers of one key may hold open: a page is one."""
     streams: int = 2000
     """Event streams that may be open in all; each asks the database once a second."""
+    patience_s: float = 30.0
+    """A connection is closed where its other end lets the service wait for the rest of a request,
+    or does not read the answer, for longer: within twice that time."""
     disk_reserve_mib: int = 256
     """With less free on the data directory's disk, frames are refused until there is more: the rest
     goes on in it. 0: never. Not for PostgreSQL, which has a disk of its own."""
@@ -90,6 +93,12 @@ class Settings:
     """How often finished stretches of 1024 steps are summed up."""
     maintain_every_s: float = 3600.0
     """How often what is too old is removed."""
+    objects_url: str | None = None
+    """Where frames that have cooled are packed to: `s3://bucket/prefix`, with endpoint, region and
+    credentials by the usual AWS_* variables, or `file:///a/folder`, which all replicas share.
+    Without it they stay in the database."""
+    pack_after_h: float = 24.0
+    """Frames are packed so many hours after they came; a reader sees no difference."""
     raw_days: float = 30.0
     """Frames of an ended run are kept for so long; their rollups and alerts stay."""
     drain_s: float = 10.0
@@ -203,6 +212,7 @@ def _hosts(text: str) -> tuple[str, ...]:
 _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "data_dir": Path,
     "database_url": str,
+    "objects_url": str,
     "receivers": Path,
     "scrape_key_file": Path,
     "host": str,

@@ -70,10 +70,10 @@ class Stack:
                 process.kill()
                 process.wait()
 
-    def ask(self, method: str, path: str, **arguments: Any) -> Any:
-        """The service's JSON, for the admin key."""
+    def ask(self, method: str, path: str, *, base: str = "/api/v1", **arguments: Any) -> Any:
+        """The service's JSON, for the admin key; the path is below `base`."""
         headers = {"Authorization": f"Bearer {self._admin_key}", **arguments.pop("headers", {})}
-        url = f"{self.urls['runwatch']}/api/v1{path}"
+        url = f"{self.urls['runwatch']}{base}{path}"
         reply = self._http.request(method, url, headers=headers, **arguments)
         assert reply.status < 300, (path, reply.data)
         return json.loads(reply.data)

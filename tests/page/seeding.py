@@ -13,6 +13,16 @@ from numpy.typing import NDArray
 
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.frames import Event, Frame
+from runwatch.histograms import (
+    FIRST_EXPONENT,
+    LOWEST_EXPONENT,
+    NONFINITE,
+    NUM_BINS,
+    ZEROS,
+    HistogramKind,
+    Histograms,
+    pack_histograms,
+)
 from runwatch.layouts import Layer, Layout
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
@@ -101,6 +111,7 @@ class Stream:
         stats: NDArray[np.float32] | None = None,
         segment: int = 0,
         events: Sequence[Event] = (),
+        histograms: Sequence[Histograms] = (),
     ) -> None:
         """Steps from `first_step` on, one value of each metric a step; stats are (N, C)."""
         num_steps = len(next(iter(metrics.values())))
@@ -119,6 +130,7 @@ class Stream:
             layout_hash=self.layout.hash if self.layout is not None and has_stats else "",
             stats=stats if has_stats and stats is not None else np.empty((num_steps, 0), "f4"),
             events=tuple(events),
+            histograms=tuple(histograms),
         )
         self.sender.frame(self.run_id, frame)
 
@@ -149,6 +161,20 @@ def layer_stats(layout: Layout, num_steps: int, *, seed: int = 0) -> NDArray[np.
     return np.concatenate([norms, nothing, norms * 1e-3], axis=1).astype(np.float32)
 
 
+def histograms_of(layout: Layout, step: int) -> list[Histograms]:
+    """Of gradients and weights: bell-shaped over powers of two; one layer with a NaN."""
+    exponents = LOWEST_EXPONENT + np.arange(NUM_BINS - FIRST_EXPONENT - 2)
+    found: list[Histograms] = []
+    for kind, middle in ((HistogramKind.GRADIENTS, -14), (HistogramKind.WEIGHTS, -5)):
+        counts = np.zeros((len(layout.layers), NUM_BINS), np.int64)
+        bell = 4096 * np.exp(-(((exponents - middle) / 2.5) ** 2))
+        counts[:, FIRST_EXPONENT : FIRST_EXPONENT + len(exponents)] = bell
+        counts[:, ZEROS] = 300
+        counts[0, NONFINITE] = 7 if kind is HistogramKind.GRADIENTS else 0
+        found += pack_histograms(step, kind, layout.layer_names, counts)
+    return found
+
+
 def send_healthy(sender: Sender, name: str = "llama-1b warm restart") -> RunId:
     """3000 steps of 24 layers, with checkpoints; a spike at 1600 was rolled back from 1800."""
     run_id = sender.open(name, owner="ada", max_steps=20_000, lr=3e-4, dtype="bf16")
@@ -168,7 +194,9 @@ def send_healthy(sender: Sender, name: str = "llama-1b warm restart") -> RunId:
             told.append(
                 _event(first_step + 200, "checkpoint_good", path=f"ckpt/{first_step + 100}.pt")
             )
-        stream.send(first_step, metrics, stats=layer_stats(layout, 300), events=told)
+        taken = histograms_of(layout, first_step + 100)
+        stats = layer_stats(layout, 300)
+        stream.send(first_step, metrics, stats=stats, events=told, histograms=taken)
     back = [
         _event(1800, "rollback", rolled_back_to=1500, reason="GradientExplosion"),
         _event(1801, "lr_scale", lr_scale=0.5, reason="GradientExplosion"),
@@ -234,7 +262,7 @@ def send_million(
 
 def send_ranks(sender: Sender, num_ranks: int = 4) -> RunId:
     """One rank a hundred steps behind, and slower."""
-    run_id = sender.open("four ranks", world_size=num_ranks)
+    run_id = sender.open(f"{num_ranks} ranks", world_size=num_ranks)
     for rank in range(num_ranks):
         stream = Stream(sender, run_id, rank=rank)
         metrics = curve(0, 300 if rank == 2 else 400)

@@ -63,6 +63,7 @@ def test_a_run_that_ended_broken_says_so_wherever_one_looks(
 
     page = visitor.open(f"/runs/{run.id}")
     expect(page.get_by_role("heading", name="Open when it ended")).to_be_visible()
+    expect(page.locator("#banner .state-bad")).to_have_text("finished")
     expect(page.locator("#alerts").get_by_role("link", name="NonFinite")).to_be_visible()
     visitor.shoot("run-ended-broken")
     page = visitor.open("/?group=trouble&search=ended+broken")

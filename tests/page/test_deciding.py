@@ -73,6 +73,7 @@ def test_what_rules_may_do_is_chosen_and_a_proposal_rejected(
     expect(page.get_by_role("button", name="Reject")).to_have_count(0)
     (command,) = service.ask("GET", f"/runs/{run.id}/commands")["commands"]
     assert (command["action"]["kind"], command["state"]) == ("rollback", "cancelled")
+    expect(page.locator(".station-broken .station-name")).to_have_text("Rejected")
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,26 @@ def test_the_levels_of_rules_are_drawn_over_what_they_judge(window: OpenWindow, 
     page.wait_for_function(f"plot => {dashed} === 0", arg=plot)
 
 
+def test_the_levels_of_rules_of_single_layers_are_drawn_over_the_layer(
+    window: OpenWindow, runs: Runs
+) -> None:
+    visitor = window()
+    page = visitor.open(f"/runs/{runs.healthy}?from=1000&to=1400")
+    layers = page.locator("#layers")
+    layers.scroll_into_view_if_needed()
+    expect(layers).to_have_attribute("data-drawn", "grad_norm 1000-1400")
+
+    layers.locator(".worst tbody button").first.click()
+
+    layer = layers.locator(".layer")
+    expect(layer).to_have_attribute("data-drawn", "1000-1400")
+    layer.locator(".plot").hover()
+    expect(layer.locator(".readout")).to_contain_text("LayerGradientExplosion")
+    visitor.shoot("run-layer-levels")
+    page.get_by_label("Rules' limits").uncheck()
+    expect(layer.locator(".readout")).not_to_contain_text("LayerGradientExplosion")
+
+
 def test_smoothing_leaves_the_raw_curve_and_log_is_a_click(window: OpenWindow, runs: Runs) -> None:
     page = window().open(f"/runs/{runs.healthy}?from=2000&to=2400")
     loss = drawn(page, "loss", "2000-2400")
@@ -198,6 +218,11 @@ def test_a_click_on_a_cell_shows_the_layer_its_neighbours_and_the_worst_of_the_s
     expect(page).to_have_url(re.compile(r"step=1\d+"))
     layers.locator(".worst tbody button").nth(3).click()
     expect(layers.locator(".layer .readout > span").first).to_be_visible()
+    gradients = layers.locator(".histogram", has_text="Gradients")
+    expect(gradients).to_contain_text(re.compile("at step 1\u2009[36]00"))
+    expect(gradients).to_contain_text("% zero")
+    assert gradients.locator(".bin").count() >= 12
+    expect(layers.locator(".histogram", has_text="Weights")).to_be_visible()
     visitor.shoot("run-layer")
 
 
@@ -240,6 +265,24 @@ def test_ranks_are_compared_and_who_is_behind_is_told(window: OpenWindow, runs: 
     expect(ranks.locator(".chart")).to_have_attribute("data-drawn", "0-399")
     expect(ranks.locator(".readout > span")).to_have_count(4)
     visitor.shoot("run-ranks")
+
+
+def test_hundreds_of_ranks_stand_in_one_picture(window: OpenWindow, runs: Runs) -> None:
+    visitor = window()
+    page = visitor.open(f"/runs/{send_ranks(runs.sender, 256)}")
+
+    ranks = page.locator("#ranks")
+    ranks.scroll_into_view_if_needed()
+    expect(ranks.locator(".rank-map")).to_have_attribute("data-drawn", "step_time 0-399")
+    expect(ranks.locator(".words")).to_contain_text("256 ranks")
+    expect(ranks.locator(".level")).to_contain_text("255 of 256 ranks are at step 399")
+    expect(ranks.locator("tbody tr")).to_have_count(1)
+    canvas = ranks.locator("canvas")
+    canvas.click(position={"x": 500, "y": 5})
+    expect(ranks.locator(".reading")).to_contain_text("rank 2 at step")
+    expect(ranks.locator(".reading")).to_contain_text("1.5")
+    expect(ranks.locator(".chart h3")).to_contain_text("rank 0, rank 2")
+    visitor.shoot("run-ranks-many")
 
 
 def test_steps_alerts_and_broken_layers_arrive_live(window: OpenWindow, runs: Runs) -> None:

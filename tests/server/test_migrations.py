@@ -42,3 +42,18 @@ async def test_every_migration_can_be_undone(storage: Storage) -> None:
 
         async with database.read() as connection:
             assert await connection.run_sync(remaining_tables) == ["alembic_version"]
+
+
+async def test_tables_of_a_newer_version_are_used_as_they_are(storage: Storage) -> None:
+    def made_newer(connection: sa.Connection) -> None:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+
+    async with Database(make_store(storage.data_dir, storage.database_url)) as database:
+        await database.migrate(upgrade_schema)
+        await database.migrate(made_newer)
+
+        await database.migrate(upgrade_schema)
+
+        async with database.read() as connection:
+            state = await connection.run_sync(schema_state)
+        assert (state.found, state.is_current) == ("9999", False)

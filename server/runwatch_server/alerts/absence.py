@@ -105,6 +105,7 @@ def judge_silence(
     *,
     lost_s: float,
     now: float,
+    longest_phase_s: float | None = None,
 ) -> Change | None:
     """The alert of one absence rule after a look at one rank of a team; None: nothing can be
     said now, because the rank is lost, which RunLost or RankLost tells once."""
@@ -117,6 +118,7 @@ def judge_silence(
         phase=facts.phase,
         median_step_s=facts.step_time_s,
         longest_pause_s=facts.longest_pause_s,
+        longest_phase_s=longest_phase_s,
     )
     return judge_absence(rule, liveness, None if known is None else known.alert, now)
 
@@ -163,6 +165,7 @@ def transition_of(
         "first_layer": "the run",
         "worst_layer": "the run",
         "layers": "",
+        "phase": facts.phase.value,
     }
     transition = Transition(
         rule=rule.name,

@@ -23,6 +23,7 @@ from runwatch_server.runs.liveness import Liveness
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.packs.reading import PackReader
 from runwatch_server.telemetry.reading import Reader
 
 
@@ -48,12 +49,15 @@ async def start_alerting(
     events: EventLog,
     tell: Tell = tell_nobody,
     *,
+    packs: PackReader | None = None,
     ownership: Ownership | None = None,
     bulletin: Bulletin | None = None,
 ) -> Alerting:
     """Start it; the stack stops it, which must happen before the database closes. The ticker is
     only ready: its `run` belongs into a background task."""
-    detective = Detective(database, Reader(database, Layouts(database, clock)))
+    packs = packs or PackReader(None, clock.monotonic)
+    reader = Reader(database, Layouts(database, clock), packs)
+    detective = Detective(database, reader)
     bulletin = bulletin or Bulletin("", None)
     board = NewsBoard(announce=lambda: bulletin.say(Topic.NEWS))
     rules = Rules(database, clock)
@@ -75,6 +79,7 @@ async def start_alerting(
         commands=commands,
         liveness=liveness,
         events=events,
+        packs=packs,
         ownership=ownership or SoleOwner(),
         default_policy=settings.policy,
         limits=settings.policy_limits,
@@ -83,7 +88,7 @@ async def start_alerting(
         tell=tell,
     )
     evaluators = Evaluators(workshop)
-    ticker = Ticker(workshop, evaluators, lost_s=settings.lost_s)
+    ticker = Ticker(workshop, evaluators, reader, lost_s=settings.lost_s)
     await commands.start()
     stack.push_async_callback(commands.stop)
     _listen(bulletin, rules, commands, evaluators, board)

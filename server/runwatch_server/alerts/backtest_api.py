@@ -22,6 +22,7 @@ from runwatch_server.rules.documents import located, parse_yaml
 from runwatch_server.rules.pack import split_file
 from runwatch_server.services import CurrentServices, Services
 from runwatch_server.telemetry.seams import CommittedFrame
+from runwatch_server.texts import check_texts
 
 router: Final = APIRouter(prefix="/api/v1/rules", tags=["rules"])
 
@@ -37,7 +38,7 @@ class BacktestOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @router.post(
     "/backtest",
     dependencies=[require(KeyScope.READ)],
-    openapi_extra=documented(BacktestOrder, BacktestReply),
+    openapi_extra=documented(BacktestOrder, BacktestReply, refuses=[404]),
 )
 async def backtest(
     services: CurrentServices,
@@ -51,7 +52,7 @@ async def backtest(
     async with services.database.read() as connection:
         for key, _ in await list_streams(connection, run.id):
             if key.rank == 0:
-                async for frames in iterate_frames(connection, run.id, key):
+                async for frames in iterate_frames(connection, services.packs, run.id, key):
                     await asyncio.to_thread(_observe, test, frames, wanted)
     if test.num_rows == 0:
         raise UnprocessableError("nothing_stored", "The run holds no step that was asked for.")
@@ -73,6 +74,7 @@ async def _rules(
     if given is None:
         return (await services.rules.in_force(project)).rules
     document, lines = parse_yaml(given) if isinstance(given, str) else (given, {})
+    check_texts("rules", document)
     try:
         return tuple(filed.rule for filed in split_file(document))
     except RuleError as error:

@@ -12,6 +12,7 @@ from runwatch.alerts import AlertState
 from runwatch.rules import NON_FINITE
 from runwatch_server.alerts.absence import RANK_LOST, RUN_LOST
 from runwatch_server.alerts.assembly import Alerting
+from runwatch_server.alerts.group_outlier import GROUP_OUTLIER
 from runwatch_server.rules.pack import load_builtin
 
 MAX_RULES: Final = 200
@@ -23,7 +24,7 @@ class AlertingCollector(Collector):
 
     def __init__(self, alerting: Alerting) -> None:
         self._alerting = alerting
-        names = [NON_FINITE.name, RUN_LOST, RANK_LOST]
+        names = [NON_FINITE.name, RUN_LOST, RANK_LOST, GROUP_OUTLIER]
         names += [filed.rule.name for filed in load_builtin()]
         self._at_first = {(name, AlertState.FIRING): 0 for name in names}
         """Counted from 0 on: the first of a series that was not there is no increase."""

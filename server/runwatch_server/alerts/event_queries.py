@@ -1,7 +1,7 @@
 """What happened to alerts, and beside them to their runs."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -16,6 +16,8 @@ from runwatch_server.alerts.records import (
 from runwatch_server.alerts.tables import alert_events
 from runwatch_server.db import EVENTS, wait_for_lock
 from runwatch_server.telemetry.tables import events
+
+_MOST_PHASE_EVENTS: Final = 1000
 
 
 async def append_event(
@@ -89,16 +91,28 @@ async def list_run_events(
         .order_by(events.c.step.desc(), events.c.id.desc())
         .limit(limit)
     )
-    return [
-        RunEvent(
-            step=row["step"],
-            kind=row["kind"],
-            at=row["at"],
-            source=row["source"],
-            detail=msgspec.json.decode(row["detail"], type=dict[str, object]),
-        )
-        for row in reversed(found.mappings().all())
-    ]
+    return [_run_event(row) for row in reversed(found.mappings().all())]
+
+
+async def list_phase_events(connection: AsyncConnection, run_id: RunId) -> list[RunEvent]:
+    """Where a run's phases began and ended, the newest last; of very many the newest."""
+    found = await connection.execute(
+        sa.select(events)
+        .where(events.c.run_id == run_id, events.c.kind == "phase")
+        .order_by(events.c.id.desc())
+        .limit(_MOST_PHASE_EVENTS)
+    )
+    return [_run_event(row) for row in reversed(found.mappings().all())]
+
+
+def _run_event(row: sa.RowMapping) -> RunEvent:
+    return RunEvent(
+        step=row["step"],
+        kind=row["kind"],
+        at=row["at"],
+        source=row["source"],
+        detail=msgspec.json.decode(row["detail"], type=dict[str, object]),
+    )
 
 
 def _event(row: sa.RowMapping) -> AlertEvent:

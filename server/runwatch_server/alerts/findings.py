@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from runwatch.nonfinite import to_json
 from runwatch.rules.diagnosis import Sign
 from runwatch.rules.evidence import (
     LOOK_AHEAD_STEPS,
@@ -57,8 +59,13 @@ class WentFar:
     @property
     def words(self) -> str:
         name = self.series if self.layer is None else f"{self.series} of {self.layer}"
-        before, value = self.departure.before, self.departure.value
-        return f"{name} went from {before:.3g} to {value:.3g} at step {self.departure.step}"
+        before, value = _digits(self.departure.before), _digits(self.departure.value)
+        return f"{name} went from {before} to {value} at step {self.departure.step}"
+
+
+def _digits(value: float) -> str:
+    """Three that count; NaN and infinities as everywhere."""
+    return f"{value:.3g}" if math.isfinite(value) else str(to_json(value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.stream import StreamKey
 from runwatch_server.alerts.tables import evaluations
+from runwatch_server.telemetry.queries import HotFrame
 from runwatch_server.telemetry.tables import frames, layouts, streams
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFrame:
-    """A frame as it was received."""
+    """A frame of a stream that is not in a pack."""
 
-    seq: int
-    layout_hash: str
+    hot: HotFrame
     late: bool
-    body: bytes
 
 
 async def find_frames(
@@ -31,9 +30,17 @@ async def find_frames(
     last_seq: int | None,
     limit: int,
 ) -> list[StoredFrame]:
-    """The frames of a stream within bounds, in order."""
+    """The frames of a stream within bounds, in order; but for those in packs."""
     wanted = (
-        sa.select(frames.c.seq, frames.c.layout_hash, frames.c.late, frames.c.body)
+        sa.select(
+            frames.c.seq,
+            frames.c.segment,
+            frames.c.first_step,
+            frames.c.num_steps,
+            frames.c.layout_hash,
+            frames.c.body,
+            frames.c.late,
+        )
         .where(
             frames.c.run_id == run_id,
             frames.c.attempt == key.attempt,
@@ -45,7 +52,20 @@ async def find_frames(
     )
     if last_seq is not None:
         wanted = wanted.where(frames.c.seq <= last_seq)
-    return [StoredFrame(*row) for row in await connection.execute(wanted)]
+    return [
+        StoredFrame(
+            HotFrame(
+                seq=row.seq,
+                segment=row.segment,
+                first_step=row.first_step,
+                num_steps=row.num_steps,
+                layout_hash=row.layout_hash,
+                body=row.body,
+            ),
+            row.late,
+        )
+        for row in await connection.execute(wanted)
+    ]
 
 
 async def find_layout(connection: AsyncConnection, run_id: RunId, layout_hash: str) -> bytes:

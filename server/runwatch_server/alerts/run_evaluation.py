@@ -119,6 +119,7 @@ class RunEvaluation:
         judge = await self._shop.compute(lambda: StreamJudge(stored.rank, rule_set, stored.state))
         async for frames in iterate_frames(
             connection,
+            self._shop.packs,
             self.run_id,
             StreamKey(stored.attempt, stored.rank),
             first_seq=stored.state_seq + 1,
@@ -168,6 +169,7 @@ class RunEvaluation:
             async with self._shop.database.read() as connection:
                 frames = await read_frames(
                     connection,
+                    self._shop.packs,
                     self.run_id,
                     key,
                     first_seq=stream.queue.next_seq,

@@ -25,6 +25,8 @@ from runwatch_server.alerts.absence import (
     transition_of,
 )
 from runwatch_server.alerts.consequences import Consequences
+from runwatch_server.alerts.group_outlier import GROUP_OUTLIER
+from runwatch_server.alerts.phase_history import PhaseHistory
 from runwatch_server.alerts.recording import News, Source, end_alerts, record
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.workshop import Workshop
@@ -45,6 +47,7 @@ class Silences:
         self._rank_lost = rank_lost(lost_s)
         self._silences: dict[_Key, Silence] = {}
         self._recalled: set[RunId] = set()
+        self._phases = PhaseHistory()
 
     @property
     def runs(self) -> AbstractSet[RunId]:
@@ -54,6 +57,7 @@ class Silences:
     def drop(self, run_id: RunId) -> None:
         """Forget what is known of a run: another replica may judge it meanwhile."""
         self._recalled.discard(run_id)
+        self._phases.drop(run_id)
         for key in [key for key in self._silences if key[0] == run_id]:
             del self._silences[key]
 
@@ -70,6 +74,7 @@ class Silences:
         rules = (await self._shop.rules.in_force(project)).rules
         for rank in facts:
             await self._forget_older(run_id, rank)
+            longest_phase_s = await self._longest_phase_s(run_id, rank)
             for rule in (*self._rules_of_contact(rank, facts), *rules_of_absence(rules, rank.rank)):
                 key = (run_id, rank.attempt, rank.rank, rule.name)
                 change = judge_silence(
@@ -79,6 +84,7 @@ class Silences:
                     self._silences.get(key),
                     lost_s=self._lost_s,
                     now=self._shop.clock.wall(),
+                    longest_phase_s=longest_phase_s,
                 )
                 if change is not None:
                     await self._follow(key, rule, change, rank, silent_s(rule, rank, facts))
@@ -201,10 +207,17 @@ class Silences:
             return
         async with self._shop.database.read() as connection:
             for alert in await queries.list_open(connection, run_id):
-                if not alert.rule_hash:
+                if not alert.rule_hash and alert.rule != GROUP_OUTLIER:
                     key = (run_id, alert.attempt, alert.rank, alert.rule)
                     self._silences[key] = silence_of(alert)
         self._recalled.add(run_id)
+
+    async def _longest_phase_s(self, run_id: RunId, rank: RankFacts) -> float | None:
+        """Of the run's phases, which rank 0 tells for all."""
+        if rank.rank == 0 and not self._phases.known(run_id, rank):
+            async with self._shop.database.read() as connection:
+                await self._phases.learn(connection, run_id, rank)
+        return self._phases.longest_s(run_id, rank)
 
     async def _project(self, run_id: RunId) -> str | None:
         async with self._shop.database.read() as connection:

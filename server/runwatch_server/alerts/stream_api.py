@@ -17,6 +17,7 @@ from runwatch_server.clock import rfc3339
 from runwatch_server.commands import queries as command_queries
 from runwatch_server.commands import records as command_records
 from runwatch_server.errors import UnprocessableError
+from runwatch_server.http import documented
 from runwatch_server.runs.queries import find_run
 from runwatch_server.services import CurrentServices, Services
 
@@ -47,7 +48,11 @@ class Place:
         return cls(int(parts[0]), int(parts[1]))
 
 
-@router.get("/stream", dependencies=[require(KeyScope.READ)])
+@router.get(
+    "/stream",
+    dependencies=[require(KeyScope.READ)],
+    openapi_extra=documented(texts=["text/event-stream"], refuses=[404]),
+)
 async def stream(
     request: Request,
     services: CurrentServices,

@@ -1,7 +1,7 @@
-"""`/runs/{run_id}/thresholds`: the levels by which rules judge a metric, to be drawn over it."""
+"""`/runs/{run_id}/thresholds`: the levels by which rules judge a series, to be drawn over it."""
 
 import asyncio
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 import msgspec
@@ -9,30 +9,31 @@ import numpy as np
 from fastapi import APIRouter, Query, Response
 
 from runwatch.frames import MAX_STEP
-from runwatch.nonfinite import ABSENT_64
 from runwatch.rules import Rows, Rule
 from runwatch.rules.observations import rule_name
 from runwatch.rules.thresholds import (
     Threshold,
     has_threshold,
     is_level,
-    rows_before,
-    series_needed,
+    looks_across_layers,
     threshold,
 )
-from runwatch.vocabulary import RunId
+from runwatch.vocabulary import Scope
+from runwatch_server.alerts.judged_rows import ends, read_rows
 from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
+from runwatch_server.errors import UnprocessableError
 from runwatch_server.http import documented, json_response
 from runwatch_server.runs.access import VisibleRun
-from runwatch_server.services import CurrentServices, Services
-from runwatch_server.telemetry import queries
-from runwatch_server.telemetry.reading import Series, Window
+from runwatch_server.services import CurrentServices
 
 router: Final = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["alerts"])
 
 MAX_MOVING_STEPS: Final = 4096
 """Levels that follow the run are judged step by step, so only over as many."""
+MAX_STEPS_OF_ALL_LAYERS: Final = 1024
+"""And over so many where the rule compares layers, which then are all judged: for 300 layers each
+such rule takes about a second."""
 
 
 class ThresholdView(msgspec.Struct, frozen=True):
@@ -50,6 +51,20 @@ class ThresholdList(msgspec.Struct, frozen=True):
     """Rules whose level follows the run, left out because too many steps were asked for."""
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The series whose levels are asked for."""
+
+    name: str
+    """As a rule writes it."""
+    layer: str | None = None
+    """None: a metric of the run."""
+
+    @property
+    def scope(self) -> Scope:
+        return Scope.RUN if self.layer is None else Scope.LAYER
+
+
 @router.get(
     "/thresholds",
     dependencies=[require(KeyScope.READ)],
@@ -58,73 +73,48 @@ class ThresholdList(msgspec.Struct, frozen=True):
 async def get_thresholds(
     services: CurrentServices,
     run: VisibleRun,
-    metric: str,
     first_step: Annotated[int, Query(alias="from", ge=0, le=MAX_STEP)],
     last_step: Annotated[int, Query(alias="to", ge=0, le=MAX_STEP)],
+    metric: str | None = None,
+    layer: str | None = None,
+    stat: str | None = None,
 ) -> Response:
-    """Of the run's rules in force that compare the metric with a level, that level at each step.
+    """Of the run's rules in force that compare a series (`metric=`, or `layer=` and `stat=`) with a
+    level, that level at each step.
 
     Passing it is what a rule needs at least; it may want more before it fires.
     """
-    name = rule_name(metric)
+    if metric is not None and layer is None and stat is None:
+        judged = Judged(rule_name(metric))
+    elif metric is None and layer is not None and stat is not None:
+        judged = Judged(stat, layer)
+    else:
+        raise UnprocessableError("invalid_request", "query: wanted metric=, or layer= and stat=")
     in_force = (await services.rules.in_force(run.project)).rules
-    wanted = [rule for rule in in_force if has_threshold(rule, name)]
-    moving = [rule for rule in wanted if not is_level(rule, name)]
-    if last_step - first_step >= MAX_MOVING_STEPS:
-        wanted, num_left_out = [rule for rule in wanted if rule not in moving], len(moving)
-        moving = []
-    else:
-        num_left_out = 0
-    rows = await _rows(services, run.id, moving, first_step, last_step)
+    wanted = [rule for rule in in_force if has_threshold(rule, judged.name, judged.scope)]
+    num_steps = last_step - first_step + 1
+    shown = [
+        rule
+        for rule in wanted
+        if is_level(rule, judged.name) or num_steps <= _most_moving_steps(rule)
+    ]
+    rules = [rule for rule in shown if not is_level(rule, judged.name)]
+    rows = await read_rows(services, run.id, rules, judged.layer, first_step, last_step)
     found = await asyncio.to_thread(
-        lambda: [_view(rule, name, rows, first_step, last_step) for rule in wanted]
+        lambda: [_view(rule, judged, rows, first_step, last_step) for rule in shown]
     )
-    return json_response(ThresholdList([view for view in found if view.steps], num_left_out))
+    told = [view for view in found if view.steps]
+    return json_response(ThresholdList(told, len(wanted) - len(shown)))
 
 
-async def _rows(
-    services: Services, run_id: RunId, rules: Sequence[Rule], first_step: int, last_step: int
-) -> Rows:
-    """What the rules read, from as far back as fills their windows."""
-    start = max(0, first_step - max(map(rows_before, rules), default=0))
-    names = frozenset(name for rule in rules for name in series_needed(rule))
-    async with services.database.read() as connection:
-        known = await queries.list_metrics(connection, run_id)
-    window = Window(first_step=start, last_step=last_step, points=last_step - start + 1)
-    series = {
-        metric: await services.reader.metric_series(run_id, metric, window)
-        for metric in known
-        if rule_name(metric) in names
-    }
-    return _side_by_side(series)
+def _most_moving_steps(rule: Rule) -> int:
+    return MAX_STEPS_OF_ALL_LAYERS if looks_across_layers(rule) else MAX_MOVING_STEPS
 
 
-def _side_by_side(series: dict[str, Series]) -> Rows:
-    steps = np.unique(np.concatenate([np.empty(0, np.int64), *_steps(series)]))
-    metrics = np.full((len(steps), len(series)), ABSENT_64)
-    for column, one in enumerate(series.values()):
-        if one.values is not None:
-            metrics[np.searchsorted(steps, one.buckets.steps), column] = one.values[:, 0]
-    return Rows(
-        steps=steps,
-        times=steps.astype(np.float64),
-        metric_names=tuple(series),
-        metrics=metrics,
-        layer_names=(),
-        stat_names=(),
-        stats=np.empty((len(steps), 0, 0), np.float32),
-    )
-
-
-def _steps(series: dict[str, Series]) -> list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
-    return [one.buckets.steps for one in series.values()]
-
-
-def _view(rule: Rule, name: str, rows: Rows, first_step: int, last_step: int) -> ThresholdView:
-    if is_level(rule, name):
-        found = threshold(rule, name, _ends(name, first_step, last_step))
-    else:
-        found = threshold(rule, name, rows)
+def _view(rule: Rule, judged: Judged, rows: Rows, first_step: int, last_step: int) -> ThresholdView:
+    if is_level(rule, judged.name):
+        rows = ends(judged.name, judged.layer, first_step, last_step)
+    found = threshold(rule, judged.name, rows, judged.layer)
     within = found.steps >= first_step
     return ThresholdView(
         rule=rule.name,
@@ -140,16 +130,3 @@ def _rounded(
 ) -> list[float]:
     """Six digits: what a chart can show."""
     return [float(f"{level:.6g}") for level in found.levels[within].tolist()]
-
-
-def _ends(name: str, first_step: int, last_step: int) -> Rows:
-    steps = np.array([first_step, max(last_step, first_step)])
-    return Rows(
-        steps=steps,
-        times=steps.astype(np.float64),
-        metric_names=(name,),
-        metrics=np.zeros((2, 1)),
-        layer_names=(),
-        stat_names=(),
-        stats=np.empty((2, 0, 0), np.float32),
-    )

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import queries
 from runwatch_server.alerts.evaluators import Evaluators
+from runwatch_server.alerts.groups import Groups
 from runwatch_server.alerts.recording import end_alerts
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.silences import Silences
@@ -20,6 +21,7 @@ from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
 from runwatch_server.replicas.ownership import NotOwnerError
+from runwatch_server.telemetry.reading import Reader
 
 log = logging.getLogger(__name__)
 
@@ -27,15 +29,20 @@ TICK_S: Final = 1.0
 _LATE_S: Final = 2.0
 _SLOW_TICKS: Final = 5
 """Expiry and ends are looked at in every fifth tick."""
+_GROUP_TICKS: Final = 60
+"""Runs of groups are compared in every sixtieth: it reads the losses of all of them."""
 
 
 class Ticker:
     """A background task: `run` until cancelled."""
 
-    def __init__(self, workshop: Workshop, evaluators: Evaluators, *, lost_s: float) -> None:
+    def __init__(
+        self, workshop: Workshop, evaluators: Evaluators, reader: Reader, *, lost_s: float
+    ) -> None:
         self._shop = workshop
         self._evaluators = evaluators
         self._silences = Silences(workshop, lost_s=lost_s)
+        self._groups = Groups(workshop, reader)
         self._last_tick = workshop.clock.monotonic()
         self.open_alerts: dict[tuple[str, str], int] = {}
         """Number for each state and severity, as of the last slow tick."""
@@ -58,6 +65,8 @@ class Ticker:
                     await self.tick()
                 if count % _SLOW_TICKS == 0:
                     await self.tick_slowly()
+                if count % _GROUP_TICKS == 0:
+                    await self.look_at_groups()
             except Exception:  # a failed tick must not be the last one
                 log.exception("a tick of the absence rules failed; the next one tries again")
             else:
@@ -74,6 +83,10 @@ class Ticker:
             except NotOwnerError as error:
                 log.info("%s", error)
                 self.drop(run_id)
+
+    async def look_at_groups(self) -> None:
+        """Compare the runs of each group with one another."""
+        await self._groups.look()
 
     def drop(self, run_id: RunId) -> None:
         """Forget what is known of a run's silence: another replica may judge it meanwhile."""

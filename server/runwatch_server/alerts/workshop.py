@@ -17,6 +17,7 @@ from runwatch_server.replicas.ownership import Ownership
 from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.packs.reading import PackReader
 
 T = TypeVar("T")
 
@@ -32,6 +33,7 @@ class Workshop:
     commands: Commands
     liveness: Liveness
     events: EventLog
+    packs: PackReader
     ownership: Ownership
     default_policy: PolicyMode
     limits: PolicyLimits

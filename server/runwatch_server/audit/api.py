@@ -12,6 +12,7 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.http import documented, json_response
+from runwatch_server.parameters import NextNumber
 from runwatch_server.services import CurrentServices
 
 router: Final = APIRouter(prefix="/api/v1", tags=["audit"])
@@ -42,7 +43,7 @@ async def list_audit(
     services: CurrentServices,
     principal: CurrentPrincipal,
     run_id: str | None = None,
-    next_token: int | None = None,
+    next_token: NextNumber = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
     """What people and the policy did, newest first."""

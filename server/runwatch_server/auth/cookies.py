@@ -12,6 +12,7 @@ from fastapi import Request, Response
 from runwatch_server.auth.sessions import SESSION_S, csrf_token
 from runwatch_server.errors import ForbiddenError
 from runwatch_server.settings import Settings
+from runwatch_server.texts import check_texts
 
 CSRF_HEADER: Final = "X-CSRF-Token"
 CSRF_FIELD: Final = "csrf"
@@ -74,7 +75,8 @@ def check_same_origin(request: Request) -> None:
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form that a page sent; empty where the body is none."""
+    """The fields of a form that a page sent; empty where the body is none. Raises
+    UnprocessableError for a zero byte in one."""
     if not request.headers.get("Content-Type", "").startswith(_FORM):
         return {}
     text = (await request.body()).decode("utf-8", errors="replace")
@@ -82,6 +84,7 @@ async def form_of(request: Request) -> dict[str, str]:
         fields = parse_qs(text, keep_blank_values=True, max_num_fields=100)
     except ValueError:
         return {}
+    check_texts("form", fields)
     return {name: values[-1] for name, values in fields.items()}
 
 

@@ -1,57 +1,116 @@
 """All commands put together."""
 
-import typer
+from typing import Annotated, Any, Final
 
-from runwatch_server.cli import (
-    acting,
-    alerts,
-    backtest,
-    database,
-    demo,
-    doctor,
-    import_logs,
-    keys,
-    replay,
-    rules,
-    run,
-    runs,
-    serve,
-    sync,
-    tail,
-)
+import typer
+from typer.core import TyperGroup
+
+from runwatch import __version__
+from runwatch_server.cli.lazy import HANDS_ON, LazyCommand
+
+_HERE: Final = "runwatch_server.cli"
+_UP_TO_THE_COMMAND: Final = {"allow_interspersed_args": False}
+"""What follows the command of `runwatch run` is the job's."""
+
+
+def _commands() -> list[LazyCommand]:
+    """In the order in which the help shows them."""
+    return [
+        LazyCommand("serve", f"{_HERE}.serve:serve", "Run the service."),
+        LazyCommand(
+            "demo",
+            f"{_HERE}.demo:demo",
+            "Train a small GPT three times: clean, broken, and broken under Runwatch's eyes.",
+        ),
+        LazyCommand(
+            "run",
+            f"{_HERE}.run:run",
+            "Run a job that is watched.",
+            context_settings=_UP_TO_THE_COMMAND,
+        ),
+        LazyCommand(
+            "doctor",
+            f"{_HERE}.doctor:doctor",
+            "Look for what is missing or mis-set, on this machine and at the service.",
+        ),
+        LazyCommand("runs", f"{_HERE}.runs:runs", "Show the newest runs."),
+        LazyCommand(
+            "tail",
+            f"{_HERE}.tail:tail",
+            "Follow a run until it ends: curves, worst layers, alerts and commands.",
+        ),
+        LazyCommand("alerts", f"{_HERE}.alerts:alerts", "Show the newest alerts."),
+        LazyCommand(
+            "signal",
+            f"{_HERE}.alerts:signal",
+            "Give a run a command; the trainer applies it at its next step boundary.",
+        ),
+        LazyCommand(
+            "policy",
+            f"{_HERE}.acting:policy",
+            "Say how far rules may act on a run; the trainer's allow-list still has the last word.",
+        ),
+        LazyCommand(
+            "approve",
+            f"{_HERE}.acting:approve",
+            "Let a command that a rule proposed go to its trainer.",
+        ),
+        LazyCommand(
+            "cancel",
+            f"{_HERE}.acting:cancel",
+            "Take a command back that no trainer has accepted yet, or turn a proposal down.",
+        ),
+        LazyCommand(
+            "backtest",
+            f"{_HERE}.backtest:backtest",
+            "Say which alerts rules would have raised on past runs.",
+        ),
+        LazyCommand(
+            "import",
+            f"{_HERE}.import_logs:import_logs",
+            "Bring logs into a service, as runs that are over; a second time changes nothing.",
+        ),
+        LazyCommand(
+            "sync",
+            f"{_HERE}.sync:sync",
+            "Bring spool directories in.",
+            **HANDS_ON,
+        ),
+        LazyCommand(
+            "replay",
+            f"{_HERE}.replay:replay",
+            "Run a bundle's step again and name the module and operation that broke it.",
+            **HANDS_ON,
+        ),
+        LazyCommand("keys", f"{_HERE}.keys:app", "API keys; needs one with the scope admin."),
+        LazyCommand("rules", f"{_HERE}.rules:app", "Rules: check a file, test, list, apply."),
+        LazyCommand("db", f"{_HERE}.database:app", "The database, without the service."),
+    ]
+
+
+class _Commands(TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for command in _commands():
+            self.add_command(command)
+
 
 app = typer.Typer(
-    name="runwatch",
-    help="A watchdog for deep-learning training runs.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+    name="runwatch", cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False
 )
-app.command("serve")(serve.serve)
-app.command("demo")(demo.demo)
-app.command(
-    "run",
-    context_settings={"allow_interspersed_args": False},  # what follows the command is the job's
-)(run.run)
-app.command("doctor")(doctor.doctor)
-app.command("runs")(runs.runs)
-app.command("tail")(tail.tail)
-app.command("alerts")(alerts.alerts)
-app.command("signal")(alerts.signal)
-app.command("policy")(acting.policy)
-app.command("approve")(acting.approve)
-app.command("cancel")(acting.cancel)
-app.command("backtest")(backtest.backtest)
-app.command("import")(import_logs.import_logs)
-app.command(
-    "sync",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    add_help_option=False,  # the other program says what it takes
-)(sync.sync)
-app.command(
-    "replay",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    add_help_option=False,
-)(replay.replay)
-app.add_typer(keys.app, name="keys")
-app.add_typer(rules.app, name="rules")
-app.add_typer(database.app, name="db")
+
+
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _runwatch(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Say it, and end."),
+    ] = False,
+) -> None:
+    """A watchdog for deep-learning training runs."""

@@ -1,6 +1,5 @@
 """`runwatch backtest`: what rules would have said about runs that are over."""
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,6 +11,7 @@ from rich.console import Console
 from runwatch.rules import Rule
 from runwatch.vocabulary import Severity
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
+from runwatch_server.cli.output import AsJson, say_facts
 from runwatch_server.cli.progress import new_progress, tell_unreadable
 from runwatch_server.cli.rule_files import BUILTIN, read_rule_text, read_rules
 from runwatch_server.cli.tables import print_table
@@ -52,7 +52,7 @@ def backtest(
     ] = None,
     url: Url = DEFAULT_URL,
     token: Token = "",
-    as_json: Annotated[bool, typer.Option("--json", help="For machines, on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say which alerts rules would have raised on past runs.
 
@@ -72,9 +72,7 @@ def backtest(
     in_files = list(_judge_files(logs or [], judged))
     runs = [_only(found, chosen) for found in [*in_files, *stored]]
     if as_json:
-        summary = msgspec.to_builtins(summary_of(runs))
-        documents = [_to_document(found) for found in runs]
-        typer.echo(json.dumps({"runs": documents, "summary": summary}))
+        say_facts({"runs": [_to_document(found) for found in runs], "summary": summary_of(runs)})
     else:
         _show(runs)
     if len(in_files) < len(logs or []):

@@ -8,9 +8,11 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from runwatch.errors import RunwatchError
 from runwatch_server.audit.chain import find_breaks
+from runwatch_server.cli.output import AsJson, say, say_either, say_facts
 from runwatch_server.db import Database, make_store
 from runwatch_server.db.backup import BackupError, back_up
 from runwatch_server.db.backup import restore as put_back
@@ -19,27 +21,28 @@ from runwatch_server.settings import Settings
 
 T = TypeVar("T")
 
-app = typer.Typer(help="The database, without the service.", no_args_is_help=True)
+app = typer.Typer(
+    help="The database, without the service.", no_args_is_help=True, add_completion=False
+)
 
 _DataDir = Annotated[Path | None, typer.Option(help="Where the SQLite database lies.")]
 _Url = Annotated[str | None, typer.Option(help="postgresql://user@host/name, in its place.")]
 
 
 @app.command()
-def upgrade(data_dir: _DataDir = None, database_url: _Url = None) -> None:
+def upgrade(data_dir: _DataDir = None, database_url: _Url = None, as_json: AsJson = False) -> None:
     """Bring the tables to the newest version; `serve` does the same at its start."""
 
     async def work(database: Database) -> None:
         await database.migrate(upgrade_schema)
 
     place, _ = _run(data_dir, database_url, work)
-    Console().print(
-        f"{place}: the tables are those of this version.", highlight=False, soft_wrap=True
-    )
+    said = f"{place}: the tables are those of this version."
+    say_either(said, {"place": place, "is_current": True}, as_json=as_json)
 
 
 @app.command()
-def check(data_dir: _DataDir = None, database_url: _Url = None) -> None:
+def check(data_dir: _DataDir = None, database_url: _Url = None, as_json: AsJson = False) -> None:
     """Say whether the tables are those of this version, the file is whole and no deed of the
     audit was changed. Exits with 1 where it is not so."""
 
@@ -50,21 +53,23 @@ def check(data_dir: _DataDir = None, database_url: _Url = None) -> None:
         return state, await database.find_damage() + breaks
 
     place, (state, damage) = _run(data_dir, database_url, work)
-    console = Console()
-    if state.found != state.wanted:
-        console.print(
-            f"{place}: found the tables of version {state.found or 'none'}, wanted "
-            f"{state.wanted}; run `runwatch db upgrade`",
-            highlight=False,
-            soft_wrap=True,
-        )
-    for fault in (*state.differences, *damage):
-        console.print(f"{place}: {fault}", highlight=False, soft_wrap=True)
-    if damage or not state.is_current:
+    faults = [*_version_faults(state), *state.differences, *damage]
+    if as_json:
+        say_facts({"place": place, "is_current": state.is_current, "faults": faults})
+    else:
+        for line in faults or ["the tables are those of this version."]:
+            say(f"{place}: {line}")
+    if faults:
         raise typer.Exit(1)
-    console.print(
-        f"{place}: the tables are those of this version.", highlight=False, soft_wrap=True
-    )
+
+
+def _version_faults(state: SchemaState) -> list[str]:
+    if state.found == state.wanted:
+        return []
+    found = state.found or "none"
+    return [
+        f"found the tables of version {found}, wanted {state.wanted}; run `runwatch db upgrade`"
+    ]
 
 
 @app.command()
@@ -72,15 +77,15 @@ def backup(
     target: Annotated[Path, typer.Argument(help="A new file.")],
     data_dir: _DataDir = None,
     database_url: _Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Copy a SQLite database, also beside a running service, and look through the copy."""
     with _said():
         settings = _settings(data_dir, database_url)
         _refuse_postgres(settings, "pg_dump or pg_basebackup")
         back_up(settings.data_dir, target)
-    Console().print(
-        f"{target}: a whole copy of {settings.data_dir}.", highlight=False, soft_wrap=True
-    )
+    facts = {"copy": str(target), "of": str(settings.data_dir)}
+    say_either(f"{target}: a whole copy of {settings.data_dir}.", facts, as_json=as_json)
 
 
 @app.command()
@@ -88,15 +93,15 @@ def restore(
     copy: Annotated[Path, typer.Argument(help="A copy that `backup` made.")],
     data_dir: _DataDir = None,
     database_url: _Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Put a copy into a data directory that has no database yet."""
     with _said():
         settings = _settings(data_dir, database_url)
         _refuse_postgres(settings, "pg_restore")
         put_back(copy, settings.data_dir)
-    Console().print(
-        f"{settings.data_dir}: holds what {copy} held.", highlight=False, soft_wrap=True
-    )
+    facts = {"copy": str(copy), "restored_to": str(settings.data_dir)}
+    say_either(f"{settings.data_dir}: holds what {copy} held.", facts, as_json=as_json)
 
 
 def _refuse_postgres(settings: Settings, instead: str) -> None:
@@ -115,7 +120,8 @@ def _said() -> Generator[None]:
     try:
         yield
     except RunwatchError as error:
-        Console(stderr=True).print(f"[red]runwatch db:[/] {error}", highlight=False, soft_wrap=True)
+        console = Console(stderr=True)
+        console.print(f"[red]runwatch db:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from error
 
 

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
 
+from runwatch_server.cli.output import AsJson, say_facts
 from runwatch_server.demo.client import Client
 from runwatch_server.demo.director import Director
 from runwatch_server.demo.errors import DemoError
@@ -26,7 +27,7 @@ def demo(
     folder: Annotated[
         Path | None, typer.Option("--dir", help="Keep everything in this folder, which is new.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="End in one line for machines.")] = False,
+    as_json: AsJson = False,
     steps: Annotated[int, typer.Option(min=100, help="Steps of each training.")] = 600,
     fault_step: Annotated[int, typer.Option(min=1, help="The step that goes wrong.")] = 500,
     seed: Annotated[int, typer.Option(help="Of the model and the order of the text.")] = 0,
@@ -45,10 +46,12 @@ def demo(
             lesson = Lesson(steps=steps, seed=seed, fault_step=fault_step)
             outcome = _run(console, place, lesson, keep=keep)
     except DemoError as error:
-        console.print(f"[bold red]The demo could not go on:[/] {error}", highlight=False)
+        console.print(
+            f"[bold red]The demo could not go on:[/] {escape(str(error))}", highlight=False
+        )
         raise typer.Exit(1) from error
     if as_json:
-        typer.echo(msgspec.json.encode(outcome.to_document()).decode())
+        say_facts(outcome.to_document())
     if outcome.shortcomings():
         raise typer.Exit(1)
 
@@ -110,5 +113,5 @@ def _check(console: Console, folder: Path | None, *, steps: int, fault_step: int
     }
     for words, is_wrong in faults.items():
         if is_wrong:
-            console.print(f"[bold red]{words}[/]", highlight=False)
+            console.print(words, style="bold red", highlight=False, markup=False)
             raise typer.Exit(2)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from runwatch.findings import Finding, Verdict, is_all_right
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url
+from runwatch_server.cli.output import AsJson, say_facts
 from runwatch_server.cli.service_checks import check_service
 from runwatch_server.cli.setting_checks import check_extras, check_settings
 
@@ -30,7 +31,7 @@ def doctor(
     ] = None,
     url: Url = DEFAULT_URL,
     token: Token = "",
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look for what is missing or mis-set, on this machine and at the service.
 
@@ -44,12 +45,10 @@ def doctor(
         *check_service(url, token),
     ]
     findings.sort(key=lambda finding: _PARTS.index(finding.part))
-    console = Console()
     if as_json:
-        text = msgspec.json.encode({"findings": findings}).decode()
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
+        say_facts({"findings": findings})
     else:
-        _show(console, findings)
+        _show(Console(), findings)
     raise typer.Exit(0 if is_all_right(findings) else 1)
 
 

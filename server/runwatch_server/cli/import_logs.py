@@ -12,6 +12,7 @@ from rich.console import Console
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.messages import AttemptClose, AttemptOpened, FrameReply
 from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
+from runwatch_server.cli.output import AsJson, say_either
 from runwatch_server.cli.progress import new_progress, tell_unreadable
 from runwatch_server.importing import LogError, read_run_log
 from runwatch_server.importing.parcels import Parcel
@@ -26,6 +27,7 @@ def import_logs(
     name: Annotated[str | None, typer.Option(help="Of the run; default: of the file.")] = None,
     url: Url = DEFAULT_URL,
     token: Token = "",
+    as_json: AsJson = False,
 ) -> None:
     """Bring logs into a service, as runs that are over; a second time changes nothing.
 
@@ -45,7 +47,7 @@ def import_logs(
             task = progress.add_task(path.name[-40:], total=parcel.num_steps)
             advance = partial(progress.advance, task)
             num_new = _send(client, parcel, name or parcel.log.name, advance)
-            _say(path, parcel, num_new)
+            _say(path, parcel, num_new, as_json=as_json)
     if num_failed:
         raise typer.Exit(1)
 
@@ -83,9 +85,14 @@ def _post(client: Client, path: str, message: msgspec.Struct) -> bytes:
     return client.request("POST", path, content=body, headers=headers).content
 
 
-def _say(path: Path, parcel: Parcel, num_new: int) -> None:
+def _say(path: Path, parcel: Parcel, num_new: int, *, as_json: bool) -> None:
     what = f"{parcel.log.num_rows} rows" if num_new else "all of it was there already"
     notes = "".join(f"\n  {note}" for note in parcel.log.notes)
-    Console().print(
-        f"{path}: run {parcel.run_id}, {what}{notes}", highlight=False, soft_wrap=True, markup=False
-    )
+    facts = {
+        "file": str(path),
+        "run_id": parcel.run_id,
+        "rows": parcel.log.num_rows,
+        "num_new_frames": num_new,
+        "notes": parcel.log.notes,
+    }
+    say_either(f"{path}: run {parcel.run_id}, {what}{notes}", facts, as_json=as_json)

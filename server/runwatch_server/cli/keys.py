@@ -1,17 +1,21 @@
 """`runwatch keys`: who may use the service."""
 
-import json
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
+from runwatch_server.cli.output import AsJson, say_either, say_facts
 from runwatch_server.cli.tables import print_table
 
-app = typer.Typer(help="API keys; needs one with the scope admin.", no_args_is_help=True)
+_MOST_DAYS: Final = 36_500
+"""A century; calendars end soon after."""
+
+app = typer.Typer(
+    help="API keys; needs one with the scope admin.", no_args_is_help=True, add_completion=False
+)
 
 
 @app.command()
@@ -19,10 +23,12 @@ def create(
     name: Annotated[str, typer.Argument(help="Who or what will use it.")],
     scope: Annotated[list[KeyScope], typer.Option(help="What it may do; give it again for more.")],
     project: Annotated[str | None, typer.Option(help="Bind it to one project.")] = None,
-    days: Annotated[float | None, typer.Option(min=0, help="Days until it expires.")] = None,
+    days: Annotated[
+        float | None, typer.Option(min=0, max=_MOST_DAYS, help="Days until it expires.")
+    ] = None,
     url: Url = DEFAULT_URL,
     token: Token = "",
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a key; it is printed this once."""
     expires = None if days is None else datetime.now(UTC) + timedelta(days=days)
@@ -34,21 +40,20 @@ def create(
     }
     with open_client(url, token) as client:
         created = client.request("POST", "/keys", json=body).json()
-    text = json.dumps(created) if as_json else created["key"]
-    Console().print(text, highlight=False, soft_wrap=True, markup=False)
+    say_either(created["key"], created, as_json=as_json)
 
 
 @app.command("list")
 def list_keys(
     url: Url = DEFAULT_URL,
     token: Token = "",
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show all keys, without their secrets."""
     with open_client(url, token) as client:
         found = client.request("GET", "/keys").json()
     if as_json:
-        Console().print(json.dumps(found), highlight=False, soft_wrap=True, markup=False)
+        say_facts(found)
         return
     columns = ("id", "name", "scopes", "project", "expires_at", "revoked_at", "last_used_at")
     keys = ({**key, "scopes": ", ".join(key["scopes"])} for key in found["keys"])
@@ -60,8 +65,9 @@ def revoke(
     key_id: Annotated[str, typer.Argument(help="The 8 letters after runwatch_.")],
     url: Url = DEFAULT_URL,
     token: Token = "",
+    as_json: AsJson = False,
 ) -> None:
     """End a key at once."""
     with open_client(url, token) as client:
         client.request("DELETE", f"/keys/{key_id}")
-    Console().print(f"{key_id} is revoked.", highlight=False)
+    say_either(f"{key_id} is revoked.", {"id": key_id, "revoked": True}, as_json=as_json)

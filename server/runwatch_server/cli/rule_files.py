@@ -1,5 +1,6 @@
 """Rule files that a command names, and the pack under its own name."""
 
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -38,7 +39,7 @@ def read_rules(name: str) -> tuple[FiledRule, ...]:
     try:
         return load_rules(name)
     except RuleError as error:
-        refuse(name, error)
+        refuse(name, error.faults)
         raise typer.Exit(1) from error
 
 
@@ -51,8 +52,8 @@ def load_rules(name: str) -> tuple[FiledRule, ...]:
         raise located(error, lines) from error
 
 
-def refuse(name: str, error: RuleError) -> None:
+def refuse(name: str, faults: Sequence[Fault]) -> None:
     """Say all that is wrong with a file."""
     console = Console(stderr=True)
-    for fault in error.faults:
+    for fault in faults:
         console.print(f"{name}: {fault}", highlight=False, soft_wrap=True, markup=False)

@@ -1,23 +1,25 @@
 """`runwatch rules`: checked and tested before they judge, then applied."""
 
-import json
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from runwatch.errors import Fault, RuleError
 from runwatch.rules.rule_tests import RuleTestResult, run_rule_tests
 from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
+from runwatch_server.cli.output import AsJson, say, say_either, say_facts
 from runwatch_server.cli.rule_files import BUILTIN, load_rules, read_rules, refuse, text_of
 from runwatch_server.cli.tables import print_table
 from runwatch_server.rules.documents import located, parse_yaml
 from runwatch_server.rules.pack import FiledRule
 
-app = typer.Typer(help="Rules: check a file, test, list, apply.", no_args_is_help=True)
+app = typer.Typer(
+    help="Rules: check a file, test, list, apply.", no_args_is_help=True, add_completion=False
+)
 
 File = Annotated[Path, typer.Argument(help="A rule file in YAML.", exists=True, dir_okay=False)]
 
@@ -28,17 +30,25 @@ class _Named(msgspec.Struct):
     rule_files: list[str] = []
 
 
+class _FileReport(msgspec.Struct, frozen=True):
+    """What became of a file of tests; without faults it could be used."""
+
+    file: str
+    tests: list[RuleTestResult] = []
+    faults: tuple[Fault, ...] = ()
+
+
 @app.command()
 def check(
     file: File,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say all that is wrong with a file; needs no service. Ends with 1 where anything is."""
     if as_json:
         _check_as_json(file)
         return
     filed_rules = read_rules(str(file))
-    _say(f"{file}: in order; rules found: {len(filed_rules)}")
+    say(f"{file}: in order; rules found: {len(filed_rules)}")
 
 
 def _check_as_json(file: Path) -> None:
@@ -48,44 +58,63 @@ def _check_as_json(file: Path) -> None:
     except RuleError as error:
         faults = error.faults
     found = {"file": str(file), "valid": not faults, "rules": names, "faults": faults}
-    _say(msgspec.json.encode(found).decode())
+    say_facts(found)
     if faults:
         raise typer.Exit(1)
 
 
 @app.command("test")
-def test_files(
+def run_tests(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILES...", help="Tests of rules, in YAML.")
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Run tests of rules, written as data (docs/rules.md); needs no service.
 
     A file names the rules that it tests in `rule_files`, beside it; without, they are the
     built-in ones. Ends with 1 where a test fails, with 2 where a file cannot be used.
     """
-    console = Console(highlight=False, soft_wrap=True, markup=False)
-    num_tests = num_failed = num_unusable = 0
-    for file in files:
-        try:
-            results = _run_tests(file)
-        except RuleError as error:
-            refuse(str(file), error)
-            num_unusable += 1
-            continue
-        failed = [result for result in results if result.failures]
-        num_tests += len(results)
-        num_failed += len(failed)
-        console.print(f"{file}: {len(results)} tests, {len(failed)} failed")
-        for result in failed:
-            console.print(f"  FAILED {result.name}")
-            for failure in result.failures:
-                console.print(textwrap.indent(failure, "    "))
-    console.print(f"{num_tests} tests, {num_failed} failed, {num_unusable} files unusable")
-    if num_unusable:
+    reports = [_tested(file) for file in files]
+    if as_json:
+        say_facts({"files": reports})
+    else:
+        for report in reports:
+            _show_report(report)
+        told = ", ".join(f"{count} {what}" for what, count in _counts(reports).items())
+        say(told)
+    if any(report.faults for report in reports):
         raise typer.Exit(2)
-    if num_failed:
+    if any(test.failures for report in reports for test in report.tests):
         raise typer.Exit(1)
+
+
+def _tested(file: Path) -> _FileReport:
+    try:
+        return _FileReport(str(file), tests=_run_tests(file))
+    except RuleError as error:
+        return _FileReport(str(file), faults=error.faults)
+
+
+def _show_report(report: _FileReport) -> None:
+    if report.faults:
+        refuse(report.file, report.faults)
+        return
+    failed = [test for test in report.tests if test.failures]
+    say(f"{report.file}: {len(report.tests)} tests, {len(failed)} failed")
+    for test in failed:
+        say(f"  FAILED {test.name}")
+        for failure in test.failures:
+            say(textwrap.indent(failure, "    "))
+
+
+def _counts(reports: Sequence[_FileReport]) -> dict[str, int]:
+    tests = [test for report in reports for test in report.tests]
+    return {
+        "tests": len(tests),
+        "failed": sum(bool(test.failures) for test in tests),
+        "files unusable": sum(bool(report.faults) for report in reports),
+    }
 
 
 @app.command("list")
@@ -93,14 +122,14 @@ def list_rules(
     project: Annotated[str | None, typer.Option(help="Those that hold for this project.")] = None,
     url: Url = DEFAULT_URL,
     token: Token = "",
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the built-in rules and people's own."""
     with open_client(url, token) as client:
         params = {} if project is None else {"project": project}
         found = client.request("GET", "/rules", params=params).json()
     if as_json:
-        Console().print(json.dumps(found), highlight=False, soft_wrap=True, markup=False)
+        say_facts(found)
         return
     columns = ("name", "source", "project", "version", "enabled", "id")
     print_table(columns, ([rule[c] for c in columns] for rule in found["rules"]))
@@ -112,6 +141,7 @@ def apply_file(
     project: Annotated[str | None, typer.Option(help="For this project only.")] = None,
     url: Url = DEFAULT_URL,
     token: Token = "",
+    as_json: AsJson = False,
 ) -> None:
     """Put a file's rules in force: new ones are added, known ones replaced."""
     filed_rules = read_rules(str(file))
@@ -124,7 +154,8 @@ def apply_file(
         }
         for filed in filed_rules:
             _apply(client, filed, known.get(filed.rule.name), project)
-    _say(f"In force: {', '.join(filed.rule.name for filed in filed_rules)}")
+    names = [filed.rule.name for filed in filed_rules]
+    say_either(f"In force: {', '.join(names)}", {"in_force": names}, as_json=as_json)
 
 
 def _apply(
@@ -161,7 +192,3 @@ def _run_tests(file: Path) -> list[RuleTestResult]:
         return list(run_rule_tests(document, rules))
     except RuleError as error:
         raise located(error, lines) from error
-
-
-def _say(text: str) -> None:
-    Console().print(text, highlight=False, soft_wrap=True, markup=False)

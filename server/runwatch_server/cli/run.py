@@ -41,6 +41,9 @@ def run(
     name: Annotated[
         str | None, typer.Option(help="Name of the run, in place of the script's own.")
     ] = None,
+    project: Annotated[
+        str | None, typer.Option(help="Project of the run, where the script names none.")
+    ] = None,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN_ID", help="Go on with this run: its next attempt.")
     ] = None,
@@ -52,9 +55,10 @@ def run(
     """Run a job that is watched: with the service named by RUNWATCH_URL and RUNWATCH_TOKEN, or
     with a local one, which is started where none runs and ends after its last job.
 
-    The job gets RUNWATCH_URL, RUNWATCH_TOKEN and RUNWATCH_RUN_ID, which `attach` reads. Ctrl-C and
-    SIGTERM are the job's. Ends with the job's exit code (128 + n where signal n ended it); 2 where
-    it could not begin, 126 and 127 where its command cannot be run or is not there.
+    The job gets RUNWATCH_URL, RUNWATCH_TOKEN, RUNWATCH_RUN_ID and RUNWATCH_PROJECT, which `attach`
+    reads. Ctrl-C and SIGTERM are the job's. Ends with the job's exit code (128 + n where signal n
+    ended it); 2 where it could not begin, 126 and 127 where its command cannot be run or is not
+    there.
     """
     console = Console(stderr=True)
     run_id = resume or ulid(int(time.time() * 1000), os.urandom(10))
@@ -64,8 +68,10 @@ def run(
     try:
         with _service(data_dir, keep=keep) as service:
             _say(console, f"Watched at {service.how_to_look.format(run_id=run_id)}")
+            if resume is not None and project is None:
+                project = _project_of(service, run_id)
             with _named(console, service, run_id, name):
-                code = run_job(command, _variables(service, run_id))
+                code = run_job(command, _variables(service, run_id, project))
             _check_told(console, service, run_id)
     except LocalServiceError as error:
         _fail(console, str(error), 2)
@@ -116,9 +122,19 @@ def _check_named(url: str, token: str) -> None:
         raise LocalServiceError(f"{url} does not know the key in RUNWATCH_TOKEN; set one it knows")
 
 
-def _variables(service: _Service, run_id: str) -> dict[str, str]:
+def _project_of(service: _Service, run_id: str) -> str | None:
+    """Where the run lies already: the next attempt belongs there too. None where we cannot know."""
+    try:
+        answer = _ask("GET", _run_url(service, run_id), service.own_key)
+    except httpx.HTTPError:
+        return None
+    return str(answer.json()["project"]) if answer.is_success else None
+
+
+def _variables(service: _Service, run_id: str, project: str | None) -> dict[str, str]:
     return {
         **os.environ,
+        **({} if project is None else {"RUNWATCH_PROJECT": project}),
         "RUNWATCH_URL": service.url,
         "RUNWATCH_TOKEN": service.token,
         "RUNWATCH_RUN_ID": run_id,

@@ -11,7 +11,6 @@ import msgspec
 from runwatch.alerts import AlertState
 from runwatch.commands import CommandState
 from runwatch.nonfinite import JsonNumber
-from runwatch.ulids import is_ulid
 from runwatch.vocabulary import PolicyMode, RunState
 from runwatch_server.cli.client import Client
 from runwatch_server.cli.worst_layers import LayerLook, number_of, worst_layers
@@ -97,18 +96,6 @@ class Look(msgspec.Struct, frozen=True):
     """Whether any has fired in this run, now or before."""
     commands: list[CommandLook]
     """Those under way."""
-
-
-def find_run_id(client: Client, text: str) -> str:
-    """The run of this id, or the newest of this name; ends the command where there is none."""
-    if is_ulid(text):
-        return text
-    asked = {"search": text, "order": "newest", "limit": 1000}
-    found = client.request("GET", "/fleet", params=asked).json()["runs"]
-    named = [str(run["id"]) for run in found if run["name"] == text]
-    if named:
-        return named[0]
-    return client.fail(f"found no run with the id or the name {text!r}; `runwatch runs` shows them")
 
 
 class Looker:

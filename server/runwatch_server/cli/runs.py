@@ -1,13 +1,12 @@
 """`runwatch runs`: what is training, and how it goes."""
 
-import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from runwatch.vocabulary import RunState
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
+from runwatch_server.cli.output import AsJson, say_facts
 from runwatch_server.cli.tables import print_table
 
 
@@ -17,7 +16,7 @@ def runs(
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
     url: Url = DEFAULT_URL,
     token: Token = "",
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the newest runs."""
     asked = {"project": project, "state": state, "limit": limit}
@@ -25,7 +24,7 @@ def runs(
     with open_client(url, token) as client:
         found = client.request("GET", "/runs", params=wanted).json()
     if as_json:
-        Console().print(json.dumps(found), highlight=False, soft_wrap=True, markup=False)
+        say_facts(found)
         return
     columns = ("id", "name", "project", "state", "policy", "last_step", "created_at")
     print_table(columns, ([run[c] for c in columns] for run in found["runs"]))

@@ -16,12 +16,15 @@ import uvicorn
 from fastapi import FastAPI
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.markup import escape
 
 from runwatch.errors import RunwatchError
 from runwatch_server.app import make_app, release_waiting
 from runwatch_server.auth.service import NewKey
+from runwatch_server.errors import SettingsError
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
+from runwatch_server.slow_peers import patient
 
 _BACKLOG: Final = 2048
 _SWITCH_S: Final = 0.0005
@@ -60,13 +63,21 @@ def serve(
     _configure_logging(console, quiet=quiet)
     try:
         settings = Settings.from_env(given={k: v for k, v in given.items() if v is not None})
+        _check_files(settings)
         listener = _listen(settings)
         settings = replace(settings, port=listener.getsockname()[1])
         with closing(listener):
             _run(settings, listener, console)
     except (RunwatchError, OSError) as error:
-        console.print(f"[red]runwatch serve:[/] {error}", highlight=False)
+        console.print(f"[red]runwatch serve:[/] {escape(str(error))}", highlight=False)
         raise typer.Exit(2) from error
+
+
+def _check_files(settings: Settings) -> None:
+    """Raises SettingsError, where uvicorn would not say which file it is."""
+    for place, path in (("tls_cert", settings.tls_cert), ("tls_key", settings.tls_key)):
+        if path is not None and not path.is_file():
+            raise SettingsError(f"{place}: found no file {path}, wanted one in PEM")
 
 
 def _run(settings: Settings, listener: socket.socket, console: Console) -> None:
@@ -79,6 +90,7 @@ def _run(settings: Settings, listener: socket.socket, console: Console) -> None:
             log_config=None,
             access_log=False,
             backlog=_BACKLOG,
+            http=patient(settings.patience_s),
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=round(settings.drain_s),
             ssl_certfile=settings.tls_cert,

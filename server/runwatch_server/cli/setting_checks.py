@@ -13,7 +13,13 @@ from runwatch_server.errors import SettingsError
 from runwatch_server.settings import Settings
 
 OF_CLIENTS: Final = (
-    *("RUNWATCH_URL", "RUNWATCH_TOKEN", "RUNWATCH_RUN_ID", "RUNWATCH_SPOOL", "RUNWATCH_DISABLED"),
+    "RUNWATCH_URL",
+    "RUNWATCH_TOKEN",
+    "RUNWATCH_RUN_ID",
+    "RUNWATCH_PROJECT",
+    "RUNWATCH_GROUP",
+    "RUNWATCH_SPOOL",
+    "RUNWATCH_DISABLED",
 )
 """What trainers and commands read; the others are the service's settings."""
 _PAIRED: Final = ("RUNWATCH_HOST", "RUNWATCH_TLS_CERT", "RUNWATCH_TLS_KEY")

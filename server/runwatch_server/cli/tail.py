@@ -15,7 +15,9 @@ from runwatch.vocabulary import RunState
 from runwatch_server.cli.client import DEFAULT_URL, AwayError, Token, Url, open_client
 from runwatch_server.cli.event_stream import EventStream
 from runwatch_server.cli.live_screen import changes, line, screen
-from runwatch_server.cli.run_look import Look, Looker, find_run_id
+from runwatch_server.cli.output import AsJson, say_facts
+from runwatch_server.cli.run_look import Look, Looker
+from runwatch_server.cli.run_names import Run, find_run_id
 
 _POLL_S: Final = 5.0
 _INTERRUPTED: Final = 130
@@ -31,7 +33,7 @@ class _Show(Protocol):
 
 
 def tail(
-    run: Annotated[str, typer.Argument(help="Id of the run, or its name: then the newest.")],
+    run: Run,
     steps: Annotated[
         int, typer.Option(min=1, help="How many of the newest steps the curves show.")
     ] = 600,
@@ -41,7 +43,7 @@ def tail(
     once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
     url: Url = DEFAULT_URL,
     token: Token = "",
-    as_json: Annotated[bool, typer.Option("--json", help="One line an update.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Follow a run until it ends: curves, worst layers, alerts and commands.
 
@@ -85,7 +87,7 @@ def _follow(
 def _show(*, as_json: bool) -> Generator[_Show]:
     console = Console()
     if as_json:
-        yield _Json(console)
+        yield _Json()
     elif console.is_terminal and not console.is_dumb_terminal:
         with Live(console=console, auto_refresh=False) as live:
             yield _Screen(live)
@@ -130,17 +132,10 @@ class _Lines:
 class _Json:
     """A line is a `Look` without its curves: whoever reads lines has the earlier ones."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
     def look(self, look: Look, *, is_live: bool) -> None:
         facts = msgspec.to_builtins(msgspec.structs.replace(look, curves=[]))
         del facts["curves"]
-        self._say(facts | {"live": is_live})
+        say_facts(facts | {"live": is_live})
 
     def away(self, error: AwayError) -> None:
-        self._say({"error": str(error)})
-
-    def _say(self, facts: object) -> None:
-        text = msgspec.json.encode(facts).decode()
-        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+        say_facts({"error": str(error)})

@@ -19,7 +19,7 @@ from runwatch_server.commands.records import CommandEvent, CommandRecord, KeptRe
 from runwatch_server.commands.service import MAX_WAIT_S
 from runwatch_server.errors import NotFoundError
 from runwatch_server.http import documented, json_body, json_response
-from runwatch_server.parameters import NextToken
+from runwatch_server.parameters import MAX_ATTEMPT, NextToken
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices, Services
 
@@ -83,7 +83,7 @@ class CommandList(msgspec.Struct, frozen=True):
     "/runs/{run_id}/commands",
     status_code=201,
     dependencies=[require(KeyScope.CONTROL)],
-    openapi_extra=documented(CommandOrder, CommandView, 201),
+    openapi_extra=documented(CommandOrder, CommandView, 201, refuses=[409]),
 )
 async def order_command(
     run_id: VisibleRunId,
@@ -130,8 +130,8 @@ async def list_commands(
 async def next_commands(
     run_id: VisibleRunId,
     services: CurrentServices,
-    attempt: Annotated[int, Query(ge=0)],
-    rank: Annotated[int, Query(ge=0)] = 0,
+    attempt: Annotated[int, Query(ge=0, le=MAX_ATTEMPT)],
+    rank: Annotated[int, Query(ge=0, le=MAX_ATTEMPT)] = 0,
     wait_s: Annotated[float, Query(ge=0, le=3600)] = 0.0,
 ) -> Response:
     """What a rank must do now; waits for something at most `wait_s`, and never over 30 seconds."""
@@ -163,7 +163,7 @@ async def get_command(
 @router.post(
     "/commands/{command_id}/approve",
     dependencies=[require(KeyScope.CONTROL)],
-    openapi_extra=documented(answer=CommandView),
+    openapi_extra=documented(answer=CommandView, refuses=[409]),
 )
 async def approve_command(
     command_id: CommandId, services: CurrentServices, principal: CurrentPrincipal
@@ -177,7 +177,7 @@ async def approve_command(
 @router.post(
     "/commands/{command_id}/cancel",
     dependencies=[require(KeyScope.CONTROL)],
-    openapi_extra=documented(answer=CommandView),
+    openapi_extra=documented(answer=CommandView, refuses=[409]),
 )
 async def cancel_command(
     command_id: CommandId, services: CurrentServices, principal: CurrentPrincipal
@@ -191,7 +191,7 @@ async def cancel_command(
 @router.post(
     "/commands/{command_id}/receipt",
     dependencies=[require(KeyScope.INGEST)],
-    openapi_extra=documented(Receipt, CommandView),
+    openapi_extra=documented(Receipt, CommandView, refuses=[409]),
 )
 async def receive_receipt(
     command_id: CommandId,

@@ -130,7 +130,7 @@ class PostgresStore:
                 raise OverloadedError(
                     "database_unreachable", "The database does not answer.", retry_after_s=2
                 ) from error
-            raise
+            raise answer_of(error) from error.__cause__
 
     async def commit(self, lane: int, orders: Sequence[Order]) -> list[Outcome]:
         try:

@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from runwatch_server.db.data_dir import DataDirLock
 from runwatch_server.db.direct_sqlite import DirectConnection, run_here
 from runwatch_server.db.group_writer import Order, Outcome
+from runwatch_server.errors import UnprocessableError
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +89,11 @@ class SqliteStore:
 
     @asynccontextmanager
     async def _read(self) -> AsyncGenerator[AsyncConnection]:
-        async with self._readers.connect() as connection:
-            yield connection
+        try:
+            async with self._readers.connect() as connection:
+                yield connection
+        except OverflowError as error:
+            raise _answer_of(error) from error
 
     async def commit(self, lane: int, orders: Sequence[Order]) -> list[Outcome]:
         if self._writing is None:
@@ -106,12 +110,30 @@ async def _transaction(connection: AsyncConnection, orders: Sequence[Order]) -> 
 
 
 async def _run(connection: AsyncConnection, order: Order) -> Outcome:
-    """Runs a work in a savepoint, which a failure undoes."""
+    """Runs a work in a savepoint, which a failure undoes. Raises what costs the transaction: where
+    the disk fails, SQLite may have taken all of it back by itself."""
     try:
         async with connection.begin_nested():
             return Outcome(result=run_here(order.work(connection)))
-    except Exception as error:  # noqa: BLE001 - any failure belongs to the caller that waits
-        return Outcome(error=error)
+    except Exception as error:
+        if _is_of_disk(error):
+            raise
+        return Outcome(error=_answer_of(error))
+
+
+def _is_of_disk(error: Exception) -> bool:
+    """It is full, or cannot be read or written."""
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0)
+    return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+
+
+def _answer_of(error: Exception) -> Exception:
+    """The error as it is told: a number that SQLite cannot hold is the sender's fault."""
+    if isinstance(error, OverflowError) and "SQLite" in str(error):
+        told = UnprocessableError("unstorable_value", f"A value cannot be stored: {error}")
+        told.__cause__ = error
+        return told
+    return error
 
 
 def _writer_engine(url: str, path: Path) -> AsyncEngine:

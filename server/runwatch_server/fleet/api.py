@@ -108,7 +108,11 @@ async def get_pulses(
     return json_response(PulseList(await services.pulses.read(found)))
 
 
-@router.get("/stream", dependencies=[require(KeyScope.READ)])
+@router.get(
+    "/stream",
+    dependencies=[require(KeyScope.READ)],
+    openapi_extra=documented(texts=["text/event-stream"]),
+)
 async def stream_fleet(
     request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> StreamingResponse:

@@ -88,6 +88,13 @@ class FleetRow:
         firing = self.num_critical + self.num_warning
         return firing + self.num_critical_left + self.num_warning_left
 
+    @property
+    def worst_left(self) -> Severity | None:
+        """The severity of the worst of them."""
+        if self.num_critical + self.num_critical_left:
+            return Severity.CRITICAL
+        return Severity.WARNING if self.num_left_open else None
+
 
 @dataclass(frozen=True, slots=True)
 class FleetCounts:

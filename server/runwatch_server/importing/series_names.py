@@ -9,7 +9,7 @@ from runwatch.rules.names import METRICS, STATS
 
 _STEP_NAMES: Final = (
     "step", "global_step", "train/global_step", "trainer/global_step", "iteration", "iterations",
-    "iter", "it", "num_updates", "train/step", "_step",
+    "iter", "it", "num_updates", "train/step", "total_timesteps", "time/total_timesteps", "_step",
 )  # fmt: skip
 """The optimizer's count goes before that of the logger: W&B counts its own calls in `_step`."""
 
@@ -18,16 +18,18 @@ _TIME_NAMES: Final = ("timestamp", "_timestamp", "wall_time", "walltime")
 _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "loss": (
         "loss", "train_loss", "train/loss", "training_loss", "loss/train", "training/loss",
-        "train_loss_step", "train/loss_step", "lm_loss", "lm_loss_training",
+        "train_loss_step", "train/loss_step", "lm_loss", "lm_loss_training", "loss_train",
+        "total_loss", "train/total_loss", "train_total_loss", "loss_total", "loss/total",
+        "trainloss", "train_loss_epoch", "epoch_loss", "avg_loss", "mean_loss",
     ),
     "val_loss": (
         "val_loss", "eval_loss", "eval/loss", "val/loss", "valid_loss", "validation_loss",
         "valid/loss", "validation/loss", "loss/val", "loss/valid", "loss/validation", "loss/eval",
-        "val_loss_epoch",
+        "val_loss_epoch", "loss_val", "val_total_loss", "valloss", "test_loss", "test/loss",
     ),
     "lr": (
         "lr", "learning_rate", "train/learning_rate", "train/lr", "learningrate", "lr-adam",
-        "lr-adamw", "lr-sgd", "lr-adam/pg1", "lr-adamw/pg1", "lr-sgd/pg1",
+        "lr-adamw", "lr-sgd", "lr-adam/pg1", "lr-adamw/pg1", "lr-sgd/pg1", "train_lr", "lr/pg0",
     ),
     "grad_norm": (
         "grad_norm", "gnorm", "train/grad_norm", "gradient_norm", "global_grad_norm",
@@ -49,6 +51,9 @@ _STAT_OF_LAYER: Final = re.compile(
 _NO_LAYERS: Final = frozenset(("total", "all", "global", "mean", "max", "min"))
 
 
+_A_LOSS: Final = re.compile(r"(?:^|[^a-z])loss(?:es)?(?:[^a-z]|$)", re.IGNORECASE)
+
+
 @dataclass(frozen=True, slots=True)
 class StatOfLayer:
     stat: str
@@ -63,6 +68,12 @@ class NameMap:
     """Ours, by the log's."""
     stats: Mapping[str, StatOfLayer]
     notes: tuple[str, ...]
+
+    @property
+    def is_of_training(self) -> bool:
+        """Whether any name speaks of training: one that rules know, or a loss of some kind, as
+        where a log has the parts of a loss alone (`train/box_loss`, `Gen Loss`)."""
+        return bool(self.known_series) or any(_A_LOSS.search(name) for name in self.metrics)
 
     @property
     def known_series(self) -> frozenset[str]:

@@ -16,6 +16,7 @@ from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.notify import queries, silences
 from runwatch_server.notify.queries import Delivery, DeliveryState
 from runwatch_server.notify.silences import Matcher, Silence
+from runwatch_server.parameters import NextNumber
 from runwatch_server.services import CurrentServices
 
 router: Final = APIRouter(prefix="/api/v1", tags=["notifications"])
@@ -81,7 +82,7 @@ async def list_notifications(
     services: CurrentServices,
     principal: CurrentPrincipal,
     state: DeliveryState | None = None,
-    next_token: int | None = None,
+    next_token: NextNumber = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
     """What receivers were told, or not yet, newest first. Receivers are shown by name alone."""

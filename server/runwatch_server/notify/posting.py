@@ -100,14 +100,15 @@ def _postable(case: Case, watchdog: str, url: str, wall: float) -> PostableAlert
     ends_at = wall + VALID_S if case.resolved_at is None else min(case.resolved_at, wall)
     return PostableAlert(
         labels=labels_of(case, watchdog),
-        annotations=_annotations(case, url),
+        annotations=annotations_of(case, url),
         starts_at=rfc3339(starts_at),
         ends_at=rfc3339(max(ends_at, starts_at)),
         generator_url=alert_url(case, url),
     )
 
 
-def _annotations(case: Case, url: str) -> dict[str, str]:
+def annotations_of(case: Case, url: str) -> dict[str, str]:
+    """What is told of an alert beside its labels; it may change while the alert lives."""
     alert = case.alert
     told = {
         "summary": alert.facts.summary,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from runwatch.commands import AnyAction, Checkpoint, CommandState, LowerLr, Rollback, Stop
+from runwatch.commands import AnyAction, Checkpoint, CommandState, Detail, LowerLr, Rollback, Stop
 from runwatch_server.alerts.records import Recovery
 from runwatch_server.commands.records import CommandEvent, CommandRecord
 
@@ -64,6 +64,8 @@ def words_of(action: AnyAction) -> str:
     match action:
         case Checkpoint():
             return "Write a checkpoint"
+        case Detail(steps=steps):
+            return f"Look closely at the next {steps} steps"
         case LowerLr(scale=scale):
             return f"Train at {scale:g} × the schedule's learning rate"
         case Rollback(to_step=int(step)):
@@ -140,7 +142,7 @@ def _road(
         for state, name, _ in _ROAD[: reached + 1]
     ]
     if command.state.is_ended and command.state is not CommandState.APPLIED:
-        return [*passed, _end(command)]
+        return [*passed, _end(command, first)]
     is_moving = command.state is not CommandState.PROPOSED
     ahead = [
         Station(
@@ -174,11 +176,18 @@ def _outcome(command: CommandRecord, state: CommandState) -> str:
     return f": {path}" if path else ""
 
 
-def _end(command: CommandRecord) -> Station:
-    """Where it ended instead."""
+def _end(command: CommandRecord, first: Mapping[str, CommandEvent]) -> Station:
+    """Where it ended instead. A person rejects what a rule proposed, and withdraws what was sent;
+    a trainer refuses."""
+    name = command.state.value.capitalize()
+    if command.state is CommandState.CANCELLED:
+        was_proposal = CommandState.PROPOSED in first and CommandState.QUEUED not in first
+        name = "Rejected" if was_proposal else "Withdrawn"
+    elif command.state is CommandState.REJECTED:
+        name = "Refused"
     why = command.detail.get("error") or command.detail.get("reason") or ""
     return Station(
-        name=command.state.value.capitalize(),
+        name=name,
         standing=Standing.BROKEN,
         words=str(why),
         at=command.ended_at,

@@ -22,7 +22,7 @@ class DemoStarted(msgspec.Struct, frozen=True):
     "/demo-run",
     status_code=202,
     dependencies=[require(KeyScope.ADMIN)],
-    openapi_extra=documented(answer=DemoStarted, status=202),
+    openapi_extra=documented(answer=DemoStarted, status=202, refuses=[409]),
 )
 async def start_demo_run(services: CurrentServices, principal: CurrentPrincipal) -> Response:
     """Start the demo's training beside the service: it breaks at step 500 and is brought back."""

@@ -26,6 +26,7 @@ router: Final = APIRouter(include_in_schema=False)
 _SHOWN: Final = 8
 _LABELS: Final = {
     "checkpoint": "Checkpoint",
+    "detail": "Look closely",
     "lower_lr": "Lower the learning rate",
     "rollback": "Roll back",
     "stop": "Stop",

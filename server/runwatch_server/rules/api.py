@@ -19,18 +19,27 @@ from runwatch_server.rules.pack import FiledRule, split_file
 from runwatch_server.rules.queries import RuleRecord
 from runwatch_server.rules.service import VersionMissingError
 from runwatch_server.services import CurrentServices
+from runwatch_server.texts import check_texts
 
 router: Final = APIRouter(prefix="/api/v1/rules", tags=["rules"])
 
+_KINDS: Final = ("application/json", "application/yaml")
+_FILE: Final = {"type": "object", "description": "A rule file"}
 _EXPECTED: Final = {
     "requestBody": {
         "required": True,
-        "content": {
-            kind: {"schema": {"type": "object", "description": "A rule file"}}
-            for kind in ("application/json", "application/yaml")
-        },
+        "content": {kind: {"schema": _FILE} for kind in _KINDS},
     }
 }
+_OF_ANY_KIND: Final = {
+    "requestBody": {
+        "content": {
+            kind: {"schema": {"description": "A rule file, or what is to be one"}}
+            for kind in _KINDS
+        }
+    }
+}
+"""Checking tells of what is no rule file, too: of none at all it says so."""
 
 
 class RuleView(msgspec.Struct, frozen=True):
@@ -79,12 +88,17 @@ async def rule_file(request: Request) -> FileBody:
     """A dependency: the body's document, YAML or JSON by its type. Raises RuleError."""
     text = (await request.body()).decode("utf-8", errors="replace")
     if "yaml" in request.headers.get("Content-Type", ""):
-        return FileBody(*parse_yaml(text))
+        return _storable(FileBody(*parse_yaml(text)))
     try:
         document: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RuleError([Fault("file", f"found no JSON: {error}")]) from error
-    return FileBody(document, {})
+    return _storable(FileBody(document, {}))
+
+
+def _storable(body: FileBody) -> FileBody:
+    check_texts("body", body.document)
+    return body
 
 
 RuleFile = Annotated[FileBody, Depends(rule_file)]
@@ -108,7 +122,7 @@ async def list_rules(
     "",
     status_code=201,
     dependencies=[require(KeyScope.ADMIN)],
-    openapi_extra=_EXPECTED | documented(answer=RuleList, status=201),
+    openapi_extra=_EXPECTED | documented(answer=RuleList, status=201, refuses=[409]),
 )
 async def create_rules(
     services: CurrentServices,
@@ -129,7 +143,7 @@ async def create_rules(
 @router.post(
     "/check",
     dependencies=[require(KeyScope.READ)],
-    openapi_extra=_EXPECTED | documented(answer=CheckReply),
+    openapi_extra=_OF_ANY_KIND | documented(answer=CheckReply),
 )
 async def check_rules(request: Request) -> Response:
     """Every fault of a rule file, with its line and column. Changes nothing."""
@@ -156,7 +170,7 @@ async def get_rule(
 @router.put(
     "/{rule_id}",
     dependencies=[require(KeyScope.ADMIN)],
-    openapi_extra=_EXPECTED | documented(answer=RuleView),
+    openapi_extra=_EXPECTED | documented(answer=RuleView, refuses=[409, 412, 428]),
 )
 async def replace_rule(
     rule_id: str,
@@ -179,7 +193,12 @@ async def replace_rule(
     return _tagged(after)
 
 
-@router.delete("/{rule_id}", status_code=204, dependencies=[require(KeyScope.ADMIN)])
+@router.delete(
+    "/{rule_id}",
+    status_code=204,
+    dependencies=[require(KeyScope.ADMIN)],
+    openapi_extra=documented(refuses=[412, 428]),
+)
 async def delete_rule(
     rule_id: str,
     services: CurrentServices,

@@ -20,7 +20,7 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.http import documented, json_body, json_response
-from runwatch_server.parameters import NextToken
+from runwatch_server.parameters import AttemptInPath, NextToken
 from runwatch_server.runs.access import VisibleRun, VisibleRunId
 from runwatch_server.runs.queries import Attempt, Run
 from runwatch_server.services import CurrentServices
@@ -32,6 +32,8 @@ class RunView(msgspec.Struct, frozen=True):
     id: RunId
     name: str
     project: str
+    group: str | None
+    """Runs of a project that repeat one another; null: of none."""
     state: RunState
     policy: PolicyMode
     """In force: the run's own, or else the service's."""
@@ -75,7 +77,7 @@ class AttemptList(msgspec.Struct, frozen=True):
 @router.post(
     "",
     dependencies=[require(KeyScope.INGEST)],
-    openapi_extra=documented(RunOpen, RunView),
+    openapi_extra=documented(RunOpen, RunView, also=201, refuses=[409]),
 )
 async def open_run(
     services: CurrentServices,
@@ -92,13 +94,19 @@ async def list_runs(
     services: CurrentServices,
     principal: CurrentPrincipal,
     project: str | None = None,
+    group: str | None = None,
     state: RunState | None = None,
     next_token: NextToken = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
     """Runs, newest first."""
     found = await services.runs.list_runs(
-        principal, project=project, state=state, before=next_token, limit=limit + 1
+        principal,
+        project=project,
+        group=group,
+        state=state,
+        before=next_token,
+        limit=limit + 1,
     )
     shown = found[:limit]
     token = shown[-1].id if len(found) > limit else None
@@ -127,7 +135,12 @@ async def change_run(
     return json_response(_view(run, services))
 
 
-@router.delete("/{run_id}", status_code=204, dependencies=[require(KeyScope.ADMIN)])
+@router.delete(
+    "/{run_id}",
+    status_code=204,
+    dependencies=[require(KeyScope.ADMIN)],
+    openapi_extra=documented(refuses=[409]),
+)
 async def delete_run(services: CurrentServices, run_id: VisibleRunId) -> Response:
     """Removes a run that is over, with all its telemetry and alerts."""
     await services.evaluators.forget(run_id)
@@ -138,7 +151,7 @@ async def delete_run(services: CurrentServices, run_id: VisibleRunId) -> Respons
 @router.post(
     "/{run_id}/attempts",
     dependencies=[require(KeyScope.INGEST)],
-    openapi_extra=documented(AttemptOpen, AttemptOpened),
+    openapi_extra=documented(AttemptOpen, AttemptOpened, refuses=[409]),
 )
 async def open_attempt(
     services: CurrentServices,
@@ -163,12 +176,12 @@ async def list_attempts(services: CurrentServices, run_id: VisibleRunId) -> Resp
 @router.post(
     "/{run_id}/attempts/{attempt}/close",
     dependencies=[require(KeyScope.INGEST)],
-    openapi_extra=documented(AttemptClose, RunView),
+    openapi_extra=documented(AttemptClose, RunView, refuses=[409]),
 )
 async def close_attempt(
     services: CurrentServices,
     run_id: VisibleRunId,
-    attempt: int,
+    attempt: AttemptInPath,
     close: Annotated[AttemptClose, Depends(json_body(AttemptClose))],
 ) -> Response:
     """An attempt ends in order."""
@@ -180,7 +193,7 @@ async def close_attempt(
 @router.post(
     "/{run_id}/heartbeat",
     dependencies=[require(KeyScope.INGEST)],
-    openapi_extra=documented(Heartbeat, HeartbeatReply),
+    openapi_extra=documented(Heartbeat, HeartbeatReply, refuses=[409]),
 )
 async def heartbeat(
     services: CurrentServices,
@@ -198,6 +211,7 @@ def _view(run: Run, services: CurrentServices) -> RunView:
         id=run.id,
         name=run.name,
         project=run.project,
+        group=run.group,
         state=run.state,
         policy=run.policy or services.settings.policy,
         created_at=rfc3339(run.created_at),

@@ -9,6 +9,8 @@ from runwatch.vocabulary import RunId
 from runwatch_server.db import Database
 from runwatch_server.runs.tables import runs
 from runwatch_server.tables import metadata
+from runwatch_server.telemetry.packs.queries import note_loose
+from runwatch_server.telemetry.packs.tables import packs
 
 _CHUNK_ROWS: Final = 500
 
@@ -42,9 +44,12 @@ def _tables() -> list[sa.Table]:
 
 async def _purge_chunk(database: Database, table: sa.Table, run_id: RunId) -> int:
     keys = list(table.primary_key.columns)
-    chunk = sa.select(*keys).where(table.c.run_id == run_id).limit(_CHUNK_ROWS)
+    chunk = sa.select(*keys).where(table.c.run_id == run_id).order_by(*keys).limit(_CHUNK_ROWS)
 
     async def work(connection: AsyncConnection) -> int:
+        if table is packs:
+            names = await connection.scalars(chunk.with_only_columns(packs.c.object))
+            await note_loose(connection, list(names), now=0.0)  # for the next sweep
         deletion = table.delete().where(
             table.c.run_id == run_id, sa.tuple_(*keys).in_(chunk.subquery().select())
         )

@@ -28,6 +28,8 @@ class Run:
     current_attempt: int = 0
     """The newest live attempt, which fences those before it; 0: none yet."""
     last_step: int | None = None
+    group: str | None = None
+    """Runs of a project that repeat one another: seeds, replicas, a sweep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ async def insert_run(connection: AsyncConnection, run: Run) -> None:
             config=msgspec.json.encode(run.config).decode(),
             created_at=run.created_at,
             current_attempt=run.current_attempt,
+            run_group=run.group,
         )
     )
 
@@ -80,6 +83,7 @@ async def list_runs(
     connection: AsyncConnection,
     *,
     project: str | None = None,
+    group: str | None = None,
     state: RunState | None = None,
     before: str | None = None,
     limit: int = 100,
@@ -88,6 +92,8 @@ async def list_runs(
     query = sa.select(runs).order_by(runs.c.id.desc()).limit(limit)
     if project is not None:
         query = query.where(runs.c.project == project)
+    if group is not None:
+        query = query.where(runs.c.run_group == group)
     if state is not None:
         query = query.where(runs.c.state == state)
     if before is not None:
@@ -100,6 +106,25 @@ async def list_open_runs(connection: AsyncConnection) -> list[Run]:
     open_states = [state for state in RunState if not state.is_ended]
     query = sa.select(runs).where(runs.c.state.in_(open_states), runs.c.current_attempt > 0)
     return [_run(row) for row in await connection.execute(query)]
+
+
+async def list_open_grouped(connection: AsyncConnection) -> list[Run]:
+    """Runs of groups, of which something is still expected."""
+    open_states = [state for state in RunState if not state.is_ended]
+    query = sa.select(runs).where(runs.c.state.in_(open_states), runs.c.run_group.is_not(None))
+    return [_run(row) for row in await connection.execute(query)]
+
+
+async def list_group_peers(connection: AsyncConnection, run: Run, *, limit: int) -> list[RunId]:
+    """The other runs of a run's group that have come as far as it has, newest first."""
+    query = (
+        sa.select(runs.c.id)
+        .where(runs.c.project == run.project, runs.c.run_group == run.group)
+        .where(runs.c.id != run.id, runs.c.last_step >= run.last_step)
+        .order_by(runs.c.id.desc())
+        .limit(limit)
+    )
+    return [RunId(id_) for (id_,) in await connection.execute(query)]
 
 
 async def count_by_state(connection: AsyncConnection) -> dict[RunState, int]:
@@ -170,6 +195,7 @@ def _run(row: sa.Row[tuple[object, ...]]) -> Run:
         ended_at=row.ended_at,
         current_attempt=row.current_attempt,
         last_step=row.last_step,
+        group=row.run_group,
     )
 
 

@@ -6,7 +6,15 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.errors import InvalidInputError
-from runwatch.messages import AttemptClose, AttemptOpen, Heartbeat, RunOpen
+from runwatch.frames import MAX_STEP
+from runwatch.messages import (
+    TEXT_LIMIT,
+    AttemptClose,
+    AttemptOpen,
+    Heartbeat,
+    RunOpen,
+    is_name,
+)
 from runwatch.ulids import is_ulid
 from runwatch.vocabulary import PolicyMode, RunId, RunState
 from runwatch_server.auth.keys import Principal
@@ -21,7 +29,6 @@ from runwatch_server.runs.queries import Attempt, Run
 log = logging.getLogger(__name__)
 
 _MAX_CACHED: Final = 10_000
-_MAX_TEXT: Final = 256
 
 
 class Runs:
@@ -45,8 +52,9 @@ class Runs:
         """The run and whether it is new; the same id gives the same run."""
         _check_text("run_id", wanted.run_id, is_ulid(wanted.run_id), "a ULID (26 letters)")
         for place, text in (("name", wanted.name), ("project", wanted.project)):
-            fits = 0 < len(text) <= _MAX_TEXT
-            _check_text(place, text[:_MAX_TEXT], fits, f"1 to {_MAX_TEXT} characters")
+            _check_name(place, text)
+        if wanted.group:
+            _check_name("group", wanted.group)
         principal.check_project(wanted.project)
         run = Run(
             id=wanted.run_id,
@@ -56,6 +64,7 @@ class Runs:
             policy=None,
             config=wanted.config,
             created_at=self._clock.wall(),
+            group=wanted.group or None,
         )
 
         async def work(connection: AsyncConnection) -> tuple[Run, bool]:
@@ -98,6 +107,7 @@ class Runs:
         state: RunState | None,
         before: str | None,
         limit: int,
+        group: str | None = None,
     ) -> list[Run]:
         """Newest first, only of the projects that the asker may see."""
         if project is not None:
@@ -106,6 +116,7 @@ class Runs:
             return await queries.list_runs(
                 connection,
                 project=project or principal.project,
+                group=group,
                 state=state,
                 before=before,
                 limit=limit,
@@ -115,7 +126,7 @@ class Runs:
         """Sets what is given. Raises NotFoundError."""
         values: dict[str, object] = {}
         if name is not None:
-            _check_text("name", name[:_MAX_TEXT], 0 < len(name) <= _MAX_TEXT, "1 to 256 characters")
+            _check_name("name", name)
             values["name"] = name
         if policy is not None:
             values["policy"] = policy
@@ -219,6 +230,7 @@ class Runs:
 
     async def note_heartbeat(self, run_id: RunId, heartbeat: Heartbeat) -> None:
         """A rank is alive. Raises ConflictError for an attempt that is over."""
+        _check_counts(heartbeat)
         async with self._database.read() as connection:
             run = await existing_run(connection, run_id)
             attempt = await queries.find_attempt(connection, run_id, heartbeat.attempt)
@@ -293,6 +305,21 @@ def unknown_attempt(attempt: int) -> NotFoundError:
     return NotFoundError(
         "unknown_attempt", f"Attempt {attempt} of the run was never opened: POST .../attempts."
     )
+
+
+def _check_name(place: str, found: str) -> None:
+    _check_text(
+        place, found[:TEXT_LIMIT], is_name(found), f"1 to {TEXT_LIMIT} characters, not blank"
+    )
+
+
+def _check_counts(heartbeat: Heartbeat) -> None:
+    """Signs of life are shared between replicas in one write: a count that no column holds would
+    keep those of all other runs back with it. Raises InvalidInputError."""
+    for place in ("last_step", "dropped_rows", "spooled_frames"):
+        found: int | None = getattr(heartbeat, place)
+        if found is not None and not -1 <= found <= MAX_STEP:
+            raise InvalidInputError(f"{place}: found {found}, wanted 0 to {MAX_STEP}")
 
 
 def _check_text(place: str, found: str, holds: bool, wanted: str) -> None:

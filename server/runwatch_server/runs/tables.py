@@ -17,7 +17,9 @@ runs = sa.Table(
     sa.Column("ended_at", sa.Double),
     sa.Column("current_attempt", sa.Integer, nullable=False),  # 0 before the first
     sa.Column("last_step", sa.BigInteger),
+    sa.Column("run_group", sa.String(256)),  # null: of none
     sa.Index("ix_runs_project", "project", "id"),
+    sa.Index("ix_runs_group", "project", "run_group", "id"),
     sa.Index("ix_runs_state", "state", "id"),
 )
 

@@ -65,7 +65,7 @@ class CheckpointList(msgspec.Struct, frozen=True):
 @router.put(
     "/layouts/{layout_hash}",
     dependencies=[require(KeyScope.INGEST)],
-    openapi_extra=documented(dict[str, Any], LayoutStored),
+    openapi_extra=documented(dict[str, Any], LayoutStored, also=201),
     max_body_size=MAX_BODY_BYTES,
 )
 async def put_layout(
@@ -81,7 +81,7 @@ async def put_layout(
 
 
 def _frame_docs() -> dict[str, Any]:
-    docs = documented(JsonFrame, FrameReply)
+    docs = documented(JsonFrame, FrameReply, refuses=[400, 409, 415])
     docs["requestBody"]["content"][CONTENT_TYPE] = {
         "schema": {"type": "string", "format": "binary"}
     }

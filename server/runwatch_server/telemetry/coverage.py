@@ -4,15 +4,15 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch_server.telemetry.history import Stretch
+from runwatch_server.telemetry.packs.queries import packs_of_steps
 from runwatch_server.telemetry.queries import SegmentRow
 from runwatch_server.telemetry.tables import frames
 
 
 async def are_held(connection: AsyncConnection, segment: SegmentRow, stretch: Stretch) -> bool:
-    """Whether frames hold all steps of a stretch."""
+    """Whether frames, or packs of them, hold all steps of a stretch."""
     found = await connection.execute(
-        sa.select(frames.c.first_step, frames.c.num_steps)
-        .where(
+        sa.select(frames.c.first_step, frames.c.num_steps).where(
             frames.c.run_id == segment.run_id,
             frames.c.attempt == stretch.attempt,
             frames.c.rank == segment.rank,
@@ -20,10 +20,13 @@ async def are_held(connection: AsyncConnection, segment: SegmentRow, stretch: St
             frames.c.first_step <= stretch.last_step,
             frames.c.first_step + frames.c.num_steps > stretch.first_step,
         )
-        .order_by(frames.c.first_step)
     )
+    spans = [(first_step, num_steps) for first_step, num_steps in found]
+    for pack in await packs_of_steps(connection, segment.run_id, segment.rank, stretch):
+        packed = pack.directory.contents.frames
+        spans += [(frame.first_step, frame.num_steps) for frame in packed]
     next_step = stretch.first_step
-    for first_step, num_steps in found:
+    for first_step, num_steps in sorted(spans):
         if first_step > next_step:
             return False
         next_step = max(next_step, first_step + num_steps)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from runwatch.codec import decode_frame
 from runwatch.frames import Frame
 from runwatch.nonfinite import ABSENT_32, ABSENT_64, is_absent
 
@@ -37,10 +36,6 @@ def lay_out(frames: Iterable[Frame], first_step: int, num_steps: int) -> Dense:
             source = slice(start - frame.first_step, stop - frame.first_step)
             _add(dense, frame, source, slice(start - first_step, stop - first_step))
     return dense
-
-
-def decode_frames(bodies: Iterable[bytes]) -> list[Frame]:
-    return [decode_frame(body) for body in bodies]
 
 
 def _add(dense: Dense, frame: Frame, source: slice, target: slice) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.codec import encode_frame, split_frame, unpack_block
+from runwatch.codec import encode_frame, join_frame, split_frame, unpack_block
 from runwatch.errors import FrameError
 from runwatch.frames import Frame
 from runwatch.json_frames import JsonFrame, from_json_frame, parse_json_frame
@@ -22,9 +23,12 @@ from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.service import check_rank, run_not_found, unknown_attempt
 from runwatch_server.telemetry import ingest_queries as queries
 from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.histogram_store import store_histograms
 from runwatch_server.telemetry.ingest_queries import FrameRow, StreamState
 from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.packs.queries import packed_checksum
 from runwatch_server.telemetry.seams import Committed, CommittedFrame
+from runwatch_server.texts import check_json_texts, check_texts
 
 _INLINE_BYTES: Final = 512 * 1024
 """A frame up to this size is unpacked on the event loop: a millisecond, less than a thread costs
@@ -53,7 +57,7 @@ class _Received:
     frame: Frame
     layout: Layout | None
     body: bytes
-    """As it is stored: as it was received, or a JSON frame in the binary form."""
+    """As it is stored: as it was received but for histograms, or a JSON frame in binary form."""
     checksum: int
     """Of the body as it was received: the same key with another one is another frame."""
 
@@ -100,14 +104,19 @@ class Ingest:
             frame = unpack_block(header, block)
         else:
             frame = await asyncio.to_thread(unpack_block, header, block)
+        frame.check_not_empty()
         layout = await self._layout(run_id, frame.layout_hash)
         if layout is not None:
             frame.check_layout(layout)
-        return await self._store(run_id, _Received(frame, layout, body, zlib.crc32(body)), late)
+        checksum = zlib.crc32(body)
+        if header.histograms:  # they are kept apart, where they are found by their step
+            body = join_frame(msgspec.structs.replace(header, histograms=()), block)
+        return await self._store(run_id, _Received(frame, layout, body, checksum), late)
 
     async def put_json_frame(self, run_id: RunId, body: bytes, *, late: bool) -> Receipted:
         """Stores a frame of the JSON form. Raises FrameError or ServiceError."""
         self._check_disk()
+        check_json_texts("frame", body)
         parsed = await asyncio.to_thread(parse_json_frame, body)
         layout = await self._layout(run_id, parsed.layout)
         frame, encoded = await asyncio.to_thread(_encoded, parsed, layout, self._clock.wall())
@@ -118,6 +127,7 @@ class Ingest:
 
     async def _store(self, run_id: RunId, received: _Received, late: bool) -> Receipted:
         frame = received.frame
+        check_texts("frame", _texts(frame))
         if frame.attempt < 1:
             raise FrameError(f"attempt: found {frame.attempt}, wanted 1 or more")
         receipted = await self._database.write(
@@ -176,6 +186,7 @@ class Ingest:
         )
         if (run_id, frame.metric_names) not in self._known_metrics:
             await queries.add_metrics(connection, run_id, frame.metric_names)
+        await store_histograms(connection, run_id, frame)
         await self._events.record(
             connection,
             run_id,
@@ -211,7 +222,10 @@ class Ingest:
 
 def _encoded(parsed: JsonFrame, layout: Layout | None, arrived_at: float) -> tuple[Frame, bytes]:
     frame = from_json_frame(parsed, layout=layout, arrived_at=arrived_at)
-    return frame, encode_frame(frame)
+    try:
+        return frame, encode_frame(frame)
+    except OverflowError as error:  # JSON's whole numbers have no limit, msgpack's end at 64 bits
+        raise FrameError(f"frame: {error}") from error
 
 
 async def _is_held(
@@ -225,7 +239,10 @@ async def _is_held(
     frame = received.frame
     if frame.seq > state.max_seq:
         return False
-    held = await queries.find_checksum(connection, run_id, frame.attempt, frame.rank, frame.seq)
+    key = (run_id, frame.attempt, frame.rank, frame.seq)
+    held = await queries.find_checksum(connection, *key)
+    if held is None:
+        held = await packed_checksum(connection, *key)
     if held is None:  # below the mark it was held once and has been removed for its age
         return frame.seq < state.next_seq
     if held != received.checksum:
@@ -259,6 +276,13 @@ async def _check_attempt(
         raise ConflictError(
             "run_ended", f"The run is {state.run_state}; frames for it need late=true."
         )
+
+
+def _texts(frame: Frame) -> tuple[object, ...]:
+    """All that a frame holds beside numbers."""
+    events = [(event.kind, event.detail) for event in frame.events]
+    histograms = [histogram.names for histogram in frame.histograms]
+    return frame.metric_names, frame.layout_hash, events, histograms
 
 
 def _receipted(frame: Frame, next_seq: int, *, duplicate: bool) -> Receipted:

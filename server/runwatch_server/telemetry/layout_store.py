@@ -14,6 +14,7 @@ from runwatch_server.db import Database
 from runwatch_server.errors import ConflictError, UnprocessableError
 from runwatch_server.runs.service import existing_run
 from runwatch_server.telemetry.tables import layouts
+from runwatch_server.texts import check_json_texts
 
 MAX_LAYOUTS: Final = 50
 """A run whose columns change oftener is sending steps as names."""
@@ -28,6 +29,7 @@ class Layouts:
 
     async def put(self, run_id: RunId, layout_hash: str, body: bytes) -> bool:
         """Registers a layout; whether it is new. Raises LayoutError or UnprocessableError."""
+        check_json_texts("body", body)
         try:
             document: object = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -13,13 +13,15 @@ from runwatch_server.telemetry.tables import frames, metrics, rollups, segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFrame:
-    """A frame as it was received."""
+class HotFrame:
+    """A frame as it was received, and what its row says of it."""
 
     seq: int
+    segment: int
+    first_step: int
+    num_steps: int
+    layout_hash: str
     body: bytes
-    late: bool
-    received_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,21 @@ async def list_segments(connection: AsyncConnection, run_id: RunId, rank: int) -
     return [_segment(row) for row in await connection.execute(query)]
 
 
+async def list_segments_of_ranks(
+    connection: AsyncConnection, run_id: RunId
+) -> dict[int, list[SegmentRow]]:
+    """The segments of each rank that has sent steps, by its number."""
+    query = (
+        sa.select(segments)
+        .where(segments.c.run_id == run_id)
+        .order_by(segments.c.rank, segments.c.attempt, segments.c.segment)
+    )
+    found: dict[int, list[SegmentRow]] = {}
+    for row in await connection.execute(query):
+        found.setdefault(row.rank, []).append(_segment(row))
+    return found
+
+
 async def list_unrolled(
     connection: AsyncConnection, num_steps: int, limit: int
 ) -> list[SegmentRow]:
@@ -96,10 +113,22 @@ async def frames_of_steps(
     run_id: RunId,
     rank: int,
     stretch: Stretch,
-) -> list[bytes]:
-    """Bodies of the frames that hold any of these steps, in order of their sequence numbers."""
-    query = sa.select(frames.c.body).where(*_holds(run_id, rank, stretch)).order_by(frames.c.seq)
-    return list(await connection.scalars(query))
+) -> list[HotFrame]:
+    """The frames that hold any of these steps, in order of their sequence numbers; but for those
+    in packs."""
+    query = (
+        sa.select(
+            frames.c.seq,
+            frames.c.segment,
+            frames.c.first_step,
+            frames.c.num_steps,
+            frames.c.layout_hash,
+            frames.c.body,
+        )
+        .where(*_holds(run_id, rank, stretch))
+        .order_by(frames.c.seq)
+    )
+    return [HotFrame(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def newest_frame(connection: AsyncConnection, run_id: RunId, attempt: int) -> bytes | None:
@@ -143,28 +172,6 @@ async def count_frames(
 ) -> int:
     query = sa.select(sa.func.count()).where(*_holds(run_id, rank, stretch))
     return await connection.scalar(query) or 0
-
-
-async def frames_from(
-    connection: AsyncConnection,
-    run_id: RunId,
-    attempt: int,
-    rank: int,
-    *,
-    first_seq: int,
-    limit: int,
-) -> list[StoredFrame]:
-    """Frames of a stream from a sequence number on, in order: what an evaluator replays."""
-    query = (
-        sa.select(frames.c.seq, frames.c.body, frames.c.late, frames.c.received_at)
-        .where(*_is_stream(run_id, attempt, rank), frames.c.seq >= first_seq)
-        .order_by(frames.c.seq)
-        .limit(limit)
-    )
-    return [
-        StoredFrame(seq=row.seq, body=row.body, late=row.late, received_at=row.received_at)
-        for row in await connection.execute(query)
-    ]
 
 
 async def put_tiles(

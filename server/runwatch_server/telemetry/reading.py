@@ -5,8 +5,9 @@ not made yet, and the newest steps by the frames themselves.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -24,16 +25,24 @@ from runwatch_server.telemetry.buckets import (
     Buckets,
     from_values,
     regroup,
+    side_by_side,
 )
 from runwatch_server.telemetry.coverage import are_held
+from runwatch_server.telemetry.gaps import Gap, joined
 from runwatch_server.telemetry.history import Stretch, attempts_in_time, effective_history
 from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.packs.reading import PackReader
 from runwatch_server.telemetry.queries import SegmentRow
-from runwatch_server.telemetry.sources import Source, Wanted
+from runwatch_server.telemetry.sources import Source
+from runwatch_server.telemetry.wanted import Wanted
 
 _MAX_RAW_STEPS: Final = 4096
 """Of a layer's series, beyond what was asked for: reading frames costs a millisecond for some 50
 steps of 2400 values, so more than this is answered from 64-step buckets instead."""
+
+
+MAX_RANKS: Final = 1024
+"""In one picture: each is read by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +69,17 @@ class Series:
     """(B, C) as recorded, NaN and infinity as themselves; None where `width` is over 1."""
     stretches: tuple[Stretch, ...]
     """Which attempt and segment speaks for which steps."""
+    gaps: tuple[Gap, ...]
+    """Steps that are stored and could not be read: they have no values here."""
 
 
 class Reader:
     """All that is read of a run's telemetry."""
 
-    def __init__(self, database: Database, layouts: Layouts) -> None:
+    def __init__(self, database: Database, layouts: Layouts, packs: PackReader) -> None:
         self._database = database
         self._layouts = layouts
+        self._packs = packs
 
     async def metric_series(self, run_id: RunId, metric: str, window: Window) -> Series:
         """Raises NotFoundError for a metric that the run never sent."""
@@ -105,6 +117,36 @@ class Reader:
         )
         return layout, await self._read(run_id, wanted, window)
 
+    async def all_ranks(
+        self, run_id: RunId, metric: str, window: Window
+    ) -> tuple[list[int], Buckets, int, list[Gap]]:
+        """A metric of every rank: their numbers, buckets with a column for each, how many steps
+        these have, and what of any rank could not be read. Raises NotFoundError for a metric that
+        the run never sent."""
+        wanted = Wanted(metric, {}, {}, 1)
+        columns: list[Buckets] = []
+        gaps: list[Gap] = []
+        async with self._database.read() as connection:
+            if metric not in await queries.list_metrics(connection, run_id):
+                raise NotFoundError("metric_not_found", f"The run has no metric {metric!r}.")
+            segments = await queries.list_segments_of_ranks(connection, run_id)
+            places = attempts_in_time(await list_attempts(connection, run_id))
+            stretches = {
+                rank: _stretches(rows, window, places)
+                for rank, rows in islice(segments.items(), MAX_RANKS)
+            }
+            width = _width(_longest(stretches.values()), window.points, is_metric=True)
+            for rank, own in stretches.items():
+                by_place = {(row.attempt, row.segment): row for row in segments[rank]}
+                pieces: list[Buckets] = []
+                for stretch in own:
+                    segment = by_place[stretch.attempt, stretch.segment]
+                    source = Source(connection, self._packs, segment, wanted, stretch, gaps)
+                    pieces.extend(await source.buckets(width))
+                columns.append(await asyncio.to_thread(regroup, pieces, width, 1))
+        buckets = await asyncio.to_thread(side_by_side, columns)
+        return list(stretches), buckets, width, joined(gaps)
+
     async def _read(self, run_id: RunId, wanted: Wanted, window: Window) -> Series:
         async with self._database.read() as connection:
             segments = await queries.list_segments(connection, run_id, window.rank)
@@ -116,9 +158,10 @@ class Reader:
                 width = -(-width // LEVELS[0]) * LEVELS[0]
             pieces: list[Buckets] = []
             raw: list[NDArray[np.float64]] = []
+            gaps: list[Gap] = []
             for stretch in stretches:
                 segment = by_place[stretch.attempt, stretch.segment]
-                source = Source(connection, segment, wanted, stretch)
+                source = Source(connection, self._packs, segment, wanted, stretch, gaps)
                 if width == 1:
                     steps, values = await source.values()
                     pieces.append(from_values(steps, values))
@@ -126,10 +169,10 @@ class Reader:
                 else:
                     pieces.extend(await source.buckets(width))
         if width == 1:
-            return _raw_series(pieces, raw, stretches, wanted.num_columns)
+            return _raw_series(pieces, raw, stretches, joined(gaps), wanted.num_columns)
         grouped = await asyncio.to_thread(regroup, pieces, width, wanted.num_columns)
         held = np.asarray((grouped.count + grouped.nonfinite).any(axis=1))
-        return Series(width, grouped.rows(held), None, tuple(stretches))
+        return Series(width, grouped.rows(held), None, tuple(stretches), tuple(joined(gaps)))
 
 
 def _stretches(
@@ -166,6 +209,15 @@ def _width(stretches: Sequence[Stretch], points: int, *, is_metric: bool) -> int
     return width if is_metric or num_steps <= _MAX_RAW_STEPS else LEVELS[0]
 
 
+def _longest(stretches: Iterable[Sequence[Stretch]]) -> list[Stretch]:
+    """One that goes from the first to the last step of all; none where there is none."""
+    every = [stretch for own in stretches for stretch in own]
+    if not every:
+        return []
+    first = min(stretch.first_step for stretch in every)
+    return [replace(every[0], first_step=first, last_step=max(one.last_step for one in every))]
+
+
 async def _were_removed(
     connection: AsyncConnection,
     stretches: Sequence[Stretch],
@@ -185,7 +237,8 @@ def _raw_series(
     pieces: list[Buckets],
     raw: list[NDArray[np.float64]],
     stretches: Sequence[Stretch],
+    gaps: Sequence[Gap],
     num_columns: int,
 ) -> Series:
     values = np.concatenate(raw) if raw else np.empty((0, num_columns))
-    return Series(1, regroup(pieces, 1, num_columns), values, tuple(stretches))
+    return Series(1, regroup(pieces, 1, num_columns), values, tuple(stretches), tuple(gaps))

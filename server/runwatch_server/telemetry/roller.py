@@ -31,11 +31,14 @@ from runwatch_server.telemetry.buckets import (
     regroup,
     summarise,
 )
-from runwatch_server.telemetry.dense import decode_frames, lay_out
+from runwatch_server.telemetry.dense import lay_out
+from runwatch_server.telemetry.gaps import GapReason
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.metric_tiles import encode_values
+from runwatch_server.telemetry.packs.reading import PackReader
 from runwatch_server.telemetry.queries import SegmentRow, TileRow
+from runwatch_server.telemetry.stored_steps import StoredSteps
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +52,10 @@ _MAX_UNITS: Final = 64
 
 
 class Roller:
-    def __init__(self, database: Database, layouts: Layouts) -> None:
+    def __init__(self, database: Database, layouts: Layouts, packs: PackReader) -> None:
         self._database = database
         self._layouts = layouts
+        self._packs = packs
 
     async def roll(self) -> int:
         """Sums up what is finished; returns how many stretches of 1024 steps."""
@@ -67,14 +71,16 @@ class Roller:
         return num_units
 
     async def _roll_unit(self, segment: SegmentRow, first_step: int) -> bool:
-        """Whether the unit is stored; not so where frames came while it was summed up."""
+        """Whether the unit is stored; not so where frames came, or were packed, while it was summed
+        up, or where some cannot be had now."""
         end = first_step + _UNIT
         stretch = Stretch(segment.attempt, segment.segment, first_step, end - 1)
         async with self._database.read() as connection:
-            bodies = await queries.frames_of_steps(
-                connection, segment.run_id, segment.rank, stretch
-            )
-        frames = await asyncio.to_thread(decode_frames, bodies)
+            stored = StoredSteps(connection, self._packs, segment.run_id, segment.rank)
+            found = await stored.frames(stretch)
+        if any(gap.reason is GapReason.LATE for gap in found.gaps):
+            return False  # summed up when the object store answers; what is lost never comes
+        frames = found.frames
         hashes = {frame.layout_hash for frame in frames if frame.layout_hash}
         layouts = {
             layout_hash: await self._layouts.find(segment.run_id, layout_hash)
@@ -87,7 +93,7 @@ class Roller:
             num_frames = await queries.count_frames(
                 connection, segment.run_id, segment.rank, stretch
             )
-            if num_frames != len(bodies):
+            if num_frames != found.num_hot:
                 return False
             if not await queries.set_rolled(connection, segment, found=first_step, rolled_to=end):
                 return False

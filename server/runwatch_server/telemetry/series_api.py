@@ -1,6 +1,7 @@
 """Series and heat maps out, as JSON or CSV."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -15,9 +16,12 @@ from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.http import documented, json_response
+from runwatch_server.parameters import MAX_ATTEMPT
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices
 from runwatch_server.telemetry import queries
+from runwatch_server.telemetry.buckets import Buckets
+from runwatch_server.telemetry.gaps import Gap, GapReason
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.reading import Series, Window
 from runwatch_server.telemetry.series_export import (
@@ -27,6 +31,8 @@ from runwatch_server.telemetry.series_export import (
     exported,
     format_asked_for,
 )
+
+_TABLES: Final = [one for one in MEDIA_TYPES.values() if one != MEDIA_TYPES[SeriesFormat.JSON]]
 
 router: Final = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["telemetry"])
 
@@ -50,6 +56,16 @@ class StretchView(msgspec.Struct, frozen=True):
     last_step: int
 
 
+class GapView(msgspec.Struct, frozen=True):
+    """Steps that are stored and could not be read: they have no values in the answer."""
+
+    first_step: int
+    last_step: int
+    reason: GapReason
+    """lost: the object is gone. corrupt: it is not what was written. late: the object store does
+    not answer now; ask again."""
+
+
 class SeriesView(msgspec.Struct, frozen=True, omit_defaults=True):
     run_id: RunId
     name: str
@@ -66,9 +82,11 @@ class SeriesView(msgspec.Struct, frozen=True, omit_defaults=True):
     mean: list[JsonNumber] | None = None
     count: list[int] | None = None
     nonfinite: list[int] | None = None
+    gaps: list[GapView] = []
+    """Left out where there are none."""
 
 
-class HeatmapView(msgspec.Struct, frozen=True):
+class HeatmapView(msgspec.Struct, frozen=True, omit_defaults=True):
     run_id: RunId
     stat: str
     aggregate: str
@@ -80,15 +98,32 @@ class HeatmapView(msgspec.Struct, frozen=True):
     """One list a layer; null: nothing finite was recorded."""
     nonfinite: list[tuple[int, int, int]]
     """(layer, bucket, count) wherever values were NaN or infinite."""
+    gaps: list[GapView] = []
+    """Left out where there are none."""
+
+
+class RanksView(msgspec.Struct, frozen=True, omit_defaults=True):
+    run_id: RunId
+    metric: str
+    aggregate: str
+    step_width: int
+    ranks: list[int]
+    steps: list[int]
+    values: list[list[JsonNumber]]
+    """One list a rank; null: nothing finite was recorded."""
+    nonfinite: list[tuple[int, int, int]]
+    """(place in `ranks`, bucket, count) wherever values were NaN or infinite."""
+    gaps: list[GapView] = []
+    """Of any rank; left out where there are none."""
 
 
 def _window(
-    rank: Annotated[int, Query(ge=0)] = 0,
+    rank: Annotated[int, Query(ge=0, le=MAX_ATTEMPT)] = 0,
     first_step: Annotated[int | None, Query(alias="from", ge=0, le=MAX_STEP)] = None,
     last_step: Annotated[int | None, Query(alias="to", ge=0, le=MAX_STEP)] = None,
     points: Annotated[int, Query(ge=1, le=10_000)] = 1000,
-    attempt: Annotated[int | None, Query(ge=1)] = None,
-    segment: Annotated[int | None, Query(ge=0)] = None,
+    attempt: Annotated[int | None, Query(ge=1, le=MAX_ATTEMPT)] = None,
+    segment: Annotated[int | None, Query(ge=0, le=MAX_ATTEMPT)] = None,
 ) -> Window:
     return Window(
         rank=rank,
@@ -100,6 +135,7 @@ def _window(
     )
 
 
+Aggregate = Literal["max", "mean", "min"]
 AskedWindow = Annotated[Window, Depends(_window)]
 
 
@@ -120,7 +156,7 @@ async def get_metrics(services: CurrentServices, run_id: VisibleRunId) -> Respon
 @router.get(
     "/series",
     dependencies=[require(KeyScope.READ)],
-    openapi_extra=documented(answer=SeriesView),
+    openapi_extra=documented(answer=SeriesView, texts=_TABLES),
 )
 async def get_series(
     request: Request,
@@ -161,7 +197,7 @@ async def get_heatmap(
     run_id: VisibleRunId,
     window: AskedWindow,
     stat: str,
-    aggregate: Literal["max", "mean", "min"] = "max",
+    aggregate: Aggregate = "max",
 ) -> Response:
     """One stat of all layers over steps; `points` is the number of buckets."""
     layout, series = await services.reader.all_layers(run_id, stat, window)
@@ -169,6 +205,38 @@ async def get_heatmap(
         _heatmap_view, run_id, stat, aggregate, window.rank, layout.layer_names, series
     )
     return json_response(view)
+
+
+@router.get(
+    "/ranks", dependencies=[require(KeyScope.READ)], openapi_extra=documented(answer=RanksView)
+)
+async def get_ranks(
+    services: CurrentServices,
+    run_id: VisibleRunId,
+    metric: str,
+    first_step: Annotated[int | None, Query(alias="from", ge=0, le=MAX_STEP)] = None,
+    last_step: Annotated[int | None, Query(alias="to", ge=0, le=MAX_STEP)] = None,
+    points: Annotated[int, Query(ge=1, le=10_000)] = 500,
+    aggregate: Aggregate = "mean",
+) -> Response:
+    """One metric of all ranks over steps, at most 1024 of them; `points` is the number of
+    buckets."""
+    window = Window(first_step=first_step, last_step=last_step, points=points)
+    ranks, buckets, width, gaps = await services.reader.all_ranks(run_id, metric, window)
+    values, nonfinite = await asyncio.to_thread(_cells, buckets, aggregate)
+    return json_response(
+        RanksView(
+            run_id=run_id,
+            metric=metric,
+            aggregate=aggregate,
+            step_width=width,
+            ranks=ranks,
+            steps=buckets.steps.tolist(),
+            values=values,
+            nonfinite=nonfinite,
+            gaps=_gap_views(gaps),
+        )
+    )
 
 
 def _series_view(
@@ -182,6 +250,7 @@ def _series_view(
         "step_width": series.width,
         "stretches": [_stretch_view(stretch) for stretch in series.stretches],
         "steps": series.buckets.steps.tolist(),
+        "gaps": _gap_views(series.gaps),
     }
     if series.values is not None:
         return msgspec.convert(facts | {"values": to_json_list(series.values[:, 0])}, SeriesView)
@@ -199,15 +268,12 @@ def _series_view(
 def _heatmap_view(
     run_id: RunId,
     stat: str,
-    aggregate: str,
+    aggregate: Aggregate,
     rank: int,
     layers: tuple[str, ...],
     series: Series,
 ) -> HeatmapView:
-    buckets = series.buckets
-    cells = {"max": buckets.high, "mean": buckets.mean, "min": buckets.low}[aggregate]
-    places = np.argwhere(buckets.nonfinite.T > 0)
-    counts = buckets.nonfinite.T[buckets.nonfinite.T > 0]
+    values, nonfinite = _cells(series.buckets, aggregate)
     return HeatmapView(
         run_id=run_id,
         stat=stat,
@@ -215,17 +281,30 @@ def _heatmap_view(
         rank=rank,
         step_width=series.width,
         layers=layers,
-        steps=buckets.steps.tolist(),
-        values=[_nullable(column) for column in cells.T],
-        nonfinite=[
-            (int(layer), int(bucket), int(count))
-            for (layer, bucket), count in zip(places, counts, strict=True)
-        ],
+        steps=series.buckets.steps.tolist(),
+        values=values,
+        nonfinite=nonfinite,
+        gaps=_gap_views(series.gaps),
     )
 
 
-def _nullable(values: NDArray[np.float64]) -> list[JsonNumber]:
-    """A layer's cells, shortened to what a colour can show."""
+def _cells(
+    buckets: Buckets, aggregate: Aggregate
+) -> tuple[list[list[JsonNumber]], list[tuple[int, int, int]]]:
+    """What a picture needs of buckets: values column by column, and (column, bucket, count)
+    wherever there were values that are no finite number."""
+    cells = {"max": buckets.high, "mean": buckets.mean, "min": buckets.low}[aggregate]
+    places = np.argwhere(buckets.nonfinite.T > 0)
+    counts = buckets.nonfinite.T[buckets.nonfinite.T > 0]
+    broken = [
+        (int(column), int(bucket), int(count))
+        for (column, bucket), count in zip(places, counts, strict=True)
+    ]
+    return [_nullable(column) for column in cells.T], broken
+
+
+def _nullable(values: NDArray[np.floating]) -> list[JsonNumber]:
+    """A column's cells, shortened to what a colour can show."""
     numbers: list[JsonNumber] = values.astype(np.float32).astype(np.float64).tolist()
     for index in np.flatnonzero(np.isnan(values)):
         numbers[index] = None
@@ -243,3 +322,7 @@ def _export_columns(view: SeriesView) -> Columns:
 
 def _stretch_view(stretch: Stretch) -> StretchView:
     return StretchView(stretch.attempt, stretch.segment, stretch.first_step, stretch.last_step)
+
+
+def _gap_views(gaps: Sequence[Gap]) -> list[GapView]:
+    return [GapView(gap.first_step, gap.last_step, gap.reason) for gap in gaps]

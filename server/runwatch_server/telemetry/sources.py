@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.codec import decode_frame, decode_metrics
-from runwatch.frames import Frame
-from runwatch.nonfinite import ABSENT_64, is_absent
+from runwatch.nonfinite import is_absent
 from runwatch_server.telemetry import queries
 from runwatch_server.telemetry.buckets import (
     LEVELS,
@@ -19,27 +17,15 @@ from runwatch_server.telemetry.buckets import (
     Buckets,
     decode_grid,
     decode_tile,
-    from_values,
+    from_stretch,
 )
+from runwatch_server.telemetry.gaps import Gap
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.metric_tiles import decode_values
+from runwatch_server.telemetry.packs.reading import PackReader
 from runwatch_server.telemetry.queries import SegmentRow, TileRow
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The columns asked for: a metric, a layer's stat, or a stat of all layers."""
-
-    name: str
-    layouts: dict[str, tuple[int, int]]
-    """Hash of a layout -> first layer and number of layers in it; empty for a metric."""
-    stat_starts: dict[str, int]
-    """Hash of a layout -> column at which the stat begins."""
-    num_columns: int
-
-    @property
-    def is_metric(self) -> bool:
-        return not self.layouts
+from runwatch_server.telemetry.stored_steps import StoredSteps
+from runwatch_server.telemetry.wanted import Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +33,12 @@ class Source:
     """One stretch of a segment, read by columns."""
 
     connection: AsyncConnection
+    packs: PackReader
     segment: SegmentRow
     wanted: Wanted
     stretch: Stretch
+    gaps: list[Gap]
+    """Takes up what is stored and could not be read."""
 
     async def values(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Steps (N,) and values (N, C) as recorded."""
@@ -72,15 +61,17 @@ class Source:
             pieces.extend(covered)
         if first < end:
             steps, values = await self._tail(first, end)
-            pieces.append(from_values(steps, values))
+            pieces.extend(await asyncio.to_thread(from_stretch, steps, values, width))
         return pieces
 
     async def _tail(self, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         rest = Source(
             self.connection,
+            self.packs,
             self.segment,
             self.wanted,
             Stretch(self.stretch.attempt, self.stretch.segment, first, end - 1),
+            self.gaps,
         )
         return await rest.values()
 
@@ -135,10 +126,10 @@ class Source:
         self, first: int, last: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         stretch = Stretch(self.stretch.attempt, self.stretch.segment, first, last)
-        bodies = await queries.frames_of_steps(
-            self.connection, self.segment.run_id, self.segment.rank, stretch
-        )
-        return await asyncio.to_thread(_columns, bodies, self.wanted, first, last)
+        stored = StoredSteps(self.connection, self.packs, self.segment.run_id, self.segment.rank)
+        found = await stored.columns(stretch, self.wanted)
+        self.gaps.extend(found.gaps)
+        return found.steps, found.values
 
 
 def _decode_tiles(found: Sequence[TileRow], wanted: Wanted) -> list[Buckets]:
@@ -176,37 +167,3 @@ def _from_step(buckets: Buckets, first: int, level: int) -> Buckets:
     """Without the buckets that end before a step."""
     keep = buckets.steps + level > first
     return buckets if keep.all() else buckets.rows(keep)
-
-
-def _columns(
-    bodies: Sequence[bytes], wanted: Wanted, first: int, last: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The wanted columns of frames; steps at which nothing was recorded are left out.
-
-    Only the wanted columns are kept of each frame: all of them would fill the memory.
-    """
-    decode = decode_metrics if wanted.is_metric else decode_frame
-    steps = first + np.arange(last - first + 1, dtype=np.int64)
-    matrix = np.full((len(steps), wanted.num_columns), ABSENT_64)
-    for frame in map(decode, bodies):
-        columns = _wanted_columns(frame, wanted)
-        start, stop = max(first, frame.first_step), min(last, frame.last_step) + 1
-        if columns is not None and start < stop:
-            part = columns[start - frame.first_step : stop - frame.first_step]
-            np.copyto(matrix[start - first : stop - first], part, where=~is_absent(part))
-    held = np.flatnonzero(~is_absent(matrix).all(axis=1))
-    return steps[held], matrix[held]
-
-
-def _wanted_columns(frame: Frame, wanted: Wanted) -> NDArray[np.float64] | None:
-    """(N, C); None where the frame has none of them."""
-    if wanted.is_metric:
-        if wanted.name not in frame.metric_names:
-            return None
-        return np.ascontiguousarray(frame.metrics[:, [frame.metric_names.index(wanted.name)]])
-    if frame.layout_hash not in wanted.layouts:
-        return None
-    layer, num_layers = wanted.layouts[frame.layout_hash]
-    start = wanted.stat_starts[frame.layout_hash] + layer
-    # Widening turns the float32 that says 'not recorded' into the float64 that says it.
-    return np.ascontiguousarray(frame.stats[:, start : start + num_layers]).astype(np.float64)

@@ -93,3 +93,18 @@ events = sa.Table(
     sa.Column("detail", sa.Text, nullable=False),  # JSON
     sa.Index("ix_events_kind", "run_id", "kind", "id"),
 )
+
+histograms = sa.Table(
+    "histograms",
+    metadata,
+    sa.Column("run_id", sa.String(26), primary_key=True),
+    sa.Column("kind", sa.String(16), primary_key=True),
+    sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("step", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("part", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("names", sa.LargeBinary, nullable=False),  # zstd of JSON
+    sa.Column("packed", sa.LargeBinary, nullable=False),  # counts, as they came
+)
+"""Parts of a step's histograms, taken out of the frame that brought them."""

@@ -90,6 +90,7 @@ def test_what_is_no_number_is_in_the_order_of_events(start_service: StartService
             found = await card(bench, alert)
 
             assert (found.order[0].series, found.order[0].value) == ("loss", "NaN")
+            assert "to NaN at step 40" in found.order[0].words
             assert found.causes[0].cause.startswith("a label or token index out of range")
 
     asyncio.run(scenario())

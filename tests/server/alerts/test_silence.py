@@ -6,6 +6,7 @@ import pytest
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy
 
 from runwatch.alerts import AlertState
+from runwatch.frames import Event
 from runwatch.messages import Heartbeat
 from runwatch.vocabulary import Phase
 
@@ -124,6 +125,71 @@ def test_a_long_checkpoint_is_no_silence(start_service: StartService) -> None:
             await beat(bench, step_age_s=301, phase=Phase.CHECKPOINT)
             await bench.alerting.ticker.tick()
             assert await told(bench) == []
+
+    asyncio.run(scenario())
+
+
+async def evaluate(bench: Bench, *, step: int, seconds: float) -> None:
+    """A step, and an evaluation after it that ends in order."""
+    at = bench.clock.wall_s
+    events = [
+        Event(step, kind="phase", at=at, detail={"phase": "eval", "edge": "begin"}),
+        Event(step, kind="phase", at=at + seconds, detail={"phase": "eval", "edge": "end"}),
+    ]
+    await bench.send(healthy(1), first_step=step, events=events)
+
+
+async def evaluating(bench: Bench, *, seconds: float) -> None:
+    """The run has been in an evaluation for so long."""
+    bench.clock.advance(seconds)
+    await beat(bench, step_age_s=seconds, phase=Phase.EVAL)
+    await bench.alerting.ticker.tick()
+
+
+def test_an_evaluation_is_overdue_by_the_ones_before_it_though_the_service_was_restarted(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await evaluate(bench, step=8, seconds=30.0)
+            await evaluate(bench, step=9, seconds=20.0)
+        async with start_service() as bench:
+            await evaluating(bench, seconds=149.0)
+            assert await told(bench) == []
+            await evaluating(bench, seconds=155.0)
+            assert await told(bench) == [("PhaseOverdue", AlertState.FIRING)]
+            [alert] = await bench.alerts()
+            assert "eval has lasted 155 s after step 9" in alert.facts.summary
+            await bench.send(healthy(1), first_step=10, seq=3)
+            await bench.alerting.ticker.tick()
+            assert await told(bench) == [("PhaseOverdue", AlertState.RESOLVED)]
+
+    asyncio.run(scenario())
+
+
+def test_a_first_evaluation_may_take_its_time(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0)
+            await evaluating(bench, seconds=1700.0)
+            assert await told(bench) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_beginning_that_never_ends_is_told_by_its_name(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            for _ in range(20):
+                bench.clock.advance(50)
+                await bench.runs.note_heartbeat(RUN, Heartbeat(1, 0, None, 50.0, Phase.INIT))
+                await bench.alerting.ticker.tick()
+            assert await told(bench) == [("PhaseOverdue", AlertState.FIRING)]
+            [alert] = await bench.alerts()
+            assert "the phase init" in alert.facts.summary
 
     asyncio.run(scenario())
 

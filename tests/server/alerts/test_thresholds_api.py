@@ -1,5 +1,6 @@
 """Levels of rules over a stored run."""
 
+import numpy as np
 import pytest
 from tests.server.harness import Api, frame
 
@@ -12,6 +13,10 @@ groups:
   rules:
   - {alert: TooHigh, when: loss > 9, severity: critical}
   - {alert: Doubled, when: "loss > 2 * median(loss, 4)", min_history: 1}
+  - {alert: AboveStart, when: "loss > 10 * first(loss, 1)"}
+  - {alert: LayerTooHigh, scope: layer, when: grad_norm > 7}
+  - {alert: LayerDoubled, scope: layer, when: "grad_norm > 2 * max(grad_norm, 2)", min_history: 1}
+  - {alert: LayerLeads, scope: layer, when: grad_norm > 3 * median_layers(grad_norm)}
 """
 
 
@@ -50,3 +55,40 @@ async def test_a_metric_that_no_rule_knows_has_no_level(api: Api) -> None:
     await api.post(run_id, frame(1, [1.0], metric="mine"))
 
     assert await levels(api, run_id, metric="mine", **{"from": 0, "to": 9}) == {}
+
+
+async def test_a_level_that_remembers_the_beginning_is_that_of_the_beginning(api: Api) -> None:
+    await api.json("POST", "/rules", content=RULES, headers={"Content-Type": "application/yaml"})
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [3.0] + [1.0] * 49))
+
+    found = await levels(api, run_id, metric="loss", **{"from": 40, "to": 41})
+
+    assert found["AboveStart"] == [30.0, 30.0]
+
+
+async def test_a_layer_has_the_levels_of_the_rules_of_single_layers(api: Api) -> None:
+    await api.json("POST", "/rules", content=RULES, headers={"Content-Type": "application/yaml"})
+    run_id = await api.new_run()
+    norms = np.array([[1, 10], [2, 10], [1, 40], [1, 10]], np.float32)
+    await api.post(run_id, frame(1, [1.0] * 4, stats=norms))
+
+    asked = {"stat": "grad_norm", "from": 2, "to": 3}
+    first = await levels(api, run_id, layer="first.weight", **asked)
+    last = await levels(api, run_id, layer="last.weight", **asked)
+
+    assert first["LayerTooHigh"] == [7.0, 7.0]
+    assert first["LayerDoubled"] == [4.0, 4.0]
+    assert last["LayerDoubled"] == [20.0, 80.0]
+    assert last["LayerLeads"] == first["LayerLeads"] == [61.5, 16.5]
+    assert "TooHigh" not in first
+
+
+async def test_a_series_is_a_metric_or_a_layers_stat(api: Api) -> None:
+    run_id = await api.new_run()
+
+    params = {"layer": "first.weight", "from": 0, "to": 1}
+    refused = await api.call("GET", f"/runs/{run_id}/thresholds", params=params)
+
+    assert refused.status_code == 422
+    assert "layer= and stat=" in refused.json()["detail"]

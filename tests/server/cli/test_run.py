@@ -25,7 +25,8 @@ ASKS = """
 import json, os, urllib.request
 url, run_id = os.environ["RUNWATCH_URL"], os.environ["RUNWATCH_RUN_ID"]
 headers = {"Authorization": "Bearer " + os.environ["RUNWATCH_TOKEN"]}
-body = json.dumps({"run_id": run_id, "name": "script", "project": "default"}).encode()
+project = os.environ.get("RUNWATCH_PROJECT", "default")
+body = json.dumps({"run_id": run_id, "name": "script", "project": project}).encode()
 headers["Content-Type"] = "application/json"
 urllib.request.urlopen(urllib.request.Request(f"{url}/api/v1/runs", body, headers)).read()
 print(run_id)
@@ -99,11 +100,12 @@ def test_a_job_reports_to_a_service_that_ends_with_it(tmp_path: Path) -> None:
 
 
 def test_the_next_job_uses_the_service_that_was_kept_and_ends_it(tmp_path: Path) -> None:
-    code, out, said = run(tmp_path, "--keep", "--name", "mine", sys.executable, "-c", ASKS)
+    named = ["--name", "mine", "--project", "speech"]
+    code, out, said = run(tmp_path, "--keep", *named, sys.executable, "-c", ASKS)
     assert code == 0, said
     url, pid, headers = kept_service(tmp_path)
     shown = httpx.get(f"{url}/api/v1/runs/{out.strip()}", headers=headers).json()
-    assert shown["name"] == "mine"
+    assert (shown["name"], shown["project"]) == ("mine", "speech")
 
     code, again, said = run(tmp_path, "--resume", out.strip(), "--", sys.executable, "-c", ASKS)
 

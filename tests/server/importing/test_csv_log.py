@@ -51,6 +51,25 @@ def test_of_two_names_for_one_series_the_nearer_is_taken_and_the_other_kept() ->
     assert series(log, "train_loss_step") == [1.0]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["total_loss", "loss_train", "train/total_loss", "trainLoss", "Train Loss", "epoch_loss"],
+)
+def test_the_whole_loss_goes_by_many_names(name: str) -> None:
+    log = read(f"iteration,loss_cls,{name}\n19,1,3\n39,0.5,2\n")
+
+    assert series(log, "loss") == [3.0, 2.0]
+    assert series(log, "loss_cls") == [1.0, 0.5]
+
+
+@pytest.mark.parametrize("name", ["train/box_loss", "Gen Loss", "train/loss_critic", "losses"])
+def test_parts_of_a_loss_alone_are_a_training_whose_rows_are_counted(name: str) -> None:
+    log = read(f"epoch,{name}\n1,3\n2,2\n")
+
+    assert series(log, name) == [3.0, 2.0]
+    assert log.stretches[0].steps.tolist() == [0, 1]
+
+
 def test_rows_are_counted_where_no_step_is_given() -> None:
     log = read("loss\n3\n2\n1\n")
 

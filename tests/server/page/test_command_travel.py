@@ -91,8 +91,18 @@ def test_a_refusal_ends_the_road_and_says_why() -> None:
 
     travel = travel_of(command, [event("queued"), event("delivered"), event("rejected")])
 
-    assert drawn(travel) == {"Queued": "done", "Delivered": "done", "Rejected": "broken"}
+    assert drawn(travel) == {"Queued": "done", "Delivered": "done", "Refused": "broken"}
     assert travel.stations[-1].words == "not allowed"
+
+
+def test_a_proposal_is_rejected_and_what_was_sent_is_withdrawn() -> None:
+    command = replace(ROLLBACK, state=CommandState.CANCELLED)
+
+    proposal = travel_of(command, [event("proposed"), event("cancelled")])
+    order = travel_of(command, [event("queued"), event("cancelled")])
+
+    assert drawn(proposal) == {"Proposed": "done", "Rejected": "broken"}
+    assert drawn(order) == {"Queued": "done", "Withdrawn": "broken"}
 
 
 @pytest.mark.parametrize(

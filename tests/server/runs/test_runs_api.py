@@ -28,7 +28,15 @@ async def test_the_same_id_gives_the_same_run(api: Api) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"run_id": "../../etc"}, {"name": ""}, {"name": "x" * 257}, {"colour": "red"}, {"name": None}],
+    [
+        {"run_id": "../../etc"},
+        {"name": ""},
+        {"name": " \t\u200b"},
+        {"project": " "},
+        {"name": "x" * 257},
+        {"colour": "red"},
+        {"name": None},
+    ],
 )
 async def test_a_run_that_cannot_be_is_refused(api: Api, change: dict[str, object]) -> None:
     response = await api.call("POST", "/runs", json={"run_id": new_id(), "name": "a"} | change)

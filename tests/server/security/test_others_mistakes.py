@@ -177,3 +177,11 @@ async def test_the_description_of_the_interface_loads_nothing_from_elsewhere(api
     assert page.status_code == 200
     assert "/api/v1/runs/{run_id}/series" in page.text
     assert "https://" not in page.text
+
+
+async def test_a_host_that_is_not_ours_is_refused_as_a_problem(api: Api) -> None:
+    """DNS rebinding: a page elsewhere whose name leads to this machine."""
+    reply = await api.http.get("/healthz", headers={"Host": "evil.example"})
+
+    assert (reply.status_code, reply.json()["code"]) == (400, "unknown_host")
+    assert reply.headers["Content-Type"] == "application/problem+json"

@@ -13,8 +13,10 @@ from runwatch.nonfinite import ABSENT_32
 from runwatch_server.telemetry.buckets import (
     TILE_LAYERS,
     Buckets,
+    decode_grid,
     decode_tile,
     encode_tile,
+    from_stretch,
     from_values,
     regroup,
     summarise,
@@ -69,6 +71,20 @@ def test_summarise_says_what_regroup_says(values: NDArray[np.float32]) -> None:
     assert_allclose(one.mean, other.mean, rtol=1e-6, atol=1e-3)
 
 
+@given(VALUES, st.integers(0, 70))
+def test_a_stretch_gives_the_buckets_of_its_values(
+    values: NDArray[np.float32], first_step: int
+) -> None:
+    steps = first_step + np.arange(len(values), dtype=np.int64)
+
+    one = regroup(from_stretch(steps, values, 32), 32, values.shape[1])
+    other = regroup([from_values(steps, values)], 32, values.shape[1])
+
+    for name in ("steps", "low", "high", "count", "nonfinite"):
+        assert_array_equal(getattr(one, name), getattr(other, name))
+    assert_allclose(one.mean, other.mean, rtol=1e-6, atol=1e-3)
+
+
 def tile() -> Buckets:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(300, TILE_LAYERS)).astype(np.float32)
@@ -94,6 +110,19 @@ def test_one_column_of_a_tile_is_that_column() -> None:
 
     assert_array_equal(one.low[:5], tile().low[:, 3:4])
     assert one.nonfinite[0, 0] == 1
+
+
+def test_tiles_of_layers_come_back_side_by_side_and_what_has_no_tile_is_empty() -> None:
+    data = encode_tile(tile(), first_step=1024, level=64, is_metric=False)
+    alone = decode_tile(data, first_step=1024, level=64, is_metric=False)
+
+    grid = decode_grid({(1024, 1): data, (2048, 0): data}, level=64, num_columns=2 * TILE_LAYERS)
+
+    assert_array_equal(grid.steps, 1024 + 64 * np.arange(32))
+    assert_array_equal(grid.high[:16, TILE_LAYERS:], alone.high)
+    assert_array_equal(grid.nonfinite[16:, :TILE_LAYERS], alone.nonfinite)
+    assert np.isnan(grid.mean[:16, :TILE_LAYERS]).all()
+    assert not grid.count[16:, TILE_LAYERS:].any()
 
 
 def test_pieces_without_a_step_make_no_bucket() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from tests.server.harness import Api, HandClock, both_engines, frame
 
 from runwatch.vocabulary import RunId
 from runwatch_server.telemetry.retention import remove_old_frames
-from runwatch_server.telemetry.roller import Roller
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def send(
 
 
 async def roll(api: Api) -> int:
-    return await Roller(api.services.database, api.services.layouts).roll()
+    return await api.services.roller.roll()
 
 
 def losses(num_steps: int) -> NDArray[np.float64]:
@@ -213,7 +213,9 @@ async def test_old_frames_go_and_their_rollups_answer(api: Api, hand_clock: Hand
     before = await api.series(run_id, metric="loss", points=10_000)
     await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
 
-    removed = await remove_old_frames(api.services.database, before=hand_clock.now + 1)
+    removed = await remove_old_frames(
+        api.services.database, before=hand_clock.now + 1, now=hand_clock.now
+    )
 
     assert removed == 8
     assert await api.series(run_id, metric="loss", points=10_000) == before
@@ -234,7 +236,9 @@ async def test_the_frames_around_an_alert_stay_and_answer_step_by_step(
     await until_fired(api, run_id)
     await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
 
-    removed = await remove_old_frames(api.services.database, before=hand_clock.now + 1)
+    removed = await remove_old_frames(
+        api.services.database, before=hand_clock.now + 1, now=hand_clock.now
+    )
 
     assert removed == 7
     layer = {"layer": "last.weight", "stat": "grad_norm", "points": 10_000}
@@ -248,3 +252,18 @@ async def until_fired(api: Api, run_id: RunId) -> None:
     async with asyncio.timeout(60):
         while not (await api.json("GET", f"/alerts?run_id={run_id}"))["alerts"]:
             await asyncio.sleep(0.01)
+
+
+async def test_a_metric_of_every_rank_comes_in_one_picture(api: Api) -> None:
+    run_id = await api.new_run(world_size=3)
+    for rank, values in ((0, [1.0, 2.0, 3.0, 4.0]), (2, [1.0, math.nan])):
+        await api.post(run_id, replace(frame(1, values), rank=rank))
+
+    asked = {"metric": "loss", "points": 2}
+    found = await api.json("GET", f"/runs/{run_id}/ranks", params=asked)
+
+    assert (found["ranks"], found["step_width"], found["steps"]) == ([0, 2], 2, [0, 2])
+    assert found["values"] == [[1.5, 3.5], [1.0, None]]
+    assert found["nonfinite"] == [[1, 0, 1]]
+    unknown = await api.call("GET", f"/runs/{run_id}/ranks", params={"metric": "none"})
+    assert unknown.status_code == 404

@@ -39,6 +39,7 @@ for (const form of section.querySelectorAll("form[data-kind]")) {
 
 function actionOf(kind, fields) {
   if (kind === "lower_lr") return { kind, scale: Number(fields.scale) };
+  if (kind === "detail") return { kind, steps: Number(fields.steps) };
   if (kind !== "rollback") return { kind };
   const { target, before_step: before } = fields;
   if (target === "newest") return { kind };

@@ -10,6 +10,7 @@ import { brokenSpans, tracesOf, upright } from "./traces.js";
 
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false, scrollZoom: false };
 const COARSE = matchMedia("(pointer: coarse)");
+const PAPER = matchMedia("print");
 
 export class Chart {
   #asked = null;
@@ -39,6 +40,7 @@ export class Chart {
     }).observe(figure);
     new ResizeObserver(() => this.#draw()).observe(this.plot);
     addEventListener("beforeprint", () => this.#see(true));
+    PAPER.addEventListener("change", () => { if (PAPER.matches) this.#see(true); });
   }
 
   /** What is drawn is no longer what the service has, or not what is in view. */
@@ -49,6 +51,7 @@ export class Chart {
 
   replace(series) {
     this.options.series = series;
+    this.#loaded = [];
     this.refresh();
   }
 
@@ -95,8 +98,13 @@ export class Chart {
     try {
       const loaded = await this.#ask(asked.signal);
       if (asked.signal.aborted) return;
-      this.#loaded = loaded;
+      const known = this.#loaded.filter((one) => one.isLimit);
+      this.#loaded = [...loaded, ...known];
       this.#say(loaded.some((one) => one.data.steps.length) ? "" : "Nothing was recorded here.");
+      await this.#draw();
+      const limits = await this.#askLimits(asked.signal);
+      if (asked.signal.aborted || !(limits.length || known.length)) return;
+      this.#loaded = [...loaded, ...limits];
       await this.#draw();
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -111,13 +119,17 @@ export class Chart {
     const range = this.axis.isWhole ? null : this.axis.range;
     const { convert = (_, data) => data, rangeOf = (_, all) => all } = this.options;
     const wanted = [...this.options.series, ...(this.options.extras?.(this.axis.range) ?? [])];
-    const measured = Promise.all(wanted.map(async (one) => {
+    return Promise.all(wanted.map(async (one) => {
       const own = within(rangeOf(one, range), one.within);
       const asked = loadSeries(one.run ?? this.options.run, one.what, own, points, signal);
       return { ...one, data: convert(one, await asked) };
     }));
-    const limits = this.options.limits?.(this.axis.range, signal) ?? [];
-    return (await Promise.all([measured, limits])).flat();
+  }
+
+  /** Levels are judged step by step, which takes longer than reading a series: they come after it,
+      and until then those known before stay. */
+  async #askLimits(signal) {
+    return this.options.limits?.(this.axis.range, signal) ?? [];
   }
 
   #say(text, isFault = false) {

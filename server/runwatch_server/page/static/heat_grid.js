@@ -25,9 +25,11 @@ function onsetsOf(answer, broken, columns) {
 
 /** How values become a place on the colour scale, 0 to 1. `size`: by their logarithm, over all
     layers. `own`: by how far each is from its own layer's median, three halvings or doublings each
-    way, so that an onset stands out whatever the layers' sizes. */
+    way, so that an onset stands out whatever the layers' sizes. `peers`: by how far each is from the
+    median of its column, up to half and double, so that whoever differs from the others stands out. */
 export function scaleOf(grid, mode) {
   if (mode === "own") return ownScale(grid);
+  if (mode === "peers") return peersScale(grid);
   const finite = grid.values.flatMap((row) => Array.from(row)).filter((value) => Number.isFinite(value));
   const positive = finite.filter((value) => value > 0).sort((a, b) => a - b);
   if (!positive.length) return { place: () => () => 0, from: 0, to: 0, isLog: false };
@@ -56,6 +58,17 @@ function ownScale(grid) {
       return (value) => (value > 0 ? 0.5 + Math.log2(value / middle) / 6 : 0);
     },
     middles, from: 1 / 8, to: 8, isLog: true, isOwn: true,
+  };
+}
+
+function peersScale(grid) {
+  const middles = grid.steps.map((_, column) => median(grid.values.map((row) => row[column])));
+  return {
+    place: () => (value, column) => {
+      const share = value / middles[column];
+      return share > 0 ? 0.5 + Math.log2(share) / 2 : value < middles[column] ? 0 : 0.5;
+    },
+    peers: middles, from: 1 / 2, to: 2, isLog: true,
   };
 }
 

@@ -1,5 +1,5 @@
-// The layer x step heat map on a canvas: one row a layer in the model's order, one column a bucket
-// of steps, on the charts' step axis.
+// A heat map on a canvas: one row a layer in the model's order (or a rank), one column a bucket of
+// steps, on the charts' step axis.
 import { BROKEN, DIVERGING, DIVERGING_DARK, gradient, SEQUENTIAL } from "./colours.js";
 import { scaleOf } from "./heat_grid.js";
 import { lastAtMost } from "./numbers.js";
@@ -68,7 +68,7 @@ export class Heatmap {
     const pixels = context.createImageData(columns, this.numRows);
     const words = new Uint32Array(pixels.data.buffer);
     const isDark = document.documentElement.dataset.theme === "dark";
-    this.colours = this.mode === "own" ? (isDark ? DIVERGING_DARK : DIVERGING) : SEQUENTIAL;
+    this.colours = this.mode !== "size" ? (isDark ? DIVERGING_DARK : DIVERGING) : SEQUENTIAL;
     this.scale = scaleOf(this.grid, this.mode);
     const brokenWord = isDark ? BROKEN.dark : BROKEN.light;
     const loudest = new Float64Array(columns);
@@ -83,7 +83,7 @@ export class Heatmap {
             loudest[column] = Infinity;
             words[at] = brokenWord;
           } else if (value === value && loudest[column] < Infinity) {
-            const share = Math.max(0, Math.min(1, place(value)));
+            const share = Math.max(0, Math.min(1, place(value, column)));
             if (share > loudest[column]) {
               loudest[column] = share;
               words[at] = this.colours[Math.round(share * 255)];
@@ -180,4 +180,27 @@ function runsOf(grid) {
     else runs.push({ from: index, count: 1 });
   });
   return runs;
+}
+
+/** What a map asks the server for: the steps in view, in as many columns as can be told apart. */
+export function mapQuery(canvas, axis, wanted) {
+  const { left, right } = margins();
+  const width = canvas.parentElement.clientWidth - left - right;
+  const points = Math.max(50, Math.min(500, Math.round(width / 2)));
+  const query = new URLSearchParams({ ...wanted, points: String(points) });
+  if (!axis.isWhole) {
+    query.set("from", String(axis.range[0]));
+    query.set("to", String(axis.range[1]));
+  }
+  return query;
+}
+
+/** Puts a map's lines where the pointer is and where a step is chosen, or hides them. */
+export function placeLines(place, canvas, axis) {
+  const [from, to] = axis.range;
+  for (const [name, step] of [[".cursor", axis.cursor], [".chosen", axis.selected]]) {
+    const line = place.querySelector(`.map ${name}`);
+    line.hidden = step === null || step < from || step > to;
+    if (!line.hidden) line.style.transform = `translateX(${axis.x(step, canvas.clientWidth)}px)`;
+  }
 }

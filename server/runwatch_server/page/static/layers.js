@@ -4,9 +4,11 @@ import { getJson } from "./api.js";
 import { Chart } from "./chart.js";
 import { h } from "./dom.js";
 import { gridOf, worstLayers } from "./heat_grid.js";
-import { Heatmap } from "./heatmap.js";
+import { Heatmap, mapQuery, placeLines } from "./heatmap.js";
+import { LayerHistograms } from "./layer_histograms.js";
 import { count, short } from "./numbers.js";
 import { margins, moveByKeys, pointAlong } from "./step_axis.js";
+import { limitsOf } from "./thresholds.js";
 
 const SHOWN = 12;
 const OWN_STATS = /norm|absmax|ratio/;
@@ -24,6 +26,7 @@ export class Layers {
     this.search = section.querySelector("[name=layer]");
     this.rank = section.querySelector("[name=rank]");
     this.says = section.querySelector(".map .says");
+    this.histograms = new LayerHistograms(section.querySelector(".histograms"), run);
     this.layer = null;
     this.#listen();
     this.#chooseScale();
@@ -36,7 +39,7 @@ export class Layers {
     this.search.addEventListener("input", () => this.#draw());
     this.axis.addEventListener("range", () => this.refresh());
     this.axis.addEventListener("cursor", () => this.#point());
-    this.axis.addEventListener("selected", () => { this.#point(); this.#listWorst(); });
+    this.axis.addEventListener("selected", () => { this.#point(); this.#listWorst(); this.#showHistograms(); });
     document.addEventListener("themechange", () => this.#draw());
     new ResizeObserver(() => this.#draw()).observe(this.canvas.parentElement);
     new IntersectionObserver((entries) => {
@@ -75,14 +78,8 @@ export class Layers {
   }
 
   #query(more = {}) {
-    const { left, right } = margins();
-    const points = Math.max(50, Math.min(500, Math.round((this.canvas.parentElement.clientWidth - left - right) / 2)));
-    const query = new URLSearchParams({ stat: this.stat.value, points: String(points) });
+    const query = mapQuery(this.canvas, this.axis, { stat: this.stat.value });
     if (this.rank) query.set("rank", this.rank.value);
-    if (!this.axis.isWhole) {
-      query.set("from", String(this.axis.range[0]));
-      query.set("to", String(this.axis.range[1]));
-    }
     for (const [name, value] of Object.entries(more)) query.set(name, String(value));
     return query;
   }
@@ -195,13 +192,7 @@ export class Layers {
   }
 
   #point() {
-    const width = this.canvas.clientWidth;
-    for (const [name, step] of [[".cursor", this.axis.cursor], [".chosen", this.axis.selected]]) {
-      const line = this.section.querySelector(`.map ${name}`);
-      const [from, to] = this.axis.range;
-      line.hidden = step === null || step < from || step > to;
-      if (!line.hidden) line.style.transform = `translateX(${this.axis.x(step, width)}px)`;
-    }
+    placeLines(this.section, this.canvas, this.axis);
     if (this.axis.cursor === null) this.section.querySelector(".frame").hidden = true;
   }
 
@@ -238,6 +229,11 @@ export class Layers {
     this.section.querySelector(".layer").scrollIntoView({ block: "nearest" });
   }
 
+  #showHistograms() {
+    if (!this.layer) return;
+    this.histograms.show(this.layer, this.stat.value, this.axis.selected, this.rank?.value ?? 0);
+  }
+
   #showLayer() {
     if (!this.layer || !this.grid) return;
     const place = this.section.querySelector(".layer");
@@ -250,9 +246,23 @@ export class Layers {
     }));
     place.hidden = false;
     place.querySelector("h3").textContent = `${this.stat.value} of ${this.layer} and its neighbours`;
+    this.#showHistograms();
     const isLog = OWN_STATS.test(this.stat.value);
-    if (this.chart) this.chart.replace(series);
-    else this.chart = new Chart(place, this.axis, this.view, { run: this.run, series, isLog });
+    if (this.chart) return this.chart.replace(series);
+    const limits = (range, signal) => this.#limits(range, signal);
+    this.chart = new Chart(place, this.axis, this.view, { run: this.run, series, isLog, limits });
+  }
+
+  /** The levels by which rules judge the layer itself; its neighbours have their own. Rules are
+      judged on rank 0. */
+  #limits(range, signal) {
+    if (!this.view.thresholds || (this.rank && this.rank.value !== "0")) return [];
+    return limitsOf(this.run, { layer: this.layer, stat: this.stat.value }, range, signal);
+  }
+
+  /** What is drawn over the layer's series may have changed. */
+  refreshLayer() {
+    this.chart?.refresh();
   }
 }
 

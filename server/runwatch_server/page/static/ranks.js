@@ -2,6 +2,7 @@
 import { Chart } from "./chart.js";
 import { h } from "./dom.js";
 import { count } from "./numbers.js";
+import { RankMap } from "./rank_map.js";
 
 const MOST = 8;
 
@@ -10,7 +11,10 @@ export class Ranks {
     this.section = section;
     this.metric = section.querySelector("select");
     this.ranks = [];
+    this.chosen = null;
     this.chart = new Chart(section.querySelector(".chart"), axis, view, { run, series: [] });
+    const place = section.querySelector(".rank-map");
+    this.map = place && new RankMap(place, axis, run, (rank) => this.#choose(rank));
     this.metric.addEventListener("change", () => this.#draw());
   }
 
@@ -18,24 +22,53 @@ export class Ranks {
   tell(ranks) {
     const isNew = ranks.length !== this.ranks.length;
     this.ranks = ranks;
-    const furthest = Math.max(...ranks.map((one) => one.last_step));
-    this.section.querySelector("tbody").replaceChildren(...ranks.map((one) => h("tr", {},
+    this.#list();
+    if (isNew) return this.#draw();
+    this.map?.refresh();
+    return this.chart.refresh();
+  }
+
+  /** All where they are few, else those behind. */
+  #list() {
+    const furthest = Math.max(...this.ranks.map((one) => one.last_step));
+    const isLong = this.ranks.length > MOST;
+    const shown = isLong ? behind(this.ranks).slice(0, MOST) : this.ranks;
+    const level = this.ranks.filter((one) => one.last_step === furthest).length;
+    this.section.querySelector("tbody").replaceChildren(...shown.map((one) => h("tr", {},
       h("td", { class: "num" }, String(one.rank)),
       h("td", { class: "num" }, count(one.last_step)),
       h("td", { class: "num" }, one.last_step === furthest ? "–" : `${count(furthest - one.last_step)} steps`))));
-    if (isNew) this.#draw();
-    else this.chart.refresh();
+    this.section.querySelector("table").hidden = !shown.length;
+    const rest = this.ranks.length - level - shown.length;
+    this.section.querySelector(".level").textContent = !isLong ? ""
+      : `${count(level)} of ${count(this.ranks.length)} ranks are at step ${count(furthest)}${rest > 0 ? `; ${count(rest)} more are behind` : ""}.`;
   }
 
-  /** All where they are few, else the first and those furthest behind. */
+  #choose(rank) {
+    this.chosen = rank;
+    this.#draw();
+  }
+
+  /** All where they are few, else the first, the chosen one, and those furthest behind. */
   #draw() {
-    const behind = this.ranks.toSorted((a, b) => a.last_step - b.last_step || a.rank - b.rank);
-    const chosen = new Set([this.ranks[0], ...behind].slice(0, MOST));
+    const first = this.ranks[0];
+    const own = this.ranks.find((one) => one.rank === this.chosen);
+    const isLong = this.ranks.length > MOST;
+    const others = isLong ? [own, ...behind(this.ranks)].filter(Boolean) : this.ranks;
+    const drawn = [...new Set([first, ...others])].slice(0, MOST);
     const metric = this.metric.value;
-    this.section.querySelector("h3").textContent = this.ranks.length > MOST
-      ? `${metric} of rank 0 and the ${MOST - 1} furthest behind` : `${metric} of each rank`;
-    this.chart.replace([...chosen].sort((a, b) => a.rank - b.rank).map((one) => ({
+    this.map?.show(metric);
+    this.section.querySelector(".chart h3").textContent = isLong
+      ? `${metric} of rank ${first.rank}${own ? `, rank ${own.rank}` : ""} and those furthest behind` : `${metric} of each rank`;
+    this.chart.replace(drawn.sort((a, b) => a.rank - b.rank).map((one) => ({
       name: `rank ${one.rank}`, what: { metric, rank: one.rank },
     })));
   }
+}
+
+/** Those that have not come as far as the others, the furthest behind first. */
+function behind(ranks) {
+  const furthest = Math.max(...ranks.map((one) => one.last_step));
+  return ranks.filter((one) => one.last_step < furthest)
+    .sort((a, b) => a.last_step - b.last_step || a.rank - b.rank);
 }

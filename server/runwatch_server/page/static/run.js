@@ -32,7 +32,7 @@ const charts = [...document.querySelectorAll("#charts .chart")].map((figure) => 
     series: metrics.map((metric) => ({ name: metric, what: { metric } })),
     extras: (range) => undoneSeries(metrics[0], range),
     lines: uprights,
-    limits: (range, signal) => (view.thresholds ? limitsOf(told.run, metrics[0], range, signal) : []),
+    limits: (range, signal) => (view.thresholds ? limitsOf(told.run, { metric: metrics[0] }, range, signal) : []),
   });
 });
 const timeline = by("timeline") && new Timeline(by("timeline"), axis);
@@ -147,6 +147,7 @@ for (const name of ["undone", "thresholds"]) {
   by(name).addEventListener("change", (event) => {
     view[name] = event.target.checked;
     for (const chart of charts) chart.refresh();
+    layers?.refreshLayer();
   });
 }
 document.addEventListener("click", (event) => {

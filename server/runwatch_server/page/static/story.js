@@ -87,7 +87,14 @@ function commandMark(command) {
   }
   const look = { failed: "bad", rejected: "bad", expired: "quiet", cancelled: "quiet", applied: "info" }[command.state] ?? "open";
   return { step: command.ended_step, at: command.ended_at ?? command.created_at, lane: "actions",
-    shape: "triangle", look, words: `${kind} ${command.state}${command.reason ? ` (${command.reason})` : ""}` };
+    shape: "triangle", look, words: `${kind} ${standing(command)}${command.reason ? ` (${command.reason})` : ""}` };
+}
+
+/** In the words of command_travel.py: a person rejects what a rule proposed, a trainer refuses. */
+function standing({ state, automatic, alert_id: alert }) {
+  if (state === "rejected") return "refused";
+  if (state !== "cancelled") return state;
+  return alert && !automatic ? "rejected" : "withdrawn";
 }
 
 const ENDINGS = {

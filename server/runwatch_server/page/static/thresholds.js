@@ -1,9 +1,10 @@
-// The levels by which rules judge a metric, as series to be drawn over it.
+// The levels by which rules judge a series, as series to be drawn over it.
 import { getJson } from "./api.js";
 
-/** Asks for the levels of a run's rules over a range of steps. */
-export async function limitsOf(run, metric, [from, to], signal) {
-  const query = new URLSearchParams({ metric, from: String(Math.floor(from)), to: String(Math.ceil(to)) });
+/** Asks for the levels of a run's rules over a range of steps. `what`: `{metric}` or
+    `{layer, stat}`. */
+export async function limitsOf(run, what, [from, to], signal) {
+  const query = new URLSearchParams({ ...what, from: String(Math.floor(from)), to: String(Math.ceil(to)) });
   const found = await getJson(`/runs/${run}/thresholds?${query}`, { signal });
   return found.thresholds.map((one) => ({
     name: one.rule, isLimit: true, isFaint: true, dash: "dash", severity: one.severity,

@@ -2,6 +2,8 @@
 import { rate, short } from "./numbers.js";
 
 const MOST = 5;
+/** Values that differ by less, of their size, are one: ticks between them would read the same. */
+const SAME = 1e-5;
 
 /** The lowest and highest of what is drawn; null where nothing is. */
 export function extentOf(loaded, isPositive) {
@@ -18,12 +20,13 @@ export function extentOf(loaded, isPositive) {
   return low <= high ? [low, high] : null;
 }
 
-/** The range of an axis where Plotly cannot find it: where all values are one, and where limits are
-    drawn too, which may lie far beyond what is measured. */
+/** The range of an axis where Plotly cannot find it: where all values are as good as one, and where
+    limits are drawn too, which may lie far beyond what is measured. */
 export function rangeAround(low, high, isLog, hasLimits) {
   const [from, to] = isLog ? [Math.log10(low), Math.log10(high)] : [low, high];
-  if (to > from && !hasLimits) return {};
-  const span = to - from || (isLog ? 1 : Math.abs(from) * 0.4 || 1);
+  const isFlat = high - low <= SAME * Math.max(Math.abs(low), Math.abs(high));
+  if (!isFlat && !hasLimits) return {};
+  const span = (isFlat ? 0 : to - from) || (isLog ? 1 : Math.abs(from) * 0.4 || 1);
   return { range: [from - 0.15 * span, to + 0.4 * span] };
 }
 

@@ -23,7 +23,7 @@ export function tracesOf(series, look) {
 
 function line(steps, values, look, isBreak, opacity) {
   const { xs, ys } = withGaps(steps, values, isBreak);
-  const isSparse = values.filter((value) => value !== null).length <= 60;
+  const isSparse = !look.isFaint && values.filter((value) => value !== null).length <= 60;
   return {
     type: "scatter", x: xs, y: ys, mode: isSparse ? "lines+markers" : "lines", opacity,
     line: { color: look.colour, width: look.width ?? 1.5, dash: look.dash ?? "solid" },

@@ -1,0 +1,98 @@
+"""Looks at the runs of groups now and then, and tells of those that fall behind.
+
+Nothing is remembered between two looks: the open alert is the one that is stored, so that a restart
+or another replica goes on with it.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.alerts import Moment
+from runwatch.rules import Transition
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts import queries
+from runwatch_server.alerts.group_outlier import (
+    FEWEST_OTHERS,
+    GROUP_OUTLIER,
+    WINDOW_STEPS,
+    compare,
+    judge,
+    transition_of,
+)
+from runwatch_server.alerts.recording import News, Source, record
+from runwatch_server.alerts.workshop import Workshop
+from runwatch_server.errors import NotFoundError
+from runwatch_server.replicas.ownership import NotOwnerError
+from runwatch_server.runs.queries import Run, list_group_peers, list_open_grouped
+from runwatch_server.telemetry.reading import Reader, Window
+
+_MOST_OTHERS = 16
+"""The newest ones, of many."""
+
+
+class Groups:
+    """The judgement of GroupOutlier, for the runs that this replica judges."""
+
+    def __init__(self, workshop: Workshop, reader: Reader) -> None:
+        self._shop = workshop
+        self._reader = reader
+
+    async def look(self) -> None:
+        """Compare each live run of a group with the others that have come as far."""
+        async with self._shop.database.read() as connection:
+            runs = await list_open_grouped(connection)
+        for run in runs:
+            if self._shop.ownership.owns(run.id):
+                await self._look_at(run)
+
+    async def _look_at(self, run: Run) -> None:
+        if run.last_step is None or run.last_step < WINDOW_STEPS:
+            return
+        async with self._shop.database.read() as connection:
+            others = await list_group_peers(connection, run, limit=_MOST_OTHERS)
+            open_alerts = await queries.list_open(connection, run.id)
+        if len(others) < FEWEST_OTHERS:
+            return
+        own_N = await self._losses(run.id, run.last_step)
+        comparison = compare(own_N, [await self._losses(one, run.last_step) for one in others])
+        if comparison is None:
+            return
+        known = next((one for one in open_alerts if one.rule == GROUP_OUTLIER), None)
+        now = Moment(run.last_step, self._shop.clock.wall())
+        change = judge(comparison, known, now)
+        if change.is_news:
+            told = transition_of(change, comparison, known, now, run.current_attempt)
+            await self._tell(run, told)
+
+    async def _losses(self, run_id: RunId, last_step: int) -> NDArray[np.float64]:
+        """(N,) of the window that ends there, as the run's effective history has them."""
+        window = Window(
+            first_step=last_step - WINDOW_STEPS + 1, last_step=last_step, points=WINDOW_STEPS
+        )
+        try:
+            series = await self._reader.metric_series(run_id, "loss", window)
+        except NotFoundError:
+            return np.empty(0)
+        return np.empty(0) if series.values is None else series.values[:, 0]
+
+    async def _tell(self, run: Run, told: Transition) -> None:
+        source = Source(
+            run_id=run.id,
+            project=run.project,
+            rank=0,
+            live=True,
+            rule_hashes={},
+            new_id=self._shop.ids.new,
+            tell=self._shop.tell,
+        )
+
+        async def work(connection: AsyncConnection) -> list[News]:
+            await self._shop.ownership.check(connection, run.id)
+            at = self._shop.clock.wall()
+            return [one async for one in record(connection, source, [told], now=at)]
+
+        try:
+            self._shop.on_news(await self._shop.database.write(work, of=run.id))
+        except NotOwnerError:
+            return  # its new owner looks at it

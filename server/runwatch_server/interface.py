@@ -1,0 +1,126 @@
+"""The interface as OpenAPI tells it: what FastAPI knows of each route, and who may ask, and how a
+request is refused, which it does not know."""
+
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute, iter_route_contexts
+
+from runwatch_server.auth.guard import Requirement, requirement_of
+from runwatch_server.errors import (
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    OverloadedError,
+    RateLimitedError,
+    ServiceError,
+    TooLargeError,
+    UnauthenticatedError,
+    UnprocessableError,
+    UnsupportedTypeError,
+)
+from runwatch_server.http import refusal_name, schema_of
+from runwatch_server.problems import MEDIA_TYPE, RuleProblem
+from runwatch_server.rules.service import ChangedMeanwhileError, VersionMissingError
+
+_SCHEME: Final = "key"
+_JSON: Final = "application/json"
+_REFUSALS: Final[tuple[type[ServiceError], ...]] = (
+    BadRequestError,
+    UnauthenticatedError,
+    ForbiddenError,
+    NotFoundError,
+    ConflictError,
+    ChangedMeanwhileError,
+    TooLargeError,
+    UnsupportedTypeError,
+    UnprocessableError,
+    VersionMissingError,
+    RateLimitedError,
+    OverloadedError,
+)
+_OF_GUARD: Final = (401, 403, 429, 503)
+"""Of every route that wants a key: the check itself may find the database away."""
+_HEADERS: Final[dict[int, dict[str, Any]]] = {
+    401: {"WWW-Authenticate": {"schema": {"type": "string"}}},
+    429: {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}},
+    503: {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}},
+}
+
+
+class DescribedApi(FastAPI):
+    """A FastAPI whose OpenAPI document tells of keys and refusals, too."""
+
+    _described: dict[str, Any] | None = None
+
+    def openapi(self) -> dict[str, Any]:
+        if self._described is None:
+            self._described = self._describe(super().openapi())
+        return self._described
+
+    def _describe(self, document: dict[str, Any]) -> dict[str, Any]:
+        document["components"] = _components(document["components"]["schemas"])
+        for path, method, requirement in self._operations():
+            operation = document["paths"].get(path, {}).get(method)
+            if operation is not None:
+                _tell_of_refusals(operation, path, requirement)
+        return document
+
+    def _operations(self) -> Iterator[tuple[str, str, Requirement]]:
+        for context in iter_route_contexts(self.routes):
+            route = context.original_route
+            requirement = requirement_of(route) if isinstance(route, APIRoute) else None
+            if isinstance(route, APIRoute) and requirement is not None:
+                for method in route.methods or ():
+                    yield str(context.path), method.lower(), requirement
+
+
+def _tell_of_refusals(operation: dict[str, Any], path: str, requirement: Requirement) -> None:
+    responses = cast("dict[str, Any]", operation["responses"])
+    responses.pop("422", None)  # FastAPI's own, whose body is none of ours
+    for response in responses.values():
+        if response.get("content", {}).get(_JSON) == {"schema": {}}:
+            del response["content"][_JSON]  # FastAPI's guess, where a route says nothing
+    for status in _statuses(operation, path, requirement):
+        responses[str(status)] = {"$ref": f"#/components/responses/{refusal_name(status)}"}
+    operation["responses"] = dict(sorted(responses.items()))
+    if requirement.scope is not None:
+        operation["security"] = [{_SCHEME: [requirement.scope.value]}]
+
+
+def _statuses(operation: dict[str, Any], path: str, requirement: Requirement) -> Iterator[int]:
+    """What any route of this kind may answer; a route's own are in `documented`."""
+    yield 422  # also where nothing is asked for: a parameter that the route does not know
+    if requirement.scope is not None:
+        yield from _OF_GUARD
+    if "{" in path:
+        yield 404
+    if "requestBody" in operation:
+        yield 413
+
+
+def _components(schemas: dict[str, Any]) -> dict[str, Any]:
+    ours = {name: schema for name, schema in schemas.items() if "Validation" not in name}
+    return {
+        "schemas": dict(sorted({**ours, "Problem": schema_of(RuleProblem)}.items())),
+        "responses": {refusal_name(kind.status): _refusal(kind) for kind in _REFUSALS},
+        "securitySchemes": {
+            _SCHEME: {
+                "type": "http",
+                "scheme": "bearer",
+                "description": "An API key; a route lists the scope that the key must have.",
+            }
+        },
+    }
+
+
+def _refusal(kind: type[ServiceError]) -> dict[str, Any]:
+    response: dict[str, Any] = {
+        "description": kind.title,
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    if headers := _HEADERS.get(kind.status):
+        response["headers"] = headers
+    return response

@@ -1,0 +1,1 @@
+"""Alerts and rules in the shape of Prometheus' HTTP API, for the tools that read that."""

@@ -1,0 +1,1 @@
+"""Frames that have cooled: packed into immutable objects, by column, and read back to the bit."""

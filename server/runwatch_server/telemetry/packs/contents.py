@@ -1,0 +1,140 @@
+"""What a pack holds, and where in it: kept in the database, so that a reader asks the object for
+nothing but the tiles that it needs, and knows what is missing where the object is."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+import zstandard
+
+TILE_ROWS: Final = 1024
+TILE_COLUMNS: Final = 32
+"""With 1024 rows some 100 KB, compressed: a layer's series of a thousand steps is one read."""
+MAGIC: Final = b"RWP1"
+
+
+class Kind(IntEnum):
+    """The two tables of numbers of a shape; the value is the bytes of a number."""
+
+    METRICS = 8
+    """Times and metrics: column 0 is the time of a step, column 1 + m is metric m."""
+    STATS = 4
+
+
+class PackedFrame(msgspec.Struct, frozen=True, array_like=True):
+    """A frame but its numbers; its sequence number follows from its place."""
+
+    first_step: int
+    num_steps: int
+    shape: int
+    checksum: int
+    """Of the body as it was received: a retry with another one is another frame."""
+    late: bool
+    received_at: float
+
+
+class Shape(msgspec.Struct, frozen=True, array_like=True):
+    """Frames with the same columns: their rows lie one below the other."""
+
+    layout_hash: str
+    num_columns: int
+    metric_names: tuple[str, ...]
+    num_rows: int
+
+    def columns(self, kind: Kind) -> int:
+        return 1 + len(self.metric_names) if kind is Kind.METRICS else self.num_columns
+
+
+class Contents(msgspec.Struct, frozen=True, array_like=True):
+    """Tiles stand in the object shape by shape, metrics before stats, by rows and then columns;
+    after them, where there are any, the events of all frames."""
+
+    first_seq: int
+    segment: int
+    frames: tuple[PackedFrame, ...]
+    shapes: tuple[Shape, ...]
+    tile_bytes: tuple[int, ...]
+    tile_crcs: tuple[int, ...]
+    has_events: bool
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + len(self.frames) - 1
+
+    def encode(self) -> bytes:
+        return zstandard.ZstdCompressor(level=3).compress(msgspec.msgpack.encode(self))
+
+    @classmethod
+    def decode(cls, packed: bytes) -> "Contents":
+        return msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(packed), type=cls)
+
+
+@dataclass(frozen=True, slots=True)
+class TilePlace:
+    """A tile: where it lies in the object, and what of a shape's table it holds."""
+
+    start: int
+    end: int
+    crc32: int
+    first_row: int
+    num_rows: int
+    first_column: int
+    num_columns: int
+
+
+class Directory:
+    """Where everything lies, worked out once for a pack's contents."""
+
+    def __init__(self, contents: Contents) -> None:
+        self.contents = contents
+        self._ends = list(accumulate(contents.tile_bytes, initial=len(MAGIC)))
+        self._first_tiles: dict[tuple[int, Kind], int] = {}
+        num_tiles = 0
+        for number, shape in enumerate(contents.shapes):
+            for kind in Kind:
+                self._first_tiles[number, kind] = num_tiles
+                num_tiles += _blocks(shape.num_rows, TILE_ROWS) * _blocks(
+                    shape.columns(kind), TILE_COLUMNS
+                )
+        rows = [0] * len(contents.shapes)
+        self.first_rows: list[int] = []
+        """Of each frame, in its shape's tables."""
+        for frame in contents.frames:
+            self.first_rows.append(rows[frame.shape])
+            rows[frame.shape] += frame.num_steps
+
+    def tiles(self, shape: int, kind: Kind, rows: range, columns: range) -> Iterator[TilePlace]:
+        """The tiles that hold any of these rows and columns."""
+        held = self.contents.shapes[shape]
+        num_columns = held.columns(kind)
+        across = _blocks(num_columns, TILE_COLUMNS)
+        if not rows or not columns:
+            return
+        for block in range(rows.start // TILE_ROWS, (rows.stop - 1) // TILE_ROWS + 1):
+            for place in range(
+                columns.start // TILE_COLUMNS, (columns.stop - 1) // TILE_COLUMNS + 1
+            ):
+                number = self._first_tiles[shape, kind] + block * across + place
+                yield TilePlace(
+                    start=self._ends[number],
+                    end=self._ends[number + 1],
+                    crc32=self.contents.tile_crcs[number],
+                    first_row=block * TILE_ROWS,
+                    num_rows=min(TILE_ROWS, held.num_rows - block * TILE_ROWS),
+                    first_column=place * TILE_COLUMNS,
+                    num_columns=min(TILE_COLUMNS, num_columns - place * TILE_COLUMNS),
+                )
+
+    @property
+    def events(self) -> TilePlace | None:
+        """Where the events lie."""
+        if not self.contents.has_events:
+            return None
+        return TilePlace(self._ends[-2], self._ends[-1], self.contents.tile_crcs[-1], 0, 0, 0, 0)
+
+
+def _blocks(number: int, size: int) -> int:
+    return -(-number // size)

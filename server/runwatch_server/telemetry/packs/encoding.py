@@ -1,0 +1,139 @@
+"""Frames into a pack's bytes, and tiles back into numbers, to the bit; pure."""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from runwatch.codec import shuffle, unshuffle
+from runwatch.frames import Event, Frame
+from runwatch_server.telemetry.packs.contents import (
+    MAGIC,
+    TILE_COLUMNS,
+    TILE_ROWS,
+    Contents,
+    Kind,
+    PackedFrame,
+    Shape,
+    TilePlace,
+)
+
+Numbers = NDArray[np.float64] | NDArray[np.float32]
+
+_ShapeKey = tuple[str, int, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameToPack:
+    """A frame and what the database knows of it beside."""
+
+    frame: Frame
+    checksum: int
+    late: bool
+    received_at: float
+
+    @property
+    def raw_bytes(self) -> int:
+        return self.frame.stats.nbytes + self.frame.metrics.nbytes + self.frame.times.nbytes
+
+
+def encode_pack(stored: Sequence[FrameToPack]) -> tuple[bytes, Contents]:
+    """An object's bytes and what they hold. The frames are of one segment, and their sequence
+    numbers follow on each other."""
+    keys: dict[_ShapeKey, int] = {}
+    members: list[list[Frame]] = []
+    packed: list[PackedFrame] = []
+    for one in stored:
+        number = keys.setdefault(_key(one.frame), len(keys))
+        if number == len(members):
+            members.append([])
+        members[number].append(one.frame)
+        packed.append(
+            PackedFrame(
+                first_step=one.frame.first_step,
+                num_steps=one.frame.num_steps,
+                shape=number,
+                checksum=one.checksum,
+                late=one.late,
+                received_at=one.received_at,
+            )
+        )
+    tiles = [tile for frames in members for kind in Kind for tile in _tiles(frames, kind)]
+    has_events = any(one.frame.events for one in stored)
+    if has_events:
+        events = msgspec.msgpack.encode([one.frame.events for one in stored])
+        tiles.append(zstandard.ZstdCompressor(level=3).compress(events))
+    contents = Contents(
+        first_seq=stored[0].frame.seq,
+        segment=stored[0].frame.segment,
+        frames=tuple(packed),
+        shapes=tuple(
+            Shape(*key, num_rows=sum(frame.num_steps for frame in frames))
+            for key, frames in zip(keys, members, strict=True)
+        ),
+        tile_bytes=tuple(len(tile) for tile in tiles),
+        tile_crcs=tuple(zlib.crc32(tile) for tile in tiles),
+        has_events=has_events,
+    )
+    return MAGIC + b"".join(tiles), contents
+
+
+def decode_tile(octets: bytes, place: TilePlace, kind: Kind) -> Numbers | None:
+    """A tile's numbers, (rows, columns); None where these are not the bytes that were written."""
+    if zlib.crc32(octets) != place.crc32:
+        return None
+    raw = zstandard.ZstdDecompressor().decompress(octets)
+    numbers = np.frombuffer(unshuffle(raw, kind), f"<f{kind.value}")
+    return numbers.reshape(place.num_rows, place.num_columns)
+
+
+def decode_events(octets: bytes, place: TilePlace) -> list[tuple[Event, ...]] | None:
+    """The events of each frame; None as `decode_tile` has it."""
+    if zlib.crc32(octets) != place.crc32:
+        return None
+    raw = zstandard.ZstdDecompressor().decompress(octets)
+    return msgspec.msgpack.decode(raw, type=list[tuple[Event, ...]])
+
+
+def _key(frame: Frame) -> _ShapeKey:
+    num_columns = frame.stats.shape[1] if frame.layout_hash else 0
+    return (frame.layout_hash, num_columns, frame.metric_names)
+
+
+def _tiles(frames: Sequence[Frame], kind: Kind) -> Iterator[bytes]:
+    """The tiles of a table. Goes by the block of rows: a copy of all would double the memory."""
+    compressor = zstandard.ZstdCompressor(level=3)
+    for rows in _blocks_of_rows(frames, kind):
+        for start in range(0, rows.shape[1], TILE_COLUMNS):
+            tile: Any = np.ascontiguousarray(rows[:, start : start + TILE_COLUMNS])
+            yield compressor.compress(shuffle(tile))
+
+
+def _blocks_of_rows(frames: Sequence[Frame], kind: Kind) -> Iterator[Numbers]:
+    waiting: list[Any] = []  # numpy's types lose the union when rows are joined
+    num_waiting = 0
+    for frame in frames:
+        rows: Any = _table(frame, kind)
+        while num_waiting + len(rows) >= TILE_ROWS:
+            split = TILE_ROWS - num_waiting
+            yield np.concatenate([*waiting, rows[:split]])
+            waiting, num_waiting, rows = [], 0, rows[split:]
+        if len(rows):
+            waiting.append(rows)
+            num_waiting += len(rows)
+    if num_waiting:
+        yield np.concatenate(waiting)
+
+
+def _table(frame: Frame, kind: Kind) -> Numbers:
+    if kind is Kind.STATS:
+        num_columns = frame.stats.shape[1] if frame.layout_hash else 0
+        return frame.stats.astype("<f4", copy=False).reshape(frame.num_steps, num_columns)
+    size = (frame.num_steps, len(frame.metric_names))
+    metrics = frame.metrics.astype("<f8", copy=False).reshape(size)
+    return np.concatenate([frame.times.astype("<f8", copy=False)[:, np.newaxis], metrics], axis=1)

@@ -1,0 +1,155 @@
+"""Every question that is put to the index of packs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import RunId
+from runwatch_server.telemetry.gaps import Gap, GapReason
+from runwatch_server.telemetry.history import Stretch
+from runwatch_server.telemetry.packs.contents import Contents, Directory
+from runwatch_server.telemetry.packs.tables import loose_objects, packs
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackRow:
+    """A pack as its index has it."""
+
+    run_id: RunId
+    attempt: int
+    rank: int
+    first_seq: int
+    last_seq: int
+    segment: int
+    first_step: int
+    last_step: int
+    object: str
+    num_bytes: int
+    digest: str
+    packed_at: float
+    contents: bytes
+
+    @cached_property
+    def directory(self) -> Directory:
+        return Directory(Contents.decode(self.contents))
+
+    def gap(self, first_step: int, last_step: int, reason: GapReason) -> Gap:
+        """What is left of these steps where they cannot be read."""
+        return Gap(first_step, last_step, reason, self.object, self.segment)
+
+
+async def packs_of_steps(
+    connection: AsyncConnection, run_id: RunId, rank: int, stretch: Stretch
+) -> list[PackRow]:
+    """The packs that may hold any of these steps, in order of their sequence numbers."""
+    query = (
+        sa.select(packs)
+        .where(
+            *_is_stream(run_id, stretch.attempt, rank),
+            packs.c.segment == stretch.segment,
+            packs.c.first_step <= stretch.last_step,
+            packs.c.last_step >= stretch.first_step,
+        )
+        .order_by(packs.c.first_seq)
+    )
+    return [PackRow(**row) for row in (await connection.execute(query)).mappings()]
+
+
+async def next_pack(
+    connection: AsyncConnection, run_id: RunId, attempt: int, rank: int, *, seq: int
+) -> PackRow | None:
+    """The pack that holds a sequence number, or else the first that follows."""
+    query = (
+        sa.select(packs)
+        .where(*_is_stream(run_id, attempt, rank), packs.c.last_seq >= seq)
+        .order_by(packs.c.first_seq)
+        .limit(1)
+    )
+    row = (await connection.execute(query)).mappings().one_or_none()
+    return None if row is None else PackRow(**row)
+
+
+async def packed_checksum(
+    connection: AsyncConnection, run_id: RunId, attempt: int, rank: int, seq: int
+) -> int | None:
+    """The checksum of a frame that lies in a pack."""
+    pack = await next_pack(connection, run_id, attempt, rank, seq=seq)
+    if pack is None or seq < pack.first_seq:
+        return None
+    return pack.directory.contents.frames[seq - pack.first_seq].checksum
+
+
+async def list_packs(
+    connection: AsyncConnection, *, after: tuple[str, int, int, int], limit: int
+) -> list[PackRow]:
+    """Packs of all runs in order of their keys."""
+    key = sa.tuple_(packs.c.run_id, packs.c.attempt, packs.c.rank, packs.c.first_seq)
+    query = sa.select(packs).where(key > after).order_by(*packs.primary_key.columns).limit(limit)
+    return [PackRow(**row) for row in (await connection.execute(query)).mappings()]
+
+
+async def packs_among(
+    connection: AsyncConnection, query: sa.Select[*tuple[Any, ...]]
+) -> list[PackRow]:
+    """The packs that a query of whole rows finds."""
+    return [PackRow(**row) for row in (await connection.execute(query)).mappings()]
+
+
+async def insert_pack(connection: AsyncConnection, pack: PackRow) -> None:
+    row = {column.name: getattr(pack, column.name) for column in packs.c}
+    await connection.execute(packs.insert().values(row))
+
+
+async def delete_packs(
+    connection: AsyncConnection, found: Sequence[PackRow], *, now: float
+) -> None:
+    """Takes packs out of the index; their objects are loose from here on."""
+    keys = [(pack.run_id, pack.attempt, pack.rank, pack.first_seq) for pack in found]
+    key = sa.tuple_(packs.c.run_id, packs.c.attempt, packs.c.rank, packs.c.first_seq)
+    await connection.execute(packs.delete().where(key.in_(keys)))
+    await note_loose(connection, [pack.object for pack in found], now=now)
+
+
+async def note_loose(connection: AsyncConnection, names: Sequence[str], *, now: float) -> None:
+    """Names objects that no pack has: about to be written, or a pack's no longer."""
+    rows = [{"name": name, "noted_at": now, "condemned": False} for name in names]
+    if rows:
+        await connection.execute(loose_objects.insert(), rows)
+
+
+async def claim_loose(connection: AsyncConnection, name: str) -> bool:
+    """Takes an object for a pack; whether it may have it."""
+    claimed = await connection.execute(
+        loose_objects.delete().where(loose_objects.c.name == name, ~loose_objects.c.condemned)
+    )
+    return claimed.rowcount == 1
+
+
+async def condemn_loose(connection: AsyncConnection, *, before: float, limit: int) -> list[str]:
+    """Objects that have been loose since before a time: no pack may have them from here on."""
+    oldest = (
+        sa.select(loose_objects.c.name)
+        .where(loose_objects.c.noted_at < before)
+        .order_by(loose_objects.c.noted_at)
+        .limit(limit)
+    )
+    condemned = (
+        loose_objects.update()
+        .where(loose_objects.c.name.in_(oldest))
+        .values(condemned=True)
+        .returning(loose_objects.c.name)  # one that a pack has just taken is not among them
+    )
+    return list(await connection.scalars(condemned))
+
+
+async def forget_loose(connection: AsyncConnection, names: Sequence[str]) -> None:
+    """They are gone."""
+    await connection.execute(loose_objects.delete().where(loose_objects.c.name.in_(names)))
+
+
+def _is_stream(run_id: RunId, attempt: int, rank: int) -> tuple[sa.ColumnElement[bool], ...]:
+    return (packs.c.run_id == run_id, packs.c.attempt == attempt, packs.c.rank == rank)

@@ -1,0 +1,166 @@
+"""The steps of a stretch wherever they lie: in frames as they were received, or in packs."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.codec import decode_frame, decode_metrics
+from runwatch.errors import FrameError
+from runwatch.frames import Frame
+from runwatch.nonfinite import ABSENT_64, is_absent
+from runwatch.vocabulary import RunId
+from runwatch_server.telemetry import queries
+from runwatch_server.telemetry.gaps import Gap, GapReason
+from runwatch_server.telemetry.history import Stretch
+from runwatch_server.telemetry.packs.contents import Kind
+from runwatch_server.telemetry.packs.queries import packs_of_steps
+from runwatch_server.telemetry.packs.reading import PackReader
+from runwatch_server.telemetry.packs.unpacking import Found, Part, widened
+from runwatch_server.telemetry.queries import HotFrame
+from runwatch_server.telemetry.wanted import Wanted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Some columns of consecutive steps; those at which nothing was recorded are left out."""
+
+    steps: NDArray[np.int64]
+    """(N,)"""
+    values: NDArray[np.float64]
+    """(N, C)"""
+    gaps: list[Gap]
+    """Steps that are stored and could not be read."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frames:
+    """Frames in order of their sequence numbers."""
+
+    frames: list[Frame]
+    num_hot: int
+    """How many frames were not in packs: another number means that some came or were packed."""
+    gaps: list[Gap]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSteps:
+    """One rank's steps, as one committed state of the database has them."""
+
+    connection: AsyncConnection
+    packs: PackReader
+    run_id: RunId
+    rank: int
+
+    async def columns(self, stretch: Stretch, wanted: Wanted) -> Columns:
+        """Only the wanted columns are kept of each frame: all of them would fill the memory."""
+        first, last = stretch.first_step, stretch.last_step
+        hot = await queries.frames_of_steps(self.connection, self.run_id, self.rank, stretch)
+        found = await asyncio.to_thread(_hot_parts, hot, wanted)
+        for pack in await packs_of_steps(self.connection, self.run_id, self.rank, stretch):
+            found += await self.packs.columns(pack, wanted.place, first, last)
+        gaps = self._noted(stretch, found.gaps)
+        steps, values = await asyncio.to_thread(
+            _laid_over, found.items, wanted.num_columns, first, last
+        )
+        return Columns(steps, values, gaps)
+
+    async def frames(self, stretch: Stretch) -> Frames:
+        """The frames that hold any of these steps."""
+        hot = await queries.frames_of_steps(self.connection, self.run_id, self.rank, stretch)
+        found = await asyncio.to_thread(_hot_frames, hot)
+        for pack in await packs_of_steps(self.connection, self.run_id, self.rank, stretch):
+            cold = await self.packs.frames(pack, pack.first_seq, pack.last_seq)
+            found.items += [one.frame for one in cold.items if _holds(one.frame, stretch)]
+            found.gaps += cold.gaps
+        frames = sorted(found.items, key=lambda frame: frame.seq)
+        return Frames(frames, len(hot), self._noted(stretch, found.gaps))
+
+    def _noted(self, stretch: Stretch, gaps: Iterable[Gap]) -> list[Gap]:
+        """Those within the stretch, told to whoever counts them."""
+        within = [
+            replace(
+                gap,
+                first_step=max(gap.first_step, stretch.first_step),
+                last_step=min(gap.last_step, stretch.last_step),
+            )
+            for gap in gaps
+            if gap.first_step <= stretch.last_step and gap.last_step >= stretch.first_step
+        ]
+        self.packs.note(self.run_id, stretch.attempt, self.rank, within)
+        return within
+
+
+def read_hot(hot: HotFrame, decode: Callable[[bytes], Frame] = decode_frame) -> Frame | None:
+    """A frame as it was received; None where its bytes have rotted.
+
+    The block has a checksum of its own; the header is held against the frame's row.
+    """
+    try:
+        frame = decode(hot.body)
+    except FrameError:
+        return None
+    found = (frame.seq, frame.segment, frame.first_step, frame.num_steps)
+    return frame if found == (hot.seq, hot.segment, hot.first_step, hot.num_steps) else None
+
+
+def hot_gap(hot: HotFrame) -> Gap:
+    """The gap that a rotted frame leaves."""
+    last_step = hot.first_step + max(hot.num_steps, 1) - 1
+    return Gap(hot.first_step, last_step, GapReason.CORRUPT, f"frame {hot.seq}", hot.segment)
+
+
+def _holds(frame: Frame, stretch: Stretch) -> bool:
+    return (
+        frame.num_steps > 0
+        and frame.first_step <= stretch.last_step
+        and frame.last_step >= stretch.first_step
+    )
+
+
+def _hot_frames(found: Sequence[HotFrame]) -> Found[Frame]:
+    read: Found[Frame] = Found()
+    for hot in found:
+        frame = read_hot(hot)
+        if frame is None:
+            read.gaps.append(hot_gap(hot))
+        else:
+            read.items.append(frame)
+    return read
+
+
+def _hot_parts(found: Sequence[HotFrame], wanted: Wanted) -> Found[Part]:
+    decode = decode_metrics if wanted.is_metric else decode_frame
+    read: Found[Part] = Found()
+    for hot in found:
+        frame = read_hot(hot, decode)
+        if frame is None:
+            read.gaps.append(hot_gap(hot))
+            continue
+        place = wanted.place(hot.layout_hash, frame.metric_names)
+        if place is not None:
+            columns = place.columns
+            if place.kind is Kind.METRICS:
+                values = frame.metrics[:, columns.start - 1 : columns.stop - 1]
+            else:
+                values = widened(frame.stats[:, columns.start : columns.stop])
+            read.items.append(Part(hot.seq, hot.first_step, np.ascontiguousarray(values)))
+    return read
+
+
+def _laid_over(
+    parts: Sequence[Part], num_columns: int, first: int, last: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """What a later frame says of a step goes over what an earlier one said, value by value."""
+    steps = first + np.arange(last - first + 1, dtype=np.int64)
+    matrix = np.full((len(steps), num_columns), ABSENT_64)
+    for part in sorted(parts, key=lambda part: part.seq):
+        start, stop = max(first, part.first_step), min(last + 1, part.first_step + len(part.values))
+        if start < stop:
+            rows = part.values[start - part.first_step : stop - part.first_step]
+            np.copyto(matrix[start - first : stop - first], rows, where=~is_absent(rows))
+    held = np.flatnonzero(~is_absent(matrix).all(axis=1))
+    return steps[held], matrix[held]

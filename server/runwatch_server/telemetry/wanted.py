@@ -1,0 +1,35 @@
+"""What is asked for of stored frames: some columns, wherever the frames have them."""
+
+from dataclasses import dataclass
+
+from runwatch_server.telemetry.packs.contents import Kind
+from runwatch_server.telemetry.packs.unpacking import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The columns asked for: a metric, a layer's stat, or a stat of all layers."""
+
+    name: str
+    layouts: dict[str, tuple[int, int]]
+    """Hash of a layout -> first layer and number of layers in it; empty for a metric."""
+    stat_starts: dict[str, int]
+    """Hash of a layout -> column at which the stat begins."""
+    num_columns: int
+
+    @property
+    def is_metric(self) -> bool:
+        return not self.layouts
+
+    def place(self, layout_hash: str, metric_names: tuple[str, ...]) -> Place | None:
+        """Where frames of this layout, with these metrics, have the columns."""
+        if self.is_metric:
+            if self.name not in metric_names:
+                return None
+            column = 1 + metric_names.index(self.name)
+            return Place(Kind.METRICS, range(column, column + 1))
+        if layout_hash not in self.layouts:
+            return None
+        layer, num_layers = self.layouts[layout_hash]
+        start = self.stat_starts[layout_hash] + layer
+        return Place(Kind.STATS, range(start, start + num_layers))

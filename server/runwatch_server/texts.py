@@ -1,0 +1,53 @@
+"""A zero byte in a text is refused wherever one comes in, whatever the database.
+
+PostgreSQL cannot hold one and SQLite can: what is accepted must not hang on which of them is used.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from runwatch_server.errors import UnprocessableError
+
+_ESCAPED: Final = rb"\u0000"
+
+
+def check_json_texts(place: str, body: bytes) -> None:
+    """Raises UnprocessableError for a JSON body with a zero byte in one of its texts.
+
+    JSON can only hold one as an escape, so nearly every body is told by one search. A backslash
+    that is escaped itself looks the same: only then is the body read. A body that is no JSON holds
+    no text of ours, and is left to whoever decodes it.
+    """
+    if _ESCAPED not in body:
+        return
+    try:
+        document: object = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    check_texts(place, document)
+
+
+def check_texts(place: str, value: object) -> None:
+    """Raises UnprocessableError for a zero byte in any text of a value of JSON's types."""
+    if _has_zero_byte(value):
+        raise UnprocessableError(
+            "zero_byte", f"{place}: found a zero byte in a text, wanted none: it cannot be stored"
+        )
+
+
+def _has_zero_byte(value: object) -> bool:
+    """Without recursion: how deep a document is, is the sender's choice."""
+    waiting: list[object] = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            if "\0" in one:
+                return True
+        elif isinstance(one, dict):
+            waiting += one.keys()
+            waiting += one.values()
+        elif isinstance(one, Iterable):
+            waiting += one
+    return False

@@ -1,0 +1,225 @@
+"""Every page by day and by night, on a desk and on a telephone: nothing is cut off, too faint to
+read or without a name. With SCREENSHOTS=folder they are kept, to be looked at.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.end_to_end.real_service import RealService
+from tests.page.conftest import OpenWindow
+from tests.page.seeding import Sender, Stream, curve, send_healthy, send_nan, send_ranks
+from tests.page.sent_run import wait_until
+from tests.page.visitor import DESKTOP, PHONE, Theme, Visitor
+
+pytestmark = pytest.mark.heavy
+
+PAGES: Final = {
+    "runs": "/",
+    "runs-empty": "/?search=nothing+like+this",
+    "run-healthy": "/runs/{healthy}",
+    "run-broken": "/runs/{nan}?step=430",
+    "run-of-ranks": "/runs/{ranks}",
+    "run-empty": "/runs/{empty}",
+    "act": "/runs/{healthy}/act",
+    "alerts": "/alerts?show=all",
+    "alert": "/alerts/{alert}",
+    "rules": "/rules",
+    "rule": "/rules/new",
+    "compare": "/compare?a={healthy}&b={nan}",
+    "settings": "/settings",
+    "silences": "/silences",
+    "runbooks": "/runbooks",
+    "runbook": "/runbooks/non-finite",
+    "audit": "/settings/audit",
+    "interface": "/docs",
+    "welcome": "/welcome",
+    "login": "/login",
+}
+SIZES: Final = {"desktop": DESKTOP, "phone": PHONE}
+Look = tuple[Theme, str]
+THEMES: Final[tuple[Theme, Theme]] = ("light", "dark")
+LOOKS: Final[list[Look]] = list(product(THEMES, SIZES))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Ids of what the pages show."""
+
+    ids: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def seen(service: RealService) -> Generator[Seen]:
+    sender = Sender(service.url, service.admin_key)
+    nan = send_nan(sender, "<b>bold</b> pretraining, second try", num_layers=60)
+    empty = sender.open("not yet")
+    ids: dict[str, str] = {"healthy": send_healthy(sender), "nan": nan, "empty": empty}
+    ids["ranks"] = send_ranks(sender, 64)
+    Stream(sender, sender.open("vision-eu", project="vision", owner="ada")).send(0, curve(0, 200))
+    path = f"/alerts?run_id={nan}&rule=NonFinite"
+    wait_until(lambda: service.ask("GET", path)["alerts"])
+    yield Seen(ids | {"alert": service.ask("GET", path)["alerts"][0]["id"]})
+    sender.http.clear()
+
+
+@pytest.fixture(scope="module")
+def visitors(browser: Browser, service: RealService) -> Generator[dict[Look, Visitor]]:
+    """One for each look, whom all pages share: to log in takes as long as to look."""
+    opened: dict[Look, Visitor] = {
+        (theme, size): Visitor(
+            browser, service.url, service.admin_key, viewport=SIZES[size], theme=theme
+        )
+        for theme, size in LOOKS
+    }
+    yield opened
+    for visitor in opened.values():
+        visitor.context.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_whole_and_readable_in_every_look(
+    name: str, visitors: dict[Look, Visitor], seen: Seen
+) -> None:
+    for (theme, size), visitor in visitors.items():
+        page = visitor.open(PAGES[name].format(**seen.ids))
+        settle(page)
+        visitor.shoot(f"look-{name}-{theme}-{size}")
+
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (theme, size)
+        assert page.evaluate(_TOO_FAINT) == [], (theme, size)
+        assert page.evaluate(_NAMELESS) == [], (theme, size)
+        assert visitor.complaints == []
+
+
+def test_every_control_of_a_run_is_reached_by_the_tab_key_and_shows_it(
+    window: OpenWindow, seen: Seen
+) -> None:
+    page = window().open(f"/runs/{seen.ids['healthy']}")
+    settle(page)
+    page.evaluate("document.activeElement.blur()")
+
+    for _ in range(page.evaluate(_NUM_STOPS)):
+        page.keyboard.press("Tab")
+        assert page.evaluate(_SHOWS_FOCUS), page.evaluate("document.activeElement.outerHTML")
+
+    assert page.evaluate(_UNREACHED) == []
+
+
+def test_on_paper_nothing_is_left_that_one_would_click(window: OpenWindow, seen: Seen) -> None:
+    visitor = window(theme="dark")
+    page = visitor.open(f"/runs/{seen.ids['healthy']}")
+    settle(page)
+
+    page.emulate_media(media="print")
+    expect(page.locator("header nav")).to_be_hidden()
+    expect(page.get_by_role("button", name="Roll back")).to_be_hidden()
+    expect(page.locator("#layers .worst tbody td").first).to_contain_text("weight")
+    expect(page.locator("#layers .worst tbody button").first).to_be_visible()
+    page.wait_for_function(_GRIDS_ARE_ALIKE)
+    assert page.evaluate(_TOO_FAINT) == []
+    visitor.shoot("look-print")
+
+
+def settle(page: Page) -> None:
+    """Until all that comes into sight on the way down is there."""
+    height = page.evaluate("document.documentElement.scrollHeight")
+    for top in range(0, height, 600):
+        page.evaluate("top => scrollTo(0, top)", top)
+        page.wait_for_function(_IS_DRAWN)
+    page.evaluate("scrollTo(0, 0)")
+    page.mouse.move(0, 0)
+
+
+_GRIDS_ARE_ALIKE: Final = """() => new Set([...document.querySelectorAll('.canvas')]
+  .filter((plot) => plot.layout).map((plot) => plot.layout.xaxis.gridcolor)).size === 1"""
+"""Whether all charts are drawn in one theme."""
+
+_IS_DRAWN: Final = """() => !['.says', '#actions', '.loss-now'].some((place) =>
+  [...document.querySelectorAll(place)].some((one) => {
+    const box = one.getBoundingClientRect();
+    return one.checkVisibility() && box.bottom > 0 && box.top < innerHeight
+      && /^(Loading|…)/.test(one.textContent.trim());
+  }))"""
+
+_TOO_FAINT: Final = """() => {
+  const context = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+  const rgba = (colour) => {
+    context.clearRect(0, 0, 1, 1);
+    context.fillStyle = colour;
+    context.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = context.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const over = (top, below) => {
+    const share = top[3] + below[3] * (1 - top[3]);
+    const mixed = [0, 1, 2].map((i) =>
+      share ? (top[i] * top[3] + below[i] * below[3] * (1 - top[3])) / share : 0);
+    return [...mixed, share];
+  };
+  const behind = (element) => {
+    let found = [0, 0, 0, 0];
+    for (let one = element; one && found[3] < 1; one = one.parentElement) {
+      found = over(found, rgba(getComputedStyle(one).backgroundColor));
+    }
+    return over(found, [255, 255, 255, 1]);
+  };
+  const luminance = (colour) => {
+    const [r, g, b] = colour.slice(0, 3).map((value) => {
+      const share = value / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const opacity = (element) => {
+    let share = 1;
+    for (let one = element; one; one = one.parentElement) share *= getComputedStyle(one).opacity;
+    return share;
+  };
+  const faint = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.textContent.trim() || !element.checkVisibility()) continue;
+    if (element.closest('svg, script, :disabled, .only-read, .skip, template, option')) continue;
+    const style = getComputedStyle(element);
+    const back = behind(element);
+    const ink = rgba(style.color);
+    ink[3] *= opacity(element);
+    const [a, b] = [luminance(over(ink, back)), luminance(back)].sort((x, y) => y - x);
+    const size = parseFloat(style.fontSize);
+    const isLarge = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < (isLarge ? 3 : 4.5) - 0.01) {
+      const words = walker.currentNode.textContent.trim().slice(0, 40);
+      faint.push(`${ratio.toFixed(2)} ${element.tagName}.${element.className}: ${words}`);
+    }
+  }
+  return [...new Set(faint)];
+}"""
+"""Texts below the contrast that WCAG 2.2 asks for at level AA (1.4.3)."""
+
+_NAMELESS: Final = """() => [...document.querySelectorAll(
+  'a[href], button, input, select, textarea')]
+  .filter((one) => one.checkVisibility() && one.type !== 'hidden')
+  .filter((one) => !(one.getAttribute('aria-label') || one.getAttribute('aria-labelledby')
+    || one.labels?.length || one.textContent.trim() || one.title || one.querySelector('title')))
+  .map((one) => one.outerHTML.slice(0, 120))"""
+"""Controls that a screen reader could only call a button."""
+
+_STOPS: Final = """[...document.querySelectorAll(
+  'a[href], button, input, select, textarea, summary, [tabindex="0"]')]
+  .filter((one) => one.checkVisibility() && !one.disabled && one.type !== 'hidden')"""
+_NUM_STOPS: Final = f"() => {{ window.reached = new Set(); return {_STOPS}.length; }}"
+_SHOWS_FOCUS: Final = """() => {
+  const one = document.activeElement;
+  window.reached.add(one);
+  const style = getComputedStyle(one);
+  return one === document.body || style.outlineStyle !== 'none' || one.matches('svg *');
+}"""
+_UNREACHED: Final = f"""() => {_STOPS}
+  .filter((one) => !window.reached.has(one) && one.type !== 'radio' && !one.closest('svg'))
+  .map((one) => one.outerHTML.slice(0, 120))"""

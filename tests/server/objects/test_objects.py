@@ -1,0 +1,69 @@
+"""One contract, held by a folder and by a real S3 API."""
+
+from pathlib import Path
+
+import pytest
+
+from runwatch_server.errors import SettingsError
+from runwatch_server.objects import (
+    ObjectLostError,
+    ObjectsAwayError,
+    ObjectStore,
+    make_objects,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_object_is_read_in_parts(objects: ObjectStore) -> None:
+    await objects.put("run/a.pack", b"0123456789")
+
+    assert await objects.read("run/a.pack", [(0, 3), (7, 10)]) == [b"012", b"789"]
+
+
+async def test_an_object_that_is_not_there_is_lost(objects: ObjectStore) -> None:
+    with pytest.raises(ObjectLostError, match=r"found no run/a\.pack"):
+        await objects.read("run/a.pack", [(0, 3)])
+
+
+async def test_of_an_object_cut_short_there_is_less_to_read(objects: ObjectStore) -> None:
+    await objects.put("a.pack", b"01")
+
+    assert await objects.read("a.pack", [(5, 9)]) == [b""]
+
+
+async def test_what_was_deleted_is_gone_and_may_be_deleted_again(objects: ObjectStore) -> None:
+    await objects.put("run/a.pack", b"01")
+
+    await objects.delete("run/a.pack")
+    await objects.delete("run/a.pack")
+
+    with pytest.raises(ObjectLostError):
+        await objects.read("run/a.pack", [(0, 1)])
+
+
+async def test_a_bucket_that_is_not_there_is_said_to_be_lost_or_away(bucket_url: str) -> None:
+    objects = make_objects(bucket_url.replace("bucket-", "nothing-"))
+    assert objects is not None
+
+    with pytest.raises((ObjectLostError, ObjectsAwayError)):
+        await objects.put("a.pack", b"01")
+
+
+async def test_a_folder_that_cannot_be_written_is_away(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    objects = make_objects(f"file://{tmp_path}/file")
+    assert objects is not None
+
+    with pytest.raises(ObjectsAwayError, match=r"a\.pack was not written"):
+        await objects.put("run/a.pack", b"01")
+
+
+@pytest.mark.parametrize("url", ["ftp://host/x", "s3://", "objects", "file://host/x"])
+def test_a_url_that_names_no_store_is_refused(url: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="objects_url: found"):
+        make_objects(url)
+
+
+def test_there_is_no_store_unless_one_is_named() -> None:
+    assert make_objects(None) is None
