@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
+NOT_RUN: Final = re.compile(r"<!-- not run: ((?:(?!-->).)+?) -->\s*\Z", re.S)
+"""Stands before a block that the tests leave out, and says why."""
+_HAS: Final = re.compile(r"<!-- the reader has: (\w+) -->\s*\Z")
+_NAMED: Final = re.compile(r"`([\w./-]+\.\w+)`:\s*(?:<!--.*?-->\s*)?\Z", re.S)
 _BLOCK: Final = re.compile(r"^( *)```([\w-]*)[^\n]*\n(.*?)^\1```", re.M | re.S)
 _LINK: Final = re.compile(r"!?\[[^\]\n]*\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#{1,6} +(.+?) *$", re.M)
@@ -18,10 +22,30 @@ class Block:
     line: int
     language: str
     text: str
+    before: str
+    """The page up to the block."""
 
     @property
     def place(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def why_not_run(self) -> str | None:
+        """What the comment before it says; None where it is to be run."""
+        found = NOT_RUN.search(self.before)
+        return None if found is None else " ".join(found[1].split())
+
+    @property
+    def possessions(self) -> str | None:
+        """What the reader has at hand from here on: a function of `tests.house.reader`."""
+        found = _HAS.search(self.before)
+        return None if found is None else found[1]
+
+    @property
+    def file(self) -> str | None:
+        """The file that the block is, where the words before it end in `NAME`: with a colon."""
+        found = _NAMED.search(self.before)
+        return None if found is None else found[1]
 
 
 def pages() -> list[Path]:
@@ -31,12 +55,19 @@ def pages() -> list[Path]:
 
 
 def blocks(*languages: str) -> list[Block]:
+    """Those of these languages, or all, in the order in which they stand."""
     return [
-        Block(page, text[: found.start()].count("\n") + 1, found[2], _dedented(found))
+        Block(
+            page,
+            text[: found.start()].count("\n") + 1,
+            found[2],
+            _dedented(found),
+            text[: found.start()],
+        )
         for page in pages()
         for text in [page.read_text(encoding="utf-8")]
         for found in _BLOCK.finditer(text)
-        if found[2] in languages
+        if not languages or found[2] in languages
     ]
 
 

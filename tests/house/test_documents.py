@@ -93,6 +93,13 @@ def test_every_command_that_is_shown_is_there_with_its_options() -> None:
             assert option in known_options, f"{place}: runwatch {call}"
 
 
+def test_every_command_speaks_to_programs_too() -> None:
+    """But those whose output is another program's, or a log."""
+    silent = {name for name, command in commands() if "--json" not in options_of(command)}
+
+    assert silent == {"serve", "run", "sync", "replay"}
+
+
 def _alternatives(name: str) -> list[str]:
     """`rules check|test` is two commands."""
     first, _, second = name.partition(" ")

@@ -9,6 +9,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from runwatch_hooks import sync
 from runwatch_server.cli.app import app
+from runwatch_server.cli.lazy import LazyCommand
 
 HEAD = """# Commands
 
@@ -36,7 +37,9 @@ def commands() -> Iterator[tuple[str, TyperCommand]]:
 
 
 def _below(command: object, words: str) -> Iterator[tuple[str, TyperCommand]]:
-    if isinstance(command, TyperGroup):
+    if isinstance(command, LazyCommand):
+        yield from _below(command.real, words)
+    elif isinstance(command, TyperGroup):
         for name, one in sorted(command.commands.items()):
             yield from _below(one, f"{words} {name}".strip())
     else:
