@@ -5,6 +5,7 @@ WORKDIR /source
 RUN python -m venv /opt/runwatch
 ENV PATH=/opt/runwatch/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE ./
+COPY docs/runbooks docs/runbooks
 COPY watchdog watchdog
 COPY hooks hooks
 COPY server server

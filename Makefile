@@ -6,6 +6,8 @@
 #   make test-heavy  the rest: browsers, several ranks, other frameworks, replicas, faults
 #   make check    formatting, lint, types, import directions, the rules' tests
 #   make docs     remake docs/openapi.json and docs/reference from the code
+#   make site     the documentation as a site, in build/site
+#   make release  wheel and sdist in dist/, each tried in an empty environment
 #   make bench    the programs behind the figures in the README
 #   make lock     remake constraints.txt
 #   make clean    remove .venv and caches
@@ -22,7 +24,7 @@ PIP_OPTIONS ?=
 DEMO_OPTIONS ?=
 TEST_OPTIONS ?=
 
-.PHONY: demo test quick test-heavy check docs bench lock clean install
+.PHONY: demo test quick test-heavy check docs site release bench lock clean install
 
 demo: $(STAMP)
 	@$(BIN)/runwatch demo $(DEMO_OPTIONS)
@@ -50,11 +52,22 @@ check: $(STAMP)
 	@$(BIN)/pyright --warnings
 	@echo "==> The built-in rules' own tests"
 	@$(BIN)/runwatch rules test tests/rules/*.yaml
+	@$(MAKE) --no-print-directory site
 	@echo "==> All checks passed"
 
 docs: $(STAMP)
 	@$(BIN)/python -m tests.house.interface
 	@$(BIN)/python -m tests.house.reference
+
+site: $(STAMP)
+	@echo "==> The documentation as a site (mkdocs, strict): build/site"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+release: $(STAMP)
+	@echo "==> Trying what would be published, in empty environments"
+	@$(BIN)/python -m pytest -q tests/house/test_release.py tests/house/test_version.py
+	@rm -rf dist && $(BIN)/python -m hatchling build -d dist
+	@echo "==> dist/ holds the sdist and the wheel"
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.hook_overhead

@@ -38,6 +38,7 @@ from runwatch_server.runs.liveness import Liveness
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.ingest import Ingest
 from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.packs.reading import PackReader
 from runwatch_server.telemetry.roller import Roller
 from runwatch_server.telemetry.seams import CommittedFrame
 
@@ -121,7 +122,7 @@ async def store(
             for one, last in ((run_id, seq), *((other, 1) for other in others))
         ]  # fmt: skip
         await database.write(lambda connection: connection.execute(evaluations.insert(), judged))
-        roller = Roller(database, layouts)
+        roller = Roller(database, layouts, PackReader(None, clock.monotonic))
         while await roller.roll():
             pass
 

@@ -1,11 +1,15 @@
 """What acting is worth: the same faults with nobody there, and under the policy `auto`.
 
-    python -m benchmarks.faults.recovery [--seeds 3] [--only TEXT]
+    python -m benchmarks.faults.recovery [--seeds 3] [--only TEXT] [--pace-ms 100]
 
 Each fault is trained three times: clean, unprotected (no hook), and protected by a real service
 that may roll back and lower the learning rate. A fault that is a matter of a moment (a flipped
 bit) strikes once, and the steps that a rollback brings round again are healthy; one that lies in
 the data strikes again whenever its batch is read.
+
+These programs take some milliseconds a step, so that hundreds of steps pass until a command comes:
+more than the snapshots in memory reach back. `--pace-ms` lets each step of the protected training
+take at least so long, as those of trainings do that are worth watching.
 """
 
 import argparse
@@ -13,6 +17,7 @@ import logging
 import math
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,6 +93,8 @@ class Once(Fault):
 class Course:
     """What a training's steps came to: of each step, the last time that it was trained."""
 
+    pace_s: float = 0.0
+    """The least that a step takes."""
     losses: dict[int, float] = field(default_factory=dict[int, float])
     num_rollbacks: int = 0
     num_steps_lost: int = 0
@@ -97,6 +104,7 @@ class Course:
         if report.rolled_back_to is not None:
             self.num_rollbacks += 1
             self.num_steps_lost += report.step + 1 - report.rolled_back_to
+        time.sleep(self.pace_s)
 
     @property
     def result(self) -> float:
@@ -130,9 +138,9 @@ class Outcome:
         return self.harm_left > max(self.harm, 0.0) + SAME
 
 
-def outcome(trial: Trial, service: Service, spool: Path) -> Outcome:
+def outcome(trial: Trial, service: Service, spool: Path, pace_s: float) -> Outcome:
     """Train it clean, unprotected and protected."""
-    clean, unprotected, protected = Course(), Course(), Course()
+    clean, unprotected, protected = Course(), Course(), Course(pace_s)
     _train(trial, HEALTHY, clean, _unwatched)
     _train(trial, _fault(trial), unprotected, _unwatched)
     _train(
@@ -214,6 +222,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", default="", help="faults whose name holds this text")
+    parser.add_argument("--pace-ms", type=float, default=0.0)
     options = parser.parse_args()
     logging.getLogger("runwatch_hooks").setLevel(logging.ERROR)
     torch.set_num_threads(1)
@@ -225,7 +234,7 @@ def main() -> None:
         if options.only in name
     ]
     with running_service() as service, tempfile.TemporaryDirectory() as spool:
-        outcomes = [outcome(trial, service, Path(spool)) for trial in chosen]
+        outcomes = [outcome(trial, service, Path(spool), options.pace_ms / 1e3) for trial in chosen]
     print(_table(outcomes))
 
 
