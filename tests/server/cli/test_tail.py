@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +74,17 @@ class Following:
         found: dict[str, Any] = json.loads(text)
         return found
 
-    def until(self, name: str) -> dict[str, Any]:
-        """The next line in which this is there, and not empty."""
+    def until(self, is_awaited: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """The next line of which this is true."""
         deadline = time.monotonic() + DEADLINE_S
-        while not (found := self.line()).get(name):
+        while not is_awaited(found := self.line()):
             assert time.monotonic() < deadline, found
         return found
 
     def end(self) -> int:
-        self.process.send_signal(signal.SIGINT)
+        """Ctrl-C, unless it has ended by itself; its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
         assert self.process.stdout is not None
         self.process.stdout.close()
         return self.process.wait(DEADLINE_S)
@@ -90,13 +92,17 @@ class Following:
 
 def test_a_pipe_hears_of_alerts_and_of_the_end(service: RealService, run: Sender) -> None:
     following = Following(service, run.run_id)
-    first = following.line()
-    assert (first["run"]["state"], first["run"]["last_step"]) == ("training", 99)
+    try:
+        # A run is "starting" until the service's next look at what its ranks do.
+        first = following.until(lambda line: line["run"]["state"] == "training")
+        assert first["run"]["last_step"] == 99
 
-    run.send_until_acknowledged(2, [float("nan")] * 20, 100)
-    look = following.until("alerts")
-    finish(run)
-    lines = following.process.communicate(timeout=DEADLINE_S)[0].splitlines()
+        run.send_until_acknowledged(2, [float("nan")] * 20, 100)
+        look = following.until(lambda line: line.get("alerts"))
+        finish(run)
+        lines = following.process.communicate(timeout=DEADLINE_S)[0].splitlines()
+    finally:
+        following.end()
 
     assert look["alerts"][0]["severity"] == "critical"
     last = json.loads(lines[-1]) if lines else look
@@ -115,9 +121,9 @@ def test_a_service_that_was_away_is_found_again(tmp_path: Path) -> None:
     try:
         assert "run" in following.line()
         service.kill()
-        following.until("error")
+        following.until(lambda line: "error" in line)
         service.start()
-        following.until("run")
+        following.until(lambda line: "run" in line)
     finally:
         code = following.end()
         service.stop()
