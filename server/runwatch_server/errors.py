@@ -16,6 +16,7 @@ RunwatchError
 │       └── OverloadedError     503
 ├── SettingsError (ValueError)  a setting that cannot be used
 ├── DataDirError                the data directory cannot be made or written
+├── NoDatabaseError             a data directory that is not there, or holds no database
 ├── DatabaseUnreachableError    the database's server does not answer, or refuses us
 ├── BackupError                 a copy that was not made, or cannot be used (db/backup.py)
 └── DataDirInUseError           another service has the data directory open
@@ -146,6 +147,14 @@ class DataDirError(RunwatchError):
             f"data directory {data_dir}: found {error.strerror or error}, wanted a folder that "
             "can be made and written"
         )
+
+
+class NoDatabaseError(RunwatchError):
+    """Nothing was ever kept there."""
+
+    def __init__(self, data_dir: Path, file: str) -> None:
+        found = f"no {file} in it" if data_dir.is_dir() else "no such folder"
+        super().__init__(f"data directory {data_dir}: found {found}, wanted one of a service")
 
 
 class DatabaseUnreachableError(RunwatchError):

@@ -6,26 +6,32 @@ state, and never checkpoints the WAL of the service. PostgreSQL has pg_dump and 
 
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy as sa
 
 from runwatch.errors import RunwatchError
 from runwatch_server.db.data_dir import DataDirLock
-from runwatch_server.db.sqlite import DATABASE_FILE
+from runwatch_server.db.sqlite import DATABASE_FILE, database_in
+
+T = TypeVar("T")
 
 
 class BackupError(RunwatchError):
     """A copy that was not made, or cannot be used: the place, what was found, what was wanted."""
 
 
-def back_up(data_dir: Path, target: Path) -> None:
-    """Copies the database of a data directory into a file that is whole or not there.
+@contextmanager
+def backed_up(data_dir: Path, target: Path) -> Generator[Path]:
+    """Copies the database of a data directory into a file that is whole or not there: the copy
+    gets its name when the block, which may read it, has ended well.
 
-    Raises BackupError.
+    Raises BackupError and NoDatabaseError.
     """
-    source = data_dir / DATABASE_FILE
-    if not source.exists():
-        raise BackupError(f"{data_dir}: found no {DATABASE_FILE}, wanted a data directory")
+    source = database_in(data_dir)
     if target.exists():
         raise BackupError(f"{target}: found a file there already, wanted a new name")
     unfinished = target.with_name(f".{target.name}.unfinished")
@@ -36,6 +42,7 @@ def back_up(data_dir: Path, target: Path) -> None:
         ) as database:
             database.execute("VACUUM INTO ?", (str(unfinished),))
         _check(unfinished)
+        yield unfinished
         _move(unfinished, target)
     except (sqlite3.Error, OSError) as error:
         raise BackupError(f"{target}: found {error}, wanted a copy of {source}") from error
@@ -43,8 +50,9 @@ def back_up(data_dir: Path, target: Path) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def restore(copy: Path, data_dir: Path) -> None:
-    """Puts a copy into a data directory that has no database and no service.
+@contextmanager
+def restored(copy: Path, data_dir: Path) -> Generator[Path]:
+    """Puts a copy into a data directory that has no database and no service; like `backed_up`.
 
     Raises BackupError, and DataDirInUseError.
     """
@@ -57,12 +65,23 @@ def restore(copy: Path, data_dir: Path) -> None:
             raise BackupError(f"{target}: found a database, wanted none: it would be lost")
         unfinished.write_bytes(copy.read_bytes())
         _check(unfinished)
+        yield unfinished
         _move(unfinished, target)
     except (sqlite3.Error, OSError) as error:
         raise BackupError(f"{copy}: found {error}, wanted a copy of a database") from error
     finally:
         unfinished.unlink(missing_ok=True)
         lock.release()
+
+
+def ask_copy(copy: Path, question: Callable[[sa.Connection], T]) -> T:
+    """What a copy holds, without writing to it."""
+    engine = sa.create_engine(f"sqlite:///{copy.absolute().as_uri()}?mode=ro&uri=true")
+    try:
+        with engine.connect() as connection:
+            return question(connection)
+    finally:
+        engine.dispose()
 
 
 def _check(path: Path) -> None:

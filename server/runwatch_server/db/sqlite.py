@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from runwatch_server.db.data_dir import DataDirLock
 from runwatch_server.db.direct_sqlite import DirectConnection, run_here
 from runwatch_server.db.group_writer import Order, Outcome
-from runwatch_server.errors import UnprocessableError
+from runwatch_server.errors import NoDatabaseError, UnprocessableError
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,14 @@ SAFE_SQLITE: Final = (3, 51, 3)
 """From here on a checkpoint cannot race a write."""
 _NUM_READERS: Final = 4
 _BUSY_TIMEOUT_MS: Final = 10_000
+
+
+def database_in(data_dir: Path) -> Path:
+    """The database's file. Raises NoDatabaseError where there is none."""
+    path = data_dir / DATABASE_FILE
+    if not path.is_file():
+        raise NoDatabaseError(data_dir, DATABASE_FILE)
+    return path
 
 
 class SqliteStore:

@@ -28,7 +28,21 @@ def test_tables_that_were_brought_up_are_those_of_this_version(storage: Storage)
     assert "the tables are those of this version" in checked.output
 
 
+@pytest.mark.parametrize("command", [("check",), ("backup", "copy")])
+@pytest.mark.parametrize("folder", ["", "typo"])
+def test_where_no_database_is_none_is_made(
+    command: tuple[str, ...], folder: str, tmp_path: Path
+) -> None:
+    asked = run(*command, "--data-dir", tmp_path / folder)
+
+    assert asked.exit_code == 2
+    assert "wanted one of a service" in " ".join(asked.output.split())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_database_without_tables_is_said_to_need_an_upgrade(tmp_path: Path) -> None:
+    (tmp_path / "runwatch.db").touch()
+
     checked = run("check", "--data-dir", tmp_path)
 
     assert checked.exit_code == 1

@@ -42,6 +42,16 @@ class PackRow:
         return Gap(first_step, last_step, reason, self.object, self.segment)
 
 
+@dataclass(frozen=True, slots=True)
+class IndexedObject:
+    """An object that a pack points to."""
+
+    name: str
+    num_bytes: int
+    digest: str
+    """SHA-256 of its bytes, in hexadecimal."""
+
+
 async def packs_of_steps(
     connection: AsyncConnection, run_id: RunId, rank: int, stretch: Stretch
 ) -> list[PackRow]:
@@ -83,13 +93,12 @@ async def packed_checksum(
     return pack.directory.contents.frames[seq - pack.first_seq].checksum
 
 
-async def list_packs(
-    connection: AsyncConnection, *, after: tuple[str, int, int, int], limit: int
-) -> list[PackRow]:
-    """Packs of all runs in order of their keys."""
-    key = sa.tuple_(packs.c.run_id, packs.c.attempt, packs.c.rank, packs.c.first_seq)
-    query = sa.select(packs).where(key > after).order_by(*packs.primary_key.columns).limit(limit)
-    return [PackRow(**row) for row in (await connection.execute(query)).mappings()]
+def indexed_objects(connection: sa.Connection) -> list[IndexedObject]:
+    """The objects of all packs; none where the tables are older than packs."""
+    if not sa.inspect(connection).has_table(packs.name):
+        return []
+    query = sa.select(packs.c.object, packs.c.num_bytes, packs.c.digest).order_by(packs.c.object)
+    return [IndexedObject(*row) for row in connection.execute(query)]
 
 
 async def packs_among(

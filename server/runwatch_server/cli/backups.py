@@ -1,0 +1,159 @@
+"""`runwatch db backup` and `restore`: the database, and beside it the objects of its packs."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runwatch_server.cli.open_database import DataDir, Url, said, settings_of, with_database
+from runwatch_server.cli.output import AsJson, say, say_facts
+from runwatch_server.db import Database
+from runwatch_server.db.backup import BackupError, ask_copy, backed_up, restored
+from runwatch_server.objects import ObjectStore, make_objects
+from runwatch_server.objects.folder import FolderObjects
+from runwatch_server.settings import Settings
+from runwatch_server.telemetry.packs.copies import copy_objects, write_digests
+from runwatch_server.telemetry.packs.queries import IndexedObject, indexed_objects
+
+
+class ObjectsInCopy(StrEnum):
+    """What a copy holds of the packs' objects."""
+
+    COPY = "copy"
+    NAME = "name"
+
+
+_HowObjects = Annotated[
+    ObjectsInCopy | None,
+    typer.Option(
+        "--objects",
+        help="Packed objects: copied into TARGET.objects, or only named there with their digests. "
+        "By default those in a folder are copied, those in a bucket named.",
+    ),
+]
+_ObjectsOnly = Annotated[
+    bool, typer.Option("--objects-only", help="The packed objects alone: beside PostgreSQL.")
+]
+
+
+def backup(
+    target: Annotated[Path, typer.Argument(help="A new file; TARGET.objects beside it.")],
+    data_dir: DataDir = None,
+    database_url: Url = None,
+    how: _HowObjects = None,
+    objects_only: _ObjectsOnly = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a SQLite database, also beside a running service, and look through the copy; and the
+    packed objects that it points to. Exits with 1 where some of these are lost or damaged."""
+    with said():
+        settings = settings_of(data_dir, database_url)
+        _check_engine(settings, objects_only, instead="pg_dump or pg_basebackup")
+        if objects_only:
+            place, indexed = with_database(settings, _indexed)
+            faults = _copy_out(settings, indexed, target, how)
+        else:
+            place = str(settings.data_dir)
+            with backed_up(settings.data_dir, target) as copy:
+                indexed = ask_copy(copy, indexed_objects)
+                faults = _copy_out(settings, indexed, target, how)
+    what = "the objects" if objects_only else "a whole copy"
+    facts = {"copy": str(target), "of": place, "num_objects": len(indexed)}
+    _tell(f"{target}: {what} of {place}", facts, faults, as_json=as_json)
+
+
+def restore(
+    copy: Annotated[Path, typer.Argument(help="A copy that `backup` made.")],
+    data_dir: DataDir = None,
+    database_url: Url = None,
+    objects_only: _ObjectsOnly = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put a copy into a data directory that has no database yet, and its packed objects into the
+    object store. Exits with 1 where some are neither in the copy nor in the store."""
+    with said():
+        settings = settings_of(data_dir, database_url)
+        _check_engine(settings, objects_only, instead="pg_restore")
+        if objects_only:
+            place, indexed = with_database(settings, _indexed)
+            faults = _put_back(settings, indexed, copy)
+        else:
+            place = str(settings.data_dir)
+            with restored(copy, settings.data_dir) as database:
+                indexed = ask_copy(database, indexed_objects)
+                faults = _put_back(settings, indexed, copy)
+    facts = {"copy": str(copy), "restored_to": place, "num_objects": len(indexed)}
+    _tell(f"{place}: holds what {copy} held", facts, faults, as_json=as_json)
+
+
+def _check_engine(settings: Settings, objects_only: bool, *, instead: str) -> None:
+    """Raises BackupError for what the engine's own tools do, or what goes only as a whole."""
+    if settings.database_url is not None and not objects_only:
+        raise BackupError(
+            f"database_url: found PostgreSQL, wanted SQLite; use {instead} for it, and "
+            "--objects-only for the packed objects"
+        )
+    if settings.database_url is None and objects_only:
+        raise BackupError("--objects-only: found SQLite, wanted PostgreSQL; a copy holds both")
+
+
+async def _indexed(database: Database) -> list[IndexedObject]:
+    async with database.read() as connection:
+        return await connection.run_sync(indexed_objects)
+
+
+def _copy_out(
+    settings: Settings,
+    indexed: Sequence[IndexedObject],
+    target: Path,
+    how: ObjectsInCopy | None,
+) -> list[str]:
+    """Returns what could not be had. Raises BackupError, SettingsError and ObjectsAwayError."""
+    if not indexed:
+        return []
+    objects = _store(settings, indexed)
+    folder = _folder_beside(target)
+    is_near = isinstance(objects, FolderObjects)
+    try:
+        write_digests(folder, indexed)
+    except OSError as error:
+        raise BackupError(f"{folder}: found {error}, wanted to write there") from error
+    if how is ObjectsInCopy.NAME or (how is None and not is_near):
+        return []
+    return asyncio.run(copy_objects(objects, FolderObjects(folder), indexed))
+
+
+def _put_back(settings: Settings, indexed: Sequence[IndexedObject], copy: Path) -> list[str]:
+    """As `_copy_out`."""
+    if not indexed:
+        return []
+    source = FolderObjects(_folder_beside(copy))
+    return asyncio.run(copy_objects(source, _store(settings, indexed), indexed))
+
+
+def _store(settings: Settings, indexed: Sequence[IndexedObject]) -> ObjectStore:
+    objects = make_objects(settings.objects_url)
+    if objects is None:
+        raise BackupError(
+            f"objects_url: found none, wanted the store of {len(indexed)} packed objects "
+            "(RUNWATCH_OBJECTS_URL)"
+        )
+    return objects
+
+
+def _folder_beside(copy: Path) -> Path:
+    return copy.with_name(f"{copy.name}.objects")
+
+
+def _tell(text: str, facts: Mapping[str, object], faults: Sequence[str], *, as_json: bool) -> None:
+    if as_json:
+        say_facts({**facts, "faults": faults})
+    else:
+        say(f"{text}.")
+        for fault in faults:
+            say(f"not in it: {fault}")
+    if faults:
+        raise typer.Exit(1)
