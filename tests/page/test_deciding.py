@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
+from tests.page.seeding import Sender, send_healthy
 from tests.page.sent_run import SentRun
 from tests.server.notify.sink import Sink, running_sink
 
@@ -74,6 +75,55 @@ def test_what_rules_may_do_is_chosen_and_a_proposal_rejected(
     (command,) = service.ask("GET", f"/runs/{run.id}/commands")["commands"]
     assert (command["action"]["kind"], command["state"]) == ("rollback", "cancelled")
     expect(page.locator(".station-broken .station-name")).to_have_text("Rejected")
+
+
+def test_what_the_trainer_does_not_allow_is_said_when_it_is_asked_for(
+    window: OpenWindow, service: RealService
+) -> None:
+    run = SentRun(service, "allows little", allow=("checkpoint",))
+    run.send([2.0] * 10)
+    page = window().open(f"/runs/{run.id}/act")
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    assert "allow=(" not in page.locator("#actions").inner_text()
+
+    page.get_by_role("button", name="Stop").click()
+
+    dialog = page.get_by_role("dialog", name="Not allowed by the trainer")
+    expect(dialog).to_contain_text('allow=(..., "stop")')
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_role("button", name="Stop")).to_be_focused()
+
+
+def test_a_checkpoint_can_be_chosen_and_the_bad_batches_left_out(
+    window: OpenWindow, service: RealService
+) -> None:
+    run_id = send_healthy(Sender(service.url, service.admin_key), "to be rolled back")
+    visitor = window()
+    page = visitor.open(f"/runs/{run_id}/act?step=2000")
+
+    page.get_by_role("button", name="Roll back").click()
+    dialog = page.get_by_role("dialog", name="Roll back")
+    expect(dialog.get_by_label("It went wrong at step")).to_have_value("2000")
+    checkpoints = dialog.get_by_label("Checkpoint after step")
+    expect(checkpoints).to_have_count(5)  # the sixth was undone by the run's rollback
+    expect(checkpoints.first).to_have_value("1300")
+    checkpoints.first.check()
+    expect(dialog.locator("#undone-steps")).to_contain_text(
+        "Steps 1\u202f301 to 2\u202f999 (1\u202f699 steps)"
+    )
+    expect(dialog.locator("#left-out")).to_have_text("The batches of step 2\u202f000.")
+    visitor.shoot("act-rollback-to-checkpoint")
+    dialog.get_by_label("Type the run's name").fill("to be rolled back")
+    dialog.get_by_role("button", name="Roll back").click()
+
+    expect(page.get_by_text("state after step 1300, without the batches of 2000")).to_be_visible()
+    (command,) = [
+        one
+        for one in service.ask("GET", f"/runs/{run_id}/commands")["commands"]
+        if one["alert_id"] is None
+    ]
+    assert (command["action"]["to_step"], command["action"]["before_step"]) == (1300, 2000)
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_the_timeline_tells_all_that_happened_on_the_charts_axis(
     expect(lanes.locator(".mark.good")).to_have_count(5)
     expect(lanes.locator(".back.warn")).to_have_count(1)
     page.locator("#timeline summary").click()
-    expect(page.locator(".events tbody")).to_contain_text("rolled back to step 1\u2009500")
+    expect(page.locator(".events tbody")).to_contain_text("rolled back to step 1\u202f500")
     drawn(page, "loss", "0-2999")
     visitor.shoot("run-timeline")
 
@@ -219,7 +219,7 @@ def test_a_click_on_a_cell_shows_the_layer_its_neighbours_and_the_worst_of_the_s
     layers.locator(".worst tbody button").nth(3).click()
     expect(layers.locator(".layer .readout > span").first).to_be_visible()
     gradients = layers.locator(".histogram", has_text="Gradients")
-    expect(gradients).to_contain_text(re.compile("at step 1\u2009[36]00"))
+    expect(gradients).to_contain_text(re.compile("at step 1\u202f[36]00"))
     expect(gradients).to_contain_text("% zero")
     assert gradients.locator(".bin").count() >= 12
     expect(layers.locator(".histogram", has_text="Weights")).to_be_visible()
@@ -251,7 +251,7 @@ def test_the_cursor_reads_every_chart_at_one_step(window: OpenWindow, runs: Runs
     loss.locator(".plot").focus()
     page.keyboard.press("ArrowRight")
 
-    expect(page.locator("#at")).to_have_text("step 1\u2009530")
+    expect(page.locator("#at")).to_have_text("step 1\u202f530")
     expect(page.locator(".chart[data-metrics*=lr] .readout")).to_contain_text("3.00e-4")
 
 

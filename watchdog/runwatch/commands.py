@@ -53,10 +53,11 @@ class Rollback(Action, frozen=True, tag="rollback"):
     """Go back, in place, to the newest good snapshot or checkpoint before a step."""
 
     before_step: int | None = None
-    """Only states taken before this step count as good; None: any good one. A rule leaves it
+    """Where it went wrong: only states taken before this step count as good, and its batches are
+    left out afterwards, where the loader can be positioned. None: any good one. A rule leaves it
     out, and the onset of its alert is filled in."""
     to_step: int | None = None
-    """Exactly the state after this step, as chosen by a person."""
+    """Exactly the state after this step, as chosen by a person, good or not."""
 
     def __post_init__(self) -> None:
         for place, step in (("before_step", self.before_step), ("to_step", self.to_step)):

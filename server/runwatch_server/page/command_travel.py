@@ -68,14 +68,22 @@ def words_of(action: AnyAction) -> str:
             return f"Look closely at the next {steps} steps"
         case LowerLr(scale=scale):
             return f"Train at {scale:g} × the schedule's learning rate"
+        case Rollback():
+            return _words_of_rollback(action)
+        case Stop():
+            return "Stop the run"
+
+
+def _words_of_rollback(action: Rollback) -> str:
+    match action:
+        case Rollback(to_step=int(step), before_step=int(bad_step)):
+            return f"Roll back to the state after step {step}, without the batches of {bad_step}"
         case Rollback(to_step=int(step)):
             return f"Roll back to the state after step {step}"
         case Rollback(before_step=int(step)):
             return f"Roll back to the newest good state before step {step}"
-        case Rollback():
+        case _:
             return "Roll back to the newest good state"
-        case Stop():
-            return "Stop the run"
 
 
 def travel_of(

@@ -40,8 +40,8 @@ def number(value: float | str | None) -> str:
 
 
 def count(value: int | None) -> str:
-    """A step or another count, in groups of three: 1 234 567 with thin spaces."""
-    return "–" if value is None else f"{value:,}".replace(",", "\u2009")
+    """A step or another count, in groups of three: 1 234 567 no line breaks in it."""
+    return "–" if value is None else f"{value:,}".replace(",", "\u202f")
 
 
 def words(name: object) -> str:

@@ -40,11 +40,12 @@ POLICY_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ActionButton:
-    """A kind of action, and why it cannot be ordered now, if so."""
+    """A kind of action that can be asked for."""
 
     kind: str
     label: str
-    objection: str
+    is_allowed: bool
+    """By the trainer. What it is not says so when it is asked for, not before."""
 
 
 @router.get("/runs/{run_id}/actions", dependencies=[require(KeyScope.READ)])
@@ -59,7 +60,8 @@ async def show_actions(
         request,
         "actions.html",
         run=run,
-        buttons=buttons_of(addressee, may_control=principal.allows(KeyScope.CONTROL)),
+        buttons=_buttons(addressee),
+        objection=_objection(addressee, may_control=principal.allows(KeyScope.CONTROL)),
         proposals=proposals,
         moving=moving,
         ended=ended,
@@ -76,23 +78,22 @@ async def show_act(run: VisibleRun, request: Request, step: int | None = None) -
     return render(request, "act.html", run=run, step=step)
 
 
-def buttons_of(addressee: Addressee, *, may_control: bool) -> list[ActionButton]:
+def _buttons(addressee: Addressee) -> list[ActionButton]:
     """One for each kind of action."""
     return [
-        ActionButton(kind, _LABELS[kind], _objection(addressee, kind, may_control=may_control))
+        ActionButton(kind, _LABELS[kind], is_allowed=kind in addressee.allow)
         for kind in ACTION_KINDS
     ]
 
 
-def _objection(addressee: Addressee, kind: str, *, may_control: bool) -> str:
+def _objection(addressee: Addressee, *, may_control: bool) -> str:
+    """Why nothing at all can be ordered now; empty where something can."""
     if addressee.state.is_ended:
         return f"The run is {addressee.state}: nobody would obey."
     if addressee.attempt == 0:
         return "The run has not begun."
     if not may_control:
         return "Your key may only look: this needs one with the scope control."
-    if kind not in addressee.allow:
-        return f"{_LABELS[kind]}: not allowed by the trainer; attach(..., allow=(..., {kind!r}))."
     return ""
 
 

@@ -56,7 +56,7 @@ class Run:
         options = Options(allow=("rollback",), snapshot_every=4, good_after=1)
         self.watch: LiveWatch = build_watch(objects, options, self.line.open, TEAM)
 
-    def train(self, *, rolls_back_after: int, before_step: int) -> None:
+    def train(self, *, rolls_back_after: int, before_step: int, to_step: int | None = None) -> None:
         """One pass, with a rollback after a step, once."""
         rows: list[int] = []
         for batch in self.watch.batches(self.loader):
@@ -66,7 +66,7 @@ class Run:
             step, trained = self.watch.next_step, rows
             rows = []
             if step == rolls_back_after:
-                action = Rollback(before_step=before_step)
+                action = Rollback(before_step=before_step, to_step=to_step)
                 self.line.commands.append(Command(CommandId("c1"), action, 1, 1e12))
             self.trained.append((step, trained))
             self.watch.step(1.0)
@@ -104,6 +104,19 @@ def test_the_batches_come_again_without_those_of_the_faulty_step(
     assert sorted(kept) == sorted(set(range(ROWS)) - left_out)
     told = [event for event in run.line.events if event.kind == "batches_left_out"]
     assert [event.detail for event in told] == [{"of_step": 10, "batches": per_step}]
+
+
+def test_of_a_chosen_state_too_the_batches_of_the_faulty_step_are_left_out(
+    runs: list[Run],
+) -> None:
+    run = Run(positioned=True)
+    runs.append(run)
+
+    run.train(rolls_back_after=12, before_step=10, to_step=3)
+
+    assert [step for step, _ in run.trained][13:15] == [4, 5]
+    assert run.last(4) == run.first(4)
+    assert set(run.first(10)).isdisjoint(row for _, rows in run.trained[13:] for row in rows)
 
 
 def test_a_loader_that_cannot_be_positioned_goes_on_and_it_is_said(runs: list[Run]) -> None:

@@ -113,6 +113,10 @@ def test_a_proposal_is_rejected_and_what_was_sent_is_withdrawn() -> None:
         (Rollback(), "Roll back to the newest good state"),
         (Rollback(before_step=9), "Roll back to the newest good state before step 9"),
         (Rollback(to_step=9), "Roll back to the state after step 9"),
+        (
+            Rollback(to_step=9, before_step=12),
+            "Roll back to the state after step 9, without the batches of 12",
+        ),
         (Rollback(to_step=0), "Roll back to the state after step 0"),
         (Stop(), "Stop the run"),
     ],

@@ -1,10 +1,10 @@
 // A person's hand on a run: the buttons, their dialogs, and the commands on their way.
-import { api, getJson } from "./api.js";
+import { api } from "./api.js";
 import { demandName, onSend, openers } from "./dialogs.js";
-import { h } from "./dom.js";
 import { atMostEvery } from "./live.js";
 import { proposals } from "./proposals.js";
 import { renew } from "./refresh.js";
+import { rollbackDialog, rollbackOf } from "./rollback.js";
 
 const CALM_MS = 10_000;
 const MOVING_MS = 1_000;
@@ -40,12 +40,7 @@ for (const form of section.querySelectorAll("form[data-kind]")) {
 function actionOf(kind, fields) {
   if (kind === "lower_lr") return { kind, scale: Number(fields.scale) };
   if (kind === "detail") return { kind, steps: Number(fields.steps) };
-  if (kind !== "rollback") return { kind };
-  const { target, before_step: before } = fields;
-  if (target === "newest") return { kind };
-  return target === "before"
-    ? { kind, before_step: Number(before) }
-    : { kind, to_step: Number(target) };
+  return kind === "rollback" ? rollbackOf(fields) : { kind };
 }
 
 const lower = section.querySelector("form[data-kind=lower_lr]");
@@ -66,41 +61,9 @@ if (policy) {
 }
 
 const rollback = section.querySelector("form[data-kind=rollback]");
-if (rollback) {
-  rollback.closest("dialog").addEventListener("opening", () => listCheckpoints());
-  rollback.addEventListener("input", sayWhatIsLost);
-  rollback.elements.before_step.addEventListener("focus", () => {
-    rollback.elements.target.value = "before";
-    sayWhatIsLost();
-  });
-}
+if (rollback) rollbackDialog(rollback, run);
 
-const SHOWN = 6;
-
-/** The checkpoints on disk, newest first; those that are not good cannot be chosen blindly. */
-async function listCheckpoints() {
-  const place = document.getElementById("checkpoints");
-  const onset = new URLSearchParams(location.search).get("step");
-  if (onset && !rollback.elements.before_step.value) rollback.elements.before_step.value = onset;
-  sayWhatIsLost();
-  const { checkpoints } = await getJson(`/runs/${run}/checkpoints`);
-  const newest = checkpoints.filter(({ step }) => step !== null).reverse().slice(0, SHOWN);
-  place.replaceChildren(...newest.map((found) => h("label", { class: "inline" },
-    h("input", { type: "radio", name: "target", value: found.step }),
-    h("span", {}, `The checkpoint after step ${found.step} `,
-      h("span", { class: found.good ? "state state-good" : "state state-warn" }, found.good ? "good" : "not proved yet")))));
-}
-
-function sayWhatIsLost() {
-  const place = document.getElementById("loss-of-steps");
-  const { target, before_step: before } = Object.fromEntries(new FormData(rollback));
-  const last = Number(document.getElementById("actions").dataset.lastStep);
-  const step = target === "before" ? Number(before || NaN) - 1 : Number(target);
-  if (!Number.isFinite(step)) {
-    place.textContent = "What was trained since that state is lost, and is trained again.";
-    return;
-  }
-  const lost = Math.max(0, last - step);
-  const least = target === "before" ? "at least " : "";
-  place.textContent = `The run is at step ${last}: ${least}${lost} steps are lost, and are trained again.`;
-}
+document.getElementById("act-refused")?.addEventListener("opening", ({ detail: opener }) => {
+  document.getElementById("refused-action").textContent = opener.textContent;
+  document.getElementById("refused-kind").textContent = opener.dataset.kind;
+});

@@ -23,7 +23,7 @@ export function short(value) {
 /** A step or a count in groups of three, as the server writes it: 1 234 567. */
 export function count(value) {
   if (value === undefined || value === null) return "–";
-  return String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009");
+  return String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
 }
 
 /** A rate with a suffix of thousands: 12.3k. */
