@@ -109,16 +109,17 @@ $(STAMP): pyproject.toml constraints.txt watchdog/runwatch/__init__.py
 	@touch $@
 	@echo "==> Installed"
 
-# Resolves afresh. What PyTorch pins by itself (its CUDA libraries, Triton) and the suffix of a
-# local build are left out, so that the registry's PyTorch and a local wheel both satisfy the file.
+# Resolves afresh. What PyTorch pins by itself (its CUDA libraries) and the suffix of a local build are
+# left out, so that the registry's PyTorch and a local wheel both satisfy the file. Triton goes with
+# PyTorch: it is the version that PyTorch for CUDA wants, whichever build the lock is made with.
 lock:
 	@set -eu; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	echo "==> Resolving in a fresh environment"; \
 	python3 -m venv "$$folder/venv"; \
 	pip="$$folder/venv/bin/python -m pip --disable-pip-version-check"; \
-	$$pip install --quiet --progress-bar on $(PIP_OPTIONS) torch==2.13.0 -e '.[server,dev]'; \
+	$$pip install --quiet --progress-bar on $(PIP_OPTIONS) torch==2.13.0 triton==3.7.1 -e '.[server,dev]'; \
 	{ sed -n '/^#/p' constraints.txt; \
-	  $$pip freeze --exclude-editable | sed 's/+.*//' | grep -Ev '^(nvidia-|cuda-|triton)'; \
+	  $$pip freeze --exclude-editable | sed 's/+.*//' | grep -Ev '^(nvidia-|cuda-)'; \
 	} > "$$folder/constraints.txt"; \
 	cp "$$folder/constraints.txt" constraints.txt; \
 	echo "==> constraints.txt: $$(grep -vc '^#' constraints.txt) versions"

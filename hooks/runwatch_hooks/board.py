@@ -10,7 +10,9 @@ from torch.optim import Optimizer
 
 from runwatch.layouts import Layout
 from runwatch_hooks.detail import Detail
+from runwatch_hooks.device_reading import GradientsOnDevice
 from runwatch_hooks.device_statistics import DeviceStatistics
+from runwatch_hooks.faults import Faults
 from runwatch_hooks.layer_names import NamedTensor
 from runwatch_hooks.layer_table import LayerTable
 from runwatch_hooks.ranks.shards import is_partial, local_of
@@ -32,11 +34,14 @@ class Board:
         self,
         modules: Mapping[str, nn.Module],
         optimizers: Sequence[Optimizer],
+        faults: Faults,
         rank: int = 0,
         detail: Detail | None = None,
     ) -> None:
         """`detail` takes histograms at the steps where they are wanted."""
+        self._faults = faults
         self._detail = detail
+        self._readers: dict[torch.device, GradientsOnDevice] = {}
         self._table = LayerTable(modules, optimizers, STATS, rank)
         self._strangers: WeakSet[Optimizer] = WeakSet()
         """Optimizers of tensors that were not in the layout when they were first seen."""
@@ -188,7 +193,10 @@ class Board:
         are_parts = self._table.sharing is not None
         if device.type == "cpu":
             return CpuStatistics(tensors, turns, are_parts=are_parts)
-        return DeviceStatistics(tensors, device, turns, are_parts=are_parts)
+        if device not in self._readers:
+            self._readers[device] = GradientsOnDevice(device, self._faults)
+        reader = self._readers[device]
+        return DeviceStatistics(tensors, device, reader, turns, are_parts=are_parts)
 
     def _by_device(self, slots: Sequence[int]) -> Sequence[tuple[torch.device, Sequence[int]]]:
         if len(self._slots) == 1:

@@ -1,11 +1,8 @@
 """The measuring of tensors on an accelerator: kernels are queued, and nothing waits for them.
 
-Two readings of each gradient (its norm and its greatest magnitude). What needs a third is had
-more cheaply: `nonfinite` is 1 where the greatest magnitude is not finite, and norm and magnitude
-then show NaN or infinity themselves; `zero_frac` is of 1024 sampled elements. Nor are all
-parameters read where gradients break, as the host learns of that too late: those whose turn it is
-not are known by the elements that `update_ratio` samples, and have the norm NaN where one of these
-is not finite.
+How gradients are read is their reader's matter (`device_reading`). Not all parameters are read
+where gradients break, as the host learns of that too late: those whose turn it is not are known by
+the elements that `update_ratio` samples, and have the norm NaN where one of these is not finite.
 """
 
 from collections.abc import Sequence
@@ -18,7 +15,15 @@ from torch import Tensor
 
 from runwatch.nonfinite import ABSENT_32
 from runwatch_hooks.dense import dense_view
-from runwatch_hooks.sampled_updates import SampledUpdates, sample
+from runwatch_hooks.device_reading import (
+    GREATEST,
+    NORM,
+    NUM_NONFINITE,
+    ZERO_SHARE,
+    DeviceReader,
+    norms_of,
+)
+from runwatch_hooks.sampled_updates import SampledUpdates
 from runwatch_hooks.statistics import NormTurns, deal
 from runwatch_hooks.stats import (
     GRAD_ABSMAX,
@@ -41,14 +46,16 @@ class DeviceStatistics:
         self,
         tensors: Sequence[Tensor],
         device: torch.device,
+        reader: DeviceReader,
         turns: Sequence[int] | None = None,
         *,
         are_parts: bool = False,
     ) -> None:
-        """As `CpuStatistics`."""
+        """As `CpuStatistics`; `reader` is the one of the device."""
         self._tensors = tensors
         self._are_parts = are_parts
         self._device = device
+        self._reader = reader
         self._updates = SampledUpdates(tensors)
         self._turns = NormTurns(deal([one.numel() for one in tensors]) if turns is None else turns)
         absent = torch.from_numpy(np.full((len(STATS), len(tensors)), ABSENT_32, np.float32))
@@ -71,19 +78,14 @@ class DeviceStatistics:
         if not flats:
             return
         places = self._index(tuple(flats))
-        grads_TN = list(flats.values())
-        norms = _norms(grads_TN, 2.0)
-        greatest = _norms(grads_TN, torch.inf)
-        samples = [sample(grad) for grad in grads_TN]
-        zeros = torch.stack([(one == 0).sum(dtype=torch.float32) / one.numel() for one in samples])
+        found = self._reader.read(list(flats.values()))
         divisor = 1.0 if scale is None else scale.to(self._device, non_blocking=True)
-        self._stats[GRAD_NORM].index_copy_(0, places, norms / divisor)
-        self._stats[GRAD_ABSMAX].index_copy_(0, places, greatest / divisor)
+        self._stats[GRAD_NORM].index_copy_(0, places, found[NORM] / divisor)
+        self._stats[GRAD_ABSMAX].index_copy_(0, places, found[GREATEST] / divisor)
         # Of several readings in one step the last counts, but what was bad in any is not hidden.
-        is_bad = (~greatest.isfinite()).float()
-        was_bad = self._stats[NONFINITE].index_select(0, places)
-        self._stats[NONFINITE].index_copy_(0, places, torch.fmax(was_bad, is_bad))
-        self._stats[ZERO_FRAC].index_copy_(0, places, zeros)
+        before = self._stats[NONFINITE].index_select(0, places)
+        self._stats[NONFINITE].index_copy_(0, places, torch.fmax(before, found[NUM_NONFINITE]))
+        self._stats[ZERO_FRAC].index_copy_(0, places, found[ZERO_SHARE])
 
     @property
     def is_broken(self) -> bool:
@@ -129,7 +131,7 @@ class DeviceStatistics:
         if not flats:
             return
         places = self._index(tuple(flats))
-        norms = _norms(list(flats.values()), 2.0)
+        norms = norms_of([flat.float() for flat in flats.values()], 2.0)
         self._norms.index_copy_(0, places, norms)
         self._stats[PARAM_NORM].index_copy_(0, places, norms)
 
@@ -143,16 +145,6 @@ class DeviceStatistics:
 
 
 def _flat(tensor: Tensor) -> Tensor | None:
-    """The elements as float32. None for what cannot be read without waiting, or is empty."""
+    """The elements in one dimension. None for what cannot be read without waiting, or is empty."""
     flat = dense_view(tensor)
-    if flat is None or not flat.numel():
-        return None
-    return flat.float()
-
-
-def _norms(flats: list[Tensor], order: float) -> Tensor:
-    """(T,), in a few launches however many tensors there are."""
-    norms = torch._foreach_norm(  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
-        flats, order
-    )
-    return torch.stack(norms)
+    return None if flat is None or not flat.numel() else flat

@@ -81,7 +81,7 @@ class Probe:
         self._optimizers = list(optimizers)
         self._faults = faults
         self._lr_scale = lr_scale
-        self._board = Board(modules, optimizers, rank, detail)
+        self._board = Board(modules, optimizers, faults, rank, detail)
         self._patches = Patches(self)
         self._numbers: dict[str, Number] = {}
         self._notices: list[str] = []

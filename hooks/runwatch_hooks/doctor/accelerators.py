@@ -54,6 +54,6 @@ def _cuda(torch: Any) -> str:
 
 
 def _triton() -> str:
-    is_there = importlib.util.find_spec("triton") is not None
-    there = "installed" if is_there else "not installed"
-    return f"{there}; not used: on a device gradients are read by torch's foreach operations"
+    if importlib.util.find_spec("triton") is not None:
+        return "installed; a kernel of ours reads each gradient on a device once"
+    return "not installed; on a device gradients are read twice, by torch's foreach operations"

@@ -1,4 +1,4 @@
-"""The arithmetic of the accelerator's path, on tensors of a CPU."""
+"""The arithmetic of the accelerator's path without our kernel, on tensors of a CPU."""
 
 import math
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from runwatch.nonfinite import is_absent
+from runwatch_hooks.device_reading.foreach import ForeachReader
 from runwatch_hooks.device_statistics import DeviceStatistics
 from runwatch_hooks.readback import Readback
 from runwatch_hooks.statistics import NORM_TURNS, CpuStatistics
@@ -27,6 +28,10 @@ CPU = torch.device("cpu")
 def tensors() -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(size, generator=generator) for size in (3, 50, 2000)]
+
+
+def on_device(parameters: Sequence[Tensor]) -> DeviceStatistics:
+    return DeviceStatistics(parameters, CPU, ForeachReader())
 
 
 def step(
@@ -50,7 +55,7 @@ def test_both_paths_agree_on_what_is_finite(scale: Tensor | None) -> None:
     grads[1][:10] = 0.0
     here, there = tensors(), tensors()
     expected = step(CpuStatistics(here), here, grads, scale)
-    found = step(DeviceStatistics(there, CPU), there, grads, scale)
+    found = step(on_device(there), there, grads, scale)
 
     assert found.shape == (len(STATS), 3)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=0.0)
@@ -61,7 +66,7 @@ def test_what_is_not_finite_is_flagged_and_travels_as_itself() -> None:
     grads = tensors()
     grads[1][7] = math.nan
     grads[2][7] = -math.inf
-    found = step(DeviceStatistics(parameters, CPU), parameters, grads)
+    found = step(on_device(parameters), parameters, grads)
 
     assert found[NONFINITE].tolist() == [0.0, 1.0, 1.0]
     assert math.isnan(found[GRAD_NORM][1].item())
@@ -70,7 +75,7 @@ def test_what_is_not_finite_is_flagged_and_travels_as_itself() -> None:
 
 def test_what_was_not_measured_is_absent_in_the_next_step() -> None:
     parameters = tensors()
-    statistics = DeviceStatistics(parameters, CPU)
+    statistics = on_device(parameters)
     step(statistics, parameters, tensors())
     statistics.read_gradients([1], [torch.empty(0)], None)
     found = statistics.take().numpy()
@@ -81,7 +86,7 @@ def test_what_was_not_measured_is_absent_in_the_next_step() -> None:
 
 def test_every_norm_is_read_at_first_and_then_in_turn() -> None:
     parameters = tensors()
-    statistics = DeviceStatistics(parameters, CPU)
+    statistics = on_device(parameters)
     read = [~is_absent(statistics.take()[PARAM_NORM].numpy()) for _ in range(NORM_TURNS + 1)]
 
     assert read[0].all()
@@ -90,7 +95,7 @@ def test_every_norm_is_read_at_first_and_then_in_turn() -> None:
 
 def test_what_was_broken_before_the_step_is_told_from_what_the_step_broke() -> None:
     parameters = tensors()
-    statistics = DeviceStatistics(parameters, CPU)
+    statistics = on_device(parameters)
     step(statistics, parameters, tensors())
     parameters[1][3] = math.inf
     norms = step(statistics, parameters, [one.fill_(math.nan) for one in tensors()])[PARAM_NORM]
@@ -105,7 +110,7 @@ def test_what_was_broken_before_the_step_is_told_from_what_the_step_broke() -> N
 
 def test_a_tensor_of_zeros_has_no_update_ratio() -> None:
     zeros = torch.zeros(3)
-    statistics = DeviceStatistics([zeros], CPU)
+    statistics = on_device([zeros])
     found = step(statistics, [zeros], [torch.zeros(3)])
 
     assert is_absent(found[UPDATE_RATIO].numpy()).all()
