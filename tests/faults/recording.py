@@ -1,7 +1,7 @@
 """Senders and services that write down what they did."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +11,7 @@ from tests.faults.history import Acked, History, Sent, Stored, checksum
 from tests.faults.sender import Sender
 
 from runwatch.codec import CONTENT_TYPE, split_frame
+from runwatch_server.telemetry.packs.contents import Contents
 
 
 @dataclass
@@ -40,11 +41,27 @@ def stream_name(run_id: str, attempt: int, rank: int) -> str:
 
 
 def note_stored(history: History, service: RealService, run_ids: Sequence[str]) -> None:
-    """All rows of these runs, as they are now; also beside the running service."""
+    """All frames of these runs in a SQLite file, as they are now; also beside the service."""
     with closing(sqlite3.connect(f"file:{service.database}?mode=ro", uri=True)) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        for run_id in run_ids:
-            for attempt, rank, seq, body in database.execute(
-                "SELECT attempt, rank, seq, body FROM frames WHERE run_id = ?", (run_id,)
-            ):
-                history.note(Stored(stream_name(run_id, attempt, rank), seq, checksum(body)))
+        note_frames(history, database.execute, run_ids)
+
+
+def note_frames(
+    history: History, query: Callable[[str], Iterable[Any]], run_ids: Sequence[str]
+) -> None:
+    """All frames of these runs, as rows and in packs. Of a packed frame the index has the checksum
+    of what was received; that the objects hold what they held when they were packed is for
+    `runwatch_server.telemetry.packs.copies.find_faults` to say."""
+    among = ", ".join(f"'{run_id}'" for run_id in run_ids)
+    of_runs = f"WHERE run_id IN ({among})"
+    for run_id, attempt, rank, seq, body in query(
+        f"SELECT run_id, attempt, rank, seq, body FROM frames {of_runs}"
+    ):
+        history.note(Stored(stream_name(run_id, attempt, rank), seq, checksum(body)))
+    for run_id, attempt, rank, packed in query(
+        f"SELECT run_id, attempt, rank, contents FROM packs {of_runs}"
+    ):
+        contents = Contents.decode(packed)
+        for seq, frame in enumerate(contents.frames, contents.first_seq):
+            history.note(Stored(stream_name(run_id, attempt, rank), seq, frame.checksum))

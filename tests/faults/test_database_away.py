@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +13,8 @@ import pytest
 import urllib3
 from tests.end_to_end.real_service import RealService
 from tests.faults.checker import violations
-from tests.faults.history import History, Stored, checksum
-from tests.faults.recording import RecordingSender, stream_name
+from tests.faults.history import History
+from tests.faults.recording import RecordingSender, note_frames
 from tests.faults.sender import Sender
 from tests.postgres import Postgres, PostgresCluster
 
@@ -85,11 +86,8 @@ def test_a_database_that_goes_and_comes_back_costs_no_acknowledged_frame(
     assert {status for status, _ in answers} == {503}
     assert all(int(retry_after) >= 1 for _, retry_after in answers)
     assert service.ask("GET", f"/alerts?run_id={sender.run_id}")["alerts"] == []
-    found = cluster.execute(
-        "SELECT run_id, attempt, rank, seq, body FROM frames", database=database
-    )
-    for run_id, attempt, rank, seq, body in found:
-        history.note(Stored(stream_name(run_id, attempt, rank), seq, checksum(body)))
+    query = partial(cluster.execute, database=database)
+    note_frames(history, query, [sender.run_id])
     history.note_log(service.log, key)
     assert violations(history) == []
 

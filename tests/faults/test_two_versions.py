@@ -8,14 +8,15 @@ import io
 import subprocess
 import tarfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 from tests.end_to_end.real_service import RealService
 from tests.faults.checker import violations
-from tests.faults.history import History, Stored, checksum
-from tests.faults.recording import RecordingSender, stream_name
+from tests.faults.history import History
+from tests.faults.recording import RecordingSender, note_frames
 from tests.faults.sender import Sender
 from tests.postgres import Postgres
 
@@ -89,10 +90,8 @@ def test_old_and_new_replicas_share_one_database_and_lose_nothing(
     finally:
         old.stop()
         new.stop()
-    for run_id, attempt, rank, seq, body in postgres.execute(
-        "SELECT run_id, attempt, rank, seq, body FROM frames", database=database
-    ):
-        history.note(Stored(stream_name(run_id, attempt, rank), seq, checksum(body)))
+    query = partial(postgres.execute, database=database)
+    note_frames(history, query, [opened.run_id])
     assert violations(history) == []
 
 

@@ -9,11 +9,16 @@ from moto.server import ThreadedMotoServer
 
 class S3Server:
     def __init__(self) -> None:
+        self._port = 0
+        self.start()
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Again, where it was stopped: under the same address, with the objects that it had."""
         # moto has no types for its server.
-        self._server: Any = cast(Any, ThreadedMotoServer)(ip_address="127.0.0.1", port=0)
+        self._server: Any = cast(Any, ThreadedMotoServer)(ip_address="127.0.0.1", port=self._port)
         self._server.start()
-        host, port = self._server.get_host_and_port()
-        self.url = f"http://{host}:{port}"
+        _, self._port = self._server.get_host_and_port()
 
     @property
     def variables(self) -> Mapping[str, str]:
