@@ -42,6 +42,16 @@ class _Names(msgspec.Struct):
     layouts: list[_Layout]
 
 
+class Gap(msgspec.Struct, frozen=True):
+    """Steps that are stored and could not be read: they have no values in a history."""
+
+    first_step: int
+    last_step: int
+    reason: str
+    """lost: the object is gone. corrupt: it is not what was written. late: the object store does
+    not answer now; ask again."""
+
+
 class _Series(msgspec.Struct):
     step_width: int
     steps: list[int]
@@ -51,6 +61,7 @@ class _Series(msgspec.Struct):
     mean: list[JsonNumber] | None = None
     count: list[int] | None = None
     nonfinite: list[int] | None = None
+    gaps: list[Gap] = []
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,14 +77,19 @@ class History:
     name: str
     step_width: int
     columns: dict[str, NDArray[Any]]
+    gaps: tuple[Gap, ...] = ()
+    """Of any of the layers, in order of steps. Empty: all that is stored was read."""
 
     def to_pandas(self) -> Any:
-        """A `pandas.DataFrame`; wants `pip install 'runwatch[arrow]'`."""
-        return importlib.import_module("pandas").DataFrame(self.columns)
+        """A `pandas.DataFrame`, with the gaps in its `attrs`; wants `runwatch[arrow]`."""
+        frame = importlib.import_module("pandas").DataFrame(self.columns)
+        frame.attrs["gaps"] = [msgspec.to_builtins(gap) for gap in self.gaps]
+        return frame
 
     def to_arrow(self) -> Any:
-        """A `pyarrow.Table`; wants `pip install 'runwatch[arrow]'`."""
-        return importlib.import_module("pyarrow").table(self.columns)
+        """A `pyarrow.Table`, with the gaps as JSON in its metadata; wants `runwatch[arrow]`."""
+        table = importlib.import_module("pyarrow").table(self.columns)
+        return table.replace_schema_metadata({"gaps": msgspec.json.encode(self.gaps)})
 
 
 class RunReading:
@@ -107,7 +123,7 @@ class RunReading:
         window = {key: value for key, value in asked.items() if value is not None}
         if layer is None:
             series = self._series({**window, "metric": name})
-            return History(name, series.step_width, _columns(series))
+            return History(name, series.step_width, _columns(series), tuple(series.gaps))
         layers = self.layers(layer)
         if not layers:
             raise InvalidInputError(f"layer: found {layer!r}, which no layer of the run matches")
@@ -185,4 +201,5 @@ def _stacked(name: str, layers: list[str], found: list[_Series]) -> History:
     }
     for column in parts[0][1].keys() - {"step"}:
         columns[column] = np.concatenate([part[column] for _, part in parts])
-    return History(name, widths.pop(), columns)
+    gaps = {(gap.first_step, gap.last_step, gap.reason) for one in found for gap in one.gaps}
+    return History(name, widths.pop(), columns, tuple(Gap(*gap) for gap in sorted(gaps)))

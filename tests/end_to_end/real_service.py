@@ -5,10 +5,12 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -88,6 +90,16 @@ class RealService:
     def database(self) -> Path:
         """SQLite's file."""
         return self._folder / "data" / "runwatch.db"
+
+    def rot_frame(self, run_id: str, seq: int) -> None:
+        """Turns one bit near the end of a frame's bytes, as a disk does; SQLite, while it is
+        stopped."""
+        of_frame = "WHERE run_id = ? AND seq = ?"
+        with closing(sqlite3.connect(self.database)) as database, database:
+            found = database.execute(f"SELECT body FROM frames {of_frame}", (run_id, seq))
+            ((body,),) = found.fetchall()
+            turned = body[:-5] + bytes([body[-5] ^ 1]) + body[-4:]
+            database.execute(f"UPDATE frames SET body = ? {of_frame}", (turned, run_id, seq))
 
     @property
     def resident_bytes(self) -> int:

@@ -11,37 +11,61 @@ from tests.server.harness import LAYOUT, frame, new_id
 
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.errors import InvalidInputError
-from runwatch_hooks.reading import connect
+from runwatch.frames import Frame
+from runwatch_hooks.reading import Gap, connect
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_history_comes_back_as_it_was_sent(service: RealService) -> None:
-    service.start()
+def send(service: RealService, *frames: Frame) -> str:
+    """A run of these frames; returns its id."""
     run_id = new_id()
     service.ask("POST", "/runs", {"run_id": run_id, "name": "a"})
     service.ask("POST", f"/runs/{run_id}/attempts", {"token": new_id(), "started_at": 1.7e9})
     document = msgspec.to_builtins(LAYOUT.to_document())
     service.ask("PUT", f"/runs/{run_id}/layouts/{LAYOUT.hash}", document)
+    key = service.create_key("ingest")
+    for sent in frames:
+        reply = urllib3.request(
+            "POST",
+            f"{service.url}/api/v1/runs/{run_id}/frames",
+            body=encode_frame(sent),
+            headers={"Authorization": f"Bearer {key}", "Content-Type": CONTENT_TYPE},
+        )
+        assert reply.status == 200
+    return run_id
+
+
+def test_steps_that_cannot_be_read_are_told_to_who_reads(service: RealService) -> None:
+    service.start()
+    ones = np.ones((3, 2), np.float32)
+    sent = [frame(seq, [1.0] * 3, first_step=3 * (seq - 1), stats=ones) for seq in (1, 2, 3)]
+    run_id = send(service, *sent)
+    service.stop()
+    service.rot_frame(run_id, 2)
+    service.start()
+
+    run = connect(service.url, service.create_key("read")).run(run_id)
+    losses = run.history("loss")
+    norms = run.history("grad_norm", layer="*")
+
+    assert losses.gaps == norms.gaps == (Gap(3, 5, "corrupt"),)
+    assert losses.columns["step"].tolist() == [0, 1, 2, 6, 7, 8]
+    assert losses.to_pandas().attrs["gaps"][0]["reason"] == "corrupt"
+    assert b'"corrupt"' in norms.to_arrow().schema.metadata[b"gaps"]
+
+
+def test_a_history_comes_back_as_it_was_sent(service: RealService) -> None:
+    service.start()
     stats = np.array([[0.5, 1.0], [math.nan, 2.0], [0.25, math.inf]], np.float32)
-    sent = frame(1, [2.0, math.nan, 1.0], stats=stats)
-    reply = urllib3.request(
-        "POST",
-        f"{service.url}/api/v1/runs/{run_id}/frames",
-        body=encode_frame(sent),
-        headers={
-            "Authorization": f"Bearer {service.create_key('ingest')}",
-            "Content-Type": CONTENT_TYPE,
-        },
-    )
-    assert reply.status == 200
+    run_id = send(service, frame(1, [2.0, math.nan, 1.0], stats=stats))
 
     run = connect(service.url, service.create_key("read")).run(run_id)
     losses = run.history("loss").to_pandas()
     norms = run.history("grad_norm", layer="last.*").to_arrow()
     both = run.history("grad_norm", layer="*", first_step=1, last_step=1)
 
-    assert run.metrics() == ["loss"]
+    assert (run.metrics(), run.history("loss").gaps) == (["loss"], ())
     assert run.layers("first*") == ["first.weight"]
     assert losses["step"].tolist() == [0, 1, 2]
     np.testing.assert_array_equal(losses["value"], [2.0, math.nan, 1.0])

@@ -30,6 +30,7 @@ from runwatch_server.telemetry.series_export import (
     SeriesFormat,
     exported,
     format_asked_for,
+    with_gaps,
 )
 
 _TABLES: Final = [one for one in MEDIA_TYPES.values() if one != MEDIA_TYPES[SeriesFormat.JSON]]
@@ -170,7 +171,8 @@ async def get_series(
 ) -> Response:
     """One series: `metric=`, or `layer=` and `stat=`; values as recorded where they fit into
     `points`, else summed up. The run's effective history, or what `attempt=` or `segment=` held.
-    JSON, CSV, Arrow or Parquet: by `format`, or else by the header Accept."""
+    JSON, CSV, Arrow or Parquet: by `format`, or else by the header Accept. Tables have a column
+    `gap` where steps could not be read: its reason, at the first and the last of them."""
     if metric is not None and layer is None and stat is None:
         series = await services.reader.metric_series(run_id, metric, window)
     elif metric is None and layer is not None and stat is not None:
@@ -183,7 +185,8 @@ async def get_series(
     kind = format_asked_for(format, request.headers.get("Accept", ""))
     if kind is SeriesFormat.JSON:
         return json_response(view)
-    table = await asyncio.to_thread(exported, _export_columns(view), kind)
+    columns = with_gaps(_export_columns(view), series.gaps)
+    table = await asyncio.to_thread(exported, columns, kind)
     return Response(table, media_type=MEDIA_TYPES[kind])
 
 

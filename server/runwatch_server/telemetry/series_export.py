@@ -9,9 +9,13 @@ from typing import Any, Final
 
 from runwatch.nonfinite import JsonNumber
 from runwatch_server.errors import UnprocessableError
+from runwatch_server.telemetry.gaps import Gap
 
 Columns = Mapping[str, Sequence[JsonNumber] | Sequence[int]]
-"""`step`, and `value`, or `min`, `max`, `mean`, `count` and `nonfinite`; all of one length."""
+"""`step`, and `value`, or `min`, `max`, `mean`, `count` and `nonfinite`; all of one length. Where
+some steps could not be read, also `gap`: see `with_gaps`."""
+
+_WHOLE_NUMBERS: Final = ("step", "count", "nonfinite")
 
 
 class SeriesFormat(StrEnum):
@@ -36,6 +40,23 @@ def format_asked_for(named: SeriesFormat | None, accept: str) -> SeriesFormat:
     kinds = {media_type: kind for kind, media_type in MEDIA_TYPES.items()}
     listed = (part.partition(";")[0].strip().lower() for part in accept.split(","))
     return next((kinds[one] for one in listed if one in kinds), SeriesFormat.JSON)
+
+
+def with_gaps(columns: Columns, gaps: Sequence[Gap]) -> Columns:
+    """Adds a row without numbers at the first and at the last step of each gap, and a column `gap`
+    with the reason in these: whoever draws the table sees that something is missing. Without gaps
+    the table is left as it is."""
+    if not gaps:
+        return columns
+    num_numbers = len(columns) - 1
+    recorded = [(*row, None) for row in zip(*columns.values(), strict=True)]
+    edges = [
+        (step, *[None] * num_numbers, gap.reason.value)
+        for gap in gaps
+        for step in sorted({gap.first_step, gap.last_step})
+    ]
+    rows = sorted([*recorded, *edges], key=_step_of)
+    return dict(zip([*columns, "gap"], zip(*rows, strict=True), strict=True))
 
 
 def exported(columns: Columns, kind: SeriesFormat) -> bytes:
@@ -73,14 +94,20 @@ def _parquet(columns: Columns) -> bytes:
 def _table(columns: Columns) -> Any:
     """NaN and infinities as themselves; null where nothing (finite) was recorded."""
     arrow = _module("pyarrow")
+    kinds = {"gap": arrow.string(), **dict.fromkeys(_WHOLE_NUMBERS, arrow.int64())}
     return arrow.table(
         {
-            name: arrow.array(numbers, arrow.int64())
-            if name in ("step", "count", "nonfinite")
+            name: arrow.array(numbers, kinds[name])
+            if name in kinds
             else arrow.array([_float(number) for number in numbers], arrow.float64())
             for name, numbers in columns.items()
         }
     )
+
+
+def _step_of(row: tuple[Any, ...]) -> int:
+    step: int = row[0]
+    return step
 
 
 def _float(number: JsonNumber | int) -> float | None:

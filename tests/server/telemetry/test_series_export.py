@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.server.harness import Api, frame
+from tests.server.telemetry.test_rotted_frames import rot
 
 pytestmark = pytest.mark.anyio
 
@@ -51,3 +52,31 @@ async def test_the_format_that_is_named_goes_before_the_header(api: Api) -> None
 
 async def test_without_a_word_it_is_json(api: Api) -> None:
     assert (await export(api)).json()["values"] == [2.0, "NaN", "+Inf"]
+
+
+async def export_of_rotted(api: Api, **params: str) -> httpx.Response:
+    """Four frames of three steps, of which the second and the third have rotted."""
+    run_id = await api.new_run()
+    for seq in range(1, 5):
+        await api.post(run_id, frame(seq, [float(seq)] * 3, first_step=3 * (seq - 1)))
+    for seq in (2, 3):
+        await rot(api, run_id, seq)
+    return await api.call("GET", f"/runs/{run_id}/series", params={"metric": "loss", **params})
+
+
+async def test_steps_that_cannot_be_read_are_named_in_a_table(api: Api) -> None:
+    reply = await export_of_rotted(api, format="csv")
+
+    lines = reply.text.splitlines()
+    assert lines[0] == "step,value,gap"
+    assert lines[3:7] == ["2,1.0,", "3,,corrupt", "8,,corrupt", "9,4.0,"]
+
+
+async def test_steps_that_cannot_be_read_are_named_in_arrow(api: Api) -> None:
+    reply = await export_of_rotted(api, format="arrow")
+
+    table = importlib.import_module("pyarrow.ipc").open_stream(reply.content).read_all()
+    found = table.to_pydict()
+    named = [place for place, reason in enumerate(found["gap"]) if reason == "corrupt"]
+    assert [(found["step"][at], found["value"][at]) for at in named] == [(3, None), (8, None)]
+    assert found["value"].count(1.0) == found["value"].count(4.0) == 3

@@ -1,12 +1,12 @@
 // A chart over steps: its series asked for at the resolution in view, and drawn by Plotly.
 import { h } from "./dom.js";
-import { nearest, short } from "./numbers.js";
+import { count, nearest, short } from "./numbers.js";
 import { palette } from "./palette.js";
 import { loadPlotly } from "./plotly_loader.js";
 import { loadSeries } from "./series.js";
 import { margins, moveByKeys, pointAlong } from "./step_axis.js";
 import { extentOf, rangeAround, ticksOfLog } from "./ticks.js";
-import { brokenSpans, tracesOf, upright } from "./traces.js";
+import { brokenSpans, gapSpans, tracesOf, upright } from "./traces.js";
 
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false, scrollZoom: false };
 const COARSE = matchMedia("(pointer: coarse)");
@@ -100,7 +100,7 @@ export class Chart {
       if (asked.signal.aborted) return;
       const known = this.#loaded.filter((one) => one.isLimit);
       this.#loaded = [...loaded, ...known];
-      this.#say(loaded.some((one) => one.data.steps.length) ? "" : "Nothing was recorded here.");
+      this.#say(loaded.some((one) => one.data.steps.length) ? "" : emptyWords(loaded));
       await this.#draw();
       const limits = await this.#askLimits(asked.signal);
       if (asked.signal.aborted || !(limits.length || known.length)) return;
@@ -156,10 +156,11 @@ export class Chart {
       badColour: colours.broken,
     }));
     const broken = brokenSpans(shown.filter((one) => !one.isFaint).map((one) => one.data), colours.brokenBg);
+    const gaps = gapSpans(shown.filter((one) => !one.isFaint).map((one) => one.data), colours.faint);
     const lines = (this.options.lines?.() ?? []).map((line) =>
       upright(line.step, line.isAlert ? colours.bad : colours.faint, line.isAlert ? "solid" : "dot"));
     this.log.setAttribute("aria-pressed", String(this.isLog));
-    await plotly.react(this.canvas, traces, this.#layout(colours, [...broken, ...lines]), CONFIG);
+    await plotly.react(this.canvas, traces, this.#layout(colours, [...gaps, ...broken, ...lines]), CONFIG);
     this.#isDrawn = true;
     if (!this.isWired) this.#wire();
     this.#read();
@@ -213,6 +214,8 @@ export class Chart {
   #words(one, index, step) {
     const { data } = one;
     if (!data.steps.length) return null;
+    const gap = data.gaps?.find((one) => step !== null && step >= one.first_step && step <= one.last_step);
+    if (gap) return h("span", {}, `${one.name} `, h("i", {}, gapWords(gap)));
     const at = step === null ? data.steps.length - 1 : nearest(data.steps, step);
     if (step !== null && Math.abs(data.steps[at] - step) > Math.max(data.width, this.#near())) return null;
     const mark = data.marks.find((found) => Math.abs(found.step - data.steps[at]) < 0.5);
@@ -248,4 +251,12 @@ function within(range, own) {
   return [Math.max(range[0], own[0]), Math.min(range[1], own[1])];
 }
 
+/** What is said where there is nothing to draw: nothing recorded is not the same as not readable. */
+function emptyWords(loaded) {
+  const gap = loaded.flatMap((one) => one.data.gaps ?? [])[0];
+  return gap ? `These ${gapWords(gap)}.` : "Nothing was recorded here.";
+}
+
+const WHY = { lost: "their object is lost", corrupt: "they are damaged", late: "the object store does not answer" };
+const gapWords = (gap) => `steps ${count(gap.first_step)} to ${count(gap.last_step)} cannot be read: ${WHY[gap.reason]}`;
 const wordsOf = (mark) => ({ nan: "NaN", up: "+∞", down: "−∞", some: `${mark.count} NaN or ∞` })[mark.kind];

@@ -20,7 +20,7 @@ export async function loadSeries(run, what, range, points, signal) {
 
 /** `steps`, `value`, `low` and `high` (null where there is no finite value), and `marks`: what was
     no finite number, with its step, kind (nan, up, down, or some: the server counted several in a
-    bucket) and count. */
+    bucket) and count. `gaps`: steps that are stored and could not be read. */
 export function ready(answer) {
   const isRaw = answer.values !== undefined;
   const middle = isRaw ? 0 : (answer.step_width - 1) / 2;
@@ -33,6 +33,7 @@ export function ready(answer) {
     low: isRaw ? null : answer.min.map(finite),
     high: isRaw ? null : answer.max.map(finite),
     marks: [],
+    gaps: answer.gaps ?? [],
   };
   answer.steps.forEach((step, index) => {
     if (isRaw && KINDS[answer.values[index]]) {
@@ -64,9 +65,10 @@ export function smooth(values, weight, isBreak = () => false) {
 }
 
 /** Whether a line must not be drawn from the point before an index to that at it: another attempt
-    or segment begins there, or far more steps lie between than usual. */
+    or segment begins there, steps between could not be read, or far more lie there than usual. */
 export function breaksOf(series) {
-  const starts = series.stretches.slice(1).map((stretch) => stretch.first_step);
+  const gaps = (series.gaps ?? []).map((gap) => gap.first_step);
+  const starts = [...series.stretches.slice(1).map((stretch) => stretch.first_step), ...gaps];
   const spacing = usualSpacing(series.steps);
   return (index) => {
     if (index === 0) return false;

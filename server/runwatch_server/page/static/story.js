@@ -74,6 +74,9 @@ function markOf(event, good) {
           : `diagnostic bundle of step ${count(detail.of_step)}: runwatch replay ${detail.path}` };
     case "gap":
       return { ...base, lane: "gaps", shape: "cross", look: "warn", words: `gap: ${inWords(detail)}` };
+    case "unreadable":
+      return { ...base, lane: "gaps", shape: "cross", look: "bad",
+        words: `stored and not readable (${detail.reason}): steps ${count(event.step)} to ${count(detail.last_step)}` };
     default:
       return { ...base, lane: "actions", shape: "tick", look: "quiet",
         words: `${event.kind.replaceAll("_", " ")}${Object.keys(detail).length ? `: ${inWords(detail)}` : ""}` };

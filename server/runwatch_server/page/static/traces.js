@@ -99,6 +99,16 @@ export function brokenSpans(found, colour) {
   }));
 }
 
+/** Stretches of steps that are stored and could not be read. */
+export function gapSpans(found, colour) {
+  const gaps = found.flatMap((series) => series.gaps ?? []);
+  const spans = new Set(gaps.map((gap) => `${gap.first_step - 0.5} ${gap.last_step + 0.5}`));
+  return [...spans].slice(0, MOST_SPANS).map((span) => span.split(" ").map(Number)).map(([x0, x1]) => ({
+    type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1, opacity: 0.18,
+    fillcolor: colour, line: { width: 0 }, layer: "below",
+  }));
+}
+
 /** An upright line through the whole plot. */
 export const upright = (step, colour, dash) => ({
   type: "line", xref: "x", yref: "paper", x0: step, x1: step, y0: 0, y1: 1,
