@@ -22,7 +22,7 @@ from typing import Any, Final
 import httpx
 import numpy as np
 from benchmarks.harness import machine, markdown_table
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 from tests.end_to_end.real_service import RealService
 from tests.page.seeding import Sender, curve, layout_of
 
@@ -218,8 +218,9 @@ _WANTED: Final = {
 
 
 def look(browser: Browser, service: RealService, run_id: RunId, num_steps: int) -> dict[str, float]:
-    context = browser.new_context(base_url=service.url, viewport={"width": 1360, "height": 860})
-    state = log_in(context, service.admin_key)
+    context = browser.new_context()
+    log_in(context.new_page(), service.url, service.admin_key)
+    state = context.storage_state()
     context.close()
     found: dict[str, float] = {}
     cold = browser.new_context(
@@ -255,13 +256,11 @@ _REDRAW: Final = """async () => {
 }"""
 
 
-def log_in(context: BrowserContext, key: str) -> Any:
-    page = context.new_page()
-    page.goto("/login?next=/runbooks")
+def log_in(page: Page, url: str, key: str) -> None:
+    page.goto(f"{url}/login?next=/runbooks")
     page.get_by_label("API key").fill(key)
     page.get_by_role("button", name="Log in").click()
     page.wait_for_url(lambda url: "/login" not in url)
-    return context.storage_state()
 
 
 def row(what: str, wanted: object, taken: list[float]) -> list[object]:

@@ -13,8 +13,10 @@ it keeps alive (nodes, listeners), and what the renderers' processes hold in all
 
 import argparse
 import shutil
+import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +25,14 @@ from typing import Any, Final, cast
 
 from benchmarks.harness import machine, markdown_table
 from benchmarks.page import log_in
-from playwright.sync_api import Browser, CDPSession, Page, ViewportSize, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    CDPSession,
+    Page,
+    Playwright,
+    sync_playwright,
+)
 from tests.end_to_end.real_service import RealService
 from tests.page.seeding import Sender, Stream, curve, layer_stats, layout_of
 
@@ -36,7 +45,7 @@ UPDATES_AN_HOUR: Final = 1440
 NUM_LAYERS: Final = 48
 FIRST_ROWS: Final = 600
 READINGS: Final = 8
-VIEW: Final[ViewportSize] = {"width": 1360, "height": 5000}
+WINDOW: Final = "1360,5000"
 """High enough for all of the page to be in sight."""
 MIB: Final = 2**20
 
@@ -79,42 +88,65 @@ def main() -> None:
 def watch(service: RealService, updates: int, speed: float) -> list[Reading]:
     """Readings from when the page has settled until so many updates later."""
     sender = Sender(service.url, service.admin_key)
-    with live_run(sender, 1 / speed) as trainer, sync_playwright() as playwright:
-        path = shutil.which("chromium")
-        assert path is not None, "Chromium is not installed"
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        context = browser.new_context(base_url=service.url, viewport=VIEW)
-        log_in(context, service.admin_key)
-        context.add_init_script(_QUICK_TIMERS % speed)
-        page = context.new_page()
-        asked = Asked(page)
-        page.goto(f"/runs/{trainer.run_id}")
-        page.wait_for_selector("#layers[data-drawn]", timeout=120_000)
-        page.wait_for_selector(".chart[data-drawn]", timeout=120_000)
+    with (
+        live_run(sender, 1 / speed) as trainer,
+        sync_playwright() as playwright,
+        open_browser() as address,
+    ):
+        with attached(playwright, address) as browser:
+            open_page(browser.contexts[0], service, trainer.run_id, speed)
         settled = max(20, updates // 20)
         found: list[Reading] = []
         for index in range(READINGS + 1):
-            asked.wait_for(settled + index * updates // READINGS)
-            found.append(read(browser, page, asked.updates - settled, trainer.num_rows))
+            awaited = settled + index * updates // READINGS
+            found.append(read(playwright, address, awaited, settled, trainer))
             print(found[-1], flush=True)
+        return found
+
+
+@contextmanager
+def open_browser() -> Generator[str]:
+    """A Chromium that lives on while nobody is attached to it; the address to attach to."""
+    path = shutil.which("chromium")
+    assert path is not None, "Chromium is not installed"
+    with tempfile.TemporaryDirectory(prefix="runwatch-bench-") as name:
+        process = subprocess.Popen(
+            [path, "--headless=new", "--no-sandbox", "--no-first-run", "--disable-gpu",
+             "--disable-background-networking", "--disable-component-update", "--disable-sync",
+             "--disable-background-timer-throttling", "--disable-renderer-backgrounding",
+             f"--window-size={WINDOW}", "--remote-debugging-port=0",
+             f"--user-data-dir={name}", "about:blank"],
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            port = Path(name, "DevToolsActivePort")
+            while not (port.exists() and port.read_text()):
+                assert process.poll() is None, "Chromium did not start"
+                time.sleep(0.1)
+            yield f"http://127.0.0.1:{port.read_text().splitlines()[0]}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@contextmanager
+def attached(playwright: Playwright, address: str) -> Generator[Browser]:
+    """For moments only: while a debugger is attached the renderer keeps each answer's body for it,
+    up to a hundred megabytes, and that would be measured."""
+    browser = playwright.chromium.connect_over_cdp(address)
+    try:
+        yield browser
+    finally:
         browser.close()
-    return found
 
 
-class Asked:
-    """Counts how often the page brought itself up to date: each time it asks for its banner."""
-
-    def __init__(self, page: Page) -> None:
-        self.updates = 0
-        self._page = page
-        page.on("requestfinished", lambda request: self._hear(request.url))
-
-    def _hear(self, url: str) -> None:
-        self.updates += url.endswith("/banner")
-
-    def wait_for(self, updates: int) -> None:
-        while self.updates < updates:
-            self._page.wait_for_timeout(200)
+def open_page(context: BrowserContext, service: RealService, run_id: RunId, speed: float) -> None:
+    page = context.pages[0]
+    log_in(page, service.url, service.admin_key)
+    context.add_init_script(_QUICK_TIMERS % speed)
+    page.goto(f"{service.url}/runs/{run_id}")
+    page.wait_for_selector("#layers[data-drawn]", timeout=120_000)
+    page.wait_for_selector(".chart[data-drawn]", timeout=120_000)
 
 
 class Trainer(threading.Thread):
@@ -153,7 +185,20 @@ def live_run(sender: Sender, pause_s: float) -> Generator[Trainer]:
         trainer.end()
 
 
-def read(browser: Browser, page: Page, updates: int, rows: int) -> Reading:
+def read(
+    playwright: Playwright, address: str, updates: int, settled: int, trainer: Trainer
+) -> Reading:
+    """When so many updates have been made, `settled` of which count for nothing."""
+    while True:
+        with attached(playwright, address) as browser:
+            page = browser.contexts[0].pages[0]
+            made = int(page.evaluate("window.updatesMade"))
+            if made >= updates:
+                return _read_now(browser, page, made - settled, trainer.num_rows)
+        time.sleep(5)
+
+
+def _read_now(browser: Browser, page: Page, updates: int, rows: int) -> Reading:
     session = page.context.new_cdp_session(page)
     for _ in range(3):  # what a finaliser frees is garbage of the next collection
         session.send("HeapProfiler.collectGarbage")
@@ -183,6 +228,12 @@ _QUICK_TIMERS: Final = """(() => {
   const after = window.setTimeout, every = window.setInterval, speed = %g;
   window.setTimeout = (work, ms = 0, ...rest) => after(work, ms / speed, ...rest);
   window.setInterval = (work, ms = 0, ...rest) => every(work, ms / speed, ...rest);
+  const ask = window.fetch;
+  window.updatesMade = 0;  // each begins by asking for the banner
+  window.fetch = (what, ...rest) => {
+    window.updatesMade += String(what.url ?? what).endsWith("/banner");
+    return ask(what, ...rest);
+  };
 })()"""
 
 
