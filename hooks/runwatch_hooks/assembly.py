@@ -12,6 +12,7 @@ from torch import Tensor
 from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_32
 from runwatch_hooks.detail import Closeup
+from runwatch_hooks.governor import EVERYTHING, Sampled
 from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.own_time import Spans
 from runwatch_hooks.probe import Number, Reading
@@ -46,6 +47,7 @@ class _OpenRow:
     stats: NDArray[np.float32]
     """(S, T)"""
     parts: tuple[_Part, ...]
+    sampled: Sampled = EVERYTHING
     sharing: Sharing | None = None
     closeup: Closeup | None = None
     own_time: Spans | None = None
@@ -97,6 +99,7 @@ class Assembly:
                 layout,
                 stats,
                 parts,
+                reading.sampled or EVERYTHING,
                 reading.sharing,
                 closeup,
                 own_time,
@@ -161,10 +164,10 @@ class Assembly:
             metrics["own_time"] = row.own_time.seconds()
         if "clip_coef" in metrics:
             metrics["clipped"] = float(not metrics["clip_coef"] >= 1.0)
-        if row.layout is not None and row.sharing is None:
-            metrics |= self._totals.over(row.layout, row.stats)
-        elif row.layout is not None:
+        if row.layout is not None and row.sharing is not None:
             metrics |= over_parts(row.stats)
+        elif row.layout is not None and row.sampled.gradients:
+            metrics |= self._totals.over(row.layout, row.stats, weights=row.sampled.weights)
         return Row(
             step=row.step,
             segment=row.segment,

@@ -17,6 +17,7 @@ from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 from runwatch_hooks.actions import Generator, HasState
 from runwatch_hooks.building import build_watch
+from runwatch_hooks.governor import check_thinnable
 from runwatch_hooks.guard import check_guardable
 from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.line import Line
@@ -60,6 +61,7 @@ def attach(
     good_after: int = DEFAULT_GOOD_AFTER,
     histograms: int | None = None,
     activations: int | None = None,
+    max_overhead: float | None = None,
     allow: Sequence[str] = DEFAULT_ALLOW,
     state: Mapping[str, object] | None = None,
 ) -> Watch:
@@ -77,7 +79,9 @@ def attach(
     `guard` makes a step by gradients that are not finite change nothing, without waiting for a
     device. `histograms` and `activations` are steps: so often the elements of gradients, weights
     and activations are counted by their size, and what each module returns is measured; by default
-    only when the command `detail` asks for it.
+    only when the command `detail` asks for it. `max_overhead=0.005` lets watching take half a
+    hundredth of a step's time: where it takes more, less is read of some steps, and that is told;
+    by default every layer is read at every step.
 
     Without a URL, given here or in RUNWATCH_URL, the run is written to the spool folder, to be
     sent later. Raises AttachError for an argument that cannot be used; afterwards nothing is
@@ -115,9 +119,12 @@ def attach(
         guard=guard,
         histograms=histograms,
         activations=activations,
+        max_overhead=max_overhead,
     )
     if guard:
         check_guardable(objects.optimizers)
+    if max_overhead is not None:
+        check_thinnable(objects.optimizers)
     proposed = SharedAttempt(RunId(environment.run_id or _new_ulid()), _new_ulid(), time.time())
     world = find_world(environment)
     team = join_team(world, proposed, is_run_given=environment.run_id is not None)

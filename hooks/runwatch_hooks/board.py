@@ -118,6 +118,13 @@ class Board:
                     self._parts[device].read_gradients(places, found, scale)
 
     @property
+    def must_be_read(self) -> bool:
+        """Whether this step is not to be thinned: its histograms were asked for, or what is read
+        of it is joined with the parts of other ranks, which read all."""
+        asked = self._detail is not None and self._detail.takes_histograms
+        return asked or self._table.sharing is not None
+
+    @property
     def is_broken(self) -> bool:
         """Whether gradients read since the step began are known not to be finite."""
         return any(part.is_broken for part in self._parts.values())
@@ -135,10 +142,14 @@ class Board:
             for part in self._parts.values():
                 part.after_step()
 
-    def take(self) -> dict[tuple[int, ...], Tensor]:
-        """The step's (S, T) of each device, by the slots that its columns are."""
+    def take(self, *, weights: bool) -> dict[tuple[int, ...], Tensor]:
+        """The step's (S, T) of each device, by the slots that its columns are; `weights`: whether
+        they were to be read."""
         with torch.no_grad():
-            return {tuple(self._slots[device]): part.take() for device, part in self._parts.items()}
+            return {
+                tuple(self._slots[device]): part.take(weights=weights)
+                for device, part in self._parts.items()
+            }
 
     def _wanted_detail(self) -> Detail | None:
         """Who takes histograms of this step."""

@@ -16,6 +16,7 @@ from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.bundles import BundleFolder, Witness
 from runwatch_hooks.detail import Detail, Schedule
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard
 from runwatch_hooks.line import Line
 from runwatch_hooks.live import LiveWatch
@@ -48,6 +49,7 @@ def build_watch(
     snapshots = SnapshotRing(state, size=options.snapshots, good_after=options.good_after)
     witness = _witness(options, state, snapshots, team)
     detail = _detail(options, objects, team)
+    governor = _governor(options, team)
 
     def follow(optimizer: Optimizer) -> None:
         with faults.guard("a later optimizer"):
@@ -84,6 +86,7 @@ def build_watch(
         team.world.rank,
         note_broken,
         detail,
+        governor,
     )
     guard = _guard(options, objects, faults)
     own_time = None if team.world.is_alone else OwnTime(faults)
@@ -106,6 +109,7 @@ def build_watch(
         guard=guard,
         detail=detail,
         own_time=own_time,
+        governor=governor,
     )
     if saved is not None:
         watch.load_state_dict(saved)
@@ -127,6 +131,13 @@ def _detail(options: Options, objects: Objects, team: Team) -> Detail | None:
     if not team.world.is_leader:
         return None
     return Detail(objects.modules, Schedule(options.histograms, options.activations))
+
+
+def _governor(options: Options, team: Team) -> Governor | None:
+    """Of rank 0, which alone reads layers where they are whole: no rank needs to know."""
+    if options.max_overhead is None or not team.world.is_leader:
+        return None
+    return Governor(options.max_overhead)
 
 
 def _guard(options: Options, objects: Objects, faults: Faults) -> Guard | None:

@@ -105,8 +105,9 @@ class DeviceStatistics:
             slots, squares = compared
             self._squares.index_copy_(0, self._index(tuple(slots)), squares.float())
 
-    def take(self) -> Tensor:
-        self._read_norms()
+    def take(self, *, weights: bool = True) -> Tensor:
+        if weights:
+            self._read_norms()
         self._turn = None
         norms = self._stats[PARAM_NORM]
         self._stats[PARAM_NORM] = torch.where(norms < 0, self._absent[PARAM_NORM], norms)

@@ -16,6 +16,7 @@ from runwatch_hooks.bundles import Witness
 from runwatch_hooks.detail import Detail
 from runwatch_hooks.endings import Fatal, Status, fatal_of, reason_of
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard
 from runwatch_hooks.line import Line
 from runwatch_hooks.outlet import Outlet
@@ -53,11 +54,12 @@ class LiveWatch(Watch):
         guard: Guard | None = None,
         detail: Detail | None = None,
         own_time: OwnTime | None = None,
+        governor: Governor | None = None,
     ) -> None:
         """`open_line` is given the number of the first step to be trained; `loader` is the one
         that a rollback positions; `witness` writes diagnostic bundles; `guard` stops
         steps that would spoil the weights; `detail` takes histograms and activations; `own_time`
-        tells how long this rank works by itself."""
+        tells how long this rank works by itself; `governor` reads less where it costs much."""
         self.run_id = run_id
         self._is_leader = team.world.is_leader
         self._probe = probe
@@ -77,6 +79,7 @@ class LiveWatch(Watch):
             witness=witness,
             detail=detail,
             own_time=own_time,
+            governor=governor,
         )
         self._own_time = own_time
         self._pid = os.getpid()

@@ -52,6 +52,10 @@ class Options:
     """Steps between two; None: only when asked."""
     activations: int | None = None
     """Steps between two; None: only when asked."""
+    max_overhead: float | None = None
+    """The share of a step's time that watching may take, beyond which less is read. None: all of
+    every step is read, whatever it takes. That is the default because a layer that is not looked
+    at is a promise not kept, and small models on a CPU would be thinned from the start."""
 
     def __post_init__(self) -> None:
         unknown = [kind for kind in self.allow if kind not in ACTION_KINDS]
@@ -69,6 +73,9 @@ class Options:
         ):
             if number is not None and number < 1:
                 raise AttachError(f"{name}: found {number}, wanted at least 1")
+        share = self.max_overhead
+        if share is not None and not 0.0 < share < 1.0:
+            raise AttachError(f"max_overhead: found {share}, wanted a share such as 0.005")
         if self.snapshots < 3:
             raise AttachError(f"snapshots: found {self.snapshots}, wanted at least 3")
         if self.checkpoint_every is not None and self.checkpoints is None:

@@ -8,6 +8,7 @@ looks them up at call time; a `clip_grad_norm_` that was imported by name long a
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, cast
 
 import torch
@@ -45,8 +46,12 @@ class Observer(Protocol):
 class Patches:
     """One observer's hold on torch. Installing and removing may be repeated at will."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(
+        self, observer: Observer, meter: AbstractContextManager[None] | None = None
+    ) -> None:
+        """The observer is told of everything under `meter`."""
         self._observer = observer
+        self._meter = meter or nullcontext()
         self._handles: list[RemovableHandle] = []
         self._holds = Holds()
         self._pid = 0
@@ -95,14 +100,16 @@ class Patches:
 
         def listen(args: Arguments, kwargs: Keywords) -> None:
             if os.getpid() == self._pid:
-                listener(args, kwargs)
+                with self._meter:
+                    listener(args, kwargs)
 
         return listen
 
     def _guarded_hook(self, listener: OptimizerListener) -> OptimizerListener:
         def listen(optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
             if os.getpid() == self._pid:
-                listener(optimizer, args, kwargs)
+                with self._meter:
+                    listener(optimizer, args, kwargs)
 
         return listen
 

@@ -6,7 +6,7 @@ for a second clip (once a micro-batch, say), whose reading replaces that of the 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -19,6 +19,7 @@ from runwatch_hooks.board import Board
 from runwatch_hooks.detail import Detail
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import as_float
+from runwatch_hooks.governor import EVERYTHING, Governor, Sampled
 from runwatch_hooks.layer_names import NamedTensor
 from runwatch_hooks.patches import Patches
 from runwatch_hooks.ranks.shards import local_of, whole
@@ -46,12 +47,14 @@ class Reading:
     """What the probe knows of one step."""
 
     layout: Layout | None
-    """None where no gradient was read."""
+    """None where no gradient was read, unless it was left out to save its cost."""
     stats: Mapping[tuple[int, ...], Tensor]
     """(S, T) of each device, by the slots that its columns are."""
     numbers: Mapping[str, Number]
     """`lr`, `clip_coef`, `loss_scale`, `skipped`, `optimizer_steps`, `alternating`."""
     stage: Stage | None
+    sampled: Sampled | None = None
+    """What was read of the step; None where none was seen."""
     sharing: Sharing | None = None
     """Whose parts the stats are of; None where they are of whole tensors."""
     notices: tuple[str, ...] = ()
@@ -70,19 +73,22 @@ class Probe:
         rank: int = 0,
         on_broken: Callable[[], None] = lambda: None,
         detail: Detail | None = None,
+        governor: Governor | None = None,
     ) -> None:
         """`lr_scale` is the multiplier that stands in the groups while an optimizer steps.
 
         `on_broken` is told before an optimizer steps with gradients that are known not to be
         finite: only those in the host's memory are, without waiting. It must not raise. `detail`
-        takes histograms where they are wanted.
+        takes histograms where they are wanted. `governor` says how much is read of which step;
+        without one it is everything.
         """
+        self._governor = governor
         self._on_broken = on_broken
         self._optimizers = list(optimizers)
         self._faults = faults
         self._lr_scale = lr_scale
         self._board = Board(modules, optimizers, faults, rank, detail)
-        self._patches = Patches(self)
+        self._patches = Patches(self, None if governor is None else governor.meter)
         self._numbers: dict[str, Number] = {}
         self._notices: list[str] = []
         self._has_scaler = False
@@ -103,16 +109,21 @@ class Probe:
     def take(self) -> Reading:
         """What the step brought. The next step begins."""
         numbers, stages = self._numbers, set(self._stages.values())
+        sampled = self._sampled
+        if sampled is not None:
+            sampled = replace(sampled, weights=self._reads_weights())
+        is_left_out = sampled is not None and not sampled.gradients and not stages
         numbers["optimizer_steps"] = float(self._num_optimizer_steps)
         if self._turns.are_taken:
             numbers["alternating"] = 1.0
         if self._has_scaler:
             numbers.setdefault("skipped", 0.0)
         reading = Reading(
-            layout=self._board.layout if stages else None,
-            stats=self._board.take() if stages else {},
+            layout=self._board.layout if stages or is_left_out else None,
+            stats=self._board.take(weights=self._reads_weights()) if stages else {},
             numbers=numbers,
             stage=max(stages) if stages else None,
+            sampled=sampled,
             sharing=self._board.sharing,
             notices=(*self._board.take_notices(), *self._notices),
         )
@@ -128,6 +139,7 @@ class Probe:
         self._num_optimizer_steps = 0
         self._turns.end_row()
         self._is_fresh = True
+        self._sampled: Sampled | None = None
 
     # What torch tells, in the order of a step.
 
@@ -149,9 +161,12 @@ class Probe:
             tensors = _as_sequence(_argument(args, kwargs, 0, "parameters"))
             slots = self._board.slots_of_tensors(tensors)
             if slots:
-                self._read([one for one in slots if one not in self._stages], Stage.PRECLIP)
                 max_norm = float(_argument(args, kwargs, 1, "max_norm"))
-                self._note_clip(max_norm, _argument(args, kwargs, 2, "total_norm"))
+                total_norm: Tensor = _argument(args, kwargs, 2, "total_norm")
+                if not self._plan().gradients and _is_known_broken(total_norm):
+                    self._sampled = EVERYTHING
+                self._read([one for one in slots if one not in self._stages], Stage.PRECLIP)
+                self._note_clip(max_norm, total_norm)
 
     def before_clip_value(self, args: Arguments, kwargs: Keywords) -> None:
         """Each element cut by itself: no norm is asked for, so there is no coefficient."""
@@ -196,7 +211,8 @@ class Probe:
                 self._numbers["skipped"] = number(found_inf)
             elif self._board.is_broken:
                 self._on_broken()
-            self._board.before_step(slots)
+            if self._reads_weights():
+                self._board.before_step(slots)
 
     def after_optimizer_step(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("step", self.remove):
@@ -223,9 +239,20 @@ class Probe:
 
     def _read(self, slots: Sequence[int], stage: Stage, scale: Tensor | None = None) -> None:
         slots = [slot for slot in slots if self._stages.get(slot, stage) >= stage]
-        if slots:
+        if slots and self._plan().gradients:
             self._board.read_gradients(slots, scale)
             self._stages |= dict.fromkeys(slots, stage)
+
+    def _plan(self) -> Sampled:
+        """How much is read of this step; asked for once something of ours is touched."""
+        if self._sampled is None:
+            governor = None if self._board.must_be_read else self._governor
+            self._sampled = EVERYTHING if governor is None else governor.next()
+        return self._sampled
+
+    def _reads_weights(self) -> bool:
+        """Also where gradients have just broken, to find the culprit."""
+        return self._plan().weights or self._board.is_broken
 
     def _slots_of(self, optimizer: Optimizer) -> Sequence[int]:
         self._refresh()
@@ -296,6 +323,12 @@ def number(value: float | Tensor) -> Number:
     if plain.numel() != 1:
         plain = plain.float().mean()
     return float(plain) if plain.device.type == "cpu" else plain.float().reshape(()).clone()
+
+
+def _is_known_broken(total_norm: Tensor) -> bool:
+    """Whether it is not finite, and saying so needs no waiting."""
+    known = whole(total_norm.detach())
+    return known is not None and known.device.type == "cpu" and not bool(known.isfinite().all())
 
 
 def _argument(args: Arguments, kwargs: Keywords, place: int, name: str) -> Any:

@@ -9,6 +9,7 @@ from runwatch_hooks.bundles import Witness
 from runwatch_hooks.detail import Closeup, Detail
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import GivenNumbers
+from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard
 from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_names import OF_LAYERS, OwnNames
@@ -39,9 +40,11 @@ class RowMaker:
         witness: Witness | None,
         detail: Detail | None = None,
         own_time: OwnTime | None = None,
+        governor: Governor | None = None,
     ) -> None:
         """What is the same on all ranks is told by the leader alone; `own_time` is measured where
-        there are others to compare it with."""
+        there are others to compare it with. `governor` is told what each step costs."""
+        self._governor = governor
         self._probe = probe
         self._faults = faults
         self._reports = reports
@@ -95,25 +98,41 @@ class RowMaker:
         lr_scale: float,
     ) -> None:
         """Make the row of a step that has ended, and send on what is whole."""
-        now = time.time()
-        theirs = self._numbers(metrics)
-        if loss is not None:
-            theirs |= self._numbers({"loss": loss})
-        numbers = self._pace(tokens) | self._outlet.numbers()
+        governor, now = self._governor, time.time()
+        if governor is None:
+            self._make(step, segment, now, loss, tokens, metrics, lr_scale)
+            return
+        seeing_s = governor.meter.take()
+        with governor.meter:
+            made = self._make(step, segment, now, loss, tokens, metrics, lr_scale)
+        making_s = governor.meter.take()
+        if made is not None:
+            reading, step_time_s = made
+            change = governor.note(seeing_s + making_s, step_time_s + making_s, reading.sampled)
+            if change is not None:
+                self._reports.tell_event(step, "sampling", now, change.detail())
+
+    def _make(
+        self,
+        step: int,
+        segment: int,
+        now: float,
+        loss: Loggable | None,
+        tokens: int | None,
+        metrics: Mapping[str, Loggable],
+        lr_scale: float,
+    ) -> tuple[Reading, float] | None:
+        """What was read, and in how many seconds of training; None of a step that says nothing
+        about what others cost."""
+        theirs = self._numbers(metrics if loss is None else {**metrics, "loss": loss})
+        step_time_s = self._timer.lap(time.monotonic())
         reading = self._probe.take()
+        numbers = self._ours(reading, step_time_s, tokens, lr_scale)
         if self._guard is not None:
             guarded = self._guard.take()
             numbers |= {"guarded_steps": guarded} if self._is_leader else {}
             self._reports.tell_unwatched(self._guard.take_notices(), step, now)
-        if self._is_leader:
-            numbers |= {"lr_scale": lr_scale, **reading.numbers}
-        self._own_names.add(numbers)
-        if self._own_time is not None:
-            self._own_names.add(["own_time"])
-        if "clip_coef" in numbers:
-            self._own_names.add(["clipped"])
-        if reading.layout is not None:
-            self._own_names.add(OF_LAYERS)
+        self._claim(numbers, reading)
         numbers |= self._own_names.apart(theirs)
         self._reports.tell_renamed(self._own_names.untold(), step, now)
         if self._is_leader:
@@ -123,6 +142,31 @@ class RowMaker:
         own_time = None if self._own_time is None else self._own_time.take()
         self._assembly.add(step, segment, now, numbers, reading, closeup, own_time)
         self._send()
+        # What was asked for on top is no usual cost, and of parts every rank reads all.
+        if step_time_s is None or closeup is not None or reading.sharing is not None:
+            return None
+        return reading, step_time_s
+
+    def _ours(
+        self, reading: Reading, step_time_s: float | None, tokens: int | None, lr_scale: float
+    ) -> dict[str, Number]:
+        """What we know of a step ourselves."""
+        numbers = self._pace(step_time_s, tokens) | self._outlet.numbers()
+        if self._governor is not None:
+            numbers |= self._governor.numbers()
+        if self._is_leader:
+            numbers |= {"lr_scale": lr_scale, **reading.numbers}
+        return numbers
+
+    def _claim(self, numbers: Iterable[str], reading: Reading) -> None:
+        """Names that are ours from here on, also of what is known later only."""
+        self._own_names.add(numbers)
+        if self._own_time is not None:
+            self._own_names.add(["own_time"])
+        if "clip_coef" in numbers:
+            self._own_names.add(["clipped"])
+        if reading.layout is not None:
+            self._own_names.add(OF_LAYERS)
 
     def log(self, step: int, segment: int, metrics: Mapping[str, Loggable]) -> None:
         """A row of the user's numbers alone."""
@@ -138,9 +182,8 @@ class RowMaker:
             self._assembly.wait()
         self._send()
 
-    def _pace(self, tokens: int | None) -> dict[str, Number]:
+    def _pace(self, step_time_s: float | None, tokens: int | None) -> dict[str, Number]:
         """How long the step took, and how many tokens a second that makes."""
-        step_time_s = self._timer.lap(time.monotonic())
         if step_time_s is None:
             return {}
         numbers: dict[str, Number] = {"step_time": step_time_s}
@@ -171,7 +214,12 @@ class RowMaker:
 
     def _send(self) -> None:
         rows = self._assembly.finished()
-        self._is_healthy = self._is_healthy and all(map(is_healthy, rows))
+        are_healthy = all(map(is_healthy, rows))
+        self._is_healthy = self._is_healthy and are_healthy
+        if self._governor is not None:
+            was_read = any("nonfinite" in row.metrics for row in rows)
+            alarmed = not are_healthy or (self._governor.is_alarmed and not was_read)
+            self._governor.is_alarmed = alarmed
         self._tell_guarded(rows)
         if self._witness is not None:
             with self._faults.guard("bundle", self._witness.disable):
@@ -193,5 +241,7 @@ def is_healthy(row: Row) -> bool:
     metrics = row.metrics
     if not math.isfinite(metrics.get("loss", 0.0)):
         return False
-    num_nonfinite = metrics.get("nonfinite", metrics.get("local_nonfinite", 0.0))
+    num_nonfinite = metrics.get("nonfinite", metrics.get("local_nonfinite"))
+    if num_nonfinite is None:  # gradients were not read: a clip still tells by NaN, or by 0
+        num_nonfinite = float(not metrics.get("clip_coef", 1.0) > 0.0)
     return num_nonfinite == 0.0 or metrics.get("skipped", 0.0) == 1.0

@@ -17,21 +17,24 @@ class RunTotals:
         self._norms = np.empty(0, np.float32)
         self._norms_layout: Layout | None = None
 
-    def over(self, layout: Layout, stats: NDArray[np.float32]) -> dict[str, float]:
-        """`nonfinite`, `param_norm`, `layers_with_grad` and, where there is one, `grad_norm`; of
-        (S, T) stats."""
+    def over(
+        self, layout: Layout, stats: NDArray[np.float32], *, weights: bool = True
+    ) -> dict[str, float]:
+        """`nonfinite`, `layers_with_grad`, where there is one `grad_norm` and, where `weights` were
+        read, `param_norm`; of (S, T) stats."""
         num_with_grad = int((~is_absent(stats[GRAD_NORM])).sum())
         metrics = {
             "nonfinite": _sum(stats[NONFINITE]),
-            "param_norm": self._param_norm(layout, stats),
             "layers_with_grad": float(num_with_grad),
         }
+        if weights:
+            metrics["param_norm"] = self._param_norm(layout, stats)
         if num_with_grad:
             metrics["grad_norm"] = _grad_norm(stats)
         return metrics
 
     def _param_norm(self, layout: Layout, stats: NDArray[np.float32]) -> float:
-        """Over the newest norm known of each layer, none older than 8 steps."""
+        """Over the newest norm known of each layer, none older than the 8th reading before."""
         if layout is not self._norms_layout:
             self._norms_layout = layout
             self._norms = np.zeros(len(layout.layers), np.float32)

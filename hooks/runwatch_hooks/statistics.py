@@ -50,7 +50,7 @@ class LayerStatistics(Protocol):
         ...
 
     def before_step(self, slots: Sequence[int]) -> None:
-        """An optimizer is about to change these tensors.
+        """An optimizer is about to change these tensors; not called where weights are not read.
 
         Reads an eighth of the parameters' norms, at first all. A norm of a step is that of before
         it: one that is not finite was there before the loss and its gradients were, and a step by
@@ -61,9 +61,9 @@ class LayerStatistics(Protocol):
         """It has changed them."""
         ...
 
-    def take(self) -> Tensor:
+    def take(self, *, weights: bool = True) -> Tensor:
         """(S, T) float32 of the step, owned, ABSENT_32 where nothing was recorded. The next step
-        begins."""
+        begins. `weights`: whether they were to be read, though no optimizer may have stepped."""
         ...
 
 
@@ -124,8 +124,9 @@ class CpuStatistics:
             slots, squares = compared
             self._squares[slots] = squares.numpy()
 
-    def take(self) -> Tensor:
-        self._read_norms()  # of a step that no optimizer took
+    def take(self, *, weights: bool = True) -> Tensor:
+        if weights:
+            self._read_norms()  # of a step that no optimizer took
         self._are_norms_read = False
         self._was_broken, self._is_broken = self._is_broken, False
         stats, self._stats = self._stats, self._empty()

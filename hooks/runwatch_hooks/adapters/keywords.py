@@ -32,6 +32,7 @@ class Keywords(TypedDict, total=False):
     guard: bool
     histograms: int
     activations: int
+    max_overhead: float
     good_after: int
     allow: Sequence[str]
 

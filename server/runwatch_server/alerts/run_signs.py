@@ -16,7 +16,14 @@ _RESUMED_STEPS: Final = 500
 _ROLLED_BACK_STEPS: Final = 200
 _FIRST_STEPS: Final = 50
 _PHASE_STEPS: Final = 64
-_OF_THE_HOOK: Final = ("grad_stage", "renamed", "snapshot_pace", "diagnostic_bundle", "guarded")
+_OF_THE_HOOK: Final = (
+    "grad_stage",
+    "renamed",
+    "snapshot_pace",
+    "diagnostic_bundle",
+    "guarded",
+    "sampling",
+)
 """They say how a run is measured, and what was kept of a fault: they change nothing before it."""
 
 Starts = Mapping[tuple[int, int], int]

@@ -19,6 +19,10 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
         + (f"failed: {detail['error']}" if "error" in detail else f"lies in {detail.get('path')}")
     ),
     "guarded": lambda _: "the guard kept a step by a non-finite gradient from the weights",
+    "sampling": lambda detail: (
+        f"gradients are read every {detail.get('sampling_interval')} steps from here on, "
+        f"weights every {detail.get('weights_interval')}"
+    ),
     "unwatched": lambda detail: str(detail.get("what", "something is not watched")),
 }
 

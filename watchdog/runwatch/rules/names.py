@@ -38,6 +38,8 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "guarded_steps": "Optimizer steps that the guard made to change nothing.",
     "skipped": "1 where the gradient scaler skipped the step.",
     "step_time": "Seconds from step to step, phases left out.",
+    "sampling_interval": "Steps from one reading of gradients to the next, under `max_overhead`.",
+    "hook_share": "Share of a step's time that watching takes, 0 to 1, under `max_overhead`.",
     "tokens_per_s": "Tokens a second, where `watch.step` is told their number.",
     "param_norm": "Norm over all parameters.",
     "nonfinite": "How many elements of all gradients are NaN or infinite.",

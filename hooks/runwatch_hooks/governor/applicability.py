@@ -1,0 +1,19 @@
+"""Where less may be read: wherever one rank has all of what is read."""
+
+from collections.abc import Sequence
+
+from torch.optim import Optimizer
+
+from runwatch_hooks.errors import AttachError
+from runwatch_hooks.ranks.shards import is_sharded
+
+
+def check_thinnable(optimizers: Sequence[Optimizer]) -> None:
+    """Raises AttachError for sharded parameters: their ranks would have to leave out the same
+    steps, or a layer's parts would not make a whole."""
+    for optimizer in optimizers:
+        if any(is_sharded(one) for group in optimizer.param_groups for one in group["params"]):
+            raise AttachError(
+                f"max_overhead: {type(optimizer).__name__} steps sharded parameters, of which each "
+                "rank reads its part of every step; wanted whole ones"
+            )
