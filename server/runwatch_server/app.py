@@ -30,6 +30,7 @@ from runwatch_server.auth.service import Keys, NewKey
 from runwatch_server.auth.sessions import Sessions
 from runwatch_server.clock import Clock
 from runwatch_server.commands import api as commands_api
+from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database, make_store
 from runwatch_server.disk import DiskGuard
 from runwatch_server.event_streams import EventStreams
@@ -62,6 +63,7 @@ from runwatch_server.schema import upgrade_schema
 from runwatch_server.security_headers import SecurityHeaders
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
+from runwatch_server.signing import open_key_ring
 from runwatch_server.telemetry import api as telemetry_api
 from runwatch_server.telemetry import histograms_api, history_api, series_api
 from runwatch_server.telemetry.events import EventLog
@@ -194,6 +196,7 @@ async def _start(
             observer=health,
         )
     )
+    signer = Signer(open_key_ring(settings, is_shared=database.is_shared))
     health.watch_queue(lambda: database.num_waiting)
     health.watch_disk(settings.data_dir)
     await database.migrate(upgrade_schema)
@@ -213,6 +216,7 @@ async def _start(
         liveness,
         events,
         tell=outbox.tell,
+        signer=signer,
         packs=packs,
         ownership=replica.ownership,
         bulletin=replica.bulletin,
@@ -230,6 +234,7 @@ async def _start(
         replica,
         packs,
         objects,
+        signer,
     )
     await services.runs.listen()
     stack.push_async_callback(services.keys.save_uses)
@@ -282,6 +287,7 @@ def _build(
     replica: Replica,
     packs: PackReader,
     objects: ObjectStore | None,
+    signer: Signer,
 ) -> Services:
     layouts = Layouts(database, clock)
     disk = DiskGuard(
@@ -312,6 +318,7 @@ def _build(
         sessions=Sessions(database, clock, keys),
         liveness=liveness,
         runs=runs,
+        signer=signer,
         events=events,
         layouts=layouts,
         ingest=Ingest(

@@ -41,6 +41,9 @@ class ReadinessView(msgspec.Struct, frozen=True):
     database: str
     sqlite: str
     sqlite_is_safe: bool
+    signing: str
+    """`on`, `off`, or how many runs go on whose attempts were opened under a signing key that this
+    replica does not have: nobody can command them through it."""
 
 
 @router.get(
@@ -85,8 +88,16 @@ async def get_readiness(services: CurrentServices) -> Response:
             database=services.database.engine,
             sqlite=sqlite3.sqlite_version,
             sqlite_is_safe=sqlite3.sqlite_version_info >= SAFE_SQLITE,
+            signing=await _signing(services),
         )
     )
+
+
+async def _signing(services: Services) -> str:
+    foreign = await services.commands.foreign_keys()
+    if foreign:
+        return f"{sum(foreign.values())} runs under keys that are not here: {', '.join(foreign)}"
+    return "off" if services.signer.current_key is None else "on"
 
 
 async def _fleet(services: Services, run_ids: Collection[RunId]) -> Fleet:

@@ -14,6 +14,7 @@ from runwatch_server.auth.service import Keys
 from runwatch_server.auth.sessions import Sessions
 from runwatch_server.clock import Clock
 from runwatch_server.commands.service import Commands
+from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database
 from runwatch_server.disk import DiskGuard
 from runwatch_server.event_streams import EventStreams
@@ -49,6 +50,7 @@ class Services:
     sessions: Sessions
     liveness: Liveness
     runs: Runs
+    signer: Signer
     events: EventLog
     layouts: Layouts
     ingest: Ingest

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -62,6 +62,13 @@ class Settings:
     """Seconds between two actions of one kind; both must have passed."""
     min_lr_scale: float = 0.05
     """Rules lower the learning rate no further than to this share of the schedule's."""
+    secret_file: Path | None = None
+    """File of the keys that commands are signed with, one a line, the same for all replicas: the
+    first signs for attempts that begin, the others for those that began under them. With SQLite
+    the service makes itself one in the data directory; with PostgreSQL commands are not signed
+    without this, or `secret`."""
+    secret: str = field(default="", repr=False)
+    """The same keys, separated by commas, where a file is hard to come by."""
     receivers: Path | None = None
     """YAML file of the receivers of alerts; by default the data directory's receivers.yaml."""
     scrape_key_file: Path | None = None
@@ -121,6 +128,8 @@ class Settings:
         _check("drain_s", self.drain_s, 0 <= self.drain_s <= 600, "0 to 600 seconds")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise SettingsError("tls_cert, tls_key: found one of them, wanted both or none")
+        if self.secret and self.secret_file is not None:
+            raise SettingsError("secret, secret_file: found both, wanted one of them or none")
         if self.external_url and not is_http_url(self.external_url):
             raise SettingsError(
                 f"external_url: found {self.external_url!r}, wanted https://host, perhaps with a "
@@ -173,9 +182,9 @@ class Settings:
         Raises SettingsError for one that cannot be used.
         """
         found = {
-            field.name: _parse(field.name, variables[f"RUNWATCH_{field.name.upper()}"])
-            for field in fields(cls)
-            if variables.get(f"RUNWATCH_{field.name.upper()}")
+            one.name: _parse(one.name, variables[f"RUNWATCH_{one.name.upper()}"])
+            for one in fields(cls)
+            if variables.get(f"RUNWATCH_{one.name.upper()}")
         }
         return cls(**{**found, **given})  # type: ignore[arg-type]  # each parser gives its field's type
 
@@ -214,6 +223,8 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "database_url": str,
     "objects_url": str,
     "receivers": Path,
+    "secret_file": Path,
+    "secret": str,
     "scrape_key_file": Path,
     "host": str,
     "port": int,

@@ -105,7 +105,7 @@ _ENDS = (
 )
 
 
-class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """An action addressed to a run, on its way to the trainer."""
 
     id: CommandId
@@ -116,6 +116,13 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Unix seconds by the service's clock; past it the command must not be applied."""
     reason: str = ""
     requested_by: str = ""
+    signature: str = ""
+    """Of `runwatch.signatures`; empty, and left out, for an attempt that was given no secret: a
+    trainer of before signatures would not understand a command with one."""
+
+
+SIGNATURE = "signature"
+"""In a receipt's detail: `missing` or `wrong`, where the command was refused for that."""
 
 
 class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

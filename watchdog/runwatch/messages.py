@@ -14,6 +14,12 @@ from runwatch.vocabulary import Phase, RunId
 
 TEXT_LIMIT = 256
 
+UNDERSTANDS_HEADER = "Runwatch-Understands"
+"""Of the request that opens an attempt: what the trainer can do beyond the first version, so that
+neither side is sent a field that it would refuse. A service that does not know it ignores it."""
+SIGNATURES = "signatures"
+"""The trainer checks `Command.signature`, where it is given a secret."""
+
 
 def is_name(text: str) -> bool:
     """Whether a run or project can be called so: not too long, and something that one can see."""
@@ -52,11 +58,14 @@ class AttemptOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: dict[str, Scalar] = {}
 
 
-class AttemptOpened(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AttemptOpened(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Its reply."""
 
     attempt: int
     """Grows with each attempt of the run; a frame of an older, live one is refused."""
+    secret: bytes = b""
+    """Signs the attempt's commands (`runwatch.signatures`): from now on the trainer refuses one
+    without. Only for a trainer that said it understands SIGNATURES, of a service that signs."""
 
 
 class FrameReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

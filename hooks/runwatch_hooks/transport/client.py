@@ -1,7 +1,9 @@
 """HTTP as far as the hook needs it: one small, bounded exchange at a time."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import urllib3
@@ -51,6 +53,7 @@ class Client:
         *,
         content_type: str = JSON,
         wait_s: float = 0.0,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> Reply:
         """One exchange; `wait_s` is how long the service was asked to hold it.
 
@@ -60,9 +63,9 @@ class Client:
         """
         try:
             try:
-                return self._exchange(method, path, body, content_type, wait_s)
+                return self._exchange(method, path, body, content_type, wait_s, headers)
             except ProtocolError:
-                return self._exchange(method, path, body, content_type, wait_s)
+                return self._exchange(method, path, body, content_type, wait_s, headers)
         except HTTPError as error:
             raise RetryLaterError(f"{method} {path}: {type(error).__name__}: {error}") from error
 
@@ -70,9 +73,15 @@ class Client:
         self._pool.clear()
 
     def _exchange(
-        self, method: str, path: str, body: bytes | None, content_type: str, wait_s: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        wait_s: float,
+        also: Mapping[str, str],
     ) -> Reply:
-        headers = dict(self._pool.headers)
+        headers = {**self._pool.headers, **also}
         if body is not None:
             headers["Content-Type"] = content_type
         response = self._pool.request(

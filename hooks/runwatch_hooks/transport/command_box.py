@@ -2,10 +2,13 @@
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
-from runwatch.commands import Command, CommandState, Receipt
-from runwatch.vocabulary import CommandId
+from runwatch.commands import SIGNATURE, Command, CommandState, Receipt
+from runwatch.frames import Scalar
+from runwatch.signatures import is_signed
+from runwatch.vocabulary import CommandId, RunId
 from runwatch_hooks.transport.receipts import ReceiptBox
 
 log = logging.getLogger(__name__)
@@ -14,28 +17,39 @@ log = logging.getLogger(__name__)
 class CommandBox:
     """Hands each command on once, by its id, however often the service repeats it.
 
-    One that is past its time, or meant for another attempt, is answered and not handed on.
+    One that is past its time, meant for another attempt, or not signed as it should be, is
+    answered and not handed on.
     """
 
-    def __init__(self, receipts: ReceiptBox, rank: int) -> None:
+    def __init__(self, receipts: ReceiptBox, run_id: RunId, rank: int) -> None:
         self._receipts = receipts
+        self._run_id = run_id
         self._rank = rank
         self._lock = threading.Lock()
         self._waiting: list[Command] = []
         self._seen: set[CommandId] = set()
 
     def offer(
-        self, commands: Iterable[Command], *, attempt: int, service_time: float, next_step: int
+        self,
+        commands: Iterable[Command],
+        *,
+        attempt: int,
+        secret: bytes,
+        service_time: float,
+        next_step: int,
     ) -> int:
-        """Takes in what a reply carried; returns how many of the commands are new."""
+        """Takes in what a reply carried; returns how many of the commands are new. Without a
+        `secret` no signature is asked for."""
         with self._lock:
             fresh = [command for command in commands if command.id not in self._seen]
             self._seen.update(command.id for command in fresh)
         for command in fresh:
             log.info("command %s: %s (%s)", command.id, command.action.kind, command.reason)
             if command.attempt != attempt:
-                detail = f"meant for attempt {command.attempt}, this is {attempt}"
-                self._answer(command, CommandState.REJECTED, next_step, detail)
+                error = f"meant for attempt {command.attempt}, this is {attempt}"
+                self._answer(command, CommandState.REJECTED, next_step, {"error": error})
+            elif secret and not is_signed(secret, self._run_id, command):
+                self._answer(command, CommandState.REJECTED, next_step, _forged(command))
             elif not command.expires_at > service_time:
                 self._answer(command, CommandState.EXPIRED, next_step)
             else:
@@ -57,7 +71,13 @@ class CommandBox:
                 self._answer(command, CommandState.EXPIRED, next_step)
         return in_time
 
-    def _answer(self, command: Command, state: CommandState, step: int, error: str = "") -> None:
+    def _answer(
+        self,
+        command: Command,
+        state: CommandState,
+        step: int,
+        detail: Mapping[str, Scalar] = MappingProxyType({}),
+    ) -> None:
         self._receipts.put(
             Receipt(
                 command_id=command.id,
@@ -65,6 +85,18 @@ class CommandBox:
                 rank=self._rank,
                 state=state,
                 step=step,
-                detail={"error": error} if error else {},
+                detail=dict(detail),
             )
         )
+
+
+def _forged(command: Command) -> dict[str, Scalar]:
+    """Why a command that is not signed with the attempt's secret is not obeyed."""
+    found = "wrong" if command.signature else "missing"
+    error = (
+        f"signature: found {'one that does not fit' if command.signature else 'none'}, wanted the "
+        "service's, with the secret that it gave to this attempt; the command was changed or made "
+        "by somebody else"
+    )
+    log.warning("command %s (%s) is refused: %s", command.id, command.action.kind, error)
+    return {"error": error, SIGNATURE: found}

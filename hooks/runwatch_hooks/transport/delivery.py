@@ -58,6 +58,8 @@ class Delivery:
         self._late = late
         self.attempt: int | None = None
         """The service's number of it; None until it answers."""
+        self.secret = b""
+        """What its commands must be signed with; empty where the service does not sign."""
         self.max_frame_bytes = MAX_FRAME_BYTES
         """Unpacked; halved each time the service, or a proxy before it, finds one too large."""
 
@@ -66,7 +68,11 @@ class Delivery:
         if self.attempt is None:
             with self._asked_again():
                 self._service.open_run(self._run)
-                self.attempt = self._service.open_attempt(self._attempt)
+                opened = self._service.open_attempt(self._attempt)
+            # Once it was announced it is wanted for good: else whoever can make the service
+            # forget the attempt could make it forget the secret too.
+            self.secret = opened.secret or self.secret
+            self.attempt = opened.attempt
             log.info("run %s: attempt %d is open", self._run.run_id, self.attempt)
         return self.attempt
 

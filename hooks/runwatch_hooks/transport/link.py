@@ -81,6 +81,7 @@ class Link:
         return self._box.offer(
             commands,
             attempt=attempt,
+            secret=self._delivery.secret,
             service_time=time.time() + self._clock.offset_s,
             next_step=self._progress().next_step,
         )

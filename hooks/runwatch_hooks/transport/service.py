@@ -8,6 +8,8 @@ import msgspec
 from runwatch.codec import CONTENT_TYPE
 from runwatch.commands import Receipt
 from runwatch.messages import (
+    SIGNATURES,
+    UNDERSTANDS_HEADER,
     AttemptClose,
     AttemptOpen,
     AttemptOpened,
@@ -51,9 +53,11 @@ class Service:
     def open_run(self, run: RunOpen) -> None:
         self._send("POST", "/runs", run)
 
-    def open_attempt(self, attempt: AttemptOpen) -> int:
-        reply = self._send("POST", f"{self._run}/attempts", attempt)
-        return _parse(reply, AttemptOpened).attempt
+    def open_attempt(self, attempt: AttemptOpen) -> AttemptOpened:
+        path = f"{self._run}/attempts"
+        body = msgspec.json.encode(attempt)
+        reply = self._client.request("POST", path, body, headers={UNDERSTANDS_HEADER: SIGNATURES})
+        return _parse(_checked(reply, path), AttemptOpened)
 
     def close_attempt(self, attempt: int, closing: AttemptClose) -> None:
         self._send("POST", f"{self._run}/attempts/{attempt}/close", closing)

@@ -72,7 +72,7 @@ class Transport:
         self._queue = RowQueue(settings.queue_bytes)
         self._receipts = ReceiptBox()
         self._clock = ServiceClock()
-        self._commands = CommandBox(self._receipts, rank)
+        self._commands = CommandBox(self._receipts, run.run_id, rank)
         meta = SpoolMeta(run=_plain(run), attempt=attempt, rank=rank)
         self._recorder = Recorder(
             settings, SpoolFolder(self.spool_path), meta, self._queue, self._receipts

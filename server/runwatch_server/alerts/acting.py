@@ -29,6 +29,7 @@ from runwatch_server.commands.changes import (
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.lifecycle import DELIVERABLE
 from runwatch_server.commands.records import Addressee, CommandRecord
+from runwatch_server.commands.signing import Signer
 
 INCIDENT_STEPS: Final = 64
 """Alerts that began so few steps before another belong to one incident: what spreads through a
@@ -41,6 +42,7 @@ class Actor:
 
     clock: Clock
     ids: OrderedIds
+    signer: Signer
     addressee: Addressee
     mode: PolicyMode
     limits: PolicyLimits
@@ -89,7 +91,11 @@ class Actor:
             lr_scale=self.lr_scale,
         )
         acts = decision.verdict is PolicyVerdict.ACT
-        objection = _objection(alert, action, commands, acts=acts) or _suppression(decision)
+        objection = (
+            _objection(alert, action, commands, acts=acts)
+            or _suppression(decision)
+            or self._unsignable()
+        )
         if objection is not None:
             detail = {"action": msgspec.to_builtins(action), "reason": objection}
             await event_queries.append_event(
@@ -114,7 +120,7 @@ class Actor:
             created_at=now,
             expires_at=now + (COMMAND_TTL_S if acts else PROPOSAL_TTL_S),
         )
-        await put(connection, record, self.addressee, actor=POLICY)
+        await put(connection, record, self.addressee, actor=POLICY, signer=self.signer)
         await event_queries.append_event(
             connection,
             alert,
@@ -125,6 +131,11 @@ class Actor:
             detail={"command_id": record.id, "kind": record.kind, "reason": decision.reason},
         )
         return True
+
+    def _unsignable(self) -> str | None:
+        """Why no command that is made here would be obeyed."""
+        key = self.addressee.signing_key
+        return None if key is None or self.signer.holds(key) else "no_signing_key"
 
     async def _before_onset(
         self, connection: AsyncConnection, alert: AlertRecord, action: Rollback

@@ -15,12 +15,14 @@ from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.clock import Clock
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.service import Commands
+from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database
 from runwatch_server.replicas.bulletin import Bulletin, Topic
 from runwatch_server.replicas.ownership import Ownership, SoleOwner
 from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.settings import Settings
+from runwatch_server.signing import KeyRing
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.reading import PackReader
@@ -49,12 +51,14 @@ async def start_alerting(
     events: EventLog,
     tell: Tell = tell_nobody,
     *,
+    signer: Signer | None = None,
     packs: PackReader | None = None,
     ownership: Ownership | None = None,
     bulletin: Bulletin | None = None,
 ) -> Alerting:
     """Start it; the stack stops it, which must happen before the database closes. The ticker is
     only ready: its `run` belongs into a background task."""
+    signer = signer or Signer(KeyRing())
     packs = packs or PackReader(None, clock.monotonic)
     reader = Reader(database, Layouts(database, clock), packs)
     detective = Detective(database, reader)
@@ -67,6 +71,7 @@ async def start_alerting(
         database,
         clock,
         ids,
+        signer=signer,
         on_change=board.wake,
         announce=lambda run_id: bulletin.say(Topic.COMMANDS, run_id),
     )
@@ -75,6 +80,7 @@ async def start_alerting(
         database=database,
         clock=clock,
         ids=ids,
+        signer=signer,
         rules=rules,
         commands=commands,
         liveness=liveness,

@@ -90,6 +90,7 @@ class Consequences:
         actor = Actor(
             clock=self._shop.clock,
             ids=self._shop.ids,
+            signer=self._shop.signer,
             addressee=addressee,
             mode=addressee.policy or self._shop.default_policy,
             limits=self._shop.limits,

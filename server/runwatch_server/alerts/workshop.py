@@ -12,6 +12,7 @@ from runwatch_server.alerts.recording import News, Tell
 from runwatch_server.clock import Clock
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.service import Commands
+from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database
 from runwatch_server.replicas.ownership import Ownership
 from runwatch_server.rules.service import Rules
@@ -29,6 +30,7 @@ class Workshop:
     database: Database
     clock: Clock
     ids: OrderedIds
+    signer: Signer
     rules: Rules
     commands: Commands
     liveness: Liveness

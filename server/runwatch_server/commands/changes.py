@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.commands import CommandState
+from runwatch.commands import SIGNATURE, CommandState
 from runwatch.frames import Scalar
 from runwatch.vocabulary import PolicyMode
 from runwatch_server.alerts.queries import find_alert
@@ -18,6 +18,7 @@ from runwatch_server.alerts.recovery import note_command
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.commands import queries
 from runwatch_server.commands.records import Addressee, CommandRecord
+from runwatch_server.commands.signing import Signer, UnsignedError
 
 COMMAND_TTL_S: Final = 600.0
 """A command that no rank took for so long is stale: what it answered to is over."""
@@ -30,9 +31,15 @@ POLICY: Final = "policy"
 
 
 async def put(
-    connection: AsyncConnection, record: CommandRecord, addressee: Addressee, *, actor: str
+    connection: AsyncConnection,
+    record: CommandRecord,
+    addressee: Addressee,
+    *,
+    actor: str,
+    signer: Signer,
 ) -> None:
-    """Write a new command down."""
+    """Write a new command down. Raises UnsignedError."""
+    record = signer.sign(record, addressee)
     await queries.insert_command(connection, record)
     await queries.append_event(connection, record, record.state, at=record.created_at, actor=actor)
     await _audit(connection, record, addressee, f"command_{record.state}", actor, record.created_at)
@@ -46,14 +53,18 @@ async def enter(
     *,
     at: float,
     actor: str,
+    signer: Signer,
     step: int | None = None,
     detail: Mapping[str, Scalar] | None = None,
 ) -> CommandRecord:
-    """Let a command enter a state; returns it as it is then."""
+    """Let a command enter a state; returns it as it is then. Raises UnsignedError where a
+    proposal that is not ours would become an order."""
     found = detail or {}
     after = replace(record, state=state)
     if state is CommandState.QUEUED:
+        signer.check(record, addressee)
         after = replace(after, expires_at=at + COMMAND_TTL_S, after_id=None)
+        after = signer.sign(after, addressee)
     if state.is_ended:
         after = replace(after, ended_at=at, ended_step=step, detail=found)
     await queries.update_command(
@@ -62,6 +73,7 @@ async def enter(
         state=state.value,
         expires_at=after.expires_at,
         after_id=after.after_id,
+        signature=after.signature,
         ended_at=after.ended_at,
         ended_step=after.ended_step,
         detail=msgspec.json.encode(after.detail).decode(),
@@ -69,13 +81,15 @@ async def enter(
     await queries.append_event(connection, record, state, at=at, actor=actor, detail=found)
     if actor not in (TRAINER, SERVICE):
         await _audit(connection, record, addressee, f"command_{state}", actor, at)
+    elif state is CommandState.REJECTED and SIGNATURE in found:
+        await _audit(connection, record, addressee, "command_not_authentic", actor, at)
     if state.is_ended:
         commands = await queries.list_commands(connection, record.run_id)
         segment = _segment(commands, record.attempt)
         await note_command(
             connection, after, state, at=at, step=step, segment=segment, detail=found
         )
-        await _follow_up(connection, after, addressee, at)
+        await _follow_up(connection, after, addressee, at, signer)
     return after
 
 
@@ -97,16 +111,33 @@ def _segment(commands: Sequence[CommandRecord], attempt: int) -> int:
 
 
 async def _follow_up(
-    connection: AsyncConnection, ended: CommandRecord, addressee: Addressee, at: float
+    connection: AsyncConnection,
+    ended: CommandRecord,
+    addressee: Addressee,
+    at: float,
+    signer: Signer,
 ) -> None:
     """Let the command go that waited for this one, if there still is a reason for it."""
     follower = await queries.find_follower(connection, ended)
     if follower is None:
         return
     objection = await _objection(connection, follower, ended, addressee)
+    if objection is None:
+        objection = _doubt(follower, addressee, signer)
     state = CommandState.QUEUED if objection is None else CommandState.CANCELLED
     detail: dict[str, Scalar] = {} if objection is None else {"reason": objection}
-    await enter(connection, follower, addressee, state, at=at, actor=POLICY, detail=detail)
+    await enter(
+        connection, follower, addressee, state, at=at, actor=POLICY, signer=signer, detail=detail
+    )
+
+
+def _doubt(follower: CommandRecord, addressee: Addressee, signer: Signer) -> str | None:
+    """Why a command that waited cannot be taken for one of ours."""
+    try:
+        signer.check(follower, addressee)
+    except UnsignedError as error:
+        return error.code
+    return None
 
 
 async def _objection(
@@ -151,6 +182,7 @@ async def _audit(
                 "action": msgspec.to_builtins(record.action),
                 "reason": record.reason,
                 "alert_id": record.alert_id,
+                "is_signed": record.signature is not None,
             },
         ),
     )

@@ -18,7 +18,7 @@ from runwatch_server.db import EVENTS, wait_for_lock
 from runwatch_server.runs.tables import attempts, runs
 
 _FIND_ADDRESSEE: Final = (
-    sa.select(runs, attempts.c.world_size, attempts.c.allow)
+    sa.select(runs, attempts.c.world_size, attempts.c.allow, attempts.c.signing_key)
     .select_from(
         runs.outerjoin(
             attempts,
@@ -44,6 +44,7 @@ async def find_addressee(connection: AsyncConnection, run_id: RunId) -> Addresse
         num_ranks=row["world_size"] or 1,
         allow=frozenset((row["allow"] or "").split()),
         last_step=row["last_step"],
+        signing_key=row["signing_key"],
     )
 
 
@@ -67,6 +68,7 @@ async def insert_command(connection: AsyncConnection, record: CommandRecord) -> 
             created_at=record.created_at,
             expires_at=record.expires_at,
             detail=_to_json(record.detail),
+            signature=record.signature,
         )
     )
 
@@ -279,6 +281,7 @@ def _record(row: sa.RowMapping) -> CommandRecord:
         ended_at=row["ended_at"],
         ended_step=row["ended_step"],
         detail=msgspec.json.decode(row["detail"], type=dict[str, Scalar]),
+        signature=row["signature"],
     )
 
 

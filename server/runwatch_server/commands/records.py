@@ -25,6 +25,9 @@ class Addressee:
     allow: frozenset[str]
     """Kinds of action that its trainer carries out."""
     last_step: int | None
+    signing_key: str | None = None
+    """Fingerprint of the key that its trainer's secret comes from; None: it asks for no
+    signature."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,7 @@ class CommandRecord:
     action_index: int | None = None
     after_id: CommandId | None = None
     idempotency_key: str | None = None
+    signature: str | None = None
     ended_at: float | None = None
     ended_step: int | None = None
     detail: Mapping[str, Scalar] = field(default_factory=dict[str, Scalar])
@@ -64,6 +68,7 @@ class CommandRecord:
             expires_at=self.expires_at,
             reason=self.reason,
             requested_by=self.requested_by,
+            signature=self.signature or "",
         )
 
 

@@ -25,8 +25,10 @@ from runwatch_server.commands.checks import (
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.mailbox import Mailbox, Posted
 from runwatch_server.commands.records import CommandRecord
+from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database, Work
 from runwatch_server.errors import ConflictError
+from runwatch_server.runs.queries import count_by_signing_key
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +45,12 @@ class Commands:
         clock: Clock,
         ids: OrderedIds,
         *,
+        signer: Signer,
         on_change: Callable[[], None] = lambda: None,
         announce: Callable[[RunId], None] = lambda _: None,
     ) -> None:
         self._announce = announce
+        self._signer = signer
         self._database = database
         self._clock = clock
         self._ids = ids
@@ -60,6 +64,20 @@ class Commands:
             under_way = await queries.list_under_way(connection)
         for run_id in {record.run_id for record in under_way}:
             await self.refresh(run_id)
+        for key, num_runs in (await self.foreign_keys()).items():
+            log.error(
+                "%d runs cannot be commanded: their attempts were opened under the signing key "
+                "%s, which is not in secret_file; give all replicas the same file, old keys too",
+                num_runs,
+                key,
+            )
+
+    async def foreign_keys(self) -> dict[str, int]:
+        """Signing keys that attempts were opened under and that are not here, with the number of
+        runs that go on under each."""
+        async with self._database.read() as connection:
+            num_runs = await count_by_signing_key(connection)
+        return {key: num for key, num in sorted(num_runs.items()) if not self._signer.holds(key)}
 
     def release(self, run_id: RunId) -> None:
         """Answer the long polls of a run whose attempt has ended."""
@@ -145,7 +163,7 @@ class Commands:
                 expires_at=now + ttl_s,
                 idempotency_key=idempotency_key,
             )
-            await put(connection, record, addressee, actor=actor)
+            await put(connection, record, addressee, actor=actor, signer=self._signer)
             return record
 
         return await self._changed(await self._database.write(work, of=run_id))
@@ -167,7 +185,13 @@ class Commands:
             if not now < record.expires_at:
                 raise ConflictError("expired_command", "The proposal has expired.")
             return await enter(
-                connection, record, addressee, CommandState.QUEUED, at=now, actor=actor
+                connection,
+                record,
+                addressee,
+                CommandState.QUEUED,
+                at=now,
+                actor=actor,
+                signer=self._signer,
             )
 
         return await self._changed(await self._write(command_id, work))
@@ -189,6 +213,7 @@ class Commands:
                 CommandState.CANCELLED,
                 at=self._clock.wall(),
                 actor=actor,
+                signer=self._signer,
             )
 
         return await self._changed(await self._write(command_id, work))
@@ -240,6 +265,7 @@ class Commands:
             CommandState.EXPIRED,
             at=now,
             actor=SERVICE,
+            signer=self._signer,
             detail=detail,
         )
 
@@ -267,6 +293,7 @@ class Commands:
             state,
             at=now,
             actor=TRAINER,
+            signer=self._signer,
             step=receipt.step,
             detail=receipt.detail,
         )
@@ -304,6 +331,7 @@ class Commands:
                 CommandState.DELIVERED,
                 at=self._clock.wall(),
                 actor=SERVICE,
+                signer=self._signer,
             )
 
         try:

@@ -29,6 +29,7 @@ commands = sa.Table(
     sa.Column("ended_at", sa.Double),
     sa.Column("ended_step", sa.BigInteger),
     sa.Column("detail", sa.Text, nullable=False),  # JSON; of the receipt that ended it
+    sa.Column("signature", sa.String(64)),  # null where the attempt was given no secret
     # One command per action of an alert, however often the alert is evaluated or rebuilt.
     sa.UniqueConstraint("run_id", "alert_id", "action_index", name="uq_commands_action"),
     sa.UniqueConstraint("run_id", "idempotency_key", name="uq_commands_idempotency"),

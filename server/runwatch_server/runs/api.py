@@ -4,10 +4,12 @@ from datetime import datetime
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 
 from runwatch.frames import Scalar
 from runwatch.messages import (
+    SIGNATURES,
+    UNDERSTANDS_HEADER,
     AttemptClose,
     AttemptOpen,
     AttemptOpened,
@@ -157,10 +159,19 @@ async def open_attempt(
     services: CurrentServices,
     run_id: VisibleRunId,
     wanted: Annotated[AttemptOpen, Depends(json_body(AttemptOpen))],
+    understands: Annotated[str, Header(alias=UNDERSTANDS_HEADER, max_length=256)] = "",
 ) -> Response:
-    """One life of the run's processes begins; the same token gives the same attempt."""
-    attempt = await services.runs.open_attempt(run_id, wanted)
-    return json_response(AttemptOpened(attempt.attempt))
+    """One life of the run's processes begins; the same token gives the same attempt. Whoever
+    understands `signatures` is given the secret that its commands are signed with."""
+    signer = services.signer
+    can_check = SIGNATURES in understands.split()
+    key = signer.current_key if can_check else None
+    attempt = await services.runs.open_attempt(run_id, wanted, signing_key=key)
+    kept = attempt.signing_key
+    if not can_check or kept is None or not signer.holds(kept):
+        return json_response(AttemptOpened(attempt.attempt))
+    secret = signer.trainers_secret(run_id, attempt.attempt, kept)
+    return json_response(AttemptOpened(attempt.attempt, secret))
 
 
 @router.get(

@@ -50,6 +50,8 @@ class Attempt:
     status: str | None = None
     reason: str | None = None
     last_step: int | None = None
+    signing_key: str | None = None
+    """Fingerprint of the key from which its secret was derived; None: it was given none."""
 
 
 async def insert_run(connection: AsyncConnection, run: Run) -> None:
@@ -135,6 +137,21 @@ async def count_by_state(connection: AsyncConnection) -> dict[RunState, int]:
     return {RunState(state): count for state, count in found}
 
 
+async def count_by_signing_key(connection: AsyncConnection) -> dict[str, int]:
+    """Number of runs that go on, by the signing key of their attempt; without those that have
+    none."""
+    open_states = [state for state in RunState if not state.is_ended]
+    query = (
+        sa.select(attempts.c.signing_key, sa.func.count())
+        .join(
+            runs, (runs.c.id == attempts.c.run_id) & (runs.c.current_attempt == attempts.c.attempt)
+        )
+        .where(runs.c.state.in_(open_states), attempts.c.signing_key.is_not(None))
+        .group_by(attempts.c.signing_key)
+    )
+    return {row[0]: row[1] for row in await connection.execute(query)}
+
+
 async def update_run(connection: AsyncConnection, run_id: RunId, **values: object) -> None:
     await connection.execute(runs.update().where(runs.c.id == run_id).values(**values))
 
@@ -157,6 +174,7 @@ async def insert_attempt(connection: AsyncConnection, attempt: Attempt) -> None:
             world_size=attempt.world_size,
             allow=" ".join(attempt.allow),
             host=msgspec.json.encode(attempt.host).decode(),
+            signing_key=attempt.signing_key,
         )
     )
 
@@ -215,4 +233,5 @@ def _attempt(row: sa.Row[tuple[object, ...]]) -> Attempt:
         status=row.status,
         reason=row.reason,
         last_step=row.last_step,
+        signing_key=row.signing_key,
     )

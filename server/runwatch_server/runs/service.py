@@ -1,6 +1,7 @@
 """Opening, changing and ending runs and their attempts."""
 
 import logging
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -155,8 +156,14 @@ class Runs:
         await purge_run(self._database, run_id)
         log.info("run %s was removed", run_id)
 
-    async def open_attempt(self, run_id: RunId, wanted: AttemptOpen) -> Attempt:
-        """The attempt of a token; a live one that is new fences all before it."""
+    async def open_attempt(
+        self, run_id: RunId, wanted: AttemptOpen, *, signing_key: str | None = None
+    ) -> Attempt:
+        """The attempt of a token; a live one that is new fences all before it.
+
+        `signing_key` is that of the secret which the trainer is about to be given; an attempt
+        keeps the one that it was opened with.
+        """
         _check_text("token", wanted.token, is_ulid(wanted.token), "a ULID (26 letters)")
 
         async def work(connection: AsyncConnection) -> tuple[Attempt, bool]:
@@ -166,7 +173,7 @@ class Runs:
                 if attempt.token == wanted.token:
                     return attempt, False
             number = max((attempt.attempt for attempt in known), default=0) + 1
-            opened = self._attempt(run_id, number, wanted)
+            opened = replace(self._attempt(run_id, number, wanted), signing_key=signing_key)
             await queries.insert_attempt(connection, opened)
             if wanted.live:
                 await queries.update_run(

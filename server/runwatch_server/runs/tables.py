@@ -40,5 +40,6 @@ attempts = sa.Table(
     sa.Column("status", sa.String(16)),
     sa.Column("reason", sa.Text),
     sa.Column("last_step", sa.BigInteger),
+    sa.Column("signing_key", sa.String(16)),  # fingerprint; null: its commands are not signed
     sa.UniqueConstraint("run_id", "token", name="uq_attempts_token"),
 )

@@ -74,6 +74,8 @@ class StubService:
         self.max_frame_steps = 10**9
         """413 beyond."""
         self.clock_offset_s = 0.0
+        self.secret = b""
+        """Given to each attempt that is opened."""
         self.url = ""
 
     @property
@@ -94,7 +96,8 @@ class StubService:
             case ["POST", "runs", run_id, "attempts"] if run_id in self.runs:
                 opened = msgspec.json.decode(body, type=AttemptOpen)
                 self.attempts.setdefault(opened.token, opened)
-                return AttemptOpened(list(self.attempts).index(opened.token) + 1)
+                number = list(self.attempts).index(opened.token) + 1
+                return AttemptOpened(number, self.secret)
             case ["POST", "runs", run_id, "attempts", _, "close"] if run_id in self.runs:
                 self.closings.append(msgspec.json.decode(body, type=AttemptClose))
                 return {}
@@ -113,6 +116,11 @@ class StubService:
                 return {}
             case _:
                 raise Refusal(404, "not_found")
+
+    def forget(self) -> None:
+        """As if an older database had been put back."""
+        self.runs.clear()
+        self.attempts.clear()
 
     def pending(self) -> tuple[Command, ...]:
         answered = {receipt.command_id for receipt in self.receipts}

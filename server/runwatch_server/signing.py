@@ -1,0 +1,108 @@
+"""The service's own secret, which stands in a file and never in the database, and what follows
+from it.
+
+Who can write to the database cannot sign: the secrets of runs are derived from this one when they
+are needed, and are kept nowhere.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from runwatch_server.errors import SettingsError
+from runwatch_server.settings import Settings
+
+SECRET_FILE: Final = "secret"
+"""Of the data directory, where the database is SQLite's."""
+
+_MIN_CHARACTERS: Final = 32
+_FINGERPRINT_BYTES: Final = 8
+
+
+class MissingKeyError(Exception):
+    """What was signed with a key that this service does not have."""
+
+
+class KeyRing:
+    """Signing keys by their fingerprints: the first signs what is new, all of them what was
+    begun with them. An empty ring signs nothing."""
+
+    def __init__(self, keys: Sequence[bytes] = ()) -> None:
+        self._keys = {_fingerprint(key): key for key in keys}
+
+    @property
+    def current(self) -> str | None:
+        """Fingerprint of the key for what is new; None where nothing is signed."""
+        return next(iter(self._keys), None)
+
+    def __contains__(self, fingerprint: object) -> bool:
+        return fingerprint in self._keys
+
+    def derive(self, fingerprint: str, *purpose: str) -> bytes:
+        """32 bytes that only holders of the key can know: HKDF-SHA256 (RFC 5869), one block long,
+        bound to the purpose. Raises MissingKeyError."""
+        key = self._keys.get(fingerprint)
+        if key is None:
+            raise MissingKeyError(fingerprint)
+        extracted = hmac.new(b"runwatch", key, hashlib.sha256).digest()
+        info = "\0".join(purpose).encode()
+        return hmac.new(extracted, info + b"\x01", hashlib.sha256).digest()
+
+
+def open_key_ring(settings: Settings, *, is_shared: bool) -> KeyRing:
+    """The keys that were given; a service that is alone (SQLite) makes itself one.
+
+    Replicas must be given the same: without any, a service on a shared database signs nothing.
+    Raises SettingsError.
+    """
+    if settings.secret:
+        return KeyRing(_keys("secret", settings.secret.split(",")))
+    if settings.secret_file is not None:
+        return KeyRing(_read(settings.secret_file))
+    if is_shared:
+        return KeyRing()
+    own = settings.data_dir / SECRET_FILE
+    if not own.exists():
+        _make(own)
+    return KeyRing(_read(own))
+
+
+def _read(path: Path) -> list[bytes]:
+    try:
+        lines = path.read_text("ascii").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "what is no ASCII text"
+        raise SettingsError(f"secret_file: found {path} ({why}), wanted a file of keys") from error
+    return _keys(f"secret_file {path}", lines)
+
+
+def _keys(place: str, texts: Sequence[str]) -> list[bytes]:
+    keys = [text.strip().encode() for text in texts if text.strip()]
+    shortest = min(map(len, keys), default=0)
+    if shortest < _MIN_CHARACTERS:
+        raise SettingsError(
+            f"{place}: found {len(keys)} keys, the shortest of {shortest} characters; wanted one "
+            f"or more, of at least {_MIN_CHARACTERS} random characters each (openssl rand -hex 32)"
+        )
+    return keys
+
+
+def _make(path: Path) -> None:
+    """Whole or not at all, and never readable by others, not even for an instant."""
+    written = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(secrets.token_hex(32) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    written.replace(path)
+
+
+def _fingerprint(key: bytes) -> str:
+    """Names a key without telling anything of it."""
+    mark = hmac.new(key, b"runwatch fingerprint", hashlib.sha256).digest()
+    return mark[:_FINGERPRINT_BYTES].hex()
