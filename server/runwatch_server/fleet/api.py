@@ -14,15 +14,8 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.clock import rfc3339
 from runwatch_server.fleet.pulse import Pulse, visible_runs
-from runwatch_server.fleet.queries import (
-    FleetFilter,
-    FleetRow,
-    Group,
-    Order,
-    count_fleet,
-    fleet_marks,
-    list_fleet,
-)
+from runwatch_server.fleet.queries import count_fleet, fleet_marks, list_fleet
+from runwatch_server.fleet.records import FleetFilter, FleetRow, Group, Order
 from runwatch_server.http import documented, json_response
 from runwatch_server.services import CurrentServices, Services
 

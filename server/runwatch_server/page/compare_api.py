@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 from runwatch.vocabulary import RunId
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.fleet.queries import FleetFilter, Order, list_fleet
+from runwatch_server.fleet.queries import list_fleet
+from runwatch_server.fleet.records import FleetFilter, Order
 from runwatch_server.page.chart_list import charts_of
 from runwatch_server.page.rendering import render
 from runwatch_server.runs.queries import Attempt, Run

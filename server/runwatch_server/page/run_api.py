@@ -12,7 +12,7 @@ from runwatch.vocabulary import Severity
 from runwatch_server.alerts.records import OPEN_STATES, AlertFilter, AlertRecord, Resolution
 from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.fleet.queries import owner_of
+from runwatch_server.fleet.records import owner_of
 from runwatch_server.page.chart_list import MOST_OPEN, charts_of
 from runwatch_server.page.rendering import render
 from runwatch_server.runs.access import VisibleRun

@@ -8,14 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 from runwatch.vocabulary import RunState
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.fleet.queries import (
-    FleetFilter,
-    Group,
-    Order,
-    count_fleet,
-    list_fleet,
-    list_projects,
-)
+from runwatch_server.fleet.queries import count_fleet, list_fleet, list_projects
+from runwatch_server.fleet.records import FleetFilter, Group, Order
 from runwatch_server.page.rendering import render
 from runwatch_server.services import CurrentServices
 

@@ -1,0 +1,115 @@
+"""All runs at a glance: what is asked for, and what is told of each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from runwatch.vocabulary import RunId, RunState, Severity
+
+_OWNER_KEYS: Final = ("owner", "user")
+
+
+class Order(StrEnum):
+    """What stands first."""
+
+    TROUBLE = "trouble"
+    NEWEST = "newest"
+    NAME = "name"
+
+
+class Group(StrEnum):
+    """Which runs are looked at."""
+
+    ALL = "all"
+    TROUBLE = "trouble"
+    """An alert fires, or the run is lost, stalled or failed, or ended while one fired that nobody
+    has acknowledged."""
+    LIVE = "live"
+    """Not ended."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetFilter:
+    """Which runs are asked for, and in what order."""
+
+    project: str | None = None
+    """The asker's own where the key is bound to one; None: every project."""
+    group: Group = Group.ALL
+    state: RunState | None = None
+    search: str = ""
+    """A part of a run's name, project, id, host or configuration (and so its owner)."""
+    order: Order = Order.TROUBLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRow:
+    """One run among many."""
+
+    id: RunId
+    name: str
+    project: str
+    owner: str | None
+    host: str | None
+    state: RunState
+    created_at: float
+    ended_at: float | None
+    attempt: int
+    last_step: int | None
+    last_step_at: float | None
+    """When its newest steps arrived here; None where their frames are gone."""
+    num_critical: int
+    num_warning: int
+    num_info: int
+    firing_since: float | None
+    num_critical_left: int
+    num_warning_left: int
+    """Open when the run ended, and acknowledged by nobody."""
+
+    @property
+    def num_firing(self) -> int:
+        return self.num_critical + self.num_warning + self.num_info
+
+    @property
+    def num_left_open(self) -> int:
+        """Critical and warning; just after the end of the run its alerts still fire."""
+        firing = self.num_critical + self.num_warning
+        return firing + self.num_critical_left + self.num_warning_left
+
+    @property
+    def worst_left(self) -> Severity | None:
+        """The severity of the worst of them."""
+        if self.num_critical + self.num_critical_left:
+            return Severity.CRITICAL
+        return Severity.WARNING if self.num_left_open else None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCounts:
+    """Runs in each group, before the choice of a group or state."""
+
+    by_state: Mapping[RunState, int]
+    num_trouble: int
+
+    @property
+    def num_all(self) -> int:
+        return sum(self.by_state.values())
+
+    @property
+    def num_ended(self) -> int:
+        return sum(count for state, count in self.by_state.items() if state.is_ended)
+
+    @property
+    def num_live(self) -> int:
+        return self.num_all - self.num_ended
+
+
+def owner_of(config: Mapping[str, object], host: Mapping[str, object]) -> str | None:
+    """Whose run it is: as its configuration says, else the user it runs as."""
+    for facts in (config, host):
+        for key in _OWNER_KEYS:
+            found = facts.get(key)
+            if isinstance(found, str) and found:
+                return found
+    return None
