@@ -53,12 +53,18 @@ class Sender:
         return self._send(method, path, msgspec.json.encode(body), "application/json")
 
     def open(
-        self, name: str, *, project: str = "default", world_size: int = 1, **config: object
+        self,
+        name: str,
+        *,
+        project: str = "default",
+        group: str = "",
+        world_size: int = 1,
+        **config: object,
     ) -> RunId:
         """A run with its first attempt open."""
         run_id = RunId(ulid(int(time.time() * 1000), secrets.token_bytes(10)))
-        run = {"run_id": run_id, "name": name, "project": project, "config": config}
-        self.ask("POST", "/runs", run)
+        run = {"run_id": run_id, "name": name, "project": project, "group": group}
+        self.ask("POST", "/runs", run | {"config": config})
         self.attempt(run_id, world_size=world_size)
         return run_id
 

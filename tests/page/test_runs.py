@@ -86,6 +86,24 @@ def test_groups_projects_and_order_choose_what_is_listed(window: OpenWindow) -> 
     expect(page.locator("#fleet td.name a")).to_have_text(["gpt-done", "gpt-trains"])
 
 
+def test_the_runs_of_a_group_are_shown_by_its_name(window: OpenWindow, sender: Sender) -> None:
+    for seed in (1, 2):
+        sender.open(f"seed {seed}", project="seeds", group="lr 3e-4")
+    page = window().open("/?search=seed")
+
+    page.locator("tr[data-run]").first.get_by_role("link", name="lr 3e-4").click()
+    expect(page).to_have_url(re.compile(r"run_group=lr\+3e-4"))
+    expect(page.get_by_label("Group", exact=True)).to_have_value("lr 3e-4")
+    expect(page.locator("#fleet td.name > a")).to_have_text(["seed 2", "seed 1"])
+    page.get_by_label("Group", exact=True).select_option("")
+    page.get_by_role("searchbox").fill("gpt")
+
+    expect(page.locator("#fleet td.name > a")).to_have_text(["gpt-trains", "gpt-done"])
+    page.get_by_role("searchbox").fill("")
+    page.get_by_label("Group", exact=True).select_option("lr 3e-4")
+    expect(page.locator("#fleet td.name > a")).to_have_text(["seed 2", "seed 1"])
+
+
 def test_a_new_run_and_its_steps_appear_by_themselves(window: OpenWindow, sender: Sender) -> None:
     page = window().open("/?search=newcomer")
     expect(page.locator("#live")).to_have_text("Live")

@@ -30,6 +30,8 @@ class FleetRowView(msgspec.Struct, frozen=True):
     id: RunId
     name: str
     project: str
+    run_group: str | None
+    """Of the runs that it repeats: `group` where runs are opened."""
     owner: str | None
     host: str | None
     state: RunState
@@ -50,7 +52,7 @@ class FleetRowView(msgspec.Struct, frozen=True):
 class FleetView(msgspec.Struct, frozen=True):
     runs: list[FleetRowView]
     counts: dict[str, int]
-    """Of all runs that match but for `group` and `state`: by state, and by group."""
+    """Of all runs that match but for `group` and `state`: by state, and by group of states."""
 
 
 class PulseList(msgspec.Struct, frozen=True):
@@ -63,6 +65,7 @@ async def get_fleet(
     principal: CurrentPrincipal,
     project: str | None = None,
     group: Group = Group.ALL,
+    run_group: Annotated[str | None, Query(max_length=256)] = None,
     state: RunState | None = None,
     search: Annotated[str, Query(max_length=256)] = "",
     order: Order = Order.TROUBLE,
@@ -73,7 +76,12 @@ async def get_fleet(
     if project is not None:
         principal.check_project(project)
     wanted = FleetFilter(
-        project=project or principal.project, group=group, state=state, search=search, order=order
+        project=project or principal.project,
+        group=group,
+        run_group=run_group or None,
+        state=state,
+        search=search,
+        order=order,
     )
     async with services.database.read() as connection:
         rows = await list_fleet(connection, wanted, limit=limit, offset=offset)
@@ -149,6 +157,7 @@ def _view(row: FleetRow) -> FleetRowView:
         id=row.id,
         name=row.name,
         project=row.project,
+        run_group=row.run_group,
         owner=row.owner,
         host=row.host,
         state=row.state,

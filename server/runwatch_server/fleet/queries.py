@@ -85,6 +85,7 @@ async def list_fleet(
             runs.c.id,
             runs.c.name,
             runs.c.project,
+            runs.c.run_group,
             runs.c.state,
             runs.c.config,
             runs.c.created_at,
@@ -134,6 +135,15 @@ async def list_projects(connection: AsyncConnection, project: str | None) -> lis
     return list(await connection.scalars(query))
 
 
+async def list_groups(connection: AsyncConnection, project: str | None) -> list[str]:
+    """The names of runs that repeat one another, in a project or in all."""
+    query = sa.select(runs.c.run_group).distinct().order_by(runs.c.run_group).limit(1000)
+    query = query.where(runs.c.run_group.is_not(None))
+    if project is not None:
+        query = query.where(runs.c.project == project)
+    return list(await connection.scalars(query))
+
+
 async def fleet_marks(
     connection: AsyncConnection, project: str | None
 ) -> dict[str, tuple[str, int | None, int]]:
@@ -171,8 +181,13 @@ def _conditions(wanted: FleetFilter) -> list[sa.ColumnElement[bool]]:
     conditions: list[sa.ColumnElement[bool]] = []
     if wanted.project is not None:
         conditions.append(runs.c.project == wanted.project)
+    if wanted.run_group is not None:
+        conditions.append(runs.c.run_group == wanted.run_group)
     for word in wanted.search.lower().split():
-        texts = (runs.c.name, runs.c.project, runs.c.id, runs.c.config, attempts.c.host)
+        texts = (
+            *(runs.c.name, runs.c.project, runs.c.run_group, runs.c.id),
+            *(runs.c.config, attempts.c.host),
+        )
         conditions.append(
             sa.or_(*(sa.func.lower(text).contains(word, autoescape=True) for text in texts))
         )
@@ -231,6 +246,7 @@ def _row(row: sa.RowMapping, arrived_at: float | None) -> FleetRow:
         id=RunId(row["id"]),
         name=row["name"],
         project=row["project"],
+        run_group=row["run_group"],
         owner=owner_of(config, host),
         host=hostname if isinstance(hostname, str) else None,
         state=RunState(row["state"]),

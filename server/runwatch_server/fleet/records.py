@@ -37,9 +37,11 @@ class FleetFilter:
     project: str | None = None
     """The asker's own where the key is bound to one; None: every project."""
     group: Group = Group.ALL
+    run_group: str | None = None
+    """Runs that repeat one another, under the name that they were given; None: any, or none."""
     state: RunState | None = None
     search: str = ""
-    """A part of a run's name, project, id, host or configuration (and so its owner)."""
+    """A part of a run's name, project, group, id, host or configuration (and so its owner)."""
     order: Order = Order.TROUBLE
 
 
@@ -50,6 +52,7 @@ class FleetRow:
     id: RunId
     name: str
     project: str
+    run_group: str | None
     owner: str | None
     host: str | None
     state: RunState

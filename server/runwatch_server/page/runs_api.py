@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from runwatch.vocabulary import RunState
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.fleet.queries import count_fleet, list_fleet, list_projects
+from runwatch_server.fleet.queries import count_fleet, list_fleet, list_groups, list_projects
 from runwatch_server.fleet.records import FleetFilter, Group, Order
 from runwatch_server.page.rendering import render
 from runwatch_server.services import CurrentServices
@@ -25,6 +25,7 @@ async def show_runs(
     principal: CurrentPrincipal,
     project: str = "",
     group: Group = Group.ALL,
+    run_group: Annotated[str, Query(max_length=256)] = "",
     state: RunState | None = None,
     search: Annotated[str, Query(max_length=256)] = "",
     order: Order = Order.TROUBLE,
@@ -34,12 +35,18 @@ async def show_runs(
     if project:
         principal.check_project(project)
     wanted = FleetFilter(
-        project=project or principal.project, group=group, state=state, search=search, order=order
+        project=project or principal.project,
+        group=group,
+        run_group=run_group or None,
+        state=state,
+        search=search,
+        order=order,
     )
     async with services.database.read() as connection:
         rows = await list_fleet(connection, wanted, limit=_A_PAGE + 1, offset=(page - 1) * _A_PAGE)
         counts = await count_fleet(connection, wanted)
         projects = await list_projects(connection, principal.project)
+        run_groups = await list_groups(connection, wanted.project)
     template = "runs_list.html" if request.headers.get("X-Fragment") == "fleet" else "runs.html"
     return render(
         request,
@@ -47,12 +54,20 @@ async def show_runs(
         rows=rows[:_A_PAGE],
         counts=counts,
         projects=projects,
+        run_groups=run_groups,
         wanted=wanted,
         project=project,
         page=page,
         first=(page - 1) * _A_PAGE + 1,
         has_more=len(rows) > _A_PAGE,
-        link=Links(project=project, group=group, state=state, search=search, order=order),
+        link=Links(
+            project=project,
+            group=group,
+            run_group=run_group,
+            state=state,
+            search=search,
+            order=order,
+        ),
     )
 
 

@@ -67,6 +67,18 @@ async def test_a_run_that_ended_broken_stays_in_trouble_until_somebody_has_seen_
     assert (await api.json("GET", "/fleet"))["counts"]["trouble"] == 0
 
 
+async def test_the_runs_of_a_group_are_found_by_its_name(api: Api) -> None:
+    for name, group in (("seed 1", "seeds"), ("seed 2", "seeds"), ("other", "lr"), ("alone", "")):
+        body = {"run_id": new_id(), "name": name, "project": "default", "group": group}
+        await api.json("POST", "/runs", json=body)
+
+    assert await names(api, run_group="seeds", order="name") == ["seed 1", "seed 2"]
+    assert await names(api, search="lr") == ["other"]
+    fleet = await api.json("GET", "/fleet", params={"run_group": "seeds"})
+    assert [run["run_group"] for run in fleet["runs"]] == ["seeds", "seeds"]
+    assert fleet["counts"]["all"] == 2
+
+
 async def test_a_run_says_whose_it_is_where_it_is_and_how_far_it_has_come(
     api: Api, hand_clock: HandClock
 ) -> None:
