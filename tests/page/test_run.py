@@ -347,27 +347,3 @@ def test_it_is_whole_on_a_phone(window: OpenWindow, runs: Runs) -> None:
     expect(page.locator("#layers")).to_have_attribute("data-drawn", "grad_norm 0-499")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     visitor.shoot("run-phone")
-
-
-def test_two_runs_are_compared_along_tokens(window: OpenWindow, runs: Runs) -> None:
-    visitor = window()
-    page = visitor.open(f"/compare?a={runs.healthy}&b={runs.nan}")
-    loss = page.locator(".chart[data-metric=loss]")
-    expect(loss).to_have_attribute("data-drawn", "0-2999")
-    expect(loss.locator(".readout > span")).to_have_count(2)
-
-    page.locator("#along").select_option("tokens")
-
-    expect(loss).to_have_attribute("data-drawn", re.compile(r"^0-\d{8}"))
-    expect(page.locator(".differs")).to_contain_text("owner")
-    visitor.shoot("compare")
-
-
-def test_what_cannot_be_compared_along_tokens_says_why(window: OpenWindow, runs: Runs) -> None:
-    page = window().open(f"/compare?a={runs.healthy}&b={runs.million}")
-    expect(page.locator(".chart[data-metric=loss]")).to_have_attribute("data-drawn", "0-999999")
-
-    page.locator("#along").select_option("tokens")
-
-    expect(page.locator("#at")).to_contain_text("did not send tokens_per_s")
-    expect(page.locator("#along")).to_have_value("step")

@@ -1,6 +1,7 @@
 """`/compare`: two runs, or attempts, beside each other."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Final, cast
 
 from fastapi import APIRouter, Query, Request, Response
@@ -15,6 +16,7 @@ from runwatch_server.page.rendering import render
 from runwatch_server.runs.queries import Attempt, Run
 from runwatch_server.services import CurrentServices
 from runwatch_server.telemetry import queries
+from runwatch_server.telemetry.history_api import read_history
 
 router: Final = APIRouter(include_in_schema=False)
 
@@ -40,8 +42,6 @@ async def compare(
             FleetFilter(project=principal.project, order=Order.NEWEST),
             limit=_MOST_OFFERED,
         )
-        for side in found:
-            side.metrics = await queries.list_metrics(connection, side.run.id)
     both = len(found) == 2
     return render(
         request,
@@ -55,29 +55,32 @@ async def compare(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One of the two that are compared."""
 
-    def __init__(self, letter: str, run: Run, attempts: list[Attempt], attempt: int | None) -> None:
-        self.letter = letter
-        self.run = run
-        self.attempts = attempts
-        self.attempt = attempt
-        self.metrics: list[str] = []
+    letter: str
+    run: Run
+    attempts: list[Attempt]
+    attempt: int | None
+    """None: the run's effective history."""
+    last_step: int
+    metrics: list[str]
 
     @property
     def name(self) -> str:
         return self.run.name if self.attempt is None else f"{self.run.name} @ {self.attempt}"
 
     def told(self) -> dict[str, object]:
-        last = self.run.last_step or 0
-        facts: dict[str, object] = {
+        """What the page's script must know."""
+        return {
             "letter": self.letter,
             "run": self.run.id,
             "name": self.name,
-            "last": last,
+            "last": self.last_step,
+            "attempt": self.attempt,
+            "metrics": self.metrics,
         }
-        return facts | {"attempt": self.attempt, "metrics": self.metrics}
 
 
 async def _side(
@@ -90,7 +93,22 @@ async def _side(
     attempts = await services.runs.list_attempts(run.id)
     known = {attempt.attempt for attempt in attempts}
     attempt = int(number) if number.isdigit() and int(number) in known else None
-    return Side(letter, run, attempts, attempt)
+    history = await read_history(services, run.id, run.current_attempt)
+    last_steps = [
+        one.last_step
+        for one in history.stretches
+        if (one.in_force if attempt is None else one.attempt == attempt)
+    ]
+    async with services.database.read() as connection:
+        metrics = await queries.list_metrics(connection, run.id)
+    return Side(
+        letter=letter,
+        run=run,
+        attempts=attempts,
+        attempt=attempt,
+        last_step=max(last_steps, default=0),
+        metrics=metrics,
+    )
 
 
 def differences(

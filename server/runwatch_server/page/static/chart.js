@@ -5,8 +5,8 @@ import { palette } from "./palette.js";
 import { loadPlotly } from "./plotly_loader.js";
 import { loadSeries } from "./series.js";
 import { margins, moveByKeys, pointAlong } from "./step_axis.js";
-import { extentOf, rangeAround, ticksOfLog } from "./ticks.js";
-import { brokenSpans, gapSpans, tracesOf, upright } from "./traces.js";
+import { extentOf, rangeAround, ticksOfLog, ticksOfTime } from "./ticks.js";
+import { brokenSpans, gapSpans, stretch, tracesOf, upright } from "./traces.js";
 
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false, scrollZoom: false };
 const COARSE = matchMedia("(pointer: coarse)");
@@ -21,7 +21,8 @@ export class Chart {
   #loaded = [];
 
   /** `figure`: an element with a <figcaption> and a `.plot`. `options`: `run`, `series` (a list of
-      `{name, what, dash}`), `isLog`, `extras(range)` for more series, `lines()` for upright lines. */
+      `{name, what, dash, sign}`), `isLog`, `along()` for what they run along (step, tokens or time), `extras(range)` for more series, `lines()` for upright lines (`{step, look, dash}`) and
+      `spans()` for shaded steps (`{from, to, look}`): a look is a severity. */
   constructor(figure, axis, view, options) {
     this.figure = figure;
     this.plot = figure.querySelector(".plot");
@@ -150,6 +151,7 @@ export class Chart {
       smoothing: this.view.smoothing,
       isFaint: one.isFaint,
       dash: one.dash,
+      sign: one.sign,
       width: one.isFaint ? 1 : undefined,
       colour: one.isLimit ? colours[one.severity] : one.isFaint ? colours.faint : colours.series[(one.colour ?? index) % colours.series.length],
       bandColour: colours.bands[(one.colour ?? index) % colours.bands.length],
@@ -157,10 +159,11 @@ export class Chart {
     }));
     const broken = brokenSpans(shown.filter((one) => !one.isFaint).map((one) => one.data), colours.brokenBg);
     const gaps = gapSpans(shown.filter((one) => !one.isFaint).map((one) => one.data), colours.faint);
+    const spans = (this.options.spans?.() ?? []).map((one) => stretch(one.from, one.to, `${colours[one.look]}2e`));
     const lines = (this.options.lines?.() ?? []).map((line) =>
-      upright(line.step, line.isAlert ? colours.bad : colours.faint, line.isAlert ? "solid" : "dot"));
+      upright(line.step, line.look ? colours[line.look] : colours.faint, line.dash ?? "solid"));
     this.log.setAttribute("aria-pressed", String(this.isLog));
-    await plotly.react(this.canvas, traces, this.#layout(colours, [...gaps, ...broken, ...lines]), CONFIG);
+    await plotly.react(this.canvas, traces, this.#layout(colours, [...gaps, ...broken, ...spans, ...lines]), CONFIG);
     this.#isDrawn = true;
     if (!this.isWired) this.#wire();
     this.#read();
@@ -186,12 +189,19 @@ export class Chart {
       font: { family: colours.font, size: 11, color: colours.text },
       hovermode: false, dragmode: COARSE.matches ? false : "zoom", uirevision: "steps",
       selectionrevision: 0,
-      xaxis: { ...axis, range: this.axis.range, tickformat: this.options.isOfSteps?.() === false ? "~s" : ",d", nticks: 8, fixedrange: COARSE.matches,
-        separatethousands: true },
+      xaxis: { ...axis, range: this.axis.range, nticks: 8, fixedrange: COARSE.matches,
+        separatethousands: true, ...this.#places() },
       yaxis: { ...axis, type: this.isLog ? "log" : "linear", nticks: 5, fixedrange: true,
         tickformat: "~s", ...this.#ticks() },
       yaxis2: { overlaying: "y", range: [0, 1], fixedrange: true, visible: false },
     };
+  }
+
+  /** How what the series run along is labelled: steps, tokens, or seconds of training. */
+  #places() {
+    const along = this.options.along?.() ?? "step";
+    if (along === "time") return ticksOfTime(...this.axis.range);
+    return { tickmode: "auto", tickformat: along === "tokens" ? "~s" : ",d" };
   }
 
   /** Ticks of our own where Plotly's are too many (a logarithmic axis) or too long (12300000). */

@@ -23,9 +23,9 @@ async function show(sides) {
       isLog: figure.dataset.log === "yes",
       convert: (one, data) => (courses ? courses[one.side].convert(data) : data),
       rangeOf: (one, range) => (courses ? courses[one.side].stepsOf(range) : range),
-      isOfSteps: () => courses === null,
+      along: () => (courses ? by("along").value : "step"),
       series: sides.flatMap((side, index) => (side.metrics.includes(figure.dataset.metric) ? [{
-        name: side.letter.toUpperCase(), run: side.run, side: index, colour: index,
+        name: side.letter.toUpperCase(), sign: side.letter.toUpperCase(), run: side.run, side: index, colour: index,
         what: { metric: figure.dataset.metric, attempt: side.attempt ?? undefined },
       }] : [])),
     }));

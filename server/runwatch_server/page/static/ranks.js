@@ -60,8 +60,10 @@ export class Ranks {
     this.map?.show(metric);
     this.section.querySelector(".chart h3").textContent = isLong
       ? `${metric} of rank ${first.rank}${own ? `, rank ${own.rank}` : ""} and those furthest behind` : `${metric} of each rank`;
+    const late = new Set(behind(this.ranks));
     this.chart.replace(drawn.sort((a, b) => a.rank - b.rank).map((one) => ({
-      name: `rank ${one.rank}`, what: { metric, rank: one.rank },
+      name: `rank ${one.rank}`, sign: late.has(one) ? `rank ${one.rank}` : undefined,
+      what: { metric, rank: one.rank },
     })));
   }
 }

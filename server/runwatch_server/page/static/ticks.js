@@ -1,5 +1,6 @@
-// Where an axis of values is labelled. Pure.
+// Where an axis is labelled. Pure.
 import { rate, short } from "./numbers.js";
+import { inFull } from "./time.js";
 
 const MOST = 5;
 /** Values that differ by less, of their size, are one: ticks between them would read the same. */
@@ -24,11 +25,13 @@ export function extentOf(loaded, isPositive) {
     limits are drawn too, which may lie far beyond what is measured. */
 export function rangeAround(low, high, isLog, hasLimits) {
   const [from, to] = isLog ? [Math.log10(low), Math.log10(high)] : [low, high];
-  const isFlat = high - low <= SAME * Math.max(Math.abs(low), Math.abs(high));
-  if (!isFlat && !hasLimits) return {};
-  const span = (isFlat ? 0 : to - from) || (isLog ? 1 : Math.abs(from) * 0.4 || 1);
+  const isSame = isFlat(low, high);
+  if (!isSame && !hasLimits) return {};
+  const span = (isSame ? 0 : to - from) || (isLog ? 1 : Math.abs(from) * 0.4 || 1);
   return { range: [from - 0.15 * span, to + 0.4 * span] };
 }
+
+const isFlat = (low, high) => high - low <= SAME * Math.max(Math.abs(low), Math.abs(high));
 
 /** Plotly's settings for a logarithmic axis: at most five labels, at powers of ten, or at 1, 2 and 5
     of each where there are few. */
@@ -44,7 +47,18 @@ export function ticksOfLog(low, high) {
   const choices = [inView([1, 1.5, 2, 3, 5, 7], 1), inView([1, 2, 5], 1), inView([1], 1)];
   const chosen = choices.find((ticks) => ticks.length <= MOST)
     ?? inView([1], Math.ceil((to - from) / MOST));
-  const tickvals = chosen.length ? chosen : [...new Set([low, high])];
+  const tickvals = isFlat(low, high) ? [low] : chosen.length ? chosen : [low, high];
   const tickText = (tick) => (tick >= 1e4 ? rate(tick) : short(tick));
   return { tickmode: "array", tickvals, ticktext: tickvals.map(tickText) };
+}
+
+const STRIDES_S = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800];
+
+/** Plotly's settings for an axis of seconds: at most eight labels, at durations that people say. */
+export function ticksOfTime(from, to) {
+  const wanted = (to - from) / 8;
+  const stride = STRIDES_S.find((one) => one >= wanted) ?? 604_800 * Math.ceil(wanted / 604_800);
+  const first = Math.ceil(from / stride);
+  const tickvals = Array.from({ length: Math.floor(to / stride) - first + 1 }, (_, index) => (first + index) * stride);
+  return { tickmode: "array", tickvals, ticktext: tickvals.map(inFull) };
 }

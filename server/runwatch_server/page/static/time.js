@@ -14,6 +14,17 @@ export function duration(seconds) {
   return rest ? `${head} ${rest} ${next[1]}` : head;
 }
 
+/** "1 min 30 s", "1 d 6 h": a duration in whole seconds, in all its units. */
+export function inFull(seconds) {
+  let left = Math.round(seconds);
+  const parts = [];
+  for (const [size, unit] of UNITS) {
+    if (left >= size) parts.push(`${Math.floor(left / size)} ${unit}`);
+    left %= size;
+  }
+  return parts.join(" ") || "0 s";
+}
+
 /** How long ago a time was, or in how long it will be. */
 export function ago(date, now = Date.now()) {
   const seconds = (now - date.getTime()) / 1000;

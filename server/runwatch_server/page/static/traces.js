@@ -6,7 +6,7 @@ const PLACES = { nan: 0.06, some: 0.06, up: 0.94, down: 0.06 };
 
 const MOST_SPANS = 200;
 
-/** All of one series. `look`: colour, dash, smoothing (0 to 1), isFaint. */
+/** All of one series. `look`: colour, dash, sign, smoothing (0 to 1), isFaint. */
 export function tracesOf(series, look) {
   const isBreak = breaksOf(series);
   const traces = [];
@@ -18,7 +18,18 @@ export function tracesOf(series, look) {
     traces.push(line(series.steps, smoothed, { ...look, width: 2 }, isBreak, 1));
   }
   if (series.marks.length) traces.push(marks(series.marks, look));
+  if (look.sign) traces.push(signature(series, look));
   return traces;
+}
+
+/** A line's sign where it ends: lines of one chart are told apart without their colours. */
+function signature(series, look) {
+  const at = series.value.findLastIndex((value) => value !== null);
+  return {
+    type: "scatter", mode: "text", x: at < 0 ? [] : [series.steps[at]], y: at < 0 ? [] : [series.value[at]],
+    text: [look.sign], textposition: "top center", cliponaxis: false,
+    textfont: { color: look.colour, size: 12, weight: 700 }, hoverinfo: "skip", showlegend: false,
+  };
 }
 
 function line(steps, values, look, isBreak, opacity) {
@@ -93,21 +104,21 @@ export function brokenSpans(found, colour) {
     if (last && from <= last[1] + (to - from)) last[1] = Math.max(last[1], to);
     else spans.push([from, to]);
   }
-  return spans.slice(0, MOST_SPANS).map(([x0, x1]) => ({
-    type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1,
-    fillcolor: colour, line: { width: 0 }, layer: "below",
-  }));
+  return spans.slice(0, MOST_SPANS).map(([from, to]) => stretch(from, to, colour));
 }
 
 /** Stretches of steps that are stored and could not be read. */
 export function gapSpans(found, colour) {
   const gaps = found.flatMap((series) => series.gaps ?? []);
   const spans = new Set(gaps.map((gap) => `${gap.first_step - 0.5} ${gap.last_step + 0.5}`));
-  return [...spans].slice(0, MOST_SPANS).map((span) => span.split(" ").map(Number)).map(([x0, x1]) => ({
-    type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1, opacity: 0.18,
-    fillcolor: colour, line: { width: 0 }, layer: "below",
-  }));
+  return [...spans].slice(0, MOST_SPANS).map((span) => span.split(" ").map(Number)).map(([from, to]) => ({ ...stretch(from, to, colour), opacity: 0.18 }));
 }
+
+/** Steps shaded from the bottom of the plot to its top. */
+export const stretch = (from, to, colour) => ({
+  type: "rect", xref: "x", yref: "paper", x0: from, x1: to, y0: 0, y1: 1,
+  fillcolor: colour, line: { width: 0 }, layer: "below",
+});
 
 /** An upright line through the whole plot. */
 export const upright = (step, colour, dash) => ({
