@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
+from tests.page.seeding import Sender, send_healthy
 from tests.page.sent_run import SentRun
 from tests.page.visitor import PHONE
 
@@ -20,6 +21,29 @@ groups:
     when: loss > 3
     severity: info
 """
+
+
+SPIKE_RULES = """\
+version: 1
+groups:
+- name: ours
+  rules:
+  - alert: LossHigh
+    when: loss > 1.2 * median(loss, 64)
+    for: {steps: 3}
+    severity: warning
+  - alert: NormHigh
+    when: grad_norm > 1e6
+  - alert: LayerHigh
+    scope: layer
+    when: grad_norm > 1.9 * median(grad_norm, 64)
+    severity: info
+"""
+
+_SPANS = """plot => plot.layout.shapes.filter((one) => one.type === 'rect')
+  .map((one) => [one.x0, one.x1])"""
+_LINES = """plot => plot.layout.shapes.filter((one) => one.type === 'line')
+  .map((one) => [one.x0, one.line.dash])"""
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +98,6 @@ def test_a_rule_is_tried_saved_changed_and_deleted(
     row = page.locator("#would-be tbody tr")
     expect(row).to_contain_text("LossAbove3")
     expect(row).to_contain_text("40")
-    expect(page.locator("#curve .main-svg").first).to_be_visible()
-    visitor.shoot("rule-backtest")
 
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", name="LossAbove3")).to_be_visible()
@@ -90,6 +112,78 @@ def test_a_rule_is_tried_saved_changed_and_deleted(
     page.get_by_role("button", name="Really delete").click()
     page.wait_for_url("**/rules")
     expect(page.get_by_text("LossAbove3")).to_have_count(0)
+
+
+def test_would_be_alerts_are_drawn_on_the_curves_that_the_rules_judge(
+    window: OpenWindow, service: RealService
+) -> None:
+    run_id = send_healthy(Sender(service.url, service.admin_key), "with a spike")
+    visitor = window()
+    page = visitor.open("/rules/new")
+    write(page, SPIKE_RULES)
+    expect(page.get_by_text("Good: LossHigh, NormHigh, LayerHigh")).to_be_visible()
+
+    page.get_by_label("Run").select_option(run_id)
+    page.get_by_role("button", name="Try it").click()
+    card = page.get_by_role("region", name="with a spike")
+    loss = card.locator(".chart", has=page.get_by_role("heading", name="loss", exact=True))
+    loss.scroll_into_view_if_needed()
+    expect(loss).to_have_attribute("data-drawn", "0-2999")
+    assert loss.locator(".canvas").evaluate(_SPANS) == [[1603, 1632]]
+    lines = loss.locator(".canvas").evaluate(_LINES)
+    assert lines == [[1600, "dot"], [1603, "solid"]]
+    expect(card.locator(".lanes .bar.warning title")).to_contain_text("LossHigh since step")
+    expect(card.locator(".chart h3").first).to_contain_text("grad_norm of blocks.")
+    visitor.shoot("rule-backtest")
+
+    at_onset = card.get_by_role("row", name="LossHigh").get_by_role("button").first
+    at_onset.focus()
+    page.keyboard.press("Enter")
+
+    expect(loss).to_have_attribute("data-drawn", "1500-1700")
+    expect(loss.locator(".cursor.chosen")).to_be_visible()
+
+
+def test_a_rule_is_tried_on_the_newest_runs_one_after_the_other(
+    window: OpenWindow, service: RealService, jumpy_run: SentRun
+) -> None:
+    SentRun(service, "calm").send([2.0] * 50)
+    page = window().open("/rules/new")
+    write(page, RULE)
+
+    page.get_by_label("Run").select_option("newest")
+    page.get_by_role("button", name="Try it").click()
+
+    calm = page.get_by_role("region", name="calm")
+    expect(calm).to_contain_text("Silent over 50 steps")
+    expect(calm.locator(".chart")).to_have_count(0)
+    expect(page.get_by_role("region", name="jumpy")).to_contain_text("1 alert in 83 steps")
+
+
+def test_a_rule_on_trial_is_marked_and_so_are_its_alerts(
+    window: OpenWindow, service: RealService
+) -> None:
+    visitor = window()
+    page = visitor.open("/rules/new")
+    write(page, RULE.replace("LossAbove3", "OnTrial") + "    shadow: true\n")
+    expect(page.get_by_text("Good: OnTrial")).to_be_visible()
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", name="OnTrial")).to_be_visible()
+    page.goto("/rules")
+    expect(page.get_by_role("row", name="OnTrial").get_by_text("shadow")).to_be_visible()
+
+    run = SentRun(service, "judged on trial")
+    run.send([2.0] * 10 + [5.0] * 5)
+    alert_id = run.wait_for_alert("OnTrial")
+
+    page.goto("/alerts?rule=OnTrial")
+    row = page.get_by_role("row", name="judged on trial")
+    expect(row.get_by_text("shadow", exact=True)).to_be_visible()
+    visitor.shoot("alerts-shadow")
+    page.goto(f"/alerts/{alert_id}")
+    expect(page.get_by_text("shadow: nobody is told")).to_be_visible()
+    page.goto(f"/runs/{run.id}")
+    expect(page.get_by_text("No alert fires.")).to_be_visible()
 
 
 def test_a_built_in_rule_is_switched_off_and_on_again(window: OpenWindow) -> None:

@@ -21,6 +21,8 @@ router: Final = APIRouter(include_in_schema=False)
 
 _BUILTIN: Final = "builtin:"
 _RUNS_OFFERED: Final = 100
+_NEWEST_TRIED: Final = 5
+"""By one click, one after the other."""
 _VERSIONS_SHOWN: Final = 50
 
 _NON_FINITE: Final = RuleLine(
@@ -114,6 +116,7 @@ async def _editor(
         is_protected=builtin is _NON_FINITE,
         is_writable=_is_writable(principal, record),
         runs=[run for run in runs if run.last_step is not None],
+        newest=_NEWEST_TRIED,
         runbook="" if line is None else runbook_url(line.runbook),
         history=[] if record is None else await _history(services, record),
         names=await names_of_keys(services),

@@ -11,10 +11,10 @@ import { storyOf } from "./story.js";
 import { limitsOf } from "./thresholds.js";
 import { showAges } from "./time.js";
 import { Timeline } from "./timeline.js";
+import { undoneSeries } from "./undone.js";
 
 const NEWEST = 1000;
 const AHEAD_MS = 1500;
-const MOST_UNDONE = 6;
 const AROUND = 200;
 const FIRING = ["firing", "recovering"];
 
@@ -30,7 +30,7 @@ const charts = [...document.querySelectorAll("#charts .chart")].map((figure) => 
     run: told.run,
     isLog: figure.dataset.log === "yes",
     series: metrics.map((metric) => ({ name: metric, what: { metric } })),
-    extras: (range) => undoneSeries(metrics[0], range),
+    extras: (range) => (view.undone ? undoneSeries(shown.history.stretches, { metric: metrics[0] }, range) : []),
     lines: uprights,
     limits: (range, signal) => (view.thresholds ? limitsOf(told.run, { metric: metrics[0] }, range, signal) : []),
   });
@@ -39,26 +39,12 @@ const timeline = by("timeline") && new Timeline(by("timeline"), axis);
 const layers = by("layers") && new Layers(by("layers"), axis, view, told.run);
 const ranks = by("ranks") && new Ranks(by("ranks"), axis, view, told.run);
 
-/** Stretches that were undone, as faint lines of their own. */
-function undoneSeries(metric, [from, to]) {
-  if (!view.undone) return [];
-  return shown.history.stretches
-    .filter((one) => !one.in_force && one.last_step >= from && one.first_step <= to)
-    .slice(-MOST_UNDONE)
-    .map((one) => ({
-      name: `undone (attempt ${one.attempt}${one.segment ? `.${one.segment}` : ""})`,
-      isFaint: true, dash: "dot",
-      what: { metric, attempt: one.attempt, segment: one.segment },
-      within: [one.first_step, one.last_step],
-    }));
-}
-
 /** Where an attempt or segment begins, and where what fires began. */
 function uprights() {
   const starts = shown.history.stretches.filter((one) => one.in_force).slice(1)
-    .map((one) => ({ step: one.first_step, isAlert: false }));
+    .map((one) => ({ step: one.first_step, dash: "dot" }));
   const onsets = shown.alerts.filter((alert) => FIRING.includes(alert.state) && alert.severity !== "info")
-    .map((alert) => ({ step: alert.onset_step, isAlert: true }));
+    .map((alert) => ({ step: alert.onset_step, look: alert.severity }));
   return [...starts, ...onsets].slice(0, 60);
 }
 

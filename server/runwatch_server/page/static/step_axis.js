@@ -4,7 +4,7 @@
 const NARROW = matchMedia("(max-width: 46rem)");
 
 /** Pixels left and right of every plot, so that equal steps stand above each other. */
-export const margins = () => (NARROW.matches ? { left: 46, right: 10 } : { left: 84, right: 20 });
+export const margins = () => (NARROW.matches ? { left: 52, right: 12 } : { left: 84, right: 20 });
 
 export class StepAxis extends EventTarget {
   #range = null;

@@ -4,7 +4,7 @@ import { count, short } from "./numbers.js";
 
 const LANES = [
   ["attempts", "Attempts"], ["alerts", "Alerts"], ["actions", "Actions"],
-  ["checkpoints", "Checkpoints"], ["phases", "Phases"], ["gaps", "Gaps"],
+  ["checkpoints", "Checkpoints", "Saved"], ["phases", "Phases"], ["gaps", "Gaps"],
 ];
 
 const MOST_ALERT_LANES = 5;
@@ -28,9 +28,9 @@ export function storyOf({ events, alerts, commands, history, last }) {
 /** Lanes with something in them; what they hold is in the order of steps. Alerts that overlap get
     lanes of their own, as far as that stays readable. */
 export function lanesOf({ marks = [], bars = [] }) {
-  return LANES.flatMap(([key, name]) => {
+  return LANES.flatMap(([key, name, shortName = name]) => {
     const lane = {
-      name,
+      name, shortName,
       bars: bars.filter((bar) => bar.lane === key),
       marks: marks.filter((mark) => mark.lane === key && mark.shape && mark.step !== null),
     };
@@ -43,7 +43,7 @@ function spread(lane) {
   for (const bar of lane.bars.toSorted((a, b) => a.from - b.from)) {
     const free = lanes.find((one) => one.bars.at(-1).to < bar.from) ?? lanes[MOST_ALERT_LANES - 1];
     if (free) free.bars.push(free.bars.at(-1).to < bar.from ? bar : { ...bar, label: "" });
-    else lanes.push({ name: lanes.length ? "" : lane.name, bars: [bar], marks: [] });
+    else lanes.push({ ...lane, ...(lanes.length ? { name: "", shortName: "" } : {}), bars: [bar], marks: [] });
   }
   return lanes;
 }

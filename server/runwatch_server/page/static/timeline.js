@@ -9,7 +9,10 @@ const LANE = 22;
 const TOP = 4;
 const NEAR = 7;
 const LETTER = 6.2;
+/** Pixels beside the plot in which the longest name of a lane fits. */
+const ROOMY = 70;
 
+/** Of a section with `.lanes` and, where there is to be a list, `.events`. */
 export class Timeline {
   constructor(section, axis) {
     this.section = section;
@@ -41,9 +44,9 @@ export class Timeline {
     lanes.forEach((lane, index) => {
       const y = TOP + index * LANE;
       picture.append(
-        svg("text", { x: left - 8, y: y + 15, class: "lane-name" }, lane.name),
+        svg("text", { x: left - 6, y: y + 15, class: "lane-name" }, left < ROOMY ? lane.shortName : lane.name),
         svg("line", { x1: left, x2: width - right, y1: y + LANE, y2: y + LANE, class: "lane-line" }));
-      for (const bar of lane.bars) plot.append(this.#bar(bar, y, width, left));
+      plot.append(...this.#bars(lane.bars, y, width, left));
       for (const cluster of this.#clusters(lane.marks, width, left)) plot.append(this.#mark(cluster, y));
     });
     picture.append(plot);
@@ -53,15 +56,25 @@ export class Timeline {
     this.#point();
   }
 
-  #bar(bar, y, width, left) {
-    const x0 = this.axis.x(bar.from, width) - left;
-    const x1 = Math.max(x0 + 3, this.axis.x(bar.to, width) - left);
+  /** A bar that is too short for its label has it before it, where no other bar is in the way. */
+  #bars(bars, y, width, left) {
+    let taken = 0;
+    return bars.toSorted((a, b) => a.from - b.from).map((bar) => {
+      const x0 = this.axis.x(bar.from, width) - left;
+      const x1 = Math.max(x0 + 3, this.axis.x(bar.to, width) - left);
+      const drawn = this.#bar(bar, y, { x0, x1, taken });
+      taken = Math.max(taken, x1);
+      return drawn;
+    });
+  }
+
+  #bar(bar, y, { x0, x1, taken }) {
     const box = svg("rect", { x: x0, y: y + (bar.isThin ? 17 : 4), width: x1 - x0, height: bar.isThin ? 3 : 13,
       rx: 2, class: `bar ${bar.look}` }, title(bar.words));
     const parts = [box];
     const room = LETTER * (bar.label?.length ?? 0) + 10;
     const isInside = x1 - Math.max(x0, 0) > room;
-    if (bar.label && (isInside || x0 > room)) {
+    if (bar.label && (isInside || x0 - taken > room)) {
       const at = isInside ? { x: Math.max(x0, 0) + 6 } : { x: x0 - 6, "text-anchor": "end" };
       parts.push(svg("text", { ...at, y: y + 14, class: `bar-label ${bar.look}` }, bar.label));
     }
@@ -105,6 +118,7 @@ export class Timeline {
 
   #list() {
     const { marks } = this.story;
+    if (!this.section.querySelector(".events")) return;
     this.section.querySelector(".num-events").textContent = count(marks.length);
     const newest = marks.toSorted((a, b) => (a.at < b.at ? 1 : -1)).slice(0, 300);
     this.section.querySelector(".events tbody").replaceChildren(...newest.map((mark) => h("tr", {},
