@@ -111,7 +111,8 @@ export function brokenSpans(found, colour) {
 export function gapSpans(found, colour) {
   const gaps = found.flatMap((series) => series.gaps ?? []);
   const spans = new Set(gaps.map((gap) => `${gap.first_step - 0.5} ${gap.last_step + 0.5}`));
-  return [...spans].slice(0, MOST_SPANS).map((span) => span.split(" ").map(Number)).map(([from, to]) => ({ ...stretch(from, to, colour), opacity: 0.18 }));
+  return [...spans].slice(0, MOST_SPANS).map((span) => span.split(" ").map(Number))
+    .map(([from, to]) => ({ ...stretch(from, to, colour), opacity: 0.18 }));
 }
 
 /** Steps shaded from the bottom of the plot to its top. */
