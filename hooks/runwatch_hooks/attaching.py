@@ -17,6 +17,8 @@ from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 from runwatch_hooks.actions import Generator, HasState
 from runwatch_hooks.building import build_watch
+from runwatch_hooks.cuda_devices import uuids_of
+from runwatch_hooks.device_health import DeviceSensors, open_sensors
 from runwatch_hooks.governor import check_thinnable
 from runwatch_hooks.guard import check_guardable
 from runwatch_hooks.inert import InertWatch
@@ -141,7 +143,11 @@ def attach(
         group=environment.group,
     )
     open_line = _line_opener(environment, team, opened, options.allow, objects.modules)
-    return build_watch(objects, options, open_line, team, state)
+
+    def sensors() -> DeviceSensors | None:
+        return open_sensors(uuids_of(objects.modules))
+
+    return build_watch(objects, options, open_line, team, state, sensors)
 
 
 def _line_opener(

@@ -15,6 +15,7 @@ from runwatch_hooks.actions import (
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.bundles import BundleFolder, Witness
 from runwatch_hooks.detail import Detail, Schedule
+from runwatch_hooks.device_health import DeviceSensors
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard
@@ -35,10 +36,11 @@ def build_watch(
     open_line: Callable[[int], Line],
     team: Team,
     saved: Mapping[str, object] | None = None,
+    open_sensors: Callable[[], DeviceSensors | None] = lambda: None,
 ) -> LiveWatch:
     """A watch over objects, on a line of one's own, beside those of a team's other ranks.
 
-    `saved` is what an earlier one returned.
+    `saved` is what an earlier one returned; `open_sensors` finds who tells how the devices are.
     """
     faults = Faults()
     reports = Reports(faults)
@@ -110,6 +112,7 @@ def build_watch(
         detail=detail,
         own_time=own_time,
         governor=governor,
+        sensors=_sensors(open_sensors, faults),
     )
     if saved is not None:
         watch.load_state_dict(saved)
@@ -131,6 +134,14 @@ def _detail(options: Options, objects: Objects, team: Team) -> Detail | None:
     if not team.world.is_leader:
         return None
     return Detail(objects.modules, Schedule(options.histograms, options.activations))
+
+
+def _sensors(
+    open_sensors: Callable[[], DeviceSensors | None], faults: Faults
+) -> DeviceSensors | None:
+    with faults.guard("devices"):
+        return open_sensors()
+    return None
 
 
 def _governor(options: Options, team: Team) -> Governor | None:

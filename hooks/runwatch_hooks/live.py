@@ -14,6 +14,7 @@ from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.bundles import Witness
 from runwatch_hooks.detail import Detail
+from runwatch_hooks.device_health import DeviceSensors
 from runwatch_hooks.endings import Fatal, Status, fatal_of, reason_of
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
@@ -55,11 +56,13 @@ class LiveWatch(Watch):
         detail: Detail | None = None,
         own_time: OwnTime | None = None,
         governor: Governor | None = None,
+        sensors: DeviceSensors | None = None,
     ) -> None:
         """`open_line` is given the number of the first step to be trained; `loader` is the one
         that a rollback positions; `witness` writes diagnostic bundles; `guard` stops
         steps that would spoil the weights; `detail` takes histograms and activations; `own_time`
-        tells how long this rank works by itself; `governor` reads less where it costs much."""
+        tells how long this rank works by itself; `governor` reads less where it costs much;
+        `sensors` tell how the devices are."""
         self.run_id = run_id
         self._is_leader = team.world.is_leader
         self._probe = probe
@@ -80,7 +83,9 @@ class LiveWatch(Watch):
             detail=detail,
             own_time=own_time,
             governor=governor,
+            sensors=sensors,
         )
+        self._sensors = sensors
         self._own_time = own_time
         self._pid = os.getpid()
         self._loader = loader
@@ -122,6 +127,8 @@ class LiveWatch(Watch):
         with self._faults.guard("begin"):
             self._reports.open(self._open_line(self._next_step))
             self._outlet.open()
+            if self._sensors is not None:
+                self._sensors.start()
             self._tell_progress()
             self._boundary.begin(self._next_step)
         self._begin_step()
@@ -246,6 +253,9 @@ class LiveWatch(Watch):
                 self._guard.remove()
             if self._own_time is not None:
                 self._own_time.remove()
+        with self._faults.guard("devices"):
+            if self._sensors is not None:
+                self._sensors.close()
         with self._faults.guard("detail"):
             if self._detail is not None:
                 self._detail.close()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from runwatch_hooks.assembly import Assembly
 from runwatch_hooks.bundles import Witness
 from runwatch_hooks.detail import Closeup, Detail
+from runwatch_hooks.device_health import DeviceSensors
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import GivenNumbers
 from runwatch_hooks.governor import Governor
@@ -41,10 +42,13 @@ class RowMaker:
         detail: Detail | None = None,
         own_time: OwnTime | None = None,
         governor: Governor | None = None,
+        sensors: DeviceSensors | None = None,
     ) -> None:
         """What is the same on all ranks is told by the leader alone; `own_time` is measured where
-        there are others to compare it with. `governor` is told what each step costs."""
+        there are others to compare it with. `governor` is told what each step costs; `sensors`
+        tell how the devices are."""
         self._governor = governor
+        self._sensors = sensors
         self._probe = probe
         self._faults = faults
         self._reports = reports
@@ -56,6 +60,8 @@ class RowMaker:
         self._own_time = own_time
         self._assembly = Assembly()
         self._own_names = OwnNames()
+        if sensors is not None:
+            self._own_names.add(sensors.names)
         self._given = GivenNumbers(faults)
         self._sight = Sight()
         self._timer = StepTimer()
@@ -154,6 +160,8 @@ class RowMaker:
         numbers = self._pace(step_time_s, tokens) | self._outlet.numbers()
         if self._governor is not None:
             numbers |= self._governor.numbers()
+        if self._sensors is not None:
+            numbers |= self._sensors.take()
         if self._is_leader:
             numbers |= {"lr_scale": lr_scale, **reading.numbers}
         return numbers

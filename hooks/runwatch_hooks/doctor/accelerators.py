@@ -7,6 +7,7 @@ import shutil
 from typing import Any
 
 from runwatch.findings import Finding, Verdict
+from runwatch_hooks.device_health import Nvml, NvmlError
 from runwatch_hooks.one_pass import LIBRARY, load_one_pass
 
 
@@ -40,6 +41,7 @@ def accelerators(*, has_torch: bool) -> list[Finding]:
     return [
         Finding("installed", "torch", Verdict.GOOD, str(torch.__version__)),
         Finding("installed", "CUDA", Verdict.GOOD, _cuda(torch)),
+        _nvml(has_device=bool(torch.cuda.is_available())),
         Finding("installed", "Triton", Verdict.GOOD, _triton()),
     ]
 
@@ -51,6 +53,26 @@ def _cuda(torch: Any) -> str:
         return f"built for {torch.version.cuda}, but no device or driver answers"
     devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return f"{torch.version.cuda} on {', '.join(devices)}; gradients are read on the device"
+
+
+def _nvml(*, has_device: bool) -> Finding:
+    """Whether memory, temperature and utilisation of devices are recorded."""
+    try:
+        nvml = Nvml()
+    except NvmlError as error:
+        found = f"{error}; memory and temperature of devices are not recorded"
+        if not has_device:
+            return Finding("installed", "NVML", Verdict.GOOD, found)
+        is_there = importlib.util.find_spec("pynvml") is not None
+        advice = "" if is_there else "pip install 'runwatch[nvml]'"
+        return Finding("installed", "NVML", Verdict.NOTE, found, advice)
+    try:
+        found = f"driver {nvml.driver_version()}, {nvml.num_devices()} devices"
+    except NvmlError as error:
+        return Finding("installed", "NVML", Verdict.NOTE, f"the driver answers: {error}")
+    finally:
+        nvml.close()
+    return Finding("installed", "NVML", Verdict.GOOD, f"{found}; those of a run are recorded")
 
 
 def _triton() -> str:

@@ -43,8 +43,12 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "tokens_per_s": "Tokens a second, where `watch.step` is told their number.",
     "param_norm": "Norm over all parameters.",
     "nonfinite": "How many elements of all gradients are NaN or infinite.",
-    "gpu_mem": "Memory in use on the device, where a program logs it.",
-    "gpu_temp": "Temperature of the device, degrees Celsius, where a program logs it.",
+    # Of a rank's first device, every few seconds, with `runwatch[nvml]`; `gpu_mem_1` of the second.
+    "gpu_mem": "Bytes of the device's memory in use, by whomever; or as a program logs it.",
+    "gpu_temp": "Temperature of the device, degrees Celsius; or as a program logs it.",
+    "gpu_util": "Share of the last second in which the device ran a kernel, 0 to 1.",
+    "gpu_throttled": "1 where heat, or a fault of power, holds the device's clocks down.",
+    "gpu_ecc_errors": "Errors in the device's memory, not put right, since its driver loaded.",
     # What is before the attempt: see `background`.
     "lr_before": "Median of the last 8 learning rates of the attempt before.",
     "loss_before": "Median of the last 8 losses of the attempt before.",

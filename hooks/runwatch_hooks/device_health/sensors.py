@@ -1,0 +1,75 @@
+"""Asks a rank's devices how they are, every few seconds, on a thread of its own."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+from runwatch_hooks.device_health.nvml import Nvml, NvmlError
+from runwatch_hooks.transport.priority import yield_to_training
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 5.0
+_CLOSE_TIMEOUT_S: Final = 1.0
+_MAX_DEVICES: Final = 16
+"""Of one rank; it usually has one."""
+
+
+class DeviceSensors:
+    """A rank's devices. Nothing that the training thread calls waits but `close`, for a second."""
+
+    def __init__(self, nvml: Nvml, devices: Sequence[Any], interval_s: float = INTERVAL_S) -> None:
+        """The devices are read once here: what they tell now is what is recorded of them."""
+        self._nvml = nvml
+        self._devices = devices
+        self._interval_s = interval_s
+        self._newest: dict[str, float] | None = self._read()
+        self.names = frozenset(self._newest)
+        """Of the metrics. Those of the first device are without a number."""
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="runwatch-devices", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def take(self) -> dict[str, float]:
+        """The newest reading, once: a row that brings none leaves these metrics not recorded."""
+        newest, self._newest = self._newest, None
+        return newest or {}
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        yield_to_training()
+        try:
+            while not self._closing.wait(self._interval_s):
+                self._newest = {
+                    name: value for name, value in self._read().items() if name in self.names
+                }
+            self._nvml.close()
+        except Exception:  # devices are then watched no more, and training goes on
+            log.exception("devices: a fault of our own; their memory and heat are not recorded")
+
+    def _read(self) -> dict[str, float]:
+        return {
+            name if place == 0 else f"{name}.{place}": value
+            for place, device in enumerate(self._devices)
+            for name, value in self._nvml.read(device).items()
+        }
+
+
+def open_sensors(uuids: Sequence[str], interval_s: float = INTERVAL_S) -> DeviceSensors | None:
+    """Sensors of these devices; None where there are none, or nothing that could ask them."""
+    if not uuids:
+        return None
+    try:
+        nvml = Nvml()
+        devices = [nvml.find(uuid) for uuid in uuids[:_MAX_DEVICES]]
+    except NvmlError as error:
+        log.info("memory, temperature and utilisation of devices are not recorded: %s", error)
+        return None
+    return DeviceSensors(nvml, devices, interval_s)
