@@ -216,6 +216,7 @@ async def _start(
         liveness,
         events,
         tell=outbox.tell,
+        page=outbox.page,
         signer=signer,
         packs=packs,
         ownership=replica.ownership,

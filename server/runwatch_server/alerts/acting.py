@@ -65,20 +65,27 @@ class Actor:
             commands = await command_queries.list_commands(connection, alert.run_id)
             if any((past.alert_id, past.action_index) == (alert.id, index) for past in commands):
                 continue
-            if isinstance(action, Rollback):
-                action = await self._before_onset(connection, alert, action)
-            ordered |= await self._act_once(connection, alert, action, index, commands, step)
+            objection = await self.take(
+                connection, alert, action, index=index, step=step, segment=alert.segment
+            )
+            ordered |= objection is None
         return ordered
 
-    async def _act_once(
+    async def take(
         self,
         connection: AsyncConnection,
         alert: AlertRecord,
         action: AnyAction,
+        *,
         index: int,
-        commands: Sequence[CommandRecord],
         step: int,
-    ) -> bool:
+        segment: int,
+    ) -> str | None:
+        """Order or propose one action, in answer to what a segment brought; or say, also on the
+        alert, why not. `index` is its place among all that the alert may ask for."""
+        commands = await command_queries.list_commands(connection, alert.run_id)
+        if isinstance(action, Rollback):
+            action = await self._before_onset(connection, alert, action)
         now = self.clock.wall()
         decision = decide(
             action,
@@ -92,7 +99,7 @@ class Actor:
         )
         acts = decision.verdict is PolicyVerdict.ACT
         objection = (
-            _objection(alert, action, commands, acts=acts)
+            _objection(alert, action, commands, segment, acts=acts)
             or _suppression(decision)
             or self._unsignable()
         )
@@ -101,14 +108,14 @@ class Actor:
             await event_queries.append_event(
                 connection, alert, "suppressed", at=now, actor=POLICY, step=step, detail=detail
             )
-            return False
+            return objection
         after_id = _last_under_way(commands) if acts else None
         queued = acts and after_id is None
         record = CommandRecord(
             run_id=alert.run_id,
             id=CommandId(self.ids.new()),
             attempt=alert.attempt,
-            segment=alert.segment,
+            segment=segment,
             action=action,
             state=CommandState.QUEUED if queued else CommandState.PROPOSED,
             reason=f"{alert.rule}: {alert.facts.summary}",
@@ -130,7 +137,7 @@ class Actor:
             step=step,
             detail={"command_id": record.id, "kind": record.kind, "reason": decision.reason},
         )
-        return True
+        return None
 
     def _unsignable(self) -> str | None:
         """Why no command that is made here would be obeyed."""
@@ -178,10 +185,15 @@ def _is_open(command: CommandRecord, mode: PolicyMode) -> bool:
 
 
 def _objection(
-    alert: AlertRecord, action: AnyAction, commands: Sequence[CommandRecord], *, acts: bool
+    alert: AlertRecord,
+    action: AnyAction,
+    commands: Sequence[CommandRecord],
+    segment: int,
+    *,
+    acts: bool,
 ) -> str | None:
     """What speaks against an action whatever the policy says."""
-    if is_undone(commands, alert.attempt, alert.segment):
+    if is_undone(commands, alert.attempt, segment):
         return "already_rolled_back"
     if acts:
         return None

@@ -70,7 +70,8 @@ class AlertView(msgspec.Struct, frozen=True, kw_only=True):
     resolution: str | None
     """Why it was closed; only `recovered` says that the run is well again. Null while open."""
     recovery: str | None
-    """`watched`, `recovered` or `not_recovered` after a command was applied; else null."""
+    """After a command: `watched`, then `recovered`, `not_recovered` or `worse`; `not_applied` where
+    it failed or was refused; else null."""
 
 
 class AlertEventView(msgspec.Struct, frozen=True):

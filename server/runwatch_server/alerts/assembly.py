@@ -51,6 +51,7 @@ async def start_alerting(
     events: EventLog,
     tell: Tell = tell_nobody,
     *,
+    page: Tell = tell_nobody,
     signer: Signer | None = None,
     packs: PackReader | None = None,
     ownership: Ownership | None = None,
@@ -92,6 +93,7 @@ async def start_alerting(
         thread=thread,
         on_news=board.post,
         tell=tell,
+        page=page,
     )
     evaluators = Evaluators(workshop)
     ticker = Ticker(workshop, evaluators, reader, lost_s=settings.lost_s)

@@ -9,6 +9,7 @@ from runwatch.rules.diagnosis import Cause, rank
 from runwatch_server.alerts.findings import Findings
 from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.alerts.run_words import words_of_command
+from runwatch_server.alerts.rungs import RungView, rungs_of
 from runwatch_server.commands.records import CommandRecord
 
 _SHORT_ORDER = 3
@@ -82,6 +83,8 @@ class DiagnosisView(msgspec.Struct, frozen=True, kw_only=True):
     proposed: TriedView | None
     """What waits for a person."""
     tried: list[TriedView]
+    ladder: list[RungView]
+    """What the rule asks for, one after another, while the run does not recover."""
     recovery: str | None
     short: str
     """The same in a few lines, as messages have it."""
@@ -120,6 +123,7 @@ def card_of(
         similar=list(similar),
         proposed=_tried(waiting[0]) if waiting else None,
         tried=[_tried(one) for one in reversed(commands) if one.state != _PROPOSED],
+        ladder=rungs_of(alert, commands),
         recovery=alert.recovery,
         short=short_of(alert, findings),
     )

@@ -9,9 +9,10 @@ from runwatch.rules import Transition
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import queries
 from runwatch_server.alerts.acting import Actor
+from runwatch_server.alerts.climbing import Climber
 from runwatch_server.alerts.recording import News, Source, end_alerts, watch_recovery
 from runwatch_server.alerts.recording import record as record_transitions
-from runwatch_server.alerts.records import Resolution
+from runwatch_server.alerts.records import Recovery, Resolution
 from runwatch_server.alerts.stream import StreamKey
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.queries import find_addressee
@@ -70,12 +71,41 @@ class Consequences:
             news.append(one)
             if source.live and one.acts and one.transition.actions:
                 ordered |= await self.act(connection, one, lr_scale)
-        if source.live and source.rank == 0:
-            last = frames[-1].frame
-            await watch_recovery(
+        if source.live:
+            ordered |= await self._climb(connection, source, frames, news, lr_scale, now)
+        return news, ordered
+
+    async def _climb(
+        self,
+        connection: AsyncConnection,
+        source: Source,
+        frames: Sequence[CommittedFrame],
+        news: Sequence[News],
+        lr_scale: float,
+        now: float,
+    ) -> bool:
+        """Give the verdicts that are due, and let ladders be climbed where they are bad."""
+        last, attempt = frames[-1].frame, frames[0].attempt
+        in_trouble = [one.alert for one in news if one.alert.recovery is Recovery.WORSE]
+        if source.rank == 0:
+            in_trouble += await watch_recovery(
                 connection, self.run_id, attempt, last.segment, last.last_step, at=now
             )
-        return news, ordered
+        begun = [one for one in news if one.acts and one.transition.ladder]
+        if not begun and not any(alert.facts.ladder for alert in in_trouble):
+            return False
+        climber = Climber(
+            actor=await self._actor(connection, lr_scale),
+            page=self._shop.page,
+            segment=last.segment,
+            step=last.last_step,
+        )
+        ordered = False
+        for one in begun:
+            ordered |= await climber.begin(connection, one.alert, one.transition)
+        for alert in in_trouble:
+            ordered |= await climber.climb(connection, alert)
+        return ordered
 
     @property
     def lr_scale(self) -> float:
@@ -86,8 +116,12 @@ class Consequences:
 
     async def act(self, connection: AsyncConnection, news: News, lr_scale: float) -> bool:
         """Put what an alert asks for before the policy; whether a command came of it."""
+        actor, transition = await self._actor(connection, lr_scale), news.transition
+        return await actor.act(connection, news.alert, transition.actions, step=transition.step)
+
+    async def _actor(self, connection: AsyncConnection, lr_scale: float) -> Actor:
         addressee = await self.addressee(connection)
-        actor = Actor(
+        return Actor(
             clock=self._shop.clock,
             ids=self._shop.ids,
             signer=self._shop.signer,
@@ -96,8 +130,6 @@ class Consequences:
             limits=self._shop.limits,
             lr_scale=lr_scale,
         )
-        transition = news.transition
-        return await actor.act(connection, news.alert, transition.actions, step=transition.step)
 
     async def _end_older(
         self, connection: AsyncConnection, attempt: int, rank: int, now: float
@@ -119,7 +151,13 @@ class Consequences:
         )
 
     def source(
-        self, key: StreamKey, addressee: Addressee, rule_set: RuleSet, *, live: bool
+        self,
+        key: StreamKey,
+        addressee: Addressee,
+        rule_set: RuleSet,
+        *,
+        segment: int,
+        live: bool,
     ) -> Source:
         return Source(
             run_id=self.run_id,
@@ -129,6 +167,7 @@ class Consequences:
             rule_hashes=rule_set.hashes,
             new_id=self._shop.ids.new,
             tell=self._shop.tell,
+            segment=segment,
         )
 
     async def addressee(self, connection: AsyncConnection) -> Addressee:

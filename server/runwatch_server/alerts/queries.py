@@ -22,7 +22,9 @@ from runwatch_server.alerts.tables import alert_events, alerts
 
 # Built once: it runs with every batch, and building takes longer than running.
 _WATCHED: Final = sa.select(alerts).where(
-    alerts.c.run_id == bindparam("of_run"), alerts.c.recovery == "watched"
+    alerts.c.run_id == bindparam("of_run"),
+    (alerts.c.recovery == "watched")
+    | ((alerts.c.recovery == "not_applied") & (alerts.c.state == "firing")),
 )
 
 
@@ -89,7 +91,7 @@ async def list_open(connection: AsyncConnection, run_id: RunId) -> list[AlertRec
 
 
 async def list_watched(connection: AsyncConnection, run_id: RunId) -> list[AlertRecord]:
-    """Alerts of a run whose recovery is being watched."""
+    """Alerts of a run on whose cure a verdict is due."""
     found = await connection.execute(_WATCHED, {"of_run": run_id})
     return [_record(row) for row in found.mappings()]
 

@@ -25,7 +25,7 @@ from runwatch_server.alerts.records import (
     Resolution,
     WidestFacts,
 )
-from runwatch_server.alerts.recovery import recovery_at
+from runwatch_server.alerts.recovery import WORSE_STEPS, has_come_to, recovery_at
 
 ENDED: Final = "ended"
 """The attempt, the run or the rule is over, and the alert with it."""
@@ -52,6 +52,8 @@ class Source:
     rule_hashes: Mapping[str, str]
     new_id: Callable[[], str]
     tell: Tell
+    segment: int = 0
+    """In which the steps were trained that the transitions come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +136,21 @@ async def watch_recovery(
     last_step: int,
     *,
     at: float,
-) -> None:
-    """Say of each alert that waits for its cure whether the run recovered."""
+) -> list[AlertRecord]:
+    """Say of each alert that waits for its cure whether the run recovered. Returns those that
+    wait for something else now."""
+    in_trouble: list[AlertRecord] = []
     for alert in await queries.list_watched(connection, run_id):
+        if alert.attempt != attempt:
+            continue
         recovery = recovery_at(alert, segment, last_step)
-        if alert.attempt == attempt and recovery is not alert.recovery:
-            assert recovery is not None
-            await queries.update_alert(connection, replace(alert, recovery=recovery))
+        after = replace(alert, recovery=recovery)
+        if recovery is not None and recovery is not alert.recovery:
+            await queries.update_alert(connection, after)
             await event_queries.append_event(connection, alert, recovery, at=at, step=last_step)
+        if recovery is not None and recovery.is_bad:
+            in_trouble.append(after)
+    return in_trouble
 
 
 async def _record_one(
@@ -165,7 +174,7 @@ async def _record_one(
     elif not _is_news(before, transition):
         return before
     else:
-        after = _advance(before, transition)
+        after = _with_verdict(source, before, _advance(before, transition), transition)
         await queries.update_alert(connection, after)
     await event_queries.append_event(
         connection,
@@ -175,6 +184,12 @@ async def _record_one(
         step=transition.step,
         detail=_event_detail(after, transition),
     )
+    if after.recovery is Recovery.WORSE and (
+        before is None or before.recovery is not after.recovery
+    ):
+        await event_queries.append_event(
+            connection, after, Recovery.WORSE, at=now, step=transition.step
+        )
     if after.state in (AlertState.FIRING, AlertState.RESOLVED) and not after.shadow:
         await source.tell(connection, after)
     return after
@@ -255,6 +270,16 @@ def _advance(alert: AlertRecord, transition: Transition) -> AlertRecord:
     return after
 
 
+def _with_verdict(
+    source: Source, before: AlertRecord, after: AlertRecord, transition: Transition
+) -> AlertRecord:
+    """What became so much worse after its cure need not be watched any longer."""
+    got_worse = transition.reason is Reason.WORSENED and before.recovery is Recovery.WATCHED
+    if got_worse and has_come_to(before, source.segment, transition.step - WORSE_STEPS):
+        return replace(after, recovery=Recovery.WORSE)
+    return after
+
+
 def _resolution(reason: Reason) -> Resolution:
     return Resolution.ATTEMPT_ENDED if reason is Reason.ENDED else Resolution.RECOVERED
 
@@ -275,6 +300,7 @@ def _facts(transition: Transition) -> Facts:
         causes=tuple(CauseFacts(cause.text, cause.signs) for cause in transition.causes),
         try_first=transition.try_first,
         worked_if=transition.worked_if,
+        ladder=transition.ladder,
     )
 
 

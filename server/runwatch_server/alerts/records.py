@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from runwatch.alerts import AlertState
+from runwatch.ladders import Rung
 from runwatch.nonfinite import JsonNumber
 from runwatch.rules.diagnosis import Sign
 from runwatch.vocabulary import AlertId, RunId, Severity
@@ -20,6 +21,15 @@ class Recovery(StrEnum):
     WATCHED = "watched"
     RECOVERED = "recovered"
     NOT_RECOVERED = "not_recovered"
+    WORSE = "worse"
+    """It went on, and became so much worse that it was told anew."""
+    NOT_APPLIED = "not_applied"
+    """The command failed, or the trainer refused it."""
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether it is time for something else."""
+        return self in (Recovery.NOT_RECOVERED, Recovery.WORSE)
 
 
 class Resolution(StrEnum):
@@ -73,6 +83,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     causes: tuple[CauseFacts, ...] = ()
     try_first: str = ""
     worked_if: str = ""
+    ladder: tuple[Rung, ...] = ()
+    """What the rule asks for, one after another, while the run does not recover."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +120,8 @@ class AlertRecord:
     acted_step: int | None = None
     """The first step trained after the command that was to cure it, and the segment it is of."""
     acted_segment: int | None = None
+    rung: int | None = None
+    """Of its ladder, the one that was tried or passed over last; None: none yet."""
     inhibited_by: str | None = None
     """The rule whose alert explains this one."""
     shadow: bool = False

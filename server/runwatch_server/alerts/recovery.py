@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.alerts import AlertState
 from runwatch.commands import CommandState
 from runwatch.frames import Scalar
+from runwatch.ladders import CURES
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.records import AlertRecord, Recovery, Resolution
 from runwatch_server.commands.records import CommandRecord
@@ -17,8 +18,10 @@ RECOVERY_STEPS: Final = 200
 """An alert that still fires so many steps after the command was applied did not recover:
 several times what the built-in rules ask for before they call an alert resolved."""
 
-_CURES: Final = ("rollback", "lower_lr")
-"""A checkpoint saves what there is, a stop gives up: neither promises a recovery."""
+WORSE_STEPS: Final = 50
+"""What gets worse sooner after the command was on its way before it."""
+
+_NOT_APPLIED: Final = (CommandState.FAILED, CommandState.REJECTED)
 
 
 async def note_command(
@@ -47,7 +50,11 @@ async def note_command(
         step=step,
         detail={"command_id": command.id, "kind": command.kind, **detail},
     )
-    if state is not CommandState.APPLIED or command.kind not in _CURES:
+    if command.kind not in CURES:
+        return
+    if state in _NOT_APPLIED and alert.state.is_open and alert.recovery is not Recovery.WATCHED:
+        await queries.update_alert(connection, replace(alert, recovery=Recovery.NOT_APPLIED))
+    if state is not CommandState.APPLIED:
         return
     acted_step = _next_step(step, detail)
     acted = replace(alert, acted_step=acted_step, acted_segment=segment)
@@ -62,6 +69,8 @@ async def note_command(
 
 def recovery_at(alert: AlertRecord, segment: int, last_step: int) -> Recovery | None:
     """What a watched alert's recovery is once the run has come to this step of this segment."""
+    if alert.recovery is Recovery.NOT_APPLIED and alert.state is AlertState.FIRING:
+        return Recovery.NOT_RECOVERED
     if alert.recovery is not Recovery.WATCHED:
         return alert.recovery
     if alert.state is AlertState.RESOLVED:
@@ -74,9 +83,14 @@ def recovery_at(alert: AlertRecord, segment: int, last_step: int) -> Recovery | 
 def _is_late(alert: AlertRecord, segment: int, last_step: int) -> bool:
     """Whether the run has gone on for long since the command. Steps that a rollback took back
     have high numbers too, and may be judged after it."""
+    return has_come_to(alert, segment, last_step - RECOVERY_STEPS)
+
+
+def has_come_to(alert: AlertRecord, segment: int, step: int) -> bool:
+    """Whether a step of a segment was trained after the command that was to cure the alert."""
     if alert.acted_step is None or alert.acted_segment is None:
         return False
-    return segment >= alert.acted_segment and last_step >= alert.acted_step + RECOVERY_STEPS
+    return segment >= alert.acted_segment and step >= alert.acted_step
 
 
 def _next_step(step: int | None, detail: Mapping[str, Scalar]) -> int | None:

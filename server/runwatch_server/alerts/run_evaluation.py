@@ -225,7 +225,9 @@ class RunEvaluation:
                 return [], None
             addressee = await self._consequences.addressee(connection)
             live = key.attempt == addressee.attempt and not frames[0].late
-            source = self._consequences.source(key, addressee, judge.rule_set, live=live)
+            source = self._consequences.source(
+                key, addressee, judge.rule_set, segment=frames[0].frame.segment, live=live
+            )
             news, ordered = await self._consequences.record(
                 connection, source, frames, transitions, lr_scale=lr_scale
             )

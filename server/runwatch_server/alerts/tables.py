@@ -37,6 +37,7 @@ alerts = sa.Table(
     sa.Column("recovery", sa.String(16)),  # null until a command was applied
     sa.Column("acted_step", sa.BigInteger),  # the first that was trained after it
     sa.Column("acted_segment", sa.Integer),
+    sa.Column("rung", sa.Integer),  # of its ladder, tried or passed over last; null: none yet
     sa.Column("inhibited_by", sa.String(256)),  # the rule whose alert explains this one
     sa.Column("shadow", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("resolution", sa.String(32)),  # null while it is open

@@ -45,6 +45,8 @@ class Workshop:
     """After the commit."""
     tell: Tell
     """Within the transaction."""
+    page: Tell
+    """Likewise, of an alert that a person must look at, whatever was told of it before."""
 
     async def compute(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.thread, function)

@@ -39,6 +39,21 @@ class Outbox:
         elif alert.state is AlertState.RESOLVED:
             await self._tell_resolved(connection, alert)
 
+    async def page(self, connection: AsyncConnection, alert: AlertRecord) -> None:
+        """Tell of an alert that became critical: those who did not want to hear of it before do
+        now, and those who did hear again."""
+        await self._tell_firing(connection, alert)
+        firing = await queries.find_firing(connection, alert)
+        now = self.clock.wall()
+        again = [one.number for one in firing.values() if one.state is DeliveryState.DELIVERED]
+        await queries.mark(connection, again, {"due_at": now})
+        for receiver in self.receivers:
+            if receiver.name not in firing and receiver.wanted.takes(alert.severity, alert.project):
+                await queries.insert_delivery(
+                    connection,
+                    NewDelivery(alert, receiver.name, Kind.FIRING, alert.id, now, now),
+                )
+
     async def _tell_firing(self, connection: AsyncConnection, alert: AlertRecord) -> None:
         now = self.clock.wall()
         group = layer_group(alert.facts.first_layer)

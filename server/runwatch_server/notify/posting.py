@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from runwatch.nonfinite import JsonNumber
+from runwatch_server.alerts.rungs import ladder_in_words
 from runwatch_server.clock import rfc3339
 from runwatch_server.notify.cases import Case, labels_of
 from runwatch_server.notify.texts import (
@@ -122,6 +123,7 @@ def annotations_of(case: Case, url: str) -> dict[str, str]:
         "layers": layers_about(case),
         "first_layer": alert.facts.first_layer or "",
         "done": done_about(case.commands),
+        "ladder": ladder_in_words(alert, case.commands),
         "runbook_url": runbook_of(case, url),
         "dashboard_url": link_to(case, url),
         "episode": alert.episode,

@@ -6,6 +6,7 @@ from typing import Final
 
 from runwatch.vocabulary import Severity
 from runwatch_server.alerts.records import Resolution
+from runwatch_server.alerts.rungs import ladder_in_words
 from runwatch_server.clock import rfc3339
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.notify.cases import Case
@@ -98,6 +99,7 @@ def link_to(case: Case, url: str) -> str:
 def _about(case: Case, url: str) -> str:
     alert = case.alert
     runbook = runbook_of(case, url)
+    ladder = ladder_in_words(alert, case.commands)
     lines = [
         f"{alert.rule} ({alert.severity}): {alert.facts.summary}",
         case.card or alert.facts.description,
@@ -105,6 +107,7 @@ def _about(case: Case, url: str) -> str:
         f"Since: step {alert.onset_step} ({_shown(rfc3339(alert.onset_at))})",
         f"Worst: {worst_about(case)}" if worst_about(case) else "",
         f"Done: {done_about(case.commands)}",
+        f"Ladder: {ladder}" if ladder else "",
         _standing(case),
         f"Alert: {alert_url(case, url) or f'runwatch alerts --run {alert.run_id}'}",
         f"Run: {link_to(case, url)}" if url else "",

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 from runwatch.alerts import AlertState
 from runwatch.vocabulary import AlertId, RunId, Severity
 from runwatch_server.alerts.records import AlertFilter, AlertRecord
+from runwatch_server.alerts.rungs import recovery_after
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.commands import queries as command_queries
@@ -113,7 +114,7 @@ async def _trips(
                 command,
                 await command_queries.list_events(connection, alert.run_id, command.id),
                 num_ranks=1 if addressee is None else addressee.num_ranks,
-                recovery=alert.recovery,
+                recovery=recovery_after(alert, command),
             )
             for command in commands
         ]

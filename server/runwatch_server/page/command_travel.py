@@ -211,3 +211,8 @@ def _recovery(recovery: Recovery) -> Station:
         case Recovery.NOT_RECOVERED:
             words = "the alert fires on"
             return Station(name="Not recovered", standing=Standing.BROKEN, words=words)
+        case Recovery.WORSE:
+            words = "the alert fires on, and is worse"
+            return Station(name="Made worse", standing=Standing.BROKEN, words=words)
+        case Recovery.NOT_APPLIED:
+            return Station(name="Not applied", standing=Standing.BROKEN)

@@ -10,6 +10,7 @@ from runwatch.commands import ACTION_KINDS, CommandState
 from runwatch.vocabulary import AlertId, PolicyMode
 from runwatch_server.alerts.queries import find_alerts
 from runwatch_server.alerts.records import AlertRecord, Recovery
+from runwatch_server.alerts.rungs import recovery_after
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.commands import queries
@@ -119,4 +120,4 @@ async def _trips(services: Services, run: Run) -> tuple[list[Travel], Addressee]
 def _recovery(command: CommandRecord, alerts: Mapping[AlertId, AlertRecord]) -> Recovery | None:
     """Of the alert that brought a command about."""
     alert = None if command.alert_id is None else alerts.get(command.alert_id)
-    return None if alert is None else alert.recovery
+    return None if alert is None else recovery_after(alert, command)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runwatch.alerts import Span
-from runwatch.commands import LowerLr, Rollback
+from runwatch.commands import LowerLr, Rollback, Stop
 from runwatch.errors import Fault, RuleError
+from runwatch.ladders import Page
 from runwatch.rules import Baseline, Rule, load_rules
 from runwatch.vocabulary import Scope, Severity
 
@@ -48,6 +49,7 @@ def test_a_whole_rule_is_read() -> None:
                 labels={"team": "pretraining"},
                 annotations={"summary": "{value:.3g}", "runbook": "docs/x.md"},
                 actions=[{"rollback": NOTHING}, {"lower_lr": {"scale": 0.5}}],
+                ladder=[{"lower_lr": {"scale": 0.25}}, {"stop": NOTHING}, {"page": NOTHING}],
                 **{"for": {"steps": 2}, "keep_firing_for": {"seconds": 1.5}},
             )
         )
@@ -57,6 +59,7 @@ def test_a_whole_rule_is_read() -> None:
     assert (read.for_, read.keep_firing_for) == (Span(steps=2), Span(seconds=1.5))
     assert (read.baseline, read.relearn_after, read.min_history) == (Baseline.CLEAN, 9, 64)
     assert read.actions == (Rollback(), LowerLr(0.5))
+    assert read.ladder == (LowerLr(0.25), Stop(), Page())
     assert read.annotations == {"summary": "{value:.3g}", "runbook": "docs/x.md"}
 
 
@@ -121,6 +124,26 @@ def test_a_rule_is_the_same_when_read_from_its_own_document(read: Rule) -> None:
             document(rule(actions=[{"lower_lr": {"scale": 2}}])),
             "groups[0].rules[0].actions[0]",
             "at most 1",
+        ),
+        (
+            document(rule(ladder=[{"checkpoint": NOTHING}])),
+            "groups[0].rules[0].ladder[0]",
+            "checkpoint",
+        ),
+        (
+            document(rule(ladder=[{"page": NOTHING}, {"stop": NOTHING}])),
+            "groups[0].rules[0].ladder[0]",
+            "wanted it last",
+        ),
+        (
+            document(rule(ladder=[{"stop": NOTHING}, {"rollback": NOTHING}])),
+            "groups[0].rules[0].ladder[0]",
+            "nothing after it but page",
+        ),
+        (
+            document({"alert": "A", "absence": {"timeout_s": 60}, "ladder": [{"page": NOTHING}]}),
+            "groups[0].rules[0].ladder",
+            "absence rule",
         ),
         (
             document({"alert": "A", "absence": {"timeout_s": 0}}),

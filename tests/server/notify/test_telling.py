@@ -203,3 +203,58 @@ async def test_alerts_of_one_moment_make_one_message(
 
     assert "AlsoBad" in sink.bodies[0]["title"]
     assert "NonFinite" in sink.bodies[0]["title"]
+
+
+async def file_ladder(told: Api, *ladder: object) -> None:
+    rule = {"alert": "TooHigh", "scope": "run", "when": "loss > 3", "ladder": ladder}
+    document = {"version": 1, "groups": [{"name": "t", "rules": [rule]}]}
+    await told.json("POST", "/rules", json=document)
+
+
+async def new_acting_run(told: Api, *allow: str) -> RunId:
+    run_id = await told.new_run(allow=allow)
+    await told.json("PATCH", f"/runs/{run_id}", json={"policy": "auto"})
+    return run_id
+
+
+@pytest.fixture
+def only_critical(receivers: dict[str, Any]) -> None:
+    receivers["receivers"][0]["min_severity"] = "critical"
+
+
+async def test_a_page_reaches_those_who_only_want_to_hear_of_what_is_critical(
+    only_critical: None, told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    await file_ladder(told, {"lower_lr": {"scale": 0.5}}, {"page": {}})
+    run_id = await new_acting_run(told)  # allows nothing: the first rung is passed over
+    await told.post(run_id, frame(1, [2.0, 4.0]))
+    await until_alert(told, run_id, "firing")
+    hand_clock.now += 3
+    await until(lambda: len(sink.posts) == 1)
+
+    (told_of,) = sink.bodies
+    assert told_of["title"].startswith("[critical] TooHigh")
+    assert "lower the learning rate to 0.5 of the schedule's: passed over" in told_of["message"]
+    assert "page a person: paged" in told_of["message"]
+
+
+async def test_a_page_is_told_again_to_those_who_heard_of_the_alert(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    await file_ladder(told, {"lower_lr": {"scale": 0.5}}, {"page": {}})
+    run_id = await new_acting_run(told, "lower_lr")
+    await told.post(run_id, frame(1, [2.0, 4.0]))
+    await until_alert(told, run_id, "firing")
+    hand_clock.now += 3
+    await until(lambda: len(sink.posts) == 1)
+    await until_noted(told, hand_clock)
+    (cut,) = (await told.json("GET", f"/runs/{run_id}/commands"))["commands"]
+    receipt = {"command_id": cut["id"], "attempt": 1, "rank": 0, "state": "applied", "step": 2}
+    await told.json("POST", f"/commands/{cut['id']}/receipt", json=receipt)
+    await told.post(run_id, frame(2, [4.0] * 201, first_step=2))
+    await until(lambda: len(sink.posts) == 2)
+
+    first, again = sink.bodies
+    assert first["title"].startswith("[warning] TooHigh")
+    assert again["title"].startswith("[critical] TooHigh")
+    assert "did not help" in again["message"]

@@ -4,6 +4,7 @@ import msgspec
 
 from runwatch.alerts import Span
 from runwatch.commands import AnyAction
+from runwatch.ladders import Rung
 from runwatch.rules.diagnosis import Diagnosis
 from runwatch.rules.rule import Absence, Inhibition, Rule
 
@@ -28,6 +29,7 @@ def document_of(rule: Rule) -> dict[str, object]:
         "annotations": rule.annotations or None,
         "diagnosis": _diagnosis_document(rule.diagnosis) or None,
         "actions": [_action_document(action) for action in rule.actions] or None,
+        "ladder": [_action_document(rung) for rung in rule.ladder] or None,
     }
     return {name: part for name, part in document.items() if part is not None}
 
@@ -72,7 +74,7 @@ def _inhibition_document(inhibition: Inhibition) -> dict[str, object]:
     }
 
 
-def _action_document(action: AnyAction) -> dict[str, object]:
+def _action_document(action: AnyAction | Rung) -> dict[str, object]:
     arguments: dict[str, object] = msgspec.to_builtins(action)
     kind = str(arguments.pop("kind"))
     return {kind: {name: value for name, value in arguments.items() if value is not None}}

@@ -111,6 +111,7 @@ def transition(
         try_first=rule.diagnosis.try_first.render(facts),
         worked_if=rule.diagnosis.worked_if.render(facts),
         actions=rule.actions,
+        ladder=rule.ladder,
         peak=episode.peak,
         widest=episode.widest,
         shadow=rule.shadow,

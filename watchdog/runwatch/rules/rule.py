@@ -10,6 +10,7 @@ import msgspec
 
 from runwatch.alerts import AT_ONCE, Span
 from runwatch.commands import AnyAction
+from runwatch.ladders import Rung
 from runwatch.rules.diagnosis import Diagnosis
 from runwatch.rules.expressions import Truth
 from runwatch.rules.templates import EMPTY, Template
@@ -76,6 +77,9 @@ class Rule:
     runbook: str = ""
     diagnosis: Diagnosis = field(default_factory=Diagnosis)
     actions: tuple[AnyAction, ...] = ()
+    """Asked for at once when it fires."""
+    ladder: tuple[Rung, ...] = ()
+    """Asked for one after another, each when the run did not recover after the one before."""
     every: str | None = None
     """Judged only at rows that recorded this metric."""
     baseline: Baseline = Baseline.ALL

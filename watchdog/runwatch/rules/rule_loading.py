@@ -1,12 +1,14 @@
 """One rule's mapping, as parsed from YAML or JSON, on its way to a Rule; all faults are noted."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from runwatch.alerts import Span
-from runwatch.commands import AnyAction, action_from_document
+from runwatch.commands import action_from_document
 from runwatch.errors import CommandError, Fault
+from runwatch.ladders import MAX_RUNGS, Rung, faults_of, rung_from_document
 from runwatch.rules import templates
 from runwatch.rules.diagnosis_loading import load_diagnosis
 from runwatch.rules.expressions import Truth, has_baseline
@@ -29,6 +31,8 @@ _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _RESERVED_LABELS: Final = frozenset(
     ("alertname", "severity", "project", "run", "run_id", "attempt", "segment", "rank", "layer")
 )
+
+_Asked = TypeVar("_Asked")
 
 
 class RuleLoader:
@@ -64,7 +68,8 @@ class RuleLoader:
             description=description,
             runbook=runbook,
             diagnosis=load_diagnosis(fields, self._faults),
-            actions=self._actions(),
+            actions=tuple(self._asked("actions", _MAX_ACTIONS, action_from_document)),
+            ladder=self._ladder(),
             every=self._every(),
             baseline=baseline,
             relearn_after=relearn_after,
@@ -159,9 +164,10 @@ class RuleLoader:
         fields.finish()
         return Template(texts[0]), Template(texts[1]), runbook
 
-    def _actions(self) -> tuple[AnyAction, ...]:
-        found: list[AnyAction] = []
-        for fields in self._fields.each("actions", most=_MAX_ACTIONS):
+    def _asked(self, name: str, most: int, read: Callable[[object], _Asked]) -> list[_Asked]:
+        """What a list such as `[{checkpoint: {}}, {lower_lr: {scale: 0.5}}]` asks for."""
+        found: list[_Asked] = []
+        for fields in self._fields.each(name, most=most):
             kinds = fields.names()
             if len(kinds) != 1:
                 fields.note("", "wanted one action, such as {lower_lr: {scale: 0.5}}")
@@ -169,10 +175,20 @@ class RuleLoader:
             arguments = fields.fields(kinds[0])
             given = {} if arguments is None else {n: arguments.take(n) for n in arguments.names()}
             try:
-                found.append(action_from_document({**given, "kind": kinds[0]}))
+                found.append(read({**given, "kind": kinds[0]}))
             except CommandError as error:
                 fields.note("", str(error))
-        return tuple(found)
+        return found
+
+    def _ladder(self) -> tuple[Rung, ...]:
+        ladder = self._asked("ladder", MAX_RUNGS, rung_from_document)
+        for index, fault in faults_of(ladder):
+            self._fields.note(f"ladder[{index}]", fault)
+        if ladder and self._fields.holds("absence"):
+            self._fields.note(
+                "ladder", "found one in an absence rule: a run that does not step obeys nothing"
+            )
+        return tuple(ladder)
 
     def _every(self) -> str | None:
         name = self._fields.text("every")

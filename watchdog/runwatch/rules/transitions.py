@@ -8,6 +8,7 @@ import msgspec
 
 from runwatch.alerts import AlertState, Reason
 from runwatch.commands import AnyAction
+from runwatch.ladders import Rung
 from runwatch.rules.diagnosis import Cause
 from runwatch.rules.episodes import Peak, Widest
 from runwatch.vocabulary import Severity
@@ -50,6 +51,8 @@ class Transition:
     worked_if: str = ""
     actions: tuple[AnyAction, ...] = ()
     """What the rule asks for; to be considered when the state is `firing`."""
+    ladder: tuple[Rung, ...] = ()
+    """What it asks for after that, one after another, while the run does not recover."""
     peak: Peak | None = None
     """The worst since the onset."""
     widest: Widest = field(default_factory=Widest)

@@ -1,0 +1,113 @@
+"""The next rung of a ladder, where what was done about an alert did not help.
+
+The one place that decides it. For use inside the transaction that gives the verdict: the rung, and
+the command that comes of it, are on disk with the verdict, so that a replica that takes over goes
+on where the other stopped, and orders nothing twice.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.alerts import AlertState
+from runwatch.ladders import Page, begins_at_once, can_wait_for, words_of
+from runwatch.rules import Transition
+from runwatch.vocabulary import Severity
+from runwatch_server.alerts import event_queries, queries
+from runwatch_server.alerts.acting import Actor
+from runwatch_server.alerts.records import AlertRecord, Recovery
+from runwatch_server.alerts.rungs import FIRST_RUNG, next_rung
+from runwatch_server.commands import queries as command_queries
+from runwatch_server.commands.changes import POLICY
+from runwatch_server.commands.lifecycle import UNDER_WAY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Climber:
+    """Of one run, at one step of one segment."""
+
+    actor: Actor
+    page: Callable[[AsyncConnection, AlertRecord], Awaitable[None]]
+    segment: int
+    step: int
+
+    async def begin(
+        self, connection: AsyncConnection, alert: AlertRecord, transition: Transition
+    ) -> bool:
+        """The first rung of an alert that has just fired, if nothing was done that could help;
+        whether a command came of it."""
+        if not begins_at_once(transition.actions) and await self._is_helped(connection, alert):
+            return False
+        return await self.climb(connection, alert)
+
+    async def climb(self, connection: AsyncConnection, found: AlertRecord) -> bool:
+        """The next rung that can be taken now; whether a command came of it."""
+        alert = await queries.find_alert(connection, found.id)
+        if alert is None or alert.state is not AlertState.FIRING or not alert.is_told:
+            return False
+        ladder = alert.facts.ladder
+        for index in range(next_rung(alert), len(ladder)):
+            rung = ladder[index]
+            if isinstance(rung, Page):
+                await self._call(connection, alert, index)
+                return False
+            objection = await self.actor.take(
+                connection,
+                alert,
+                rung,
+                index=FIRST_RUNG + index,
+                step=self.step,
+                segment=self.segment,
+            )
+            if objection is not None and can_wait_for(objection):
+                await self._wait(connection, alert, index, objection)
+                return False
+            alert = replace(alert, rung=index)
+            await queries.update_alert(connection, alert)
+            if objection is None:
+                return True
+            await self._note(connection, alert, "rung_passed_over", index, objection)
+        if ladder and found.rung != alert.rung:
+            await self._note(connection, alert, "ladder_ended", len(ladder) - 1, "")
+        return False
+
+    async def _is_helped(self, connection: AsyncConnection, alert: AlertRecord) -> bool:
+        """Whether anything that the alert asked for may yet be done."""
+        commands = await command_queries.list_for_alert(connection, alert.run_id, alert.id)
+        return any(command.state in UNDER_WAY for command in commands)
+
+    async def _call(self, connection: AsyncConnection, alert: AlertRecord, index: int) -> None:
+        """Nothing has helped: a person is told, as loudly as there is."""
+        paged = replace(alert, rung=index, severity=Severity.CRITICAL)
+        await queries.update_alert(connection, paged)
+        await self._note(connection, paged, "paged", index, "")
+        await self.page(connection, paged)
+
+    async def _wait(
+        self, connection: AsyncConnection, alert: AlertRecord, index: int, objection: str
+    ) -> None:
+        """Something else is being done to the run: the verdict on that comes first."""
+        waits = replace(
+            alert, recovery=Recovery.WATCHED, acted_step=self.step, acted_segment=self.segment
+        )
+        await queries.update_alert(connection, waits)
+        await self._note(connection, waits, "rung_waits", index, objection)
+
+    async def _note(
+        self, connection: AsyncConnection, alert: AlertRecord, kind: str, index: int, reason: str
+    ) -> None:
+        detail: dict[str, object] = {
+            "rung": index + 1,
+            "of": len(alert.facts.ladder),
+            "action": words_of(alert.facts.ladder[index]),
+        }
+        await event_queries.append_event(
+            connection,
+            alert,
+            kind,
+            at=self.actor.clock.wall(),
+            actor=POLICY,
+            step=self.step,
+            detail=detail | ({"reason": reason} if reason else {}),
+        )

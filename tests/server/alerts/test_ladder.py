@@ -1,0 +1,275 @@
+"""One cure after another, while the run does not recover, and at last a person."""
+
+import asyncio
+import math
+from typing import Any
+
+from tests.server.alerts.bench import RUN, Bench, StartService, healthy, rule_file
+from tests.server.harness import both_engines
+
+from runwatch.alerts import AlertState
+from runwatch.commands import CommandState, LowerLr, Rollback, Stop
+from runwatch.vocabulary import PolicyMode, Severity
+from runwatch_server.alerts.recovery import RECOVERY_STEPS
+from runwatch_server.alerts.rungs import rungs_of
+from runwatch_server.commands.records import CommandRecord
+from runwatch_server.rules.pack import split_file
+
+pytestmark = both_engines
+
+LADDER: list[object] = [
+    {"lower_lr": {"scale": 0.5}},
+    {"lower_lr": {"scale": 0.25}},
+    {"page": {}},
+]
+HIGH = [4.0] * (RECOVERY_STEPS + 1)
+
+
+async def begin(
+    bench: Bench, ladder: list[object] = LADDER, *, policy: PolicyMode = PolicyMode.AUTO
+) -> None:
+    """A run whose loss is too high from step 3 on, under a rule with a ladder."""
+    await bench.open(policy=policy)
+    await file_rule(bench, ladder)
+    await bench.send([*healthy(3), 4.0], first_step=0)
+    await bench.settle()
+
+
+async def file_rule(bench: Bench, ladder: list[object]) -> None:
+    document: dict[str, Any] = rule_file("High", "loss > 3", actions=[{"checkpoint": {}}])
+    document["groups"][0]["rules"][0]["ladder"] = ladder
+    (filed,) = split_file(document)
+    await bench.alerting.rules.create([filed], project="", enabled=True, actor="tests")
+
+
+async def cures(bench: Bench) -> list[CommandRecord]:
+    """In the order of their rungs: ids that a clock which stands still gives two services are in
+    none."""
+    found = [command for command in await bench.commands() if command.kind != "checkpoint"]
+    return sorted(found, key=lambda command: command.action_index or 0)
+
+
+async def apply(bench: Bench, command: CommandRecord, *, step: int) -> None:
+    """The checkpoint before it first, which nothing goes beside."""
+    for one in await bench.commands():
+        if one.kind == "checkpoint" and not one.state.is_ended:
+            await bench.answer(one.id, CommandState.APPLIED, step=step)
+    await bench.answer(command.id, CommandState.APPLIED, step=step)
+
+
+async def standings(bench: Bench) -> list[str]:
+    (alert,) = await bench.alerts()
+    return [rung.standing for rung in rungs_of(alert, await bench.commands())]
+
+
+def test_the_first_rung_goes_with_actions_that_cure_nothing(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench)
+            assert [command.kind for command in await bench.commands()] == [
+                "checkpoint",
+                "lower_lr",
+            ]
+            assert await standings(bench) == ["proposed", "next", "later"]
+
+    asyncio.run(scenario())
+
+
+def test_what_did_not_help_is_followed_by_the_next_rung_and_that_by_recovery(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench)
+            (first,) = await cures(bench)
+            await apply(bench, first, step=4)
+            await bench.send(HIGH, first_step=4)
+            await bench.settle()
+            first, second = await cures(bench)
+            assert second.action == LowerLr(0.25)
+            assert second.state is CommandState.QUEUED
+            assert await standings(bench) == ["did not help", "queued", "next"]
+
+            await bench.answer(second.id, CommandState.APPLIED, step=4 + len(HIGH))
+            await bench.send(healthy(5), first_step=4 + len(HIGH))
+            await bench.settle()
+            assert await standings(bench) == ["did not help", "recovered", "not needed"]
+
+    asyncio.run(scenario())
+
+
+def test_a_rung_that_is_given_no_time_is_not_followed(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench)
+            (first,) = await cures(bench)
+            await apply(bench, first, step=4)
+            await bench.send(HIGH[:-2], first_step=4)
+            await bench.settle()
+            assert len(await cures(bench)) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_service_that_starts_again_between_two_rungs_goes_on_where_it_was(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench)
+            (first,) = await cures(bench)
+            await apply(bench, first, step=4)
+            await bench.send(HIGH[:100], first_step=4)
+            await bench.settle()
+            seqs = bench.seqs
+        async with start_service() as bench:
+            bench.seqs.update(seqs)
+            await bench.send(HIGH[:150], first_step=104)
+            await bench.settle()
+            await bench.send(HIGH[:50], first_step=254)
+            await bench.settle()
+            assert [command.action for command in await cures(bench)] == [
+                LowerLr(0.5),
+                LowerLr(0.25),
+            ]
+
+    asyncio.run(scenario())
+
+
+def test_what_the_trainer_refuses_is_followed_at_once(start_service: StartService) -> None:
+    ladder: list[object] = [{"rollback": {}}, {"lower_lr": {"scale": 0.5}}]
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench, ladder)
+            checkpoint, rollback = await bench.commands()
+            await bench.answer(checkpoint.id, CommandState.APPLIED, step=4)
+            await bench.answer(rollback.id, CommandState.FAILED, step=4)
+            await bench.send([4.0], first_step=4)
+            await bench.settle()
+            assert [command.kind for command in await cures(bench)] == ["rollback", "lower_lr"]
+            assert await standings(bench) == ["failed", "queued"]
+
+    asyncio.run(scenario())
+
+
+def test_after_a_rollback_the_next_rung_is_of_the_new_segment(start_service: StartService) -> None:
+    ladder: list[object] = [{"rollback": {}}, {"rollback": {}}, {"stop": {}}]
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench, ladder)
+            (first,) = await cures(bench)
+            await apply_rollback(bench, first)
+            await bench.send(HIGH, first_step=3, segment=1)
+            await bench.settle()
+            _, second = await cures(bench)
+            assert (second.action, second.segment) == (Rollback(before_step=3), 1)
+
+            await apply_rollback(bench, second)
+            await bench.send(HIGH, first_step=3, segment=2)
+            await bench.settle()
+            assert (await cures(bench))[-1].action == Stop()
+
+    asyncio.run(scenario())
+
+
+async def apply_rollback(bench: Bench, command: CommandRecord) -> None:
+    for one in await bench.commands():
+        if one.kind == "checkpoint" and not one.state.is_ended:
+            await bench.answer(one.id, CommandState.APPLIED, step=4)
+    await bench.answer(command.id, CommandState.APPLIED, step=300, detail={"to_step": 2})
+
+
+def test_the_last_rung_makes_the_alert_critical(start_service: StartService) -> None:
+    ladder: list[object] = [{"lower_lr": {"scale": 0.5}}, {"page": {}}]
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench, ladder)
+            (first,) = await cures(bench)
+            await apply(bench, first, step=4)
+            await bench.send(HIGH, first_step=4)
+            await bench.settle()
+            (alert,) = await bench.alerts()
+            assert alert.severity is Severity.CRITICAL
+            assert await standings(bench) == ["did not help", "paged"]
+            kinds = [event.kind for event in (await bench.alerting.alerts.card(alert)).events]
+            assert kinds[-2:] == ["not_recovered", "paged"]
+
+    asyncio.run(scenario())
+
+
+def test_what_the_trainer_does_not_allow_is_passed_over_and_says_why(
+    start_service: StartService,
+) -> None:
+    """The learning rate's floor is a limit like the budget and the allow-list."""
+    ladder: list[object] = [{"lower_lr": {"scale": 0.01}}, {"page": {}}]
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench, ladder)
+            (alert,) = await bench.alerts()
+            events = (await bench.alerting.alerts.card(alert)).events
+            passed_over = next(event for event in events if event.kind == "rung_passed_over")
+            assert passed_over.detail["reason"] == "below_lr_floor"
+            assert await standings(bench) == ["passed over", "paged"]
+
+    asyncio.run(scenario())
+
+
+def test_in_ask_each_rung_waits_for_a_person(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench, policy=PolicyMode.ASK)
+            (first,) = await cures(bench)
+            await bench.send(HIGH, first_step=4)
+            await bench.settle()
+            assert [command.state for command in await cures(bench)] == [CommandState.PROPOSED]
+
+            await bench.alerting.commands.approve(first.id, actor="key:anna")
+            await bench.answer(first.id, CommandState.APPLIED, step=4 + len(HIGH))
+            await bench.send(HIGH, first_step=4 + len(HIGH))
+            await bench.settle()
+            assert [command.state for command in await cures(bench)] == [
+                CommandState.APPLIED,
+                CommandState.PROPOSED,
+            ]
+
+    asyncio.run(scenario())
+
+
+def test_what_was_made_worse_is_not_given_the_whole_time(start_service: StartService) -> None:
+    ladder: list[object] = [{"lower_lr": {"scale": 0.5}}, {"stop": {}}]
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench, ladder)
+            (first,) = await cures(bench)
+            await apply(bench, first, step=4)
+            await bench.send([*HIGH[:60], 6.0], first_step=4)
+            await bench.settle()
+            assert [command.action for command in await cures(bench)] == [LowerLr(0.5), Stop()]
+            (alert,) = (one for one in await bench.alerts() if one.rule == "High")
+            events = (await bench.alerting.alerts.card(alert)).events
+            assert "worse" in [event.kind for event in events]
+
+    asyncio.run(scenario())
+
+
+def test_a_rung_waits_while_another_alert_is_being_cured(start_service: StartService) -> None:
+    ladder: list[object] = [{"rollback": {}}]
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await file_rule(bench, ladder)
+            await bench.send([*healthy(3), math.nan, 4.0], first_step=0)
+            await bench.settle()
+            high = next(one for one in await bench.alerts() if one.rule == "High")
+            events = (await bench.alerting.alerts.card(high)).events
+            waits = next(event for event in events if event.kind == "rung_waits")
+            assert (high.state, waits.detail["reason"]) == (AlertState.FIRING, "already_open")
+            assert [command.run_id for command in await cures(bench)] == [RUN]
+
+    asyncio.run(scenario())
