@@ -34,6 +34,7 @@ def only_fault(text: str, scope: Scope = Scope.RUN) -> Fault:
         ("count(loss > 1, 8) >= 3", "(count((loss > 1.0), 8) >= 3.0)"),
         ("where(lr > 0, loss, +reward) > 1", "(where((lr > 0.0), loss, reward) > 1.0)"),
         ("max_layers(grad_norm) > lr_12", "(max_layers(grad_norm) > lr_12)"),
+        ("gpu_temp_1 > gpu_temp", "(gpu_temp_1 > gpu_temp)"),
         ("step > 10 and lr == 0", "((step > 10.0) and (lr == 0.0))"),
     ],
 )

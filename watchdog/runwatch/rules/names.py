@@ -71,14 +71,17 @@ METRICS: Final = frozenset(METRIC_TEXTS)
 STEP: Final = "step"
 """The number of the step, as a series that every row records."""
 
-_LR_OF_GROUP: Final = re.compile(r"lr_[0-9]{1,3}")
+_OF_ANOTHER: Final = re.compile(
+    r"(lr|gpu_mem|gpu_temp|gpu_util|gpu_throttled|gpu_ecc_errors)_[0-9]{1,3}"
+)
+"""Of another parameter group, or another device of the rank, than the first."""
 
 
 def is_metric(name: str, announced: frozenset[str]) -> bool:
     """Whether a name is a metric's: one of the hook's, or one that the user announced."""
     return (
         name in METRICS or name == STEP or name in announced
-        or _LR_OF_GROUP.fullmatch(name) is not None
+        or _OF_ANOTHER.fullmatch(name) is not None
     )  # fmt: skip
 
 
