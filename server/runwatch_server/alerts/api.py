@@ -101,13 +101,20 @@ class CardView(AlertView, frozen=True, kw_only=True):
 class AlertList(msgspec.Struct, frozen=True):
     alerts: list[AlertView]
     next_token: str | None = None
+    judged: bool | None = None
+    """Of the run asked for: whether all that is stored of it was judged, so that these are all its
+    alerts so far. Null where no run is asked for."""
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: Annotated[str, msgspec.Meta(max_length=1024)] = ""
 
 
-@router.get("", dependencies=[require(KeyScope.READ)], openapi_extra=documented(answer=AlertList))
+@router.get(
+    "",
+    dependencies=[require(KeyScope.READ)],
+    openapi_extra=documented(answer=AlertList, refuses=[404]),
+)
 async def list_alerts(
     services: CurrentServices,
     principal: CurrentPrincipal,
@@ -125,6 +132,10 @@ async def list_alerts(
     """Alerts that the asker may see, newest first."""
     if project is not None:
         principal.check_project(project)
+    judged = None
+    if run_id is not None:
+        await services.runs.check_access(RunId(run_id), principal)
+        judged = await services.alerts.is_judged(RunId(run_id))  # before the list, never after
     within = project if project is not None else principal.project
     wanted = AlertFilter(
         projects=None if within is None else (within,),
@@ -139,7 +150,7 @@ async def list_alerts(
     )
     found = await services.alerts.list(wanted, limit=limit)
     token = found[-1].id if len(found) == limit else None
-    return json_response(AlertList([_view(alert) for alert in found], token))
+    return json_response(AlertList([_view(alert) for alert in found], token, judged))
 
 
 @router.get(

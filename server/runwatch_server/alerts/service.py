@@ -6,11 +6,12 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.vocabulary import AlertId
+from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.card import DiagnosisView, card_of, similar_of
 from runwatch_server.alerts.findings import Detective
+from runwatch_server.alerts.frame_queries import list_behind
 from runwatch_server.alerts.records import AlertEvent, AlertFilter, AlertRecord, RunEvent
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.clock import Clock
@@ -54,6 +55,11 @@ class Alerts:
         """Alerts, newest first."""
         async with self._database.read() as connection:
             return await queries.list_alerts(connection, wanted, limit=limit)
+
+    async def is_judged(self, run_id: RunId) -> bool:
+        """Whether every frame that is stored of the run was judged."""
+        async with self._database.read() as connection:
+            return not await list_behind(connection, [run_id])
 
     async def get(self, alert_id: AlertId) -> AlertRecord:
         """Raises NotFoundError."""

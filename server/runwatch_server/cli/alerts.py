@@ -23,7 +23,9 @@ class Signal(StrEnum):
 
 
 def alerts(
-    run: Annotated[str | None, typer.Option(help="Only of this run.")] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Only of this run: its id, or its name, then the newest.")
+    ] = None,
     project: Annotated[str | None, typer.Option(help="Only of this project.")] = None,
     state: Annotated[list[AlertState] | None, typer.Option(help="Only in this state.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500)] = 20,
@@ -32,9 +34,10 @@ def alerts(
     as_json: AsJson = False,
 ) -> None:
     """Show the newest alerts."""
-    asked = {"run_id": run, "project": project, "state": state, "limit": limit}
-    wanted = {name: value for name, value in asked.items() if value}
     with open_client(url, token) as client:
+        run_id = None if run is None else find_run_id(client, run)
+        asked = {"run_id": run_id, "project": project, "state": state, "limit": limit}
+        wanted = {name: value for name, value in asked.items() if value}
         found = client.request("GET", "/alerts", params=wanted).json()
     if as_json:
         say_facts(found)
@@ -45,9 +48,11 @@ def alerts(
 
 
 def _state(alert: dict[str, str | None]) -> str:
-    """With why it was closed: only `recovered` means that the run is well again."""
-    why = alert["resolution"]
-    return str(alert["state"]) if why is None else f"{alert['state']}: {why}"
+    """With why it was closed (only `recovered` means that the run is well again), and with the
+    alert that explains it."""
+    why, cause = alert["resolution"], alert["inhibited_by"]
+    state = str(alert["state"]) if why is None else f"{alert['state']}: {why}"
+    return state if cause is None else f"{state} (with {cause})"
 
 
 def signal(

@@ -22,6 +22,8 @@ from runwatch_server.cli.local_service import LocalServiceError, local_service
 
 _ASK_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.5
+_JUDGED_WITHIN_S: Final = 60.0
+_MOST_ALERTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ def run(
                 project = _project_of(service, run_id)
             with _named(console, service, run_id, name):
                 code = run_job(command, _variables(service, run_id, project))
-            _check_told(console, service, run_id)
+            if _has_told(console, service, run_id):
+                _say_alerts(console, service, run_id)
     except LocalServiceError as error:
         _fail(console, str(error), 2)
     _say_what_next(console, run_id, command, data_dir if "RUNWATCH_URL" not in os.environ else None)
@@ -177,18 +180,56 @@ def _rename(console: Console, service: _Service, run_id: str, name: str) -> bool
     return True
 
 
-def _check_told(console: Console, service: _Service, run_id: str) -> None:
+def _has_told(console: Console, service: _Service, run_id: str) -> bool:
+    """Whether the service knows the run; where it does not, says so."""
     try:
         answer = _ask("GET", _run_url(service, run_id), service.own_key)
     except httpx.HTTPError as error:
         _say(console, f"{service.url} does not answer ({error})")
-        return
+        return False
     if answer.status_code == HTTPStatus.NOT_FOUND:
         _say(
             console,
             "the job has told the service nothing: does its script call "
             "`runwatch_hooks.attach`, and without RUNWATCH_DISABLED?",
         )
+    return answer.is_success
+
+
+def _say_alerts(console: Console, service: _Service, run_id: str) -> None:
+    """What fired, the first first, once all that the job sent is judged."""
+    fired = _alerts(service, run_id)
+    if fired is None:
+        return
+    for alert in fired[:_MOST_ALERTS]:
+        summary = "".join(letter if letter.isprintable() else "?" for letter in alert["summary"])
+        _say(console, f"{alert['severity']}: {alert['rule']}, {summary}")
+    if len(fired) > _MOST_ALERTS:
+        _say(console, f"and {len(fired) - _MOST_ALERTS} alerts more")
+    if not fired:
+        _say(console, "no alert has fired")
+
+
+def _alerts(service: _Service, run_id: str) -> list[dict[str, str]] | None:
+    """Of this run, without those that another one explains; None where that cannot be told."""
+    url = f"{service.url.rstrip('/')}/api/v1/alerts?run_id={run_id}&limit=500"
+    give_up = time.monotonic() + _JUDGED_WITHIN_S
+    while time.monotonic() < give_up:
+        try:
+            answer = _ask("GET", url, service.own_key)
+        except httpx.HTTPError:
+            return None
+        if answer.is_error:  # a trainer's key reads nothing
+            return None
+        found = answer.json()
+        if found["judged"]:
+            return sorted(
+                (one for one in found["alerts"] if one["firing_step"] is not None
+                 and one["inhibited_by"] is None),
+                key=lambda one: (one["attempt"], one["firing_step"], one["rule"]),
+            )  # fmt: skip
+        time.sleep(_LOOK_EVERY_S)
+    return None
 
 
 def _run_url(service: _Service, run_id: str) -> str:

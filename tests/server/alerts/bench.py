@@ -119,7 +119,7 @@ class Bench:
 
     async def pause_of_evaluators(self) -> None:
         """Wait until nothing more is done, though frames may wait."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.alerting.evaluators.health.num_busy:
                 await asyncio.sleep(0.002)
 
@@ -135,7 +135,7 @@ class Bench:
         await self.runs.close_attempt(RUN, 1, AttemptClose("finished"))
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not holds():
                 await asyncio.sleep(0.002)
 

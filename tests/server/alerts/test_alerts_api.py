@@ -16,7 +16,7 @@ async def broken_run(api: Api) -> RunId:
     """A run whose loss is not finite at step 2, and whose alert is there."""
     run_id = await api.new_run()
     await api.post(run_id, frame(1, [2.0, 2.0, math.nan]))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (await alerts(api, run_id)):
             await asyncio.sleep(0.01)
     return run_id
@@ -39,6 +39,15 @@ async def test_alerts_are_found_by_state(api: Api) -> None:
 
     assert len(await alerts(api, run_id, state="firing")) == 1
     assert await alerts(api, run_id, state="resolved") == []
+
+
+async def test_of_a_run_it_is_said_whether_all_of_it_was_judged(api: Api) -> None:
+    run_id = await broken_run(api)
+
+    assert (await api.json("GET", "/alerts", params={"run_id": run_id}))["judged"] is True
+    assert (await api.json("GET", "/alerts"))["judged"] is None
+    nowhere = await api.call("GET", "/alerts", params={"run_id": "01M7ZB2DFGRYA33HQ5HCF5AQWG"})
+    assert nowhere.status_code == 404
 
 
 async def test_a_card_tells_what_was_proposed(api: Api) -> None:

@@ -31,6 +31,14 @@ headers["Content-Type"] = "application/json"
 urllib.request.urlopen(urllib.request.Request(f"{url}/api/v1/runs", body, headers)).read()
 print(run_id)
 """
+BREAKS = """
+import math
+from runwatch_hooks.plain import open_run
+run = open_run("breaks")
+for step in range(60):
+    run.step(2.0 - step / 100 if step < 40 else math.nan)
+run.finish()
+"""
 COUNTS_SIGNALS = """
 import signal, sys
 got = []
@@ -92,11 +100,20 @@ def test_a_job_reports_to_a_service_that_ends_with_it(tmp_path: Path) -> None:
     run_id = out.strip()
     assert f"/runs/{run_id}" in said
     assert "admin_key in" in said  # and not the key itself: this is no terminal
+    assert "no alert has fired" in said
     assert "runwatch_" not in said.replace("runwatch_hooks", "")
     url, pid, _ = kept_service(tmp_path)
     assert ends(pid)
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/healthz")
+
+
+def test_at_the_end_one_reads_what_fired(tmp_path: Path) -> None:
+    code, _, said = run(tmp_path, sys.executable, "-c", BREAKS)
+
+    assert code == 0, said
+    assert "runwatch: critical: NonFinite, NaN or infinity since step 40" in said
+    assert "no alert has fired" not in said
 
 
 def test_the_next_job_uses_the_service_that_was_kept_and_ends_it(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ async def until_noted(api: Api, clock: HandClock) -> None:
     """Until the service has written down what came of its last try, before the clock moves on:
     the next one is reckoned from then."""
     now = datetime.fromtimestamp(clock.now, UTC)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not all(_is_noted(one, now) for one in await deliveries(api)):
             await asyncio.sleep(0.01)
 
