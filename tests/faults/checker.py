@@ -1,6 +1,6 @@
 """The eight invariants that hold whatever fails, held against a history.
 
-1. What was acknowledged is stored, to the bit, once.
+1. What was acknowledged is stored, to the bit, once; what a disk has lost since is named.
 2. What is stored was sent.
 3. The alerts are those that the stored data give when nothing disturbs.
 4. Each alert that fires is told of at least once, and so is its end.
@@ -18,12 +18,14 @@ from tests.faults.history import (
     Acked,
     Alerts,
     Applied,
+    Broken,
     Ended,
     Fact,
     Fired,
     Grew,
     History,
     Logged,
+    Named,
     Notified,
     Ordered,
     Sent,
@@ -51,9 +53,18 @@ def acknowledged_is_stored_once(facts: Sequence[Fact]) -> Iterable[str]:
 
 def stored_was_sent(facts: Sequence[Fact]) -> Iterable[str]:
     sent = {(fact.stream, fact.seq, fact.crc32) for fact in _of(facts, Sent)}
+    broken = {(fact.stream, fact.seq) for fact in _of(facts, Broken)}
     for fact in _of(facts, Stored):
-        if (fact.stream, fact.seq, fact.crc32) not in sent:
+        is_as_sent = (fact.stream, fact.seq, fact.crc32) in sent
+        if not is_as_sent and (fact.stream, fact.seq) not in broken:
             yield f"frame {fact.seq} of {fact.stream} is stored as nobody sent it"
+
+
+def what_is_broken_is_named(facts: Sequence[Fact]) -> Iterable[str]:
+    broken = {(fact.stream, fact.seq) for fact in _of(facts, Broken)}
+    named = {(fact.stream, fact.seq) for fact in _of(facts, Named)}
+    yield from (f"frame {seq} of {stream} is not named" for stream, seq in broken - named)
+    yield from (f"frame {seq} of {stream} is named and whole" for stream, seq in named - broken)
 
 
 def alerts_are_those_of_a_replay(facts: Sequence[Fact]) -> Iterable[str]:
@@ -100,6 +111,7 @@ def no_secret_is_logged(facts: Sequence[Fact]) -> Iterable[str]:
 _CHECKS: Final[tuple[Callable[[Sequence[Fact]], Iterable[str]], ...]] = (
     acknowledged_is_stored_once,
     stored_was_sent,
+    what_is_broken_is_named,
     alerts_are_those_of_a_replay,
     what_fires_is_told,
     commands_are_applied_once_and_end,

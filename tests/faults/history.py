@@ -31,6 +31,20 @@ class Stored(msgspec.Struct, frozen=True, tag="stored"):
     crc32: int
 
 
+class Broken(msgspec.Struct, frozen=True, tag="broken"):
+    """A stored frame was damaged, or taken away, on purpose."""
+
+    stream: str
+    seq: int
+
+
+class Named(msgspec.Struct, frozen=True, tag="named"):
+    """The service says of a frame that it is stored and cannot be read."""
+
+    stream: str
+    seq: int
+
+
 class Alerts(msgspec.Struct, frozen=True, tag="alerts"):
     """A run's alerts: as they came to be, and as the same data give them undisturbed."""
 
@@ -100,6 +114,8 @@ Fact = (
     Sent
     | Acked
     | Stored
+    | Broken
+    | Named
     | Alerts
     | Fired
     | Notified

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tests.end_to_end.real_service import RealService
@@ -18,12 +18,21 @@ from runwatch_server.telemetry.packs.contents import Contents
 class RecordingSender(Sender):
     """A sender whose frames and their answers stand in a history."""
 
-    history: History | None = field(default=None)
+    history: History | None = None
 
     @classmethod
-    def after(cls, sender: Sender, history: History, *, url: str | None = None) -> Sender:
+    def after(
+        cls,
+        sender: Sender,
+        history: History,
+        *,
+        url: str | None = None,
+        attempt: int = 1,
+        rank: int = 0,
+    ) -> Sender:
         """Goes on with a run that was opened."""
-        return cls(url or sender.url, sender.key, sender.run_id, sender.http, history)
+        url = url or sender.url
+        return cls(url, sender.key, sender.run_id, sender.http, attempt, rank, history)
 
     def _ask(self, method: str, path: str, body: bytes | None, kind: str) -> Any:
         if kind != CONTENT_TYPE or body is None or self.history is None:

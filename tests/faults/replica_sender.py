@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import urllib3
+from tests.faults.history import Applied, History
+from tests.faults.recording import RecordingSender
 from tests.faults.sender import Sender
 
 _DEADLINE_S: Final = 300.0
@@ -14,12 +16,17 @@ _DEADLINE_S: Final = 300.0
 class ReplicaSender:
     """One run of one rank."""
 
-    def __init__(self, urls: Sequence[str], key: str, run_id: str) -> None:
+    def __init__(
+        self, urls: Sequence[str], key: str, run_id: str, history: History | None = None
+    ) -> None:
         self.run_id = run_id
+        self._history = history
         self.applied: list[str] = []
         """Ids of commands, as they were carried out."""
         pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(5.0))
-        self._turns = itertools.cycle([Sender(url, key, run_id, pool) for url in urls])
+        self._turns = itertools.cycle(
+            [RecordingSender(url, key, run_id, pool, history=history) for url in urls]
+        )
 
     def send_until_acknowledged(self, seq: int, losses: Sequence[float], first_step: int) -> None:
         reply = self._until_done(lambda sender: sender.send(seq, losses, first_step=first_step))
@@ -32,6 +39,8 @@ class ReplicaSender:
         for command in told["commands"]:
             if command["id"] not in self.applied:
                 self.applied.append(command["id"])
+                if self._history is not None:
+                    self._history.note(Applied(command["id"], 0))
             self._answer(command["id"])
 
     def _answer(self, command_id: str) -> None:

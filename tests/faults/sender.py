@@ -25,25 +25,33 @@ class NotNowError(urllib3.exceptions.HTTPError):
 
 @dataclass
 class Sender:
-    """One run of one rank."""
+    """One rank of one attempt of a run."""
 
     url: str
     key: str
     run_id: str
     http: urllib3.PoolManager
+    attempt: int = 1
+    rank: int = 0
 
     @classmethod
-    def open(cls, url: str, key: str) -> "Sender":
+    def open(cls, url: str, key: str, *, world_size: int = 1) -> "Sender":
+        """A run with its first attempt."""
         run_id = ulid(int(time.time() * 1000), secrets.token_bytes(10))
         http = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(40.0))
         sender = cls(url, key, run_id, http)
         sender.json("POST", "/runs", {"run_id": run_id, "name": "a run"})
-        token = ulid(1, secrets.token_bytes(10))
-        attempt = {"token": token, "started_at": 0.0, "allow": ACTION_KINDS}
-        sender.json("POST", f"/runs/{run_id}/attempts", attempt)
+        sender.open_attempt(world_size=world_size)
         layout = LAYOUT.to_document()
         sender.json("PUT", f"/runs/{run_id}/layouts/{LAYOUT.hash}", layout)
         return sender
+
+    def open_attempt(self, *, world_size: int = 1) -> int:
+        """The run's next; returns its number."""
+        token = ulid(1, secrets.token_bytes(10))
+        facts = {"token": token, "started_at": 0.0, "allow": ACTION_KINDS, "world_size": world_size}
+        number: int = self.json("POST", f"/runs/{self.run_id}/attempts", facts)["attempt"]
+        return number
 
     def json(self, method: str, path: str, message: object = None) -> Any:
         body = None if message is None else msgspec.json.encode(message)
@@ -54,8 +62,8 @@ class Sender:
         num = len(losses)
         bad = np.repeat(~np.isfinite(losses), len(LAYOUT.layers)).reshape(num, -1)
         frame = Frame(
-            attempt=1,
-            rank=0,
+            attempt=self.attempt,
+            rank=self.rank,
             seq=seq,
             segment=segment,
             first_step=first_step,

@@ -9,7 +9,10 @@ from typing import Any, Final
 
 import pytest
 from tests.end_to_end.real_service import RealService
+from tests.faults.checker import violations
+from tests.faults.history import Alerts, Ended, History, Ordered
 from tests.faults.noisy_run import NUM_FRAMES, judged, open_run, send_all
+from tests.faults.recording import note_frames
 from tests.faults.replica_sender import ReplicaSender
 from tests.postgres import Postgres, PostgresCluster
 
@@ -36,9 +39,10 @@ class Pair:
     def both(self) -> tuple[RealService, RealService]:
         return self.first, self.second
 
-    def open_run(self) -> ReplicaSender:
+    def open_run(self, history: History | None = None) -> ReplicaSender:
         opened = open_run(self.first, self.key, "auto")
-        return ReplicaSender([service.url for service in self.both], self.key, opened.run_id)
+        urls = [service.url for service in self.both]
+        return ReplicaSender(urls, self.key, opened.run_id, history)
 
     def owner_of(self, run_id: str) -> RealService | None:
         """The replica that holds the run's lease."""
@@ -49,6 +53,17 @@ class Pair:
     def count_frames(self, run_id: str) -> int:
         ((count,),) = self.query(f"SELECT count(*) FROM frames WHERE run_id = '{run_id}'")
         return int(count)
+
+    def note_end(self, history: History, run: ReplicaSender, expected: list[Any]) -> None:
+        """What came of a run: its alerts, its frames, and what the replicas wrote."""
+        live = judged(self.first, run)
+        history.note(Alerts(run.run_id, live=repr(live), replayed=repr(expected)))
+        note_frames(history, self.query, [run.run_id])
+        self.note_logs(history)
+
+    def note_logs(self, history: History) -> None:
+        for service in self.both:
+            history.note_log(service.log, self.key)
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in self.postgres.execute(statement, database=self._database)]
@@ -79,6 +94,11 @@ def expected(pair: Pair) -> list[Any]:
     return story
 
 
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(tmp_path / "history.jsonl")
+
+
 def until(holds: Callable[[], bool], *, timeout_s: float = 300.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
@@ -93,9 +113,9 @@ def sending(sender: ReplicaSender) -> threading.Thread:
 
 
 def test_a_killed_replica_loses_no_frame_and_doubles_no_alert(
-    pair: Pair, expected: list[Any]
+    pair: Pair, expected: list[Any], history: History
 ) -> None:
-    runs = [pair.open_run() for _ in range(2)]
+    runs = [pair.open_run(history) for _ in range(2)]
     threads = [sending(run) for run in runs]
     for service in pair.both:
         until(lambda: min(pair.count_frames(run.run_id) for run in runs) > NUM_FRAMES // 8)
@@ -106,14 +126,14 @@ def test_a_killed_replica_loses_no_frame_and_doubles_no_alert(
         assert not thread.is_alive()
 
     for run in runs:
-        assert judged(pair.first, run) == expected
-        assert pair.count_frames(run.run_id) == NUM_FRAMES + 1
+        pair.note_end(history, run, expected)
+    assert violations(history) == []
 
 
 def test_a_replica_that_was_paused_beyond_its_lease_is_fenced(
-    pair: Pair, expected: list[Any]
+    pair: Pair, expected: list[Any], history: History
 ) -> None:
-    run = pair.open_run()
+    run = pair.open_run(history)
     thread = sending(run)
     until(lambda: pair.count_frames(run.run_id) > NUM_FRAMES // 8)
     until(lambda: pair.owner_of(run.run_id) is not None)
@@ -128,16 +148,18 @@ def test_a_replica_that_was_paused_beyond_its_lease_is_fenced(
     thread.join(600)
     assert not thread.is_alive()
 
-    assert judged(paused, run) == expected
-    assert pair.count_frames(run.run_id) == NUM_FRAMES + 1
+    pair.note_end(history, run, expected)
+    assert violations(history) == []
     ((epoch,),) = pair.query(f"SELECT epoch FROM leases WHERE name = '{run.run_id}'")
     assert epoch >= 2
 
 
-def test_replicas_come_back_with_their_database(pair: Pair, expected: list[Any]) -> None:
+def test_replicas_come_back_with_their_database(
+    pair: Pair, expected: list[Any], history: History
+) -> None:
     if not isinstance(pair.postgres, PostgresCluster):
         pytest.skip("needs a PostgreSQL of its own to kill")
-    run = pair.open_run()
+    run = pair.open_run(history)
     thread = sending(run)
     for end in (pair.postgres.kill, pair.postgres.stop):
         until(lambda: pair.count_frames(run.run_id) > NUM_FRAMES // 8)
@@ -146,18 +168,21 @@ def test_replicas_come_back_with_their_database(pair: Pair, expected: list[Any])
     thread.join(600)
     assert not thread.is_alive()
 
-    assert judged(pair.first, run) == expected
-    assert pair.count_frames(run.run_id) == NUM_FRAMES + 1
+    pair.note_end(history, run, expected)
+    assert violations(history) == []
 
 
-def test_commands_are_carried_out_once_though_replicas_are_killed(pair: Pair) -> None:
-    run = pair.open_run()
+def test_commands_are_carried_out_once_though_replicas_are_killed(
+    pair: Pair, history: History
+) -> None:
+    run = pair.open_run(history)
     run.send_until_acknowledged(1, [1.0], 0)
     ordered: list[str] = []
     for index in range(6):
         given, killed = pair.both if index % 2 else pair.both[::-1]
         command = given.ask("POST", f"/runs/{run.run_id}/commands", {"action": CHECKPOINT})
         ordered.append(command["id"])
+        history.note(Ordered(command["id"]))
         if index in (2, 3):
             killed.kill()
             killed.start()
@@ -166,8 +191,12 @@ def test_commands_are_carried_out_once_though_replicas_are_killed(pair: Pair) ->
     assert run.applied == ordered
     for command_id in ordered:
         shown = pair.first.ask("GET", f"/commands/{command_id}")
+        history.note(Ended(command_id, shown["state"]))
         assert shown["state"] == "applied"
         assert [event["kind"] for event in shown["events"]].count("applied") == 1
+    note_frames(history, pair.query, [run.run_id])
+    pair.note_logs(history)
+    assert violations(history) == []
 
 
 def _obeyed(run: ReplicaSender, ordered: list[str]) -> bool:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.end_to_end.real_service import RealService
+from tests.faults.checker import violations
+from tests.faults.history import Fired, History, Notified
 from tests.faults.sender import Sender
 from tests.server.notify.sink import running_sink
 
@@ -45,12 +47,20 @@ def test_a_kill_between_sending_and_marking_makes_a_second_message_and_never_non
             service.start()
             until(lambda: len(sink.posts) == 2)
             until(lambda: delivered(service))
+            history = History(tmp_path / "history.jsonl")
+            (alert,) = service.ask("GET", f"/alerts?run_id={sender.run_id}")["alerts"]
+            history.note(Fired(alert["rule"], over=False))
+            history.note_log(service.log, sender.key)
         finally:
             service.stop()
 
         first, second = sink.bodies
         assert first["dedup_key"] == second["dedup_key"]
         assert first["title"] == second["title"]
+        for body in sink.bodies:
+            rule = alert["rule"] if alert["rule"] in body["title"] else body["title"]
+            history.note(Notified(rule, over=body["type"] == "success"))
+        assert violations(history) == []
 
 
 def delivered(service: RealService) -> bool:
