@@ -98,6 +98,28 @@ def test_a_silence_is_made_seen_and_ended(window: OpenWindow, broken_run: SentRu
     expect(page.get_by_text("Nothing is silenced")).to_be_visible()
 
 
+def test_a_window_that_recurs_is_made_by_the_clock_of_a_place_and_ended(
+    window: OpenWindow, service: RealService
+) -> None:
+    visitor = window()
+    page = visitor.open("/silences")
+    page.get_by_role("button", name="New maintenance window").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("On", exact=True).select_option("Saturday")
+    dialog.get_by_label("From").fill("02:30")
+    dialog.get_by_label("Time zone").fill("Europe/Berlin")
+    dialog.get_by_label("Why").fill("the file system is looked through")
+    visitor.shoot("silences-new-window")
+    dialog.get_by_role("button", name="Make it").click()
+
+    row = page.get_by_role("row", name="the file system is looked through")
+    expect(row).to_contain_text("each 30 2 * * sat (Europe/Berlin), for 120 min")
+    (made,) = service.ask("GET", "/silences")["silences"]
+    assert made["recurs"] == {"cron": "30 2 * * sat", "for_s": 7200.0, "timezone": "Europe/Berlin"}
+    row.get_by_role("button", name="End it").click()
+    expect(row).to_have_count(0)
+
+
 def test_another_project_s_alert_is_not_there(
     window: OpenWindow, service: RealService, broken_run: SentRun
 ) -> None:

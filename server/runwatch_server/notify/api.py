@@ -15,6 +15,7 @@ from runwatch_server.errors import NotFoundError, UnprocessableError
 from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.notify import queries, silences
 from runwatch_server.notify.queries import Delivery, DeliveryState
+from runwatch_server.notify.recurrence import Recurrence
 from runwatch_server.notify.silences import Matcher, Silence
 from runwatch_server.parameters import NextNumber
 from runwatch_server.services import CurrentServices
@@ -22,6 +23,8 @@ from runwatch_server.services import CurrentServices
 router: Final = APIRouter(prefix="/api/v1", tags=["notifications"])
 
 MAX_SILENCE_S: Final = 366 * 86400.0
+MAX_RECURRING_S: Final = 10 * MAX_SILENCE_S
+"""Of one that recurs, which somebody looks through once in a while."""
 
 
 class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +54,11 @@ class SilenceGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     matchers: Annotated[tuple[Matcher, ...], msgspec.Meta(min_length=1, max_length=16)]
     """All must match. Labels: alertname, severity, project, run_id, run, layer_group, and those
     of the rule."""
-    ends_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    ends_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    """Wanted, but of one that recurs: that goes on for ten years where nothing is said."""
     starts_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    recurs: Recurrence | None = None
+    """A maintenance window that comes again, between `starts_at` and `ends_at`."""
     comment: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
     """Why: whoever is on call next will ask."""
 
@@ -67,6 +73,9 @@ class SilenceView(msgspec.Struct, frozen=True, kw_only=True):
     comment: str
     created_at: datetime
     active: bool
+    recurs: Recurrence | None
+    next_at: datetime | None
+    """Of one that recurs: when its next window begins."""
 
 
 class SilenceList(msgspec.Struct, frozen=True):
@@ -122,12 +131,14 @@ async def create_silence(
 ) -> Response:
     """Hold back the messages of alerts that match. The alerts themselves go on."""
     now = services.clock.wall()
+    starts_at = now if given.starts_at is None else _seconds(given.starts_at)
     silence = Silence(
         id=services.clock.new_ulid(),
         project=principal.project or "",
         matchers=given.matchers,
-        starts_at=now if given.starts_at is None else _seconds(given.starts_at),
-        ends_at=_seconds(given.ends_at),
+        starts_at=starts_at,
+        ends_at=_end_of(given, starts_at),
+        recurs=given.recurs,
         author=principal.actor,
         comment=given.comment,
         created_at=now,
@@ -169,10 +180,27 @@ async def delete_silence(
     return json_response(ended)
 
 
+def _end_of(given: SilenceGiven, starts_at: float) -> float:
+    if given.ends_at is not None:
+        return _seconds(given.ends_at)
+    if given.recurs is None:
+        raise UnprocessableError("invalid_silence", "ends_at: found none, wanted a time to come.")
+    return starts_at + MAX_RECURRING_S
+
+
 def _check_span(silence: Silence, now: float) -> None:
-    if not max(silence.starts_at, now) < silence.ends_at <= silence.starts_at + MAX_SILENCE_S:
+    most_s, words = MAX_SILENCE_S, "a year"
+    if silence.recurs is not None:
+        if not silence.starts_at <= now + MAX_SILENCE_S:
+            raise UnprocessableError(
+                "invalid_silence", "starts_at: wanted a time within a year, of one that recurs."
+            )
+        silence.recurs.check(max(silence.starts_at, now))
+        most_s, words = MAX_RECURRING_S, "ten years"
+    if not max(silence.starts_at, now) < silence.ends_at <= silence.starts_at + most_s:
         raise UnprocessableError(
-            "invalid_silence", "ends_at: wanted a time to come, after starts_at by at most a year."
+            "invalid_silence",
+            f"ends_at: wanted a time to come, after starts_at by at most {words}.",
         )
 
 
@@ -188,6 +216,7 @@ def _deed(silence: Silence, deed: str, actor: str, now: float) -> Deed:
             "starts_at": silence.starts_at,
             "ends_at": silence.ends_at,
             "comment": silence.comment,
+            "recurs": msgspec.to_builtins(silence.recurs),
         },
     )
 
@@ -197,6 +226,7 @@ def _seconds(at: datetime) -> float:
 
 
 def _silence_view(silence: Silence, now: float) -> SilenceView:
+    next_at = silence.next_at(now)
     return SilenceView(
         id=silence.id,
         project=silence.project,
@@ -206,7 +236,9 @@ def _silence_view(silence: Silence, now: float) -> SilenceView:
         author=silence.author,
         comment=silence.comment,
         created_at=rfc3339(silence.created_at),
-        active=silence.starts_at <= now < silence.ends_at,
+        active=silence.is_in_force(now),
+        recurs=silence.recurs,
+        next_at=None if next_at is None else rfc3339(next_at),
     )
 
 

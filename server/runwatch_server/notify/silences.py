@@ -13,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from runwatch_server.notify.recurrence import Recurrence
 from runwatch_server.notify.tables import silences
 
 
@@ -39,11 +40,25 @@ class Silence:
     author: str
     comment: str
     created_at: float
+    recurs: Recurrence | None = None
+    """None: it lasts from its start to its end without a break."""
+
+    def is_in_force(self, now: float) -> bool:
+        return self.starts_at <= now < self.ends_at and (
+            self.recurs is None or self.recurs.covers(now)
+        )
+
+    def next_at(self, now: float) -> float | None:
+        """When its next window begins; None where it does not recur, or ends before."""
+        if self.recurs is None:
+            return None
+        found = self.recurs.next_after(max(now, self.starts_at))
+        return found if found is not None and found < self.ends_at else None
 
     def covers(self, labels: Mapping[str, str], *, now: float) -> bool:
         """Whether an alert with these labels is held back now."""
         return (
-            self.starts_at <= now < self.ends_at
+            self.is_in_force(now)
             and self.project in ("", labels.get("project", ""))
             and all(matcher.matches(labels) for matcher in self.matchers)
         )
@@ -59,8 +74,9 @@ async def insert_silence(connection: AsyncConnection, silence: Silence) -> None:
             id=silence.id,
             project=silence.project,
             matchers=msgspec.json.encode(silence.matchers).decode(),
-            starts_at=silence.starts_at,
+            starts_at=silence.starts_at if silence.recurs is None else silence.ends_at,
             ends_at=silence.ends_at,
+            recurs=_recurs_text(silence),
             author=silence.author,
             comment=silence.comment,
             created_at=silence.created_at,
@@ -94,9 +110,26 @@ async def list_silences(
     return [_silence(row) for row in found.mappings()]
 
 
+class _Recurs(msgspec.Struct, frozen=True):
+    """What stands in the column."""
+
+    starts_at: float
+    window: Recurrence
+
+
+def _recurs_text(silence: Silence) -> str | None:
+    if silence.recurs is None:
+        return None
+    return msgspec.json.encode(_Recurs(silence.starts_at, silence.recurs)).decode()
+
+
 def _silence(row: sa.RowMapping) -> Silence:
     columns: dict[str, Any] = {
         **row,
         "matchers": msgspec.json.decode(row["matchers"], type=tuple[Matcher, ...]),
     }
+    if row["recurs"] is not None:
+        kept = msgspec.json.decode(row["recurs"], type=_Recurs)
+        starts_at = min(kept.starts_at, row["ends_at"])
+        columns |= {"starts_at": starts_at, "recurs": kept.window}
     return Silence(**columns)

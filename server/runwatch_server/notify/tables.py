@@ -56,5 +56,8 @@ silences = sa.Table(
     sa.Column("author", sa.String(256), nullable=False),
     sa.Column("comment", sa.Text, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
+    # JSON, with the time from which it recurs: `starts_at` of such a one is its end, so that a
+    # replica of the version before, which would take it for one long silence, sees none.
+    sa.Column("recurs", sa.Text),
     sa.Index("ix_silences_end", "ends_at"),
 )

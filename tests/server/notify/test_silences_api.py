@@ -4,7 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from tests.server.harness import Api, HandClock
+
+from runwatch_server.notify.tables import silences
 
 pytestmark = pytest.mark.anyio
 
@@ -66,3 +69,74 @@ async def test_a_reader_may_not_silence(api: Api, hand_clock: HandClock) -> None
     response = await api.call("POST", "/silences", json=a_silence(hand_clock), key=key)
 
     assert response.status_code == 403
+
+
+def a_window(clock: HandClock, *, in_s: float) -> dict[str, Any]:
+    """One that opens each day, for an hour, from so many seconds on."""
+    opens = datetime.fromtimestamp(clock.now + in_s, UTC)
+    recurs = {"cron": f"{opens.minute} {opens.hour} * * *", "for_s": 3600}
+    return {**a_silence(clock), "recurs": recurs, "ends_at": None}
+
+
+async def test_a_window_that_recurs_is_open_each_day_and_shut_between(
+    api: Api, hand_clock: HandClock
+) -> None:
+    made = await api.json("POST", "/silences", json=a_window(hand_clock, in_s=7200))
+    activity = [made["active"]]
+    for hours in (2, 2, 22):
+        hand_clock.now += hours * 3600
+        (listed,) = (await api.json("GET", "/silences"))["silences"]
+        activity.append(listed["active"])
+
+    assert activity == [False, True, False, True]
+    assert made["recurs"]["timezone"] == "UTC"
+    assert datetime.fromisoformat(made["next_at"]).timestamp() <= hand_clock.now
+
+
+async def test_one_that_was_ended_opens_no_more(api: Api, hand_clock: HandClock) -> None:
+    made = await api.json("POST", "/silences", json=a_window(hand_clock, in_s=0))
+    ended = await api.json("DELETE", f"/silences/{made['id']}")
+
+    assert ended["active"] is False
+    assert (await api.json("GET", "/silences"))["silences"] == []
+
+
+async def test_a_replica_of_the_version_before_takes_a_window_for_no_silence_at_all(
+    api: Api, hand_clock: HandClock
+) -> None:
+    """It does not know of recurrence, and would hold everything back for ten years."""
+    await api.json("POST", "/silences", json=a_window(hand_clock, in_s=0))
+    async with api.services.database.read() as connection:
+        ((starts_at, ends_at),) = await connection.execute(
+            sa.select(silences.c.starts_at, silences.c.ends_at)
+        )
+
+    assert starts_at == ends_at
+
+
+@pytest.mark.parametrize(
+    ("recurs", "code"),
+    [
+        ({"cron": "0 2 * * 6", "for_s": 3600}, "invalid_recurrence"),
+        ({"cron": "0 2 * * *", "for_s": 3600, "timezone": "Nowhere"}, "invalid_recurrence"),
+        ({"cron": "0 2 * * *", "for_s": 1}, None),
+        (None, "invalid_silence"),
+    ],
+)
+async def test_a_window_that_cannot_be_is_refused(
+    api: Api, hand_clock: HandClock, recurs: object, code: str | None
+) -> None:
+    body = {**a_silence(hand_clock), "ends_at": None, "recurs": recurs}
+    refused = await api.call("POST", "/silences", json=body)
+
+    assert refused.status_code == 422
+    assert code in (None, refused.json()["code"])
+
+
+async def test_a_window_that_begins_in_a_far_age_is_refused(
+    api: Api, hand_clock: HandClock
+) -> None:
+    body = {**a_window(hand_clock, in_s=0), "starts_at": "9999-12-31T00:00:00Z"}
+    refused = await api.call("POST", "/silences", json=body)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_silence")

@@ -1,0 +1,80 @@
+"""When a window that recurs is open: by the clock of its place, summer time and all."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from runwatch_server.errors import UnprocessableError
+from runwatch_server.notify.recurrence import Recurrence
+
+BERLIN = ZoneInfo("Europe/Berlin")
+HOUR_S = 3600.0
+NIGHTLY = Recurrence(cron="30 2 * * *", for_s=2 * HOUR_S, timezone="Europe/Berlin")
+
+
+def at(text: str) -> float:
+    """A moment, by the clock on the wall in Berlin; `fold=1` marks the later of two."""
+    text, _, fold = text.partition(" fold=")
+    return datetime.fromisoformat(text).replace(tzinfo=BERLIN, fold=int(fold or 0)).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("moment", "is_open"),
+    [
+        ("2026-11-22T02:29:59", False),
+        ("2026-11-22T02:30:00", True),
+        ("2026-11-22T04:29:59", True),
+        ("2026-11-22T04:30:00", False),
+        ("2026-07-22T02:30:00", True),  # the same hour on the wall, another one in UTC
+        ("2026-07-22T02:29:59", False),
+    ],
+)
+def test_a_window_opens_by_the_clock_on_the_wall(moment: str, is_open: bool) -> None:
+    assert NIGHTLY.covers(at(moment)) is is_open
+
+
+def test_a_weekly_window_over_midnight_is_open_on_both_days() -> None:
+    weekly = Recurrence(cron="0 22 * * sat", for_s=8 * HOUR_S, timezone="Europe/Berlin")
+
+    assert weekly.covers(at("2026-11-21T23:00:00"))
+    assert weekly.covers(at("2026-11-22T05:59:59"))
+    assert not weekly.covers(at("2026-11-22T06:00:00"))
+    assert not weekly.covers(at("2026-11-22T23:00:00"))
+    assert weekly.next_after(at("2026-11-22T06:00:00")) == at("2026-11-28T22:00:00")
+
+
+def test_what_begins_in_the_hour_that_is_left_out_begins_an_hour_later_and_lasts_as_long() -> None:
+    """In the night of 29 March 2026 half past two does not come."""
+    assert not NIGHTLY.covers(at("2026-03-29T03:29:59"))
+    assert NIGHTLY.covers(at("2026-03-29T03:30:00"))
+    assert NIGHTLY.covers(at("2026-03-29T05:29:59"))
+    assert not NIGHTLY.covers(at("2026-03-29T05:30:00"))
+
+
+def test_what_begins_in_the_hour_that_comes_twice_begins_twice() -> None:
+    """In the night of 25 October 2026 half past two comes at 00:30 and at 01:30 UTC."""
+    assert NIGHTLY.next_after(at("2026-10-25T02:00:00")) == at("2026-10-25T02:30:00")
+    assert NIGHTLY.next_after(at("2026-10-25T02:30:00")) == at("2026-10-25T02:30:00 fold=1")
+    assert NIGHTLY.covers(at("2026-10-25T04:29:59"))
+    assert not NIGHTLY.covers(at("2026-10-25T04:30:00"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"cron": "0 2 * *"}, "five fields"),
+        ({"cron": "61 2 * * *"}, "61"),
+        ({"cron": "0 2 * * 6"}, "wanted names"),
+        ({"cron": "0 2 * * saturday"}, "weekday name"),
+        ({"cron": "0 2 30 2 *"}, "does not come within a year"),
+        ({"timezone": "Berlin"}, "Europe/Berlin"),
+        ({"timezone": "../../etc/passwd"}, "Europe/Berlin"),
+        ({"timezone": ""}, "Europe/Berlin"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_place(facts: dict[str, str], words: str) -> None:
+    recurrence = Recurrence(**({"cron": "0 2 * * *", "timezone": "UTC"} | facts), for_s=HOUR_S)
+
+    with pytest.raises(UnprocessableError, match=words):
+        recurrence.check(at("2026-11-22T00:00:00"))
