@@ -32,11 +32,10 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.actions.finite import all_finite
-from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.gradient_sums import GradientReader
+from runwatch_hooks.guard.objections import asks_the_device, objection_to, parameters_of
 from runwatch_hooks.one_pass import load_one_pass
-from runwatch_hooks.ranks.shards import is_sharded
 from runwatch_hooks.wraps import Arguments, Keywords
 
 Number = float | Tensor
@@ -44,14 +43,6 @@ Number = float | Tensor
 _STEP: Final = "profile_hook_step.<locals>.wrapper"
 """What torch puts around `step`, and calls the hooks from."""
 _CLOSURE: Final = "a step that evaluates a closure (LBFGS) is not guarded"
-
-
-def check_guardable(optimizers: Sequence[Optimizer]) -> None:
-    """Raises AttachError for an optimizer whose steps cannot be guarded."""
-    for optimizer in optimizers:
-        objection = _objection(optimizer)
-        if objection:
-            raise AttachError(f"guard: {objection}")
 
 
 class Guard:
@@ -68,7 +59,7 @@ class Guard:
         self._objections: WeakKeyDictionary[Optimizer, str | None] = WeakKeyDictionary()
         """Why it is not guarded: empty where it is, None where it is not the run's."""
         for optimizer in optimizers:
-            self._objections[optimizer] = _objection(optimizer)
+            self._objections[optimizer] = objection_to(optimizer)
         self._open: WeakKeyDictionary[Optimizer, FrameType | None] = WeakKeyDictionary()
         """The frame of the step that is under way; of one that raised it is off the stack."""
         self._hidden: WeakKeyDictionary[Optimizer, list[tuple[Tensor, Tensor]]]
@@ -143,7 +134,7 @@ class Guard:
         flags = self._flags([grad for _, grad in with_grad])
         if not flags:
             return
-        if _asks_the_device(optimizer):
+        if asks_the_device(optimizer):
             flag = flags[0]
             for other in flags[1:]:
                 flag = torch.maximum(flag, other.to(flag.device, non_blocking=True))
@@ -191,8 +182,8 @@ class Guard:
     def _objection_to(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> str | None:
         if optimizer not in self._objections:
             known = {id(one) for module in self._modules for one in module.parameters()}
-            is_ours = any(id(one) in known for one in _parameters(optimizer))
-            self._objections[optimizer] = objection = _objection(optimizer) if is_ours else None
+            is_ours = any(id(one) in known for one in parameters_of(optimizer))
+            self._objections[optimizer] = objection = objection_to(optimizer) if is_ours else None
             if objection:
                 self._notices.append(f"not guarded: {objection}")
         objection = self._objections[optimizer]
@@ -204,32 +195,8 @@ class Guard:
         return objection
 
 
-def _objection(optimizer: Optimizer) -> str:
-    """Why an optimizer cannot be guarded; empty where it can."""
-    name = type(optimizer).__name__
-    parameters = _parameters(optimizer)
-    if any(is_sharded(one) for one in parameters):
-        return f"{name} steps sharded parameters: ranks, each with its part, would decide apart"
-    places = {one.device.type for one in parameters} - {"cpu"}
-    if places and not _asks_the_device(optimizer):
-        return f"found {name} on {places.pop()}, wanted one that asks the device: fused=True"
-    return ""
-
-
-def _asks_the_device(optimizer: Optimizer) -> bool:
-    """Whether it honours `found_inf`: torch marks such optimizers for its gradient scaler."""
-    groups = cast("list[dict[str, object]]", optimizer.param_groups)
-    are_fused = all(bool(group.get("fused")) for group in groups)
-    return are_fused and bool(getattr(optimizer, "_step_supports_amp_scaling", False))
-
-
-def _parameters(optimizer: Optimizer) -> list[Tensor]:
-    groups = cast("list[dict[str, list[Tensor]]]", optimizer.param_groups)
-    return [one for group in groups for one in group["params"]]
-
-
 def _with_gradients(optimizer: Optimizer) -> list[tuple[Tensor, Tensor]]:
-    return [(one, one.grad) for one in _parameters(optimizer) if one.grad is not None]
+    return [(one, one.grad) for one in parameters_of(optimizer) if one.grad is not None]
 
 
 def _frame_of_step() -> FrameType | None:

@@ -1,0 +1,6 @@
+"""Steps that would spoil the weights, made to change nothing as they are taken."""
+
+from runwatch_hooks.guard.guard import Guard
+from runwatch_hooks.guard.objections import check_guardable
+
+__all__ = ["Guard", "check_guardable"]

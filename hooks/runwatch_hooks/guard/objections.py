@@ -1,0 +1,42 @@
+"""Which optimizers' steps can be guarded, and why the others' cannot."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from runwatch_hooks.errors import AttachError
+from runwatch_hooks.ranks.shards import is_sharded
+
+
+def check_guardable(optimizers: Sequence[Optimizer]) -> None:
+    """Raises AttachError for an optimizer whose steps cannot be guarded."""
+    for optimizer in optimizers:
+        objection = objection_to(optimizer)
+        if objection:
+            raise AttachError(f"guard: {objection}")
+
+
+def objection_to(optimizer: Optimizer) -> str:
+    """Why an optimizer cannot be guarded; empty where it can."""
+    name = type(optimizer).__name__
+    parameters = parameters_of(optimizer)
+    if any(is_sharded(one) for one in parameters):
+        return f"{name} steps sharded parameters: ranks, each with its part, would decide apart"
+    places = {one.device.type for one in parameters} - {"cpu"}
+    if places and not asks_the_device(optimizer):
+        return f"found {name} on {places.pop()}, wanted one that asks the device: fused=True"
+    return ""
+
+
+def asks_the_device(optimizer: Optimizer) -> bool:
+    """Whether it honours `found_inf`: torch marks such optimizers for its gradient scaler."""
+    groups = cast("list[dict[str, object]]", optimizer.param_groups)
+    are_fused = all(bool(group.get("fused")) for group in groups)
+    return are_fused and bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+
+
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    groups = cast("list[dict[str, list[Tensor]]]", optimizer.param_groups)
+    return [one for group in groups for one in group["params"]]
