@@ -25,7 +25,7 @@ from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.line import Line
 from runwatch_hooks.machine import describe_machine
 from runwatch_hooks.objects import Objects, extra_of, modules_of, optimizers_of, stateful_of
-from runwatch_hooks.options import DEFAULT_ALLOW, DEFAULT_GOOD_AFTER, Options, kinds_of
+from runwatch_hooks.options import DEFAULT_ALLOW, DEFAULT_GOOD_AFTER, Guarding, Options, kinds_of
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
 from runwatch_hooks.run_facts import check_text, config_of
 from runwatch_hooks.settings import Environment, override, read_environment
@@ -57,7 +57,7 @@ def attach(
     bundles: str | os.PathLike[str] | None = None,
     max_bundles: int = 3,
     bundle_mib: int = 2048,
-    guard: bool = False,
+    guard: Guarding = False,
     snapshot_every: int | None = None,
     snapshots: int = 3,
     good_after: int = DEFAULT_GOOD_AFTER,
@@ -79,7 +79,8 @@ def attach(
     kept it: the run goes on from there. `bundles` is a folder for diagnostic bundles: what there is
     of the first step whose loss or gradients are not finite, for `runwatch replay`.
     `guard` makes a step by gradients that are not finite change nothing, without waiting for a
-    device. `histograms` and `activations` are steps: so often the elements of gradients, weights
+    device; `guard="outliers"` also one whose gradients' norm lies far outside its past.
+    `histograms` and `activations` are steps: so often the elements of gradients, weights
     and activations are counted by their size, and what each module returns is measured; by default
     only when the command `detail` asks for it. `max_overhead=0.005` lets watching take half a
     hundredth of a step's time: where it takes more, less is read of some steps, and that is told;

@@ -18,7 +18,7 @@ from runwatch_hooks.detail import Detail, Schedule
 from runwatch_hooks.device_health import DeviceSensors
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
-from runwatch_hooks.guard import Guard
+from runwatch_hooks.guard import Guard, Outliers
 from runwatch_hooks.line import Line
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
@@ -44,8 +44,14 @@ def build_watch(
     """
     faults = Faults()
     reports = Reports(faults)
+    outliers = _outliers(options, objects, faults)
     state = TrainingState(
-        objects.modules, objects.optimizers, objects.schedulers, objects.scalers, objects.extra
+        objects.modules,
+        objects.optimizers,
+        objects.schedulers,
+        objects.scalers,
+        objects.extra,
+        own={} if outliers is None else {"outliers": outliers},
     )
     keeper = _keeper(options, state, team)
     snapshots = SnapshotRing(state, size=options.snapshots, good_after=options.good_after)
@@ -90,7 +96,7 @@ def build_watch(
         detail,
         governor,
     )
-    guard = _guard(options, objects, faults)
+    guard = _guard(options, objects, faults, outliers)
     own_time = None if team.world.is_alone else OwnTime(faults)
     boundary = Boundary(
         actor,
@@ -151,8 +157,16 @@ def _governor(options: Options, team: Team) -> Governor | None:
     return Governor(options.max_overhead)
 
 
-def _guard(options: Options, objects: Objects, faults: Faults) -> Guard | None:
-    return Guard(objects.modules, objects.optimizers, faults) if options.guard else None
+def _outliers(options: Options, objects: Objects, faults: Faults) -> Outliers | None:
+    return Outliers(objects.optimizers, faults) if options.guard == "outliers" else None
+
+
+def _guard(
+    options: Options, objects: Objects, faults: Faults, outliers: Outliers | None
+) -> Guard | None:
+    if not options.guard:
+        return None
+    return Guard(objects.modules, objects.optimizers, faults, outliers)
 
 
 def _install(probe: Probe, guard: Guard | None, own_time: OwnTime | None) -> None:

@@ -231,6 +231,7 @@ class LiveWatch(Watch):
             "run_id": self.run_id,
             "next_step": self._next_step,
             "actor": self._actor.state_dict(),
+            "guard": {} if self._guard is None else self._guard.state_dict(),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
@@ -241,6 +242,8 @@ class LiveWatch(Watch):
             )
         self._next_step = next_step
         self._actor.load_state_dict(cast("dict[str, object]", actor))
+        if self._guard is not None:
+            self._guard.load_state_dict(cast("dict[str, object]", state_dict.get("guard", {})))
 
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:
         if self._is_inert:

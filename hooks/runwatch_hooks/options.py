@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 from runwatch.commands import ACTION_KINDS
 from runwatch_hooks.errors import AttachError
+
+Guarding = bool | Literal["outliers"]
+"""Which steps the guard makes change nothing."""
 
 DEFAULT_ALLOW: Final = ("checkpoint", "detail")
 """What changes nothing about the training."""
@@ -39,8 +42,9 @@ class Options:
     """Steps; None: only when asked."""
     keep: int = 3
     """Checkpoints on disk, beside the newest good ones."""
-    guard: bool = False
-    """Whether a step by gradients that are not finite is made to change nothing."""
+    guard: Guarding = False
+    """Whether a step by gradients that are not finite is made to change nothing; "outliers": also
+    one by gradients far outside their past."""
     bundles: Path | None = None
     """Where diagnostic bundles of non-finite steps are written; None: nowhere."""
     max_bundles: int = 3
@@ -73,6 +77,8 @@ class Options:
         ):
             if number is not None and number < 1:
                 raise AttachError(f"{name}: found {number}, wanted at least 1")
+        if self.guard not in (False, True, "outliers"):
+            raise AttachError(f'guard: found {self.guard!r}, wanted True, False or "outliers"')
         share = self.max_overhead
         if share is not None and not 0.0 < share < 1.0:
             raise AttachError(f"max_overhead: found {share}, wanted a share such as 0.005")

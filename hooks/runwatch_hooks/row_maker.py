@@ -136,7 +136,7 @@ class RowMaker:
         numbers = self._ours(reading, step_time_s, tokens, lr_scale)
         if self._guard is not None:
             guarded = self._guard.take()
-            numbers |= {"guarded_steps": guarded} if self._is_leader else {}
+            numbers |= guarded if self._is_leader else {}
             self._reports.tell_unwatched(self._guard.take_notices(), step, now)
         self._claim(numbers, reading)
         numbers |= self._own_names.apart(theirs)
@@ -239,7 +239,11 @@ class RowMaker:
         for row in rows:
             is_guarded = row.metrics.get("guarded_steps", 0.0) > 0.0
             if is_guarded and not self._was_guarded:
-                self._reports.tell_event(row.step, "guarded", row.at, {})
+                is_finite = row.metrics.get("guarded_outliers") == row.metrics["guarded_steps"]
+                because = "outside its past" if is_finite else "not finite"
+                self._reports.tell_event(row.step, "guarded", row.at, {"because": because})
+            if row.metrics.get("guard_relearned", 0.0) > 0.0:
+                self._reports.tell_event(row.step, "guard_relearned", row.at, {})
             if "guarded_steps" in row.metrics:
                 self._was_guarded = is_guarded
 

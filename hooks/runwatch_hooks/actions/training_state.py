@@ -65,7 +65,9 @@ class TrainingState:
         schedulers: Sequence[HasState] = (),
         scalers: Sequence[HasState] = (),
         extra: Mapping[str, HasState | Generator] | None = None,
+        own: Mapping[str, HasState] | None = None,
     ) -> None:
+        """`own` is state of the hook's: it goes along, and a capture that has none of it fits."""
         self.modules = dict(modules)
         self.optimizers = tuple(optimizers)
         self._unused: dict[int, Mapped] = {}
@@ -77,6 +79,8 @@ class TrainingState:
             self._objects[f"extra.{name}"] = (
                 item if isinstance(item, HasState) else GeneratorState(item)
             )
+        self._own = {f"own.{name}": item for name, item in (own or {}).items()}
+        self._objects |= self._own
         # Masks are full of -inf by design: what is not finite before the first step is no fault.
         buffers = {f"{n}.{b}": t for n, m in self.modules.items() for b, t in m.named_buffers()}
         self._exempt = frozenset(names_of_nonfinite(buffers))
@@ -158,9 +162,17 @@ class TrainingState:
                 restore_scaler(scaler, _part(tree, "scalers", index), in_place)
 
     def _completed(self, tree: Mapped) -> Mapped:
-        """With the optimizers that came after it, as they were before their first step."""
+        """With the optimizers that came after it, as they were before their first step; and with
+        the hook's own state that it lacks as that is now, without what nobody has any more."""
         held = cast(Mapped, tree["optimizers"])
-        return {**tree, "optimizers": {**cast(Mapped, self._unused), **held}}
+        objects = {
+            name: saved
+            for name, saved in cast(Mapped, tree["objects"]).items()
+            if name in self._own or not str(name).startswith("own.")
+        }
+        for name in self._own.keys() - objects.keys():
+            objects[name] = self._own[name].state_dict()
+        return {**tree, "optimizers": {**cast(Mapped, self._unused), **held}, "objects": objects}
 
     def _check(self, tree: Mapped) -> None:
         for kind, found in (

@@ -6,7 +6,7 @@ from typing import Final, TypedDict
 
 from runwatch_hooks.actions import Generator, HasState
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.options import kinds_of
+from runwatch_hooks.options import Guarding, kinds_of
 
 ALLOWED: Final = ("checkpoint", "detail", "lower_lr", "stop")
 """A rollback would have to put back the framework's own counters and the place in its loader."""
@@ -29,7 +29,7 @@ class Keywords(TypedDict, total=False):
     bundles: str | os.PathLike[str]
     max_bundles: int
     bundle_mib: int
-    guard: bool
+    guard: Guarding
     histograms: int
     activations: int
     max_overhead: float

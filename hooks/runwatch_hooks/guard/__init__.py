@@ -2,5 +2,6 @@
 
 from runwatch_hooks.guard.guard import Guard
 from runwatch_hooks.guard.objections import check_guardable
+from runwatch_hooks.guard.outliers import Outliers
 
-__all__ = ["Guard", "check_guardable"]
+__all__ = ["Guard", "Outliers", "check_guardable"]

@@ -1,4 +1,5 @@
-"""Makes an optimizer's step by gradients that are not finite a step that changes nothing.
+"""Makes an optimizer's step by gradients that are not finite a step that changes nothing; where it
+is asked to, also one by gradients far outside their past (`norm_past`).
 
 Telling and acting come some steps late, and by then a NaN is in every weight and moment. Here the
 step itself is stopped, and nobody waits for a device:
@@ -11,7 +12,7 @@ step itself is stopped, and nobody waits for a device:
 What else an accelerator could offer changes the moments or takes a second copy of them, so that
 an optimizer of another kind is refused there. So are sharded parameters: a rank sees its own part
 only, and to decide alike would be a collective at every step. Replicas (DDP) hold the same
-gradients after their reduction, and so decide alike.
+gradients after their reduction, and so decide alike, by the same past.
 """
 
 import os
@@ -21,7 +22,6 @@ from types import FrameType
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -31,14 +31,16 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
-from runwatch_hooks.actions.finite import all_finite
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.gradient_sums import GradientReader
+from runwatch_hooks.guard.look import Look
 from runwatch_hooks.guard.objections import asks_the_device, objection_to, parameters_of
-from runwatch_hooks.one_pass import load_one_pass
+from runwatch_hooks.guard.outliers import Outliers
+from runwatch_hooks.guard.tally import Number, Tally
 from runwatch_hooks.wraps import Arguments, Keywords
 
-Number = float | Tensor
+GUARDED: Final = "guarded_steps"
+OUTLIERS: Final = "guarded_outliers"
+RELEARNED: Final = "guard_relearned"
 
 _STEP: Final = "profile_hook_step.<locals>.wrapper"
 """What torch puts around `step`, and calls the hooks from."""
@@ -53,7 +55,10 @@ class Guard:
         modules: Mapping[str, nn.Module],
         optimizers: Sequence[Optimizer],
         faults: Faults,
+        outliers: Outliers | None = None,
     ) -> None:
+        """With `outliers`, a step by gradients far outside their past is guarded as well."""
+        self._outliers = outliers
         self._modules = tuple(modules.values())
         self._faults = faults
         self._objections: WeakKeyDictionary[Optimizer, str | None] = WeakKeyDictionary()
@@ -65,15 +70,16 @@ class Guard:
         self._hidden: WeakKeyDictionary[Optimizer, list[tuple[Tensor, Tensor]]]
         self._hidden = WeakKeyDictionary()
         self._flagged: WeakKeyDictionary[Optimizer, bool] = WeakKeyDictionary()
-        self._reader = GradientReader(load_one_pass())
-        self._num_known = 0.0
-        self._num_flagged: dict[torch.device, Tensor] = {}
+        self._look = Look(faults)
+        self._tally = Tally(GUARDED, *(() if outliers is None else (OUTLIERS, RELEARNED)))
         self._notices: list[str] = []
         self._handles: list[RemovableHandle] = []
         self._pid = os.getpid()
 
     def install(self) -> None:
         """After whoever wants to read the gradients first."""
+        if self._outliers is not None:
+            self._outliers.clipped.install()
         self._handles = [
             register_optimizer_step_pre_hook(_untraced(self._before_step)),
             register_optimizer_step_post_hook(_untraced(self._after_step)),
@@ -84,19 +90,26 @@ class Guard:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        if self._outliers is not None:
+            self._outliers.clipped.remove()
         for optimizer in list(self._hidden.keys()):
             self._put_back(optimizer)
         for optimizer in list(self._flagged.keys()):
             self._take_flag(optimizer)
 
-    def take(self) -> Number:
-        """How many optimizer steps were made to change nothing since the last call."""
-        known, self._num_known = self._num_known, 0.0
-        flagged, self._num_flagged = self._num_flagged, {}
-        total: Tensor | None = None
-        for flag in flagged.values():
-            total = flag if total is None else total + flag.to(total.device, non_blocking=True)
-        return known if total is None else total + known
+    def state_dict(self) -> dict[str, object]:
+        """What is known of the past, in numbers and lists; empty where no outliers are judged."""
+        return {} if self._outliers is None else self._outliers.plain_state()
+
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
+        """Of one that judged none, or to one: nothing."""
+        if self._outliers is not None:
+            self._outliers.load_state_dict(state_dict)
+
+    def take(self) -> dict[str, Number]:
+        """How many optimizer steps were made to change nothing since the last call; where
+        outliers are judged, how many of them were, and how often a new level was accepted."""
+        return self._tally.take()
 
     def take_notices(self) -> list[str]:
         """What is not guarded, to be told once."""
@@ -115,8 +128,6 @@ class Guard:
             self._open[optimizer] = _frame_of_step()
             if self._objection_to(optimizer, args, kwargs) != "":
                 return
-            if getattr(optimizer, "found_inf", None) is not None:
-                return  # a gradient scaler's step: it looks after it by itself
             with torch.no_grad():
                 self._guard(optimizer)
 
@@ -131,44 +142,46 @@ class Guard:
 
     def _guard(self, optimizer: Optimizer) -> None:
         with_grad = _with_gradients(optimizer)
-        flags = self._flags([grad for _, grad in with_grad])
-        if not flags:
+        scalers: Tensor | None = getattr(optimizer, "found_inf", None)
+        flag = self._judge(optimizer, with_grad, is_scaled=scalers is not None)
+        if flag is None:
             return
-        if asks_the_device(optimizer):
-            flag = flags[0]
-            for other in flags[1:]:
-                flag = torch.maximum(flag, other.to(flag.device, non_blocking=True))
+        self._tally.add(GUARDED, flag)
+        if scalers is not None:  # the scaler takes its own away again, and this with it
+            cast(Any, optimizer).found_inf = torch.maximum(scalers, flag.to(scalers.device))
+        elif asks_the_device(optimizer):
             cast(Any, optimizer).found_inf = flag
             self._flagged[optimizer] = True
-            self._count(flag)
-        elif any(bool(flag) for flag in flags):  # all of them are in the host's memory
+        elif bool(flag):  # all of them are in the host's memory
             self._hidden[optimizer] = with_grad
             for parameter, _ in with_grad:
                 parameter.grad = None
-            self._num_known += 1.0
 
-    def _flags(self, grads: Sequence[Tensor]) -> list[Tensor]:
-        """Of each device 1.0 where something is not finite, else 0.0, as a tensor on it."""
-        by_device: dict[torch.device, list[Tensor]] = {}
-        for grad in grads:
-            values = grad._values() if grad.is_sparse else grad  # pyright: ignore[reportPrivateUsage]
-            if values.numel():
-                by_device.setdefault(values.device, []).append(values)
-        return [1.0 - self._are_finite(ours).float() for ours in by_device.values()]
+    def _judge(
+        self, optimizer: Optimizer, with_grad: Sequence[tuple[Tensor, Tensor]], *, is_scaled: bool
+    ) -> Tensor | None:
+        """1.0 where the step is to change nothing, else 0.0; None where there is nothing to judge.
 
-    def _are_finite(self, grads: Sequence[Tensor]) -> Tensor:
-        """Of one device's."""
-        if any(one.device.type != "cpu" or one.dtype != torch.float32 for one in grads):
-            return all_finite(grads)
-        # Exact: squares of float32 stay within float64. The compiled kernel takes half the time.
-        return torch.tensor(bool(np.isfinite(self._reader.squares(grads)).all()))
-
-    def _count(self, flag: Tensor) -> None:
-        if flag.device.type == "cpu":
-            self._num_known += float(flag)
-        else:
-            before = self._num_flagged.get(flag.device)
-            self._num_flagged[flag.device] = flag if before is None else before + flag
+        Where a gradient scaler looks after what is not finite, outliers alone are ours.
+        """
+        outliers = self._outliers
+        if outliers is None:
+            seen = None if is_scaled else self._look.at([grad for _, grad in with_grad])
+            return None if seen is None else seen.is_bad
+        norm = outliers.clipped.take(parameter for parameter, _ in with_grad)
+        seen = self._look.at([grad for _, grad in with_grad], wants_norm=norm is None)
+        if seen is None:
+            return None
+        if norm is None:
+            norm = seen.norm
+            scale: Tensor | None = getattr(optimizer, "grad_scale", None)
+            norm = norm if norm is None or scale is None else norm / scale.to(norm.device)
+        if norm is None:
+            return seen.is_bad
+        verdict = outliers.judge(optimizer, norm.to(seen.is_bad.device), seen.is_bad)
+        self._tally.add(OUTLIERS, verdict.is_outlier)
+        self._tally.add(RELEARNED, verdict.has_relearned)
+        return verdict.is_outlier if is_scaled else torch.maximum(seen.is_bad, verdict.is_outlier)
 
     def _put_back(self, optimizer: Optimizer) -> None:
         for parameter, grad in self._hidden.pop(optimizer, ()):

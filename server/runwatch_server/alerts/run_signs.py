@@ -22,6 +22,7 @@ _OF_THE_HOOK: Final = (
     "snapshot_pace",
     "diagnostic_bundle",
     "guarded",
+    "guard_relearned",
     "sampling",
 )
 """They say how a run is measured, and what was kept of a fault: they change nothing before it."""

@@ -18,7 +18,12 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
         f"a diagnostic bundle of step {detail.get('of_step')} "
         + (f"failed: {detail['error']}" if "error" in detail else f"lies in {detail.get('path')}")
     ),
-    "guarded": lambda _: "the guard kept a step by a non-finite gradient from the weights",
+    "guarded": lambda detail: (
+        "the guard kept a step by a gradient "
+        + ("far outside its past" if detail.get("because") == "outside its past" else "not finite")
+        + " from the weights"
+    ),
+    "guard_relearned": lambda _: "the guard took a lasting gradient norm for the new level",
     "sampling": lambda detail: (
         f"gradients are read every {detail.get('sampling_interval')} steps from here on, "
         f"weights every {detail.get('weights_interval')}"

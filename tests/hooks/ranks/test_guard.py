@@ -32,7 +32,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
-@pytest.mark.parametrize("kind", ["plain", "fused"])
+@pytest.mark.parametrize("kind", ["plain", "fused", "outlier, plain", "outlier, fused"])
 def test_all_ranks_keep_out_what_one_ranks_data_broke(
     results: list[dict[str, Any]], kind: str
 ) -> None:
@@ -42,6 +42,15 @@ def test_all_ranks_keep_out_what_one_ranks_data_broke(
     assert first["guarded_steps"] == second["guarded_steps"] == [0.0, 0.0, 1.0, 0.0]
     assert first["weights"][1] == first["weights"][2] != first["weights"][3]
     assert all(math.isfinite(weight) for weight in first["weights"][3])
+
+
+@pytest.mark.parametrize("kind", ["outlier, plain", "outlier, fused"])
+def test_what_is_far_outside_its_past_counts_as_that_on_all(
+    results: list[dict[str, Any]], kind: str
+) -> None:
+    counts = [result[kind]["guarded_outliers"] for result in results]
+
+    assert counts == [[0.0, 0.0, 1.0, 0.0]] * 2
 
 
 def test_sharded_parameters_are_refused_with_the_reason(results: list[dict[str, Any]]) -> None:

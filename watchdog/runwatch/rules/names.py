@@ -36,6 +36,8 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "optimizer_steps": "How many optimizer steps the row holds.",
     "alternating": "1 where optimizers take turns within a step, as in a GAN.",
     "guarded_steps": "Optimizer steps that the guard made to change nothing.",
+    "guarded_outliers": "Of these, steps by gradients that were finite and far outside their past.",
+    "guard_relearned": "Times that the guard took a ninth outlier for a new level.",
     "skipped": "1 where the gradient scaler skipped the step.",
     "step_time": "Seconds from step to step, phases left out.",
     "sampling_interval": "Steps from one reading of gradients to the next, under `max_overhead`.",

@@ -1,0 +1,55 @@
+"""Norms of gradients as they were before a clip made them all alike: the clip's own.
+
+After a clip by the norm no gradient is an outlier any more, but an outlier's direction is what a
+step by it takes. The clip has computed the norm, on every rank, so that it costs nothing to use it.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from torch import Tensor
+from torch.nn import utils as nn_utils
+from torch.nn.utils import clip_grad
+
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.ranks.shards import whole
+from runwatch_hooks.wraps import Arguments, Ears, Holds, Keywords
+
+
+class ClippedNorms:
+    """Those of clips since each parameter was stepped last."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._holds = Holds()
+        self._norms: dict[int, Tensor] = {}
+        """Of the newest clip over a parameter, by its id."""
+        self._pid = os.getpid()
+
+    def install(self) -> None:
+        ears = Ears(before=self._before_clip)
+        for module, prefix in ((clip_grad, "_"), (nn_utils, "")):
+            self._holds.hold(module, f"{prefix}clip_grads_with_norm_", ears)
+
+    def remove(self) -> None:
+        self._holds.release()
+        self._norms = {}
+
+    def take(self, parameters: Iterable[Tensor]) -> Tensor | None:
+        """The norm of a clip over all of them, for their next step alone; None where there was
+        none, or several over parts of them."""
+        norms = [self._norms.pop(id(one), None) for one in parameters]
+        first = norms[0] if norms else None
+        return first if all(one is first for one in norms) else None
+
+    def _before_clip(self, args: Arguments, kwargs: Keywords) -> None:
+        if os.getpid() != self._pid:
+            return
+        with self._faults.guard("guard, clip", self.remove):
+            given = args[0] if args else kwargs["parameters"]
+            total_norm = args[2] if len(args) > 2 else kwargs["total_norm"]
+            parameters = [given] if isinstance(given, Tensor) else cast("Sequence[Tensor]", given)
+            norm = whole(total_norm.detach())
+            if norm is not None:
+                self._norms |= dict.fromkeys(map(id, parameters), norm.float().reshape(()))

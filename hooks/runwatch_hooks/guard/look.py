@@ -1,0 +1,76 @@
+"""What the guard asks of gradients: whether all are finite, and how long they are together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from runwatch_hooks.actions.finite import all_finite
+from runwatch_hooks.dense import dense
+from runwatch_hooks.device_reading import NORM, NUM_NONFINITE, GradientsOnDevice, norms_of
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.gradient_sums import GradientReader
+from runwatch_hooks.guard.outliers import norm_over
+from runwatch_hooks.one_pass import load_one_pass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """Of all gradients of a step; 0-dimensional, on an accelerator where one of them is."""
+
+    is_bad: Tensor
+    """1.0 where an element is not finite, else 0.0."""
+    norm: Tensor | None
+    """None where it was not asked for."""
+
+
+class Look:
+    """Looks at gradients, each read once where both is asked."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._reader = GradientReader(load_one_pass())
+        self._on_device: dict[torch.device, GradientsOnDevice] = {}
+
+    def at(self, grads: Sequence[Tensor], *, wants_norm: bool = False) -> Seen | None:
+        """None where they have no elements."""
+        by_device: dict[torch.device, list[Tensor]] = {}
+        for grad in grads:
+            values = grad._values() if grad.is_sparse else grad  # pyright: ignore[reportPrivateUsage]
+            if values.numel():
+                by_device.setdefault(values.device, []).append(values)
+        if not by_device:
+            return None
+        seen = [self._of_device(ours, wants_norm) for ours in by_device.values()]
+        return seen[0] if len(seen) == 1 else _together(seen)
+
+    def _of_device(self, grads: Sequence[Tensor], wants_norm: bool) -> Seen:
+        if grads[0].device.type != "cpu":
+            return self._on_accelerator(grads, wants_norm)
+        if any(one.dtype != torch.float32 for one in grads):
+            is_bad = 1.0 - all_finite(grads).float()
+            norms = norms_of([dense(one).float() for one in grads], 2.0) if wants_norm else None
+            return Seen(is_bad, None if norms is None else norm_over(norms))
+        # Exact: squares of float32 stay within float64. The compiled kernel takes half the time.
+        squares = self._reader.squares(grads)
+        is_bad = torch.tensor(float(not np.isfinite(squares).all()))
+        return Seen(is_bad, torch.tensor(float(np.sqrt(squares.sum())), dtype=torch.float32))
+
+    def _on_accelerator(self, grads: Sequence[Tensor], wants_norm: bool) -> Seen:
+        if not wants_norm:
+            return Seen(1.0 - all_finite(grads).float(), None)
+        device = grads[0].device
+        if device not in self._on_device:
+            self._on_device[device] = GradientsOnDevice(device, self._faults)
+        found = self._on_device[device].read([dense(one) for one in grads])
+        return Seen((found[NUM_NONFINITE] != 0.0).any().float(), norm_over(found[NORM]))
+
+
+def _together(seen: Sequence[Seen]) -> Seen:
+    """Of several devices; told to an accelerator, if one is among them."""
+    home = max((one.is_bad.device for one in seen), key=lambda device: device.type != "cpu")
+    flags = [one.is_bad.to(home, non_blocking=True) for one in seen]
+    norms = [one.norm.to(home, non_blocking=True) for one in seen if one.norm is not None]
+    return Seen(torch.stack(flags).max(), norm_over(torch.stack(norms)) if norms else None)
