@@ -165,3 +165,32 @@ def test_a_receiver_is_tried_from_the_page(window: OpenWindow, sink: Sink) -> No
     broken.click()
     expect(broken).to_contain_text("Not delivered")
     visitor.shoot("settings-receivers")
+
+
+def test_an_alert_shows_what_is_tried_next_and_that_a_person_was_called(
+    window: OpenWindow, service: RealService
+) -> None:
+    ladder: list[object] = [{"rollback": {}}, {"lower_lr": {"scale": 0.5}}, {"page": {}}]
+    rule: dict[str, object] = {"alert": "TooHigh", "scope": "run", "when": "loss > 3"}
+    rule["ladder"] = ladder
+    service.ask("POST", "/rules", {"version": 1, "groups": [{"name": "ladders", "rules": [rule]}]})
+    run = SentRun(service, "on a ladder", allow=("lower_lr",))
+    service.ask("PATCH", f"/runs/{run.id}", {"policy": "ask"})
+    run.send([2.0, 2.0, 4.0])
+    visitor = window()
+    page = visitor.open(f"/alerts/{run.wait_for_alert('TooHigh')}")
+
+    rungs = page.locator(".ladder li")
+    expect(rungs.nth(0)).to_contain_text("passed over")
+    expect(rungs.nth(1)).to_contain_text("Lower the learning rate to 0.5 of the schedule's")
+    expect(rungs.nth(1)).to_contain_text("proposed")
+    expect(rungs.nth(2)).to_contain_text("next")
+    visitor.shoot("alert-ladder")
+
+    (command,) = service.ask("GET", f"/runs/{run.id}/commands")["commands"]
+    receipt = {"command_id": command["id"], "attempt": 1, "rank": 0, "state": "failed", "step": 3}
+    service.ask("POST", f"/commands/{command['id']}/receipt", receipt)
+    run.send([4.0])
+    expect(rungs.nth(1)).to_contain_text("failed")
+    expect(rungs.nth(2)).to_contain_text("paged")
+    expect(page.locator("#alert-head")).to_contain_text("critical")
