@@ -199,6 +199,20 @@ def test_the_heat_map_shows_the_onset_as_a_front(window: OpenWindow, runs: Runs)
     visitor.shoot("run-nan-dark")
 
 
+def test_a_link_to_a_step_lists_the_layers_by_when_they_broke(
+    window: OpenWindow, runs: Runs
+) -> None:
+    page = window().open(f"/runs/{runs.nan}?step=430")
+    layers = page.locator("#layers")
+    layers.scroll_into_view_if_needed()
+
+    expect(layers.locator(".worst h3")).to_have_text("Worst layers at step 430")
+    rows = layers.locator(".worst tbody tr")
+    expect(rows.first).to_contain_text("blocks.33.attn.proj.weight")
+    expect(rows.first.locator("td").last).to_have_text("420")
+    expect(rows.nth(10).locator("td").last).to_have_text("421")
+
+
 def test_a_click_on_a_cell_shows_the_layer_its_neighbours_and_the_worst_of_the_step(
     window: OpenWindow, runs: Runs
 ) -> None:

@@ -1,8 +1,8 @@
 // A chart over steps: its series asked for at the resolution in view, and drawn by Plotly.
 import { h } from "./dom.js";
-import { count, nearest, short } from "./numbers.js";
-import { palette } from "./palette.js";
+import { colourOf, palette } from "./palette.js";
 import { loadPlotly } from "./plotly_loader.js";
+import { emptyWords, readoutOf } from "./readout.js";
 import { loadSeries } from "./series.js";
 import { margins, moveByKeys, pointAlong } from "./step_axis.js";
 import { extentOf, rangeAround, ticksOfLog, ticksOfTime } from "./ticks.js";
@@ -11,6 +11,8 @@ import { brokenSpans, gapSpans, stretch, tracesOf, upright } from "./traces.js";
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false, scrollZoom: false };
 const COARSE = matchMedia("(pointer: coarse)");
 const PAPER = matchMedia("print");
+/** The share of the steps in view by which a value may miss the pointer and still be read. */
+const NEAR = 1 / 50;
 
 export class Chart {
   #asked = null;
@@ -120,10 +122,10 @@ export class Chart {
     const range = this.axis.isWhole ? null : this.axis.range;
     const { convert = (_, data) => data, rangeOf = (_, all) => all } = this.options;
     const wanted = [...this.options.series, ...(this.options.extras?.(this.axis.range) ?? [])];
-    return Promise.all(wanted.map(async (one) => {
+    return Promise.all(wanted.map(async (one, index) => {
       const own = within(rangeOf(one, range), one.within);
       const asked = loadSeries(one.run ?? this.options.run, one.what, own, points, signal);
-      return { ...one, data: convert(one, await asked) };
+      return { ...one, colour: one.colour ?? index, data: convert(one, await asked) };
     }));
   }
 
@@ -147,18 +149,19 @@ export class Chart {
     const plotly = await loadPlotly();
     const colours = palette();
     const shown = this.#loaded.filter((one) => one.data.steps.length);
-    const traces = shown.flatMap((one, index) => tracesOf(one.data, {
+    const traces = shown.flatMap((one) => tracesOf(one.data, {
       smoothing: this.view.smoothing,
       isFaint: one.isFaint,
       dash: one.dash,
       sign: one.sign,
       width: one.isFaint ? 1 : undefined,
-      colour: one.isLimit ? colours[one.severity] : one.isFaint ? colours.faint : colours.series[(one.colour ?? index) % colours.series.length],
-      bandColour: colours.bands[(one.colour ?? index) % colours.bands.length],
+      colour: colourOf(one, colours),
+      bandColour: colours.bands[one.colour % colours.bands.length],
       badColour: colours.broken,
     }));
-    const broken = brokenSpans(shown.filter((one) => !one.isFaint).map((one) => one.data), colours.brokenBg);
-    const gaps = gapSpans(shown.filter((one) => !one.isFaint).map((one) => one.data), colours.faint);
+    const measured = shown.filter((one) => !one.isFaint).map((one) => one.data);
+    const broken = brokenSpans(measured, colours.brokenBg);
+    const gaps = gapSpans(measured, colours.faint);
     const spans = (this.options.spans?.() ?? []).map((one) => stretch(one.from, one.to, `${colours[one.look]}2e`));
     const lines = (this.options.lines?.() ?? []).map((line) =>
       upright(line.step, line.look ? colours[line.look] : colours.faint, line.dash ?? "solid"));
@@ -216,33 +219,8 @@ export class Chart {
 
   #read() {
     this.#point();
-    const step = this.axis.cursor;
-    this.readout.replaceChildren(...this.#loaded.filter((one) => !one.isFaint || step !== null)
-      .map((one, index) => this.#words(one, index, step)).filter(Boolean));
-  }
-
-  #words(one, index, step) {
-    const { data } = one;
-    if (!data.steps.length) return null;
-    const gap = data.gaps?.find((one) => step !== null && step >= one.first_step && step <= one.last_step);
-    if (gap) return h("span", {}, `${one.name} `, h("i", {}, gapWords(gap)));
-    const at = step === null ? data.steps.length - 1 : nearest(data.steps, step);
-    if (step !== null && Math.abs(data.steps[at] - step) > Math.max(data.width, this.#near())) return null;
-    const mark = data.marks.find((found) => Math.abs(found.step - data.steps[at]) < 0.5);
-    const key = h("span", { class: `key${one.dash || one.isFaint ? " key-dash" : ""}` });
-    const colours = palette();
-    key.style.color = one.isLimit ? colours[one.severity] : one.isFaint ? colours.faint : colours.series[(one.colour ?? index) % colours.series.length];
-    const band = data.low && data.value[at] !== null
-      ? ` (${short(data.low[at])} – ${short(data.high[at])})` : "";
-    return h("span", {}, key, `${one.name} `,
-      data.value[at] === null ? null : h("b", {}, short(data.value[at])), band,
-      mark ? h("i", {}, ` ${wordsOf(mark)}`) : null);
-  }
-
-  /** Steps by which a value may miss the pointer and still be shown. */
-  #near() {
     const [from, to] = this.axis.range;
-    return (to - from) / 50;
+    this.readout.replaceChildren(...readoutOf(this.#loaded, this.axis.cursor, (to - from) * NEAR));
   }
 
   #point() {
@@ -260,13 +238,3 @@ function within(range, own) {
   if (!own || !range) return range;
   return [Math.max(range[0], own[0]), Math.min(range[1], own[1])];
 }
-
-/** What is said where there is nothing to draw: nothing recorded is not the same as not readable. */
-function emptyWords(loaded) {
-  const gap = loaded.flatMap((one) => one.data.gaps ?? [])[0];
-  return gap ? `These ${gapWords(gap)}.` : "Nothing was recorded here.";
-}
-
-const WHY = { lost: "their object is lost", corrupt: "they are damaged", late: "the object store does not answer" };
-const gapWords = (gap) => `steps ${count(gap.first_step)} to ${count(gap.last_step)} cannot be read: ${WHY[gap.reason]}`;
-const wordsOf = (mark) => ({ nan: "NaN", up: "+∞", down: "−∞", some: `${mark.count} NaN or ∞` })[mark.kind];

@@ -3,14 +3,14 @@
 import { getJson } from "./api.js";
 import { Chart } from "./chart.js";
 import { h } from "./dom.js";
-import { gridOf, worstLayers } from "./heat_grid.js";
+import { gridOf } from "./heat_grid.js";
 import { Heatmap, mapQuery, placeLines } from "./heatmap.js";
 import { LayerHistograms } from "./layer_histograms.js";
 import { count, short } from "./numbers.js";
 import { margins, moveByKeys, pointAlong } from "./step_axis.js";
 import { limitsOf } from "./thresholds.js";
+import { WorstLayers } from "./worst_layers.js";
 
-const SHOWN = 12;
 const OWN_STATS = /norm|absmax|ratio/;
 
 export class Layers {
@@ -26,6 +26,7 @@ export class Layers {
     this.search = section.querySelector("[name=layer]");
     this.rank = section.querySelector("[name=rank]");
     this.says = section.querySelector(".map .says");
+    this.worst = new WorstLayers(section.querySelector(".worst"), run, (name) => this.show(name));
     this.histograms = new LayerHistograms(section.querySelector(".histograms"), run);
     this.layer = null;
     this.#listen();
@@ -66,10 +67,11 @@ export class Layers {
     this.isStale = false;
     try {
       const answer = await getJson(`/runs/${this.run}/heatmap?${this.#query()}`, asked);
+      const isFirst = !this.grid;
       this.grid = gridOf(answer);
       this.#say(this.grid.columns ? "" : "No layer sent this stat in the steps in view.");
       this.#draw();
-      if (this.axis.selected === null) this.#listWorst();
+      if (isFirst || this.axis.selected === null) this.#listWorst();
     } catch (error) {
       if (error.name === "AbortError") return;
       this.isStale = true;
@@ -196,30 +198,11 @@ export class Layers {
     if (this.axis.cursor === null) this.section.querySelector(".frame").hidden = true;
   }
 
-  /** The worst layers at the step looked at, or at the newest. */
+  /** At the step looked at, or at the newest. Only the map knows medians and onsets. */
   async #listWorst() {
-    const place = this.section.querySelector(".worst");
+    if (!this.grid) return;
     const step = this.axis.selected ?? this.axis.last;
-    try {
-      const query = this.#query({ from: step, to: step, points: 1 });
-      const column = await getJson(`/runs/${this.run}/heatmap?${query}`);
-      const worst = worstLayers(column, this.grid);
-      place.querySelector("h3").textContent = `Worst layers at step ${count(step)}`;
-      place.querySelector("tbody").replaceChildren(...worst.slice(0, SHOWN).map((row) => this.#line(row)));
-      place.querySelector(".says").hidden = worst.length > 0;
-    } catch (error) {
-      place.querySelector(".says").textContent = error.message;
-      place.querySelector(".says").hidden = false;
-    }
-  }
-
-  #line(row) {
-    const value = row.isBroken ? h("span", { class: "broken" }, "NaN or ∞") : short(row.value);
-    return h("tr", {},
-      h("td", {}, h("button", { type: "button", class: "link mono", onclick: () => this.show(row.name) }, row.name)),
-      h("td", { class: "num" }, value),
-      h("td", { class: "num" }, row.ratio === undefined ? "–" : `${short(row.ratio)} ×`),
-      h("td", { class: "num" }, Number.isFinite(row.since) ? count(row.since) : "–"));
+    await this.worst.list(step, this.#query({ from: step, to: step, points: 1 }), this.grid);
   }
 
   /** One layer's series, and those of the layers before and after it. */

@@ -17,3 +17,10 @@ export function palette() {
   };
   return known;
 }
+
+/** The colour of a series: a limit's is its rule's severity, what is faint is grey, the others have
+    theirs in turn (`colour`). */
+export function colourOf(one, colours = palette()) {
+  if (one.isLimit) return colours[one.severity];
+  return one.isFaint ? colours.faint : colours.series[one.colour % colours.series.length];
+}

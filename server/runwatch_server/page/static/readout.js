@@ -1,0 +1,43 @@
+// What a chart says in words: its values at a step, or why there are none.
+import { h } from "./dom.js";
+import { count, nearest, short } from "./numbers.js";
+import { colourOf } from "./palette.js";
+
+const WHY = { lost: "their object is lost", corrupt: "they are damaged", late: "the object store does not answer" };
+
+/** The values of a chart's series at a step, with the key of each; at the newest where `step` is
+    null, and then without what is faint. `near`: steps by which a value may miss the step. */
+export function readoutOf(loaded, step, near) {
+  return loaded.filter((one) => !one.isFaint || step !== null)
+    .map((one) => words(one, step, near)).filter(Boolean);
+}
+
+function words(one, step, near) {
+  const { data } = one;
+  if (!data.steps.length) return null;
+  const gap = data.gaps?.find((found) => step !== null && step >= found.first_step && step <= found.last_step);
+  if (gap) return h("span", {}, `${one.name} `, h("i", {}, gapWords(gap)));
+  const at = step === null ? data.steps.length - 1 : nearest(data.steps, step);
+  if (step !== null && Math.abs(data.steps[at] - step) > Math.max(data.width, near)) return null;
+  const mark = data.marks.find((found) => Math.abs(found.step - data.steps[at]) < 0.5);
+  const band = data.low && data.value[at] !== null
+    ? ` (${short(data.low[at])} – ${short(data.high[at])})` : "";
+  return h("span", {}, key(one), `${one.name} `,
+    data.value[at] === null ? null : h("b", {}, short(data.value[at])), band,
+    mark ? h("i", {}, ` ${markWords(mark)}`) : null);
+}
+
+function key(one) {
+  const line = h("span", { class: `key${one.dash || one.isFaint ? " key-dash" : ""}` });
+  line.style.color = colourOf(one);
+  return line;
+}
+
+/** What is said where there is nothing to draw: nothing recorded is not the same as not readable. */
+export function emptyWords(loaded) {
+  const gap = loaded.flatMap((one) => one.data.gaps ?? [])[0];
+  return gap ? `These ${gapWords(gap)}.` : "Nothing was recorded here.";
+}
+
+const gapWords = (gap) => `steps ${count(gap.first_step)} to ${count(gap.last_step)} cannot be read: ${WHY[gap.reason]}`;
+const markWords = (mark) => ({ nan: "NaN", up: "+∞", down: "−∞", some: `${mark.count} NaN or ∞` })[mark.kind];
