@@ -1,6 +1,10 @@
 """Keys, receivers and the audit; and a newcomer's way to a first run."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -9,6 +13,15 @@ from tests.page.conftest import OpenWindow
 from tests.page.visitor import PHONE
 
 pytestmark = pytest.mark.heavy
+
+MODEL = """\
+import torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loss = model(torch.ones(1, 2)).sum()
+loss.backward()
+optimizer.step()
+"""
 
 
 def test_a_newcomer_comes_from_the_login_to_a_run_that_is_brought_back(
@@ -36,6 +49,27 @@ def test_a_newcomer_comes_from_the_login_to_a_run_that_is_brought_back(
     visitor.shoot("run-demo")
     commands = visitor.ask(f"/runs/{run_id}/commands")["commands"]
     assert "rollback" in [command["action"]["kind"] for command in commands]
+
+
+def test_the_lines_to_paste_make_a_first_run(
+    window: OpenWindow, service: RealService, tmp_path: Path
+) -> None:
+    page = window().open("/welcome")
+    page.get_by_role("button", name="Make a key").click()
+    expect(page.locator("#token")).to_have_text(re.compile("runwatch_[a-z2-7]{8}_"))
+    pasted = [line.split(None, 1) for line in page.locator("#environment").inner_text().split("\n")]
+    environment = dict(words[1].split("=", 1) for words in pasted if words[0] == "export")
+    script = tmp_path / "train.py"
+    script.write_text(MODEL + page.locator("#in-the-script").inner_text())
+
+    subprocess.run(
+        [sys.executable, str(script)], env=os.environ | environment, cwd=tmp_path, check=True
+    )
+
+    page.goto("/")
+    row = page.get_by_role("row", name="my-first-run")
+    expect(row).to_contain_text("finished")
+    expect(row.locator(".step")).to_have_text("0")
 
 
 def test_a_key_is_made_shown_once_and_revoked(window: OpenWindow) -> None:

@@ -1,9 +1,9 @@
 """How values look on a page; pure."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from markupsafe import Markup, escape
 
@@ -44,6 +44,28 @@ def count(value: int | None) -> str:
     return "–" if value is None else f"{value:,}".replace(",", "\u202f")
 
 
+def told(value: object) -> str:
+    """What stands in an audit's detail, as people say it: no brackets and no quotes, and nothing of
+    what is not there."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return _told_facts(cast(dict[str, object], value))
+    if isinstance(value, list | tuple):
+        return ", ".join(told(one) for one in cast(Sequence[object], value))
+    return str(value)
+
+
+def _told_facts(facts: Mapping[str, object]) -> str:
+    """An action's kind comes first, and needs no name."""
+    told_facts = [
+        f"{words(name)} {told(value)}"
+        for name, value in facts.items()
+        if name != "kind" and value not in (None, "")
+    ]
+    return ", ".join([words(facts["kind"]), *told_facts] if "kind" in facts else told_facts)
+
+
 def words(name: object) -> str:
     """An identifier as words: `not_recovered` as "not recovered"."""
     return str(name).replace("_", " ")
@@ -61,5 +83,5 @@ def severity(name: str) -> Markup:
 
 ALL: Final[Mapping[str, Callable[..., Any]]] = {
     function.__name__: function
-    for function in (moment, iso, number, count, words, severity, capitalize_first)
+    for function in (moment, iso, number, count, told, words, severity, capitalize_first)
 }

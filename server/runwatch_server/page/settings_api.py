@@ -4,12 +4,14 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
+from runwatch.vocabulary import RunId
 from runwatch_server.audit.queries import list_deeds
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.notify.receivers_api import view_of
 from runwatch_server.page.people import names_of_keys
 from runwatch_server.page.rendering import render
+from runwatch_server.runs.queries import find_runs
 from runwatch_server.services import CurrentServices
 
 router: Final = APIRouter(include_in_schema=False)
@@ -48,10 +50,13 @@ async def show_audit(
         deeds = await list_deeds(
             connection, project=principal.project, before=before, limit=_DEEDS_SHOWN
         )
+        about = {RunId(deed.about_run) for deed in deeds if deed.about_run}
+        runs = await find_runs(connection, about)
     return render(
         request,
         "audit.html",
         deeds=deeds,
+        runs={run.id: run.name for run in runs},
         older=deeds[-1].number if len(deeds) == _DEEDS_SHOWN else None,
         names=await names_of_keys(services),
     )
