@@ -5,6 +5,7 @@ from runwatch_server.auth.tables import api_keys
 from runwatch_server.commands.tables import commands
 from runwatch_server.notify.tables import deliveries
 from runwatch_server.replicas.tables import leases
+from runwatch_server.retention.tables import run_retention
 from runwatch_server.rules.tables import rules
 from runwatch_server.runs.tables import runs
 from runwatch_server.tables import metadata
@@ -21,5 +22,6 @@ __all__ = [
     "metadata",
     "packs",
     "rules",
+    "run_retention",
     "runs",
 ]

@@ -54,6 +54,9 @@ from runwatch_server.problems import PlainAsProblem, add_problem_handlers
 from runwatch_server.prometheus import api as prometheus_api
 from runwatch_server.replicas.assembly import Replica, join
 from runwatch_server.request_timer import RequestTimer
+from runwatch_server.retention import api as retention_api
+from runwatch_server.retention.ages import Ages
+from runwatch_server.retention.service import Retention
 from runwatch_server.rules import api as rules_api
 from runwatch_server.runs import api as runs_api
 from runwatch_server.runs.liveness import Liveness
@@ -155,6 +158,7 @@ _ROUTERS: Final = (
     histograms_api.router,
     backtest_api.router,
     rules_api.router,
+    retention_api.router,
     alerts_api.router,
     stream_api.router,
     thresholds_api.router,
@@ -254,6 +258,7 @@ async def _start(
         database,
         roller=services.roller,
         packer=services.packer,
+        retention=services.retention,
         save_uses=services.keys.save_uses,
         replica=replica,
     )
@@ -336,6 +341,7 @@ def _build(
         packs=packs,
         packer=packer,
         roller=Roller(database, layouts, packs),
+        retention=Retention(database, clock, _ages(settings)),
         pulses=Pulses(database, reader, clock),
         command_source=alerting.commands,
         rules=alerting.rules,
@@ -355,6 +361,10 @@ def _build(
         demo_run=PageRun(settings.own_url, clock, keys, runs),
         replica=replica,
     )
+
+
+def _ages(settings: Settings) -> Ages:
+    return Ages(settings.raw_days, settings.evidence_days, settings.rollup_days)
 
 
 async def run_in_background(

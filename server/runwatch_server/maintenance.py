@@ -20,11 +20,11 @@ from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.replicas.assembly import Replica
 from runwatch_server.replicas.ownership import as_duty
+from runwatch_server.retention.service import Retention
 from runwatch_server.runs.purge import purge_orphans
 from runwatch_server.settings import Settings
-from runwatch_server.telemetry.histogram_store import remove_old_histograms
+from runwatch_server.telemetry.histogram_store import remove_crowded_histograms
 from runwatch_server.telemetry.packs.packing import Packer
-from runwatch_server.telemetry.retention import remove_old_frames
 from runwatch_server.telemetry.roller import Roller
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class Maintenance:
         *,
         roller: Roller,
         packer: Packer | None,
+        retention: Retention,
         save_uses: Callable[[], Awaitable[None]],
         replica: Replica,
     ) -> None:
@@ -75,6 +76,7 @@ class Maintenance:
         self._database = database
         self._roller = roller
         self._packer = packer
+        self._retention = retention
         self._save_uses = save_uses
 
     async def run(self) -> None:
@@ -103,9 +105,8 @@ class Maintenance:
         if self._replica.leases is not None:
             await self._replica.leases.clean(older_than_s=_DAY_S)
         num_runs = await purge_orphans(self._database)
-        raw_before = now - self._settings.raw_days * _DAY_S
-        num_frames = await remove_old_frames(self._database, before=raw_before, now=now)
-        num_histograms = await remove_old_histograms(self._database, before=raw_before)
+        removed = await self._retention.remove_due()
+        num_crowded = await remove_crowded_histograms(self._database)
         num_keys = await self._database.write(
             lambda connection: auth_queries.delete_dead_keys(
                 connection, now - _DEAD_KEYS_DAYS * _DAY_S
@@ -115,9 +116,11 @@ class Maintenance:
             lambda connection: session_queries.delete_expired_sessions(connection, now)
         )
         log.info(
-            "removed %d frames, histograms of %d steps, %d dead keys, and what was left of %d runs",
-            num_frames,
-            num_histograms,
+            "removed %d frames, %d rollups, histograms of %d steps, %d dead keys, and what was "
+            "left of %d runs",
+            removed.num_frames,
+            removed.num_rollups,
+            removed.num_histograms + num_crowded,
             num_keys,
             num_runs,
         )

@@ -23,6 +23,7 @@ from runwatch_server.health import Health
 from runwatch_server.notify.receivers import Receivers
 from runwatch_server.page.demo_run import PageRun
 from runwatch_server.replicas.assembly import Replica
+from runwatch_server.retention.service import Retention
 from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.service import Runs
@@ -60,6 +61,7 @@ class Services:
     packer: Packer | None
     """None where there is no object store."""
     roller: Roller
+    retention: Retention
     pulses: Pulses
     command_source: CommandSource
     rules: Rules

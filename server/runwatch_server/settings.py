@@ -15,7 +15,7 @@ from runwatch_server.errors import SettingsError
 T = TypeVar("T")
 
 _POSITIVE: Final = (
-    *("stall_s", "lost_s", "rollup_every_s", "maintain_every_s", "pack_after_h", "raw_days"),
+    *("stall_s", "lost_s", "rollup_every_s", "maintain_every_s", "pack_after_h"),
     *("requests_per_s", "ingest_per_s", "refused_per_s", "patience_s"),
 )
 _ANYWHERE: Final = ("0.0.0.0", "::")
@@ -107,11 +107,18 @@ class Settings:
     pack_after_h: float = 24.0
     """Frames are packed so many hours after they came; a reader sees no difference."""
     raw_days: float = 30.0
-    """Frames of an ended run are kept for so long; their rollups and alerts stay."""
+    """Frames of an ended run are kept for so long; their rollups and alerts stay. 0: for ever, here
+    and in the two that follow. Projects and runs may have ages of their own
+    (`runwatch retention`)."""
+    evidence_days: float = 0.0
+    """Frames around an alert are kept for so long; never shorter than the others."""
+    rollup_days: float = 0.0
+    """Rollups of layers are kept for so long; never shorter than frames. Those of metrics stay."""
     drain_s: float = 10.0
     """How long requests under way may take when the service stops."""
 
     def __post_init__(self) -> None:
+        _check_days(self.raw_days, self.evidence_days, self.rollup_days)
         _check("port", self.port, 0 <= self.port <= 65535, "0 to 65535")
         _check("disk_reserve_mib", self.disk_reserve_mib, self.disk_reserve_mib >= 0, "0 or more")
         for name in ("queue_works", "streams_per_key", "streams"):
@@ -248,3 +255,8 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
 def _check(name: str, value: float, holds: bool, wanted: str) -> None:
     if not holds:
         raise SettingsError(f"{name}: found {value}, wanted {wanted}")
+
+
+def _check_days(*ages: float) -> None:
+    for name, days in zip(("raw_days", "evidence_days", "rollup_days"), ages, strict=True):
+        _check(name, days, 0 <= days < 10**6, "0 (for ever) or a number of days")

@@ -84,6 +84,11 @@ def _commands() -> list[LazyCommand]:
         ),
         LazyCommand("keys", f"{_HERE}.keys:app", "API keys; needs one with the scope admin."),
         LazyCommand("rules", f"{_HERE}.rules:app", "Rules: check a file, test, list, apply."),
+        LazyCommand(
+            "retention",
+            f"{_HERE}.retention:app",
+            "How long frames, evidence and rollups are kept.",
+        ),
         LazyCommand("db", f"{_HERE}.database:app", "The database, without the service."),
     ]
 

@@ -15,7 +15,6 @@ from runwatch.histograms import Counts, HistogramKind, Histograms
 from runwatch.vocabulary import RunId
 from runwatch_server.db import Database
 from runwatch_server.db.upsert import insert_if_absent
-from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.tables import histograms
 
 MAX_STEPS: Final = 1000
@@ -97,18 +96,25 @@ async def find_histograms(
     return [newest[step] for step in sorted(newest)]
 
 
-async def remove_old_histograms(database: Database, *, before: float) -> int:
-    """Removes those of runs that ended before a time, and of every run those beyond the newest
-    MAX_STEPS of each kind and rank; returns of how many steps."""
-    ended = sa.select(runs.c.id).where(runs.c.ended_at < before)
+async def remove_histograms(connection: AsyncConnection, run_id: RunId) -> int:
+    """Removes a chunk of a run's; returns of how many steps, 0 where none is left."""
+    steps = sa.select(*_OF_STEP).where(histograms.c.run_id == run_id).distinct()
+    found = (await connection.execute(steps.limit(_CHUNK_STEPS))).all()
+    if found:
+        await _remove(connection, [tuple(row) for row in found])
+    return len(found)
+
+
+async def remove_crowded_histograms(database: Database) -> int:
+    """Removes those of every run that lie beyond the newest MAX_STEPS of each kind and rank;
+    returns of how many steps."""
+    old: list[tuple[object, ...]] = []
     async with database.read() as connection:
-        steps = sa.select(*_OF_STEP).where(histograms.c.run_id.in_(ended)).distinct()
-        old = [tuple(row) for row in await connection.execute(steps)]
         series = sa.select(*_OF_STEP[:3]).distinct()
         for row in (await connection.execute(series)).all():
             old += await _beyond_the_newest(connection, tuple(row))
     by_run: dict[str, list[tuple[object, ...]]] = {}
-    for key in dict.fromkeys(old):
+    for key in old:
         by_run.setdefault(str(key[0]), []).append(key)
     for run_id, keys in by_run.items():
         for start in range(0, len(keys), _CHUNK_STEPS):

@@ -1,7 +1,10 @@
-"""Frames of runs that ended long ago are removed; what was summed up of them stays, and so does
-the evidence: the frames around each alert."""
+"""What of a run's telemetry can be removed, counted and removed: frames that are summed up, with or
+without the evidence, which are the frames around each alert; and the sums of its layers.
 
-from functools import partial
+Each removal is a chunk, for one transaction; it returns how much went, and 0 where nothing is left.
+"""
+
+from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -10,16 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.tables import alerts
-from runwatch_server.db import Database
-from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.packs.queries import delete_packs, packs_among
 from runwatch_server.telemetry.packs.tables import packs
-from runwatch_server.telemetry.tables import frames, segments
+from runwatch_server.telemetry.tables import frames, rollups, segments
 
 EVIDENCE_STEPS: Final = 2048
 """Before an alert's onset and after its end: frames of these steps stay as they were received."""
 _CHUNK_FRAMES: Final = 500
 _CHUNK_PACKS: Final = 50
+_CHUNK_TILES: Final = 500
 _ALERT_END: Final = sa.case(
     (alerts.c.resolution == Resolution.RUN_ENDED.value, alerts.c.last_step),
     else_=sa.func.coalesce(alerts.c.resolved_step, alerts.c.last_step),
@@ -47,35 +49,34 @@ _IS_EVIDENCE: Final = (
 )
 
 
-async def remove_old_frames(database: Database, *, before: float, now: float) -> int:
-    """Removes the frames of runs that ended before a time; returns how many. The objects of packs
-    are loose from then on: the sweep removes them.
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Of what a removal takes."""
 
-    Only such as are wholly in rollups: the last steps of a segment, never summed up, stay.
-    """
-    removable = _removable(runs.c.id).exists() | _removable_packs(runs.c.id).exists()
-    ended = sa.select(runs.c.id).where(runs.c.ended_at < before, removable)
-    async with database.read() as connection:
-        run_ids = [RunId(run_id) for run_id in await connection.scalars(ended)]
-    removed = 0
-    for run_id in run_ids:
-        while num_frames := await database.write(
-            partial(_remove_packs, run_id=run_id, now=now), of=run_id
-        ):
-            removed += num_frames
-        while num_frames := await database.write(partial(_remove, run_id=run_id), of=run_id):
-            removed += num_frames
-    return removed
+    number: int = 0
+    num_bytes: int = 0
 
 
-def _removable(run_id: RunId | sa.Column[str]) -> sa.Select[str, int, int, int]:
-    return (
-        sa.select(*_KEY).join(segments, _IN_ROLLUPS).where(frames.c.run_id == run_id, ~_IS_EVIDENCE)
-    )
+async def removable_frames(
+    connection: AsyncConnection, run_id: RunId, *, with_evidence: bool
+) -> Amount:
+    """Frames, in packs or not, that are wholly in rollups."""
+    hot = _removable(run_id, with_evidence).subquery()
+    packed = _removable_packs(run_id, with_evidence).subquery()
+    is_hot = sa.and_(*(column == hot.c[column.name] for column in _KEY))
+    of_hot = sa.select(sa.func.count(), sa.func.sum(sa.func.length(frames.c.body)))
+    num_packed = sa.func.sum(packed.c.last_seq - packed.c.first_seq + 1)
+    found = [
+        (await connection.execute(of_hot.select_from(frames).join(hot, is_hot))).one(),
+        (await connection.execute(sa.select(num_packed, sa.func.sum(packed.c.num_bytes)))).one(),
+    ]
+    return Amount(*(sum(int(row[place] or 0) for row in found) for place in (0, 1)))
 
 
-async def _remove(connection: AsyncConnection, run_id: RunId) -> int:
-    found = (await connection.execute(_removable(run_id).limit(_CHUNK_FRAMES))).all()
+async def remove_frames(connection: AsyncConnection, run_id: RunId, *, with_evidence: bool) -> int:
+    """Such as are not in packs, and wholly in rollups: the last steps of a segment, never summed
+    up, stay."""
+    found = (await connection.execute(_removable(run_id, with_evidence).limit(_CHUNK_FRAMES))).all()
     if found:
         await _move_marks(connection, run_id)
         keys = [tuple(row) for row in found]
@@ -83,8 +84,49 @@ async def _remove(connection: AsyncConnection, run_id: RunId) -> int:
     return len(found)
 
 
-def _removable_packs(run_id: RunId | sa.Column[str]) -> sa.Select[*tuple[Any, ...]]:
-    """Packs that are wholly in rollups, and hold no evidence."""
+async def remove_packs(
+    connection: AsyncConnection, run_id: RunId, *, with_evidence: bool, now: float
+) -> int:
+    """Returns how many frames were in them. Their objects are loose from then on: the sweep removes
+    them."""
+    query = _removable_packs(run_id, with_evidence).limit(_CHUNK_PACKS)
+    found = await packs_among(connection, query)
+    if found:
+        await _move_marks(connection, run_id)
+        await delete_packs(connection, found, now=now)
+    return sum(pack.last_seq - pack.first_seq + 1 for pack in found)
+
+
+async def removable_rollups(connection: AsyncConnection, run_id: RunId) -> Amount:
+    """Tiles of layers' stats."""
+    size = sa.select(sa.func.count(), sa.func.sum(sa.func.length(rollups.c.data)))
+    row = (await connection.execute(size.where(*_of_layers(run_id)))).one()
+    return Amount(int(row[0] or 0), int(row[1] or 0))
+
+
+async def remove_rollups(connection: AsyncConnection, run_id: RunId) -> int:
+    """Those of layers: metrics stay, step by step."""
+    keys = list(rollups.primary_key.columns)
+    chunk = sa.select(*keys).where(*_of_layers(run_id)).limit(_CHUNK_TILES)
+    removed = await connection.execute(
+        rollups.delete().where(
+            rollups.c.run_id == run_id, sa.tuple_(*keys).in_(chunk.subquery().select())
+        )
+    )
+    return removed.rowcount
+
+
+def _of_layers(run_id: RunId) -> tuple[sa.ColumnElement[bool], ...]:
+    return (rollups.c.run_id == run_id, rollups.c.layout_hash != "")
+
+
+def _removable(run_id: RunId, with_evidence: bool) -> sa.Select[str, int, int, int]:
+    query = sa.select(*_KEY).join(segments, _IN_ROLLUPS).where(frames.c.run_id == run_id)
+    return query if with_evidence else query.where(~_IS_EVIDENCE)
+
+
+def _removable_packs(run_id: RunId, with_evidence: bool) -> sa.Select[*tuple[Any, ...]]:
+    """Packs that are wholly in rollups."""
     in_rollups = sa.and_(
         segments.c.run_id == packs.c.run_id,
         segments.c.attempt == packs.c.attempt,
@@ -103,16 +145,8 @@ def _removable_packs(run_id: RunId | sa.Column[str]) -> sa.Select[*tuple[Any, ..
         )
         .exists()
     )
-    return sa.select(packs).join(segments, in_rollups).where(packs.c.run_id == run_id, ~is_evidence)
-
-
-async def _remove_packs(connection: AsyncConnection, run_id: RunId, now: float) -> int:
-    """Returns how many frames were in them."""
-    found = await packs_among(connection, _removable_packs(run_id).limit(_CHUNK_PACKS))
-    if found:
-        await _move_marks(connection, run_id)
-        await delete_packs(connection, found, now=now)
-    return sum(pack.last_seq - pack.first_seq + 1 for pack in found)
+    query = sa.select(packs).join(segments, in_rollups).where(packs.c.run_id == run_id)
+    return query if with_evidence else query.where(~is_evidence)
 
 
 async def _move_marks(connection: AsyncConnection, run_id: RunId) -> None:

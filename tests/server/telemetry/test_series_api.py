@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from tests.server.harness import Api, HandClock, both_engines, frame
 
 from runwatch.vocabulary import RunId
-from runwatch_server.telemetry.retention import remove_old_frames
 
 pytestmark = pytest.mark.anyio
 
 NUM_STEPS = 20_000
+
+_DAY_S = 86_400.0
 
 
 async def send(
@@ -213,11 +214,10 @@ async def test_old_frames_go_and_their_rollups_answer(api: Api, hand_clock: Hand
     before = await api.series(run_id, metric="loss", points=10_000)
     await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
 
-    removed = await remove_old_frames(
-        api.services.database, before=hand_clock.now + 1, now=hand_clock.now
-    )
+    hand_clock.now += 31 * _DAY_S
+    removed = await api.services.retention.remove_due()
 
-    assert removed == 8
+    assert removed.num_frames == 8
     assert await api.series(run_id, metric="loss", points=10_000) == before
     layer = {"layer": "last.weight", "stat": "grad_norm", "points": 10_000}
     assert sum((await api.series(run_id, **layer))["count"]) == 5000
@@ -236,11 +236,10 @@ async def test_the_frames_around_an_alert_stay_and_answer_step_by_step(
     await until_fired(api, run_id)
     await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
 
-    removed = await remove_old_frames(
-        api.services.database, before=hand_clock.now + 1, now=hand_clock.now
-    )
+    hand_clock.now += 31 * _DAY_S
+    removed = await api.services.retention.remove_due()
 
-    assert removed == 7
+    assert removed.num_frames == 7
     layer = {"layer": "last.weight", "stat": "grad_norm", "points": 10_000}
     near = {"from": 5000, "to": 7000}
     around = await api.series(run_id, **layer, **near)

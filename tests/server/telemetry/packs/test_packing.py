@@ -20,7 +20,6 @@ from runwatch.vocabulary import RunId
 from runwatch_server.objects import ObjectLostError, ObjectStore
 from runwatch_server.telemetry.packs.packing import PackLimits
 from runwatch_server.telemetry.packs.tables import loose_objects, packs
-from runwatch_server.telemetry.retention import remove_old_frames
 from runwatch_server.telemetry.tables import frames
 
 pytestmark = [pytest.mark.anyio, both_engines]
@@ -161,13 +160,13 @@ async def test_old_packs_go_and_their_rollups_answer(
     packing = packer(api, objects, hand_clock, PackLimits(pack_bytes=500, least_bytes=1))
     await packing.run()
     names = await names_of(api, run_id)
-    now = hand_clock.now
 
-    removed = await remove_old_frames(api.services.database, before=now, now=now)
+    hand_clock.now += 40 * DAY_S
+    removed = await api.services.retention.remove_due()
     hand_clock.now += 7200
     await packing.sweep()
 
-    assert removed == 10
+    assert removed.num_frames == 10
     left = set(await names_of(api, run_id))
     assert {name for name in names if await is_there(objects, name)} == left
     series = await api.series(run_id, layer="last.weight", stat="grad_norm", points=10_000)

@@ -1,0 +1,103 @@
+"""`runwatch retention`: how long what is kept, and what goes next."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
+from runwatch_server.cli.output import AsJson, say, say_either, say_facts
+from runwatch_server.cli.run_names import Run, find_run_id
+from runwatch_server.cli.tables import print_table
+
+app = typer.Typer(
+    help="How long frames, evidence and rollups are kept.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+_AGES: Final = ("raw_days", "evidence_days", "rollup_days")
+_Raw = Annotated[
+    float | None, typer.Option(min=0, help="Frames as received; 0: for ever. Left out: inherited.")
+]
+_Evidence = Annotated[float | None, typer.Option(min=0, help="Frames around an alert.")]
+_Rollup = Annotated[float | None, typer.Option(min=0, help="Sums of layers' stats.")]
+
+
+@app.command()
+def show(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> None:
+    """Show the days after a run's end, of the service and of projects."""
+    with open_client(url, token) as client:
+        found = client.request("GET", "/retention").json()
+    if as_json:
+        say_facts(found)
+        return
+    said = [("(service)", found["service"])]
+    said += [(one["project"], one["ages"]) for one in found["projects"]]
+    print_table(("project", *_AGES), ([name, *_words(ages)] for name, ages in said))
+
+
+@app.command()
+def due(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> None:
+    """Show what the next round of maintenance removes; removes nothing."""
+    with open_client(url, token) as client:
+        found = client.request("GET", "/retention/due").json()
+    if as_json:
+        say_facts(found)
+        return
+    if not found["runs"]:
+        say("Nothing has had its time.")
+        return
+    columns = ("run_id", "name", "project", "frames", "MiB", "rollup tiles", "MiB")
+    print_table(columns, (_due_row(run) for run in found["runs"]))
+
+
+@app.command("set")
+def set_project(
+    project: Annotated[str, typer.Argument(help="Whose runs it is about.")],
+    raw_days: _Raw = None,
+    evidence_days: _Evidence = None,
+    rollup_days: _Rollup = None,
+    url: Url = DEFAULT_URL,
+    token: Token = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say how long a project's runs keep what; without an option, as the service has it."""
+    ages = {"raw_days": raw_days, "evidence_days": evidence_days, "rollup_days": rollup_days}
+    with open_client(url, token) as client:
+        body = {"project": project, "ages": ages}
+        found = client.request("PUT", "/retention", json=body).json()
+    say_either(f"{project}: {', '.join(_words(ages))}.", found, as_json=as_json)
+
+
+@app.command()
+def pin(
+    run: Run,
+    off: Annotated[bool, typer.Option("--off", help="Let it go with its time again.")] = False,
+    url: Url = DEFAULT_URL,
+    token: Token = "",
+    as_json: AsJson = False,
+) -> None:
+    """Keep all of a run, for as long as it is pinned."""
+    with open_client(url, token) as client:
+        path = f"/runs/{find_run_id(client, run)}/retention"
+        own = client.request("GET", path).json()["own"]
+        found = client.request("PUT", path, json={"pinned": not off, "ages": own}).json()
+    said = "goes with its time" if off else "is pinned: nothing of it goes"
+    say_either(f"{run} {said}.", found, as_json=as_json)
+
+
+def _words(ages: Mapping[str, float | None]) -> list[str]:
+    return [_word(ages[name]) for name in _AGES]
+
+
+def _word(days: float | None) -> str:
+    if days is None:
+        return "inherited"
+    return f"{days:g} days" if days else "for ever"
+
+
+def _due_row(run: dict[str, Any]) -> list[object]:
+    sizes = [f"{run[part]['num_bytes'] / 2**20:.1f}" for part in ("frames", "rollups")]
+    numbers = [run[part]["number"] for part in ("frames", "rollups")]
+    return [run["run_id"], run["name"], run["project"], numbers[0], sizes[0], numbers[1], sizes[1]]

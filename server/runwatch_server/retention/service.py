@@ -1,0 +1,196 @@
+"""Retention carried out, and told before it is: what has had its time is removed, chunk by chunk.
+
+Each chunk is a transaction of its own that looks anew whether the run is still to lose it, so that
+a pin holds from the moment it is set, whichever replica is cleaning. What a stream has received
+stays known by its mark: a frame that is removed here and sent again is a duplicate.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import RunId
+from runwatch_server.audit.queries import Deed, append_deed
+from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.retention import queries
+from runwatch_server.retention.ages import Ages, Due, due_of
+from runwatch_server.retention.queries import RunAges
+from runwatch_server.telemetry import retention as telemetry
+from runwatch_server.telemetry.histogram_store import remove_histograms
+
+_DAY_S: Final = 86_400.0
+_RUNS_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """How much a round removed."""
+
+    num_frames: int = 0
+    num_rollups: int = 0
+    num_histograms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How long what of a run is kept."""
+
+    in_force: Ages
+    own: Ages
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DueRun:
+    """A run of which the next round removes something."""
+
+    run: RunAges
+    frames: telemetry.Amount
+    rollups: telemetry.Amount
+
+
+class Retention:
+    def __init__(self, database: Database, clock: Clock, service_ages: Ages) -> None:
+        self._database = database
+        self._clock = clock
+        self.service_ages = service_ages
+        """Of runs of which nothing else is said; without a null."""
+
+    async def projects(self) -> dict[str, Ages]:
+        async with self._database.read() as connection:
+            return await queries.list_projects(connection)
+
+    async def set_project(self, project: str, ages: Ages, *, by: str) -> None:
+        """`by`: who does it, for the audit."""
+        deed = self._deed(by, project, project, ages)
+
+        async def work(connection: AsyncConnection) -> None:
+            await queries.put_project(connection, project, ages)
+            await append_deed(connection, deed)
+
+        await self._database.write(work)
+
+    async def standing(self, run_id: RunId) -> Standing:
+        """Of a run that is there."""
+        async with self._database.read() as connection:
+            run = await queries.find_run_ages(connection, run_id)
+        assert run is not None, "the route has found it"
+        return Standing(self._in_force(run), run.own, run.pinned)
+
+    async def set_run(
+        self, run_id: RunId, ages: Ages, *, pinned: bool, project: str, by: str
+    ) -> Standing:
+        """`by`: who does it, for the audit."""
+        deed = self._deed(by, run_id, project, ages, run_id, pinned=pinned)
+
+        async def work(connection: AsyncConnection) -> None:
+            await queries.put_run(connection, run_id, ages, pinned=pinned)
+            await append_deed(connection, deed)
+
+        await self._database.write(work, of=run_id)
+        return await self.standing(run_id)
+
+    async def list_due(self, *, project: str | None, limit: int) -> list[DueRun]:
+        """What the next round removes, run by run, without removing it."""
+        found: list[DueRun] = []
+        async for run, due in self._due_runs(project):
+            async with self._database.read() as connection:
+                frames = await telemetry.removable_frames(
+                    connection, run.run_id, with_evidence=due.evidence
+                )
+                rollups = (
+                    await telemetry.removable_rollups(connection, run.run_id)
+                    if due.rollups
+                    else telemetry.Amount()
+                )
+            if frames.number or rollups.number:
+                found.append(DueRun(run, frames, rollups))
+            if len(found) == limit:
+                break
+        return found
+
+    async def remove_due(self) -> Removed:
+        """One round, over all runs."""
+        num_frames = num_rollups = num_histograms = 0
+        async for run, _ in self._due_runs(None):
+            num_frames += await self._remove(run.run_id, self._packs)
+            num_frames += await self._remove(run.run_id, self._frames)
+            num_rollups += await self._remove(run.run_id, self._rollups)
+            num_histograms += await self._remove(run.run_id, self._histograms)
+        return Removed(num_frames, num_rollups, num_histograms)
+
+    async def _due_runs(self, project: str | None) -> AsyncIterator[tuple[RunAges, Due]]:
+        after: RunId | None = None
+        while True:
+            async with self._database.read() as connection:
+                page = await queries.list_ended(
+                    connection, after=after, limit=_RUNS_AT_ONCE, project=project
+                )
+            for run in page:
+                due = self._due(run)
+                if due.any:
+                    yield run, due
+            if len(page) < _RUNS_AT_ONCE:
+                return
+            after = page[-1].run_id
+
+    async def _remove(
+        self,
+        run_id: RunId,
+        remove_chunk: Callable[[AsyncConnection, RunId, Due], Awaitable[int]],
+    ) -> int:
+        async def work(connection: AsyncConnection) -> int:
+            run = await queries.find_run_ages(connection, run_id)
+            due = Due() if run is None else self._due(run)
+            return await remove_chunk(connection, run_id, due) if due.any else 0
+
+        removed = 0
+        while number := await self._database.write(work, of=run_id):
+            removed += number
+        return removed
+
+    async def _packs(self, connection: AsyncConnection, run_id: RunId, due: Due) -> int:
+        return await telemetry.remove_packs(
+            connection, run_id, with_evidence=due.evidence, now=self._clock.wall()
+        )
+
+    async def _frames(self, connection: AsyncConnection, run_id: RunId, due: Due) -> int:
+        return await telemetry.remove_frames(connection, run_id, with_evidence=due.evidence)
+
+    async def _rollups(self, connection: AsyncConnection, run_id: RunId, due: Due) -> int:
+        return await telemetry.remove_rollups(connection, run_id) if due.rollups else 0
+
+    async def _histograms(self, connection: AsyncConnection, run_id: RunId, due: Due) -> int:
+        return await remove_histograms(connection, run_id) if due.raw else 0
+
+    def _due(self, run: RunAges) -> Due:
+        if run.ended_at is None:
+            return Due()
+        age_days = (self._clock.wall() - run.ended_at) / _DAY_S
+        return due_of(self._in_force(run), age_days=age_days, is_pinned=run.pinned)
+
+    def _in_force(self, run: RunAges) -> Ages:
+        return run.own.over(run.of_project).over(self.service_ages)
+
+    def _deed(
+        self,
+        by: str,
+        subject: str,
+        project: str,
+        ages: Ages,
+        about_run: RunId | None = None,
+        **facts: object,
+    ) -> Deed:
+        detail = {name: getattr(ages, name) for name in Ages.__struct_fields__}
+        return Deed(
+            at=self._clock.wall(),
+            actor=by,
+            deed="retention_set",
+            subject=subject,
+            project=project,
+            about_run=about_run,
+            detail={**detail, **facts},
+        )

@@ -1,0 +1,195 @@
+"""How long what is kept, over the real interface: said of a project and of a run, told before it is
+done, done in chunks, and never a door for duplicates."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+from tests.server.harness import Api, HandClock, Storage, both_engines, frame, serve
+
+from runwatch.vocabulary import RunId
+from runwatch_server.retention import queries
+from runwatch_server.retention.ages import Ages
+from runwatch_server.telemetry import retention as telemetry
+from runwatch_server.telemetry.tables import frames, rollups
+
+pytestmark = [pytest.mark.anyio, both_engines]
+
+DAY_S = 86_400.0
+STEPS = 500
+"""Of a frame."""
+NUM_FRAMES = 14
+INHERITED = {"raw_days": None, "evidence_days": None, "rollup_days": None}
+
+
+@pytest.fixture
+async def api(storage: Storage, hand_clock: HandClock) -> AsyncIterator[Api]:
+    async with serve(storage, clock=hand_clock) as api:
+        yield api
+
+
+async def ended_run(api: Api, *, project: str = "default", bad_step: int | None = None) -> RunId:
+    """7000 steps, summed up but for the last; where there is a bad one, with an alert."""
+    run_id = await api.new_run(project=project)
+    for seq in range(1, NUM_FRAMES + 1):
+        first_step = STEPS * (seq - 1)
+        losses = np.linspace(3.0 - first_step / 7e3, 3.0 - (first_step + STEPS) / 7e3, STEPS)
+        if bad_step is not None and first_step <= bad_step < first_step + STEPS:
+            losses[bad_step - first_step] = math.nan
+        stats = np.ones((STEPS, 2), np.float32)
+        sent = frame(seq, losses, first_step=first_step, stats=stats)
+        assert (await api.post(run_id, sent)).status_code == 200
+    if bad_step is not None:
+        async with asyncio.timeout(90):
+            while not (await api.json("GET", f"/alerts?run_id={run_id}"))["alerts"]:
+                await asyncio.sleep(0.01)
+    await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
+    await api.services.roller.roll()
+    return run_id
+
+
+async def count(api: Api, table: sa.Table, run_id: RunId) -> int:
+    query = sa.select(sa.func.count()).select_from(table).where(table.c.run_id == run_id)
+    async with api.services.database.read() as connection:
+        return await connection.scalar(query) or 0
+
+
+async def say(api: Api, project: str, **ages: float) -> None:
+    body = {"project": project, "ages": {**INHERITED, **ages}}
+    await api.json("PUT", "/retention", json=body)
+
+
+async def due(api: Api) -> dict[str, Any]:
+    found = await api.json("GET", "/retention/due")
+    return {run["run_id"]: run for run in found["runs"]}
+
+
+async def test_a_project_keeps_its_frames_for_as_long_as_it_says(
+    api: Api, hand_clock: HandClock
+) -> None:
+    short, usual = await ended_run(api, project="short"), await ended_run(api)
+    await say(api, "short", raw_days=2)
+
+    hand_clock.now += 3 * DAY_S
+    told = await due(api)
+    removed = await api.services.retention.remove_due()
+
+    assert set(told) == {short}
+    assert told[short]["frames"]["number"] == removed.num_frames == 12
+    assert told[short]["frames"]["num_bytes"] > 0
+    assert await count(api, frames, short) == NUM_FRAMES - 12
+    assert await count(api, frames, usual) == NUM_FRAMES
+    assert await due(api) == {}
+
+
+async def test_a_frame_that_was_removed_and_is_sent_again_is_a_duplicate(
+    api: Api, hand_clock: HandClock
+) -> None:
+    run_id = await ended_run(api)
+    hand_clock.now += 31 * DAY_S
+    await api.services.retention.remove_due()
+    left = await count(api, frames, run_id)
+
+    again = frame(1, [1.0] * STEPS, stats=np.ones((STEPS, 2), np.float32))
+    response = await api.post(run_id, again, late=True)
+
+    assert response.json()["duplicate"] is True
+    assert await count(api, frames, run_id) == left
+
+
+async def test_evidence_outlives_the_other_frames_and_goes_with_its_own_time(
+    api: Api, hand_clock: HandClock
+) -> None:
+    run_id = await ended_run(api, bad_step=5000)
+    await say(api, "default", raw_days=2, evidence_days=10)
+
+    hand_clock.now += 3 * DAY_S
+    await api.services.retention.remove_due()
+    with_evidence = await count(api, frames, run_id)
+    hand_clock.now += 8 * DAY_S
+    await api.services.retention.remove_due()
+
+    assert with_evidence > 2
+    assert await count(api, frames, run_id) == 2
+    loss = await api.series(run_id, metric="loss", points=10_000)
+    assert len(loss["steps"]) == STEPS * NUM_FRAMES
+
+
+async def test_rollups_of_layers_go_and_metrics_stay(api: Api, hand_clock: HandClock) -> None:
+    run_id = await ended_run(api)
+    loss = await api.series(run_id, metric="loss", points=10_000)
+    await say(api, "default", raw_days=2, rollup_days=10)
+
+    hand_clock.now += 11 * DAY_S
+    told = await due(api)
+    removed = await api.services.retention.remove_due()
+
+    assert told[run_id]["rollups"]["number"] == removed.num_rollups > 0
+    assert await count(api, rollups, run_id) > 0
+    assert await api.series(run_id, metric="loss", points=10_000) == loss
+    layer = {"layer": "last.weight", "stat": "grad_norm", "points": 100}
+    assert sum((await api.series(run_id, **layer))["count"]) < STEPS * NUM_FRAMES
+
+
+async def test_nothing_of_a_pinned_run_goes_until_it_is_let_go(
+    api: Api, hand_clock: HandClock
+) -> None:
+    run_id = await ended_run(api)
+    path = f"/runs/{run_id}/retention"
+    pinned = await api.json("PUT", path, json={"pinned": True, "ages": INHERITED})
+    hand_clock.now += 400 * DAY_S
+
+    kept = await api.services.retention.remove_due()
+    await api.json("PUT", path, json={"pinned": False, "ages": {**INHERITED, "raw_days": 500}})
+    still_kept = await api.services.retention.remove_due()
+    await api.json("PUT", path, json={"pinned": False, "ages": INHERITED})
+    gone = await api.services.retention.remove_due()
+
+    assert (pinned["pinned"], pinned["in_force"]["raw_days"]) == (True, 30)
+    assert (kept.num_frames, still_kept.num_frames, gone.num_frames) == (0, 0, 12)
+
+
+async def test_a_pin_that_is_set_in_the_middle_of_a_round_keeps_the_rest(
+    api: Api, hand_clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telemetry, "_CHUNK_FRAMES", 4)
+    run_id = await ended_run(api)
+    hand_clock.now += 31 * DAY_S
+    remove = telemetry.remove_frames
+
+    async def remove_and_pin(connection: AsyncConnection, run_id: RunId, **options: Any) -> int:
+        removed = await remove(connection, run_id, **options)
+        await queries.put_run(connection, run_id, Ages(), pinned=True)
+        return removed
+
+    monkeypatch.setattr(telemetry, "remove_frames", remove_and_pin)
+    removed = await api.services.retention.remove_due()
+
+    assert removed.num_frames == 4
+    assert await count(api, frames, run_id) == NUM_FRAMES - 4
+
+
+async def test_what_was_said_is_shown_audited_and_taken_back(api: Api) -> None:
+    await say(api, "short", raw_days=2)
+    said = await api.json("GET", "/retention")
+    await say(api, "short")
+    taken_back = await api.json("GET", "/retention")
+
+    assert said["service"] == {"raw_days": 30.0, "evidence_days": 0.0, "rollup_days": 0.0}
+    assert said["projects"] == [{"project": "short", "ages": {**INHERITED, "raw_days": 2.0}}]
+    assert taken_back["projects"] == []
+    deeds = [deed["deed"] for deed in (await api.json("GET", "/audit"))["deeds"]]
+    assert deeds.count("retention_set") == 2
+
+
+async def test_an_age_that_is_none_is_refused(api: Api) -> None:
+    body = {"project": "short", "ages": {**INHERITED, "raw_days": -1}}
+
+    refused = await api.call("PUT", "/retention", json=body)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
