@@ -42,6 +42,9 @@ class InertWatch(Watch):
     def log(self, **metrics: Loggable) -> None:
         pass
 
+    def note_batch(self, batch: object) -> None:
+        pass
+
     @contextmanager
     def phase(self, name: str) -> Generator[None, None, None]:
         yield

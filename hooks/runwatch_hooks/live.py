@@ -173,12 +173,12 @@ class LiveWatch(Watch):
         else:
             batches = self._course.over_any(loader, self._tell_unpositioned)
         for batch in batches:
-            self._note_batch(batch)
+            self.note_batch(batch)
             yield batch
             if self.is_stopping:
                 return
 
-    def _note_batch(self, batch: object) -> None:
+    def note_batch(self, batch: object) -> None:
         if self._witness is not None and not self._is_inert:
             self.begin()
             with self._faults.guard("bundle", self._witness.disable):

@@ -77,6 +77,11 @@ class Watch(EndsWithItsBlock):
         """Numbers that belong to the step that ended last, such as `val_loss`."""
 
     @abstractmethod
+    def note_batch(self, batch: object) -> None:
+        """What the step that comes next is trained on, for its diagnostic bundle: where the loop
+        does not go over `batches`, which does this by itself. Remembered, not copied."""
+
+    @abstractmethod
     def phase(self, name: str) -> AbstractContextManager[None]:
         """A time in which no step is due: `eval`, `checkpoint`, `compile`, `idle`."""
 

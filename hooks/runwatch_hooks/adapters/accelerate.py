@@ -13,7 +13,8 @@
             if report is not None and report.stop:
                 break
 
-One row for each optimizer step, however many batches it is accumulated from.
+One row for each optimizer step, however many batches it is accumulated from. For a diagnostic
+bundle to hold them, the loop goes over `batches.watch.batches(loader)`.
 """
 
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ from typing import Any, Final, Unpack, cast
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 from runwatch_hooks.adapters.keywords import Keywords, checked
@@ -82,6 +82,7 @@ class RunwatchCallback(TrainerCallback, ExportableState):
         )
         if not isinstance(self._watch, InertWatch):
             self._holds.hold(Accelerator, "backward", Ears(before=self._before_backward))
+            self._holds.hold(Trainer, "training_step", Ears(before=self._before_training_step))
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -147,6 +148,13 @@ class RunwatchCallback(TrainerCallback, ExportableState):
         self._holds.release()
         if self._watch is not None:
             self._watch.finish()
+
+    def _before_training_step(self, args: Arguments, kwargs: CallKeywords) -> None:
+        """Takes the batch as the model gets it; a trainer of somebody's own that does not call the
+        Trainer's step gives none."""
+        handler = getattr(args[0], "callback_handler", None)
+        if self._watch is not None and self in getattr(handler, "callbacks", ()):
+            self._watch.note_batch(args[2] if len(args) > 2 else kwargs.get("inputs"))
 
     def _before_backward(self, args: Arguments, kwargs: CallKeywords) -> None:
         """Takes part in a step's loss: the parts add up to the mean that its gradient is of."""

@@ -67,6 +67,12 @@ class RunwatchCallback(Callback):
         )
         self._num_optimizer_steps = trainer.global_step
 
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int
+    ) -> None:
+        if self._watch is not None:
+            self._watch.note_batch(batch)
+
     def on_train_batch_end(
         self,
         trainer: Trainer,

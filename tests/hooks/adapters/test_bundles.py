@@ -1,0 +1,38 @@
+"""A bundle of a training under somebody else's loop holds the batches that broke it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import cast
+
+import pytest
+from torch import Tensor
+
+from runwatch_hooks.bundles import open_bundle
+
+pytestmark = pytest.mark.heavy
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = Path(__file__).with_name("broken_frameworks.py")
+
+
+@pytest.mark.parametrize("program", ["hf_trainer", "lightning_module", "accelerate_loop"])
+def test_the_batches_of_the_broken_step_are_kept(tmp_path: Path, program: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), program, str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-4000:]
+    (facts,) = (tmp_path / "bundles").rglob("bundle.json")
+    bundle = open_bundle(facts.parent)
+    batches = cast("list[dict[str, Tensor]]", bundle.batches)
+
+    assert bundle.step == 2
+    assert bundle.facts.batch_note == ""
+    assert [batch["number"].tolist() for batch in batches] == [[8, 9], [10, 11]]
+    assert [bool(batch["x"].isnan().any()) for batch in batches] == [True, False]
