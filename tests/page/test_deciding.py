@@ -108,6 +108,10 @@ def test_a_checkpoint_can_be_chosen_and_the_bad_batches_left_out(
     checkpoints = dialog.get_by_label("Checkpoint after step")
     expect(checkpoints).to_have_count(5)  # the sixth was undone by the run's rollback
     expect(checkpoints.first).to_have_value("1300")
+    dialog.get_by_label("It went wrong at step").fill("")
+    expect(dialog.locator("#undone-steps")).to_contain_text("at most steps 1\u202f301 to")
+    expect(dialog.locator("#left-out")).to_contain_text("Nothing")
+    dialog.get_by_label("It went wrong at step").fill("2000")
     checkpoints.first.check()
     expect(dialog.locator("#undone-steps")).to_contain_text(
         "Steps 1\u202f301 to 2\u202f999 (1\u202f699 steps)"

@@ -57,7 +57,7 @@ async function reachable(run) {
 // What is not proved good can be chosen too, knowingly: it may be all there is.
 function choice(found) {
   return h("label", { class: "inline" },
-    h("input", { type: "radio", name: "target", value: found.step, "data-good": found.good }),
+    h("input", { type: "radio", name: "target", value: found.step, "data-good": found.good ? "yes" : "no" }),
     h("span", {}, `Checkpoint after step ${count(found.step)} `,
       " ", h("span", { class: found.good ? "state state-good" : "state state-warn" }, found.good ? "good" : "not proved yet"),
       " ", h("span", { class: "hint" }, " · ", moment(found.at), ` · ${stepsInWords(lastStep() - found.step)} lost`)));
@@ -78,7 +78,7 @@ function undoneInWords(target, wrong) {
     return `${capital(rangeInWords(toStep + 1, last))}. They are trained again.`;
   }
   if (wrong !== null) return `At least ${rangeInWords(wrong, last)}. They are trained again.`;
-  const good = document.querySelector("#checkpoints [data-good=true]");
+  const good = document.querySelector("#checkpoints [data-good=yes]");
   const most = good ? `: at most ${rangeInWords(Number(good.value) + 1, last)}` : "";
   return `What was trained since that state${most}. It is trained again.`;
 }
