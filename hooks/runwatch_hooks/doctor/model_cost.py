@@ -45,24 +45,24 @@ def measure(place: str) -> list[Finding]:
 def _made(place: str) -> tuple[nn.Module, Optimizer]:
     module_name, _, factory_name = place.partition(":")
     if not module_name or not factory_name:
-        raise AttachError(f"model: found {place!r}, wanted module:factory")
+        raise AttachError(f"found {place!r}, wanted module:factory")
     sys.path.insert(0, str(Path.cwd()))
     try:
         made: Any = getattr(importlib.import_module(module_name), factory_name)()
     except Exception as error:  # the user's own code: whatever it raises is told
-        raise AttachError(f"model: {place} raised {type(error).__name__}: {error}") from error
+        raise AttachError(f"raised {type(error).__name__}: {error}") from error
     parts = cast("tuple[object, ...]", made) if isinstance(made, tuple) else (made,)
     model, optimizer = parts[0] if parts else None, parts[1] if len(parts) > 1 else None
     if not isinstance(model, nn.Module):
-        raise AttachError(f"model: {place} gave {type(model).__name__}, wanted a torch.nn.Module")
+        raise AttachError(f"gave {type(model).__name__}, wanted a torch.nn.Module")
     trained = [one for one in model.parameters() if one.requires_grad]
     if not trained:
-        raise AttachError(f"model: {place} has no parameter that is trained")
+        raise AttachError("has no parameter that is trained")
     if optimizer is None:
         optimizer = torch.optim.SGD(trained, lr=1e-9)
     if not isinstance(optimizer, Optimizer):
         found = type(optimizer).__name__
-        raise AttachError(f"model: {place} gave {found}, wanted a torch.optim.Optimizer")
+        raise AttachError(f"gave {found}, wanted a torch.optim.Optimizer")
     return model, optimizer
 
 

@@ -64,7 +64,7 @@ def check_spool(folder: Path) -> Finding:
     free = shutil.disk_usage(above).free
     wanted = TransportSettings(spool_dir=folder).min_free_bytes
     if free < wanted:
-        text = f"{_mib(free)} MiB are free on its disk, {_mib(wanted)} MiB are left to others"
+        text = f"{_size(free)} are free on its disk, {_size(wanted)} are left to others"
         return Finding(
             "spool", str(folder), Verdict.WRONG, text, "make room, or set RUNWATCH_SPOOL"
         )
@@ -74,14 +74,19 @@ def check_spool(folder: Path) -> Finding:
 def _waiting(folder: Path, free: int) -> Finding:
     spools = list(find_spools(folder)) if folder.is_dir() else []
     if not spools:
-        return Finding("spool", str(folder), Verdict.GOOD, f"empty, {_mib(free)} MiB free")
+        return Finding("spool", str(folder), Verdict.GOOD, f"empty, {_size(free)} free")
     num_bytes = sum(file.stat().st_size for spool in spools for file in spool.glob("*.seg"))
     num_bad = sum(1 for spool in spools for _ in spool.glob("*.bad"))
     refused = f", {num_bad} files of refused frames" if num_bad else ""
-    text = f"{len(spools)} lives of runs wait with {_mib(num_bytes)} MiB{refused}"
+    text = f"{len(spools)} lives of runs wait with {_size(num_bytes)}{refused}"
     advice = f"runwatch sync {folder}, when their trainers have ended"
     return Finding("spool", str(folder), Verdict.NOTE, text, advice)
 
 
-def _mib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**20:.4g}"
+def _size(num_bytes: int) -> str:
+    """Three digits, in MiB or GiB."""
+    return (
+        f"{num_bytes / 2**20:.3g} MiB"
+        if num_bytes < 1000 * 2**20
+        else f"{num_bytes / 2**30:.3g} GiB"
+    )

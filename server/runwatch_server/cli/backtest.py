@@ -73,7 +73,7 @@ def backtest(
     runs = [_only(found, chosen) for found in [*in_files, *stored]]
     if as_json:
         say_facts({"runs": [_to_document(found) for found in runs], "summary": summary_of(runs)})
-    else:
+    elif runs:
         _show(runs)
     if len(in_files) < len(logs or []):
         raise typer.Exit(1)
