@@ -13,6 +13,7 @@ from runwatch_server.texts import check_json_texts
 T = TypeVar("T")
 _Json = dict[str, "_Json"] | list["_Json"] | str | float | None
 
+_NAMED_ANEW: Final = {413: "Content Too Large", 422: "Unprocessable Content"}
 _MAX_DEPTH: Final = 8
 """Of references within references: a type that holds itself is left as a reference there."""
 
@@ -68,7 +69,13 @@ def documented(
 
 def refusal_name(status: int) -> str:
     """Of the answer with this status, among the document's components."""
-    return HTTPStatus(status).phrase.replace(" ", "")
+    return phrase_of(status).replace(" ", "")
+
+
+def phrase_of(status: int) -> str:
+    """What RFC 9110 calls a status. Python 3.13 is the first to know its two new names, and what
+    the service answers must not hang on the interpreter that runs it."""
+    return _NAMED_ANEW.get(status) or HTTPStatus(status).phrase
 
 
 def schema_of(kind: object) -> _Json:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -16,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from runwatch.errors import Fault, FrameError, FrameTooLargeError, InvalidInputError, RuleError
 from runwatch.messages import Problem
 from runwatch_server.errors import ServiceError
+from runwatch_server.http import phrase_of
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def _invalid_request(_: Request, error: Exception) -> tuple[Problem, Mapping[str
 def _http_error(_: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
     assert isinstance(error, HTTPException)
     status = error.status_code
-    phrase = HTTPStatus(status).phrase
+    phrase = phrase_of(status)
     code = _CODES.get(status, phrase.lower().replace(" ", "_"))
     return Problem(phrase, status, code, str(error.detail)), error.headers or {}
 
@@ -136,4 +136,4 @@ def _replacement(message: Message) -> Problem | None:
         return None
     if not Headers(raw=message["headers"]).get("Content-Type", "").startswith("text/plain"):
         return None
-    return Problem(HTTPStatus(status).phrase, status, *_OF_FRAMEWORK[status])
+    return Problem(phrase_of(status), status, *_OF_FRAMEWORK[status])
