@@ -1,0 +1,266 @@
+"""The parts of the service, made, joined and started in the order that they need."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+from runwatch.errors import RunwatchError
+from runwatch_server.alerts.assembly import Alerting, Judges, start_alerting
+from runwatch_server.alerts.collector import AlertingCollector
+from runwatch_server.auth.rate_limits import RateLimits
+from runwatch_server.auth.scrape_key import check_scrape_key_file
+from runwatch_server.auth.service import Keys
+from runwatch_server.auth.sessions import Sessions
+from runwatch_server.clock import Clock
+from runwatch_server.commands.signing import Signer
+from runwatch_server.db import Database, make_store
+from runwatch_server.disk import DiskGuard
+from runwatch_server.event_streams import EventStreams
+from runwatch_server.fleet.pulse import Pulses
+from runwatch_server.health import Health
+from runwatch_server.maintenance import Maintenance
+from runwatch_server.notify.assembly import start_notifying
+from runwatch_server.notify.collector import NotifyCollector
+from runwatch_server.notify.outbox import Outbox
+from runwatch_server.notify.receivers import Receivers, load_receivers
+from runwatch_server.objects import ObjectStore, make_objects
+from runwatch_server.page.demo_run import PageRun
+from runwatch_server.replicas.assembly import Replica, join
+from runwatch_server.retention.ages import Ages
+from runwatch_server.retention.service import Retention
+from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.service import Runs
+from runwatch_server.runs.watcher import RunWatcher
+from runwatch_server.schema import upgrade_schema
+from runwatch_server.services import Services
+from runwatch_server.settings import Settings
+from runwatch_server.signing import open_key_ring
+from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.gap_log import GapLog
+from runwatch_server.telemetry.ingest import Ingest
+from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.packs.packing import Packer
+from runwatch_server.telemetry.packs.reading import PackReader
+from runwatch_server.telemetry.reading import Reader
+from runwatch_server.telemetry.roller import Roller
+
+log = logging.getLogger(__name__)
+
+
+async def start_services(
+    stack: AsyncExitStack, settings: Settings, clock: Clock, health: Health
+) -> Services:
+    """Opens and starts everything; the stack closes it in the opposite order. What goes wrong is
+    logged before it is raised on."""
+    try:
+        return await _start(stack, settings, clock, health)
+    except RunwatchError as error:
+        log.error("the service does not start: %s", error)
+        raise
+    except Exception:
+        log.exception("the service does not start")
+        raise
+
+
+async def _start(
+    stack: AsyncExitStack, settings: Settings, clock: Clock, health: Health
+) -> Services:
+    if settings.scrape_key_file is not None:
+        check_scrape_key_file(settings.scrape_key_file)
+    receivers = load_receivers(settings.data_dir, settings.receivers)
+    if not receivers.url:
+        receivers = replace(receivers, url=settings.external_url.rstrip("/"))
+    database = await stack.enter_async_context(
+        Database(
+            make_store(settings.data_dir, settings.database_url),
+            queue_works=settings.queue_works,
+            observer=health,
+        )
+    )
+    signer = Signer(open_key_ring(settings, is_shared=database.is_shared))
+    health.watch_queue(lambda: database.num_waiting)
+    health.watch_disk(settings.data_dir)
+    await database.migrate(upgrade_schema)
+    database.start()
+    liveness, events = Liveness(), EventLog(clock)
+    replica = join(stack, database, clock, liveness)
+    outbox = Outbox(receivers.receivers, clock)
+    objects = make_objects(settings.objects_url)
+    gap_log = GapLog(database, clock, events, health)
+    await _run_in_background(stack, gap_log.run(), "gap log")
+    packs = PackReader(objects, clock.monotonic, gap_log)
+    alerting = await start_alerting(
+        stack,
+        settings,
+        clock,
+        database,
+        liveness,
+        events,
+        tell=outbox.tell,
+        page=outbox.page,
+        signer=signer,
+        packs=packs,
+        ownership=replica.ownership,
+        bulletin=replica.bulletin,
+    )
+    health.registry.register(AlertingCollector(alerting))
+    services = _build(
+        settings,
+        clock,
+        health,
+        database,
+        liveness,
+        events,
+        alerting,
+        receivers,
+        replica,
+        packs,
+        objects,
+        signer,
+    )
+    await services.runs.listen()
+    stack.push_async_callback(services.keys.save_uses)
+    stack.push_async_callback(services.demo_run.stop)
+    watcher = RunWatcher(
+        database,
+        clock,
+        services.liveness,
+        stall_s=settings.stall_s,
+        ownership=replica.ownership,
+        lost_s=settings.lost_s,
+    )
+    maintenance = Maintenance(
+        settings,
+        clock,
+        database,
+        roller=services.roller,
+        packer=services.packer,
+        retention=services.retention,
+        save_uses=services.keys.save_uses,
+        replica=replica,
+    )
+    notifying = await start_notifying(
+        stack,
+        receivers,
+        database=database,
+        clock=clock,
+        board=alerting.board,
+        detective=alerting.detective,
+    )
+    health.registry.register(NotifyCollector(notifying))
+    if replica.leases is not None:
+        replica.leases.serve(Judges(alerting.evaluators, alerting.ticker))
+    for name, loop in (*replica.loops(), *notifying.loops()):
+        await _run_in_background(stack, loop, name)
+    await _run_in_background(stack, watcher.run(), "run watcher")
+    await _run_in_background(stack, alerting.ticker.run(), "ticker")
+    await _run_in_background(stack, maintenance.run(), "maintenance")
+    return services
+
+
+def _build(
+    settings: Settings,
+    clock: Clock,
+    health: Health,
+    database: Database,
+    liveness: Liveness,
+    events: EventLog,
+    alerting: Alerting,
+    receivers: Receivers,
+    replica: Replica,
+    packs: PackReader,
+    objects: ObjectStore | None,
+    signer: Signer,
+) -> Services:
+    layouts = Layouts(database, clock)
+    disk = DiskGuard(
+        settings.data_dir,
+        reserve_bytes=0 if database.is_shared else settings.disk_reserve_mib << 20,
+        monotonic=clock.monotonic,
+    )
+    health.watch_disk_guard(disk)
+    reader = Reader(database, layouts, packs)
+    packer = None
+    if objects is not None:
+        after_s = settings.pack_after_h * 3600
+        packer = Packer(database, objects, clock, after_s=after_s, observer=health)
+    keys = Keys(database, clock)
+    runs = Runs(database, clock, liveness)
+    return Services(
+        settings=settings,
+        clock=clock,
+        database=database,
+        health=health,
+        keys=keys,
+        rate_limits=RateLimits(
+            requests_per_s=settings.requests_per_s,
+            ingest_per_s=settings.ingest_per_s,
+            refused_per_s=settings.refused_per_s,
+            monotonic=clock.monotonic,
+        ),
+        sessions=Sessions(database, clock, keys),
+        liveness=liveness,
+        runs=runs,
+        signer=signer,
+        events=events,
+        layouts=layouts,
+        ingest=Ingest(
+            database,
+            clock,
+            layouts=layouts,
+            events=events,
+            liveness=liveness,
+            committed=alerting.evaluators.committed,
+            check_disk=disk.check,
+            observer=health,
+        ),
+        reader=reader,
+        packs=packs,
+        packer=packer,
+        roller=Roller(database, layouts, packs),
+        retention=Retention(database, clock, _ages(settings)),
+        pulses=Pulses(database, reader, clock),
+        command_source=alerting.commands,
+        rules=alerting.rules,
+        commands=alerting.commands,
+        alerts=alerting.alerts,
+        evaluators=alerting.evaluators,
+        ticker=alerting.ticker,
+        board=alerting.board,
+        event_streams=EventStreams(
+            keys,
+            alerting.board,
+            of_key=settings.streams_per_key,
+            in_all=settings.streams,
+        ),
+        receivers=receivers,
+        disk=disk,
+        demo_run=PageRun(settings.own_url, clock, keys, runs),
+        replica=replica,
+    )
+
+
+def _ages(settings: Settings) -> Ages:
+    return Ages(settings.raw_days, settings.evidence_days, settings.rollup_days)
+
+
+async def _run_in_background(
+    stack: AsyncExitStack, work: Coroutine[Any, Any, None], name: str
+) -> None:
+    """Runs a loop until the stack closes; one that fails says so in the log."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_log_failure)
+
+    async def stop() -> None:
+        task.cancel()
+        await asyncio.wait([task])
+
+    stack.push_async_callback(stop)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s has died", task.get_name(), exc_info=error)
