@@ -5,11 +5,12 @@ state, and never checkpoints the WAL of the service. PostgreSQL has pg_dump and 
 """
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import sqlalchemy as sa
 
@@ -18,6 +19,9 @@ from runwatch_server.db.data_dir import DataDirLock
 from runwatch_server.db.sqlite import DATABASE_FILE, database_in
 
 T = TypeVar("T")
+
+_LEFT_BESIDE: Final = ("-wal", "-journal")
+"""What a killed writer leaves; SQLite would play it into the database that it finds beside it."""
 
 
 class BackupError(RunwatchError):
@@ -63,7 +67,8 @@ def restored(copy: Path, data_dir: Path) -> Generator[Path]:
     try:
         if target.exists():
             raise BackupError(f"{target}: found a database, wanted none: it would be lost")
-        unfinished.write_bytes(copy.read_bytes())
+        _check_nothing_beside(target)
+        shutil.copyfile(copy, unfinished)
         _check(unfinished)
         yield unfinished
         _move(unfinished, target)
@@ -76,12 +81,25 @@ def restored(copy: Path, data_dir: Path) -> Generator[Path]:
 
 def ask_copy(copy: Path, question: Callable[[sa.Connection], T]) -> T:
     """What a copy holds, without writing to it."""
-    engine = sa.create_engine(f"sqlite:///{copy.absolute().as_uri()}?mode=ro&uri=true")
+    uri = f"{copy.absolute().as_uri()}?mode=ro"
+    # Not by a URL of SQLAlchemy's: it would take the quoting of the path's characters away.
+    engine = sa.create_engine("sqlite://", creator=lambda: sqlite3.connect(uri, uri=True))
     try:
         with engine.connect() as connection:
             return question(connection)
     finally:
         engine.dispose()
+
+
+def _check_nothing_beside(target: Path) -> None:
+    """Raises BackupError."""
+    for ending in _LEFT_BESIDE:
+        left = target.with_name(f"{target.name}{ending}")
+        if left.exists():
+            raise BackupError(
+                f"{left}: found what is left of an earlier database, wanted none: it would be "
+                "played into the copy"
+            )
 
 
 def _check(path: Path) -> None:

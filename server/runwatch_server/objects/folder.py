@@ -5,7 +5,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from runwatch_server.objects.store import ObjectLostError, ObjectsAwayError
@@ -14,7 +14,11 @@ _UNFINISHED: Final = ".unfinished"
 
 
 class FolderObjects:
-    """Each object is a file, on disk as a whole or not there: written beside, flushed, renamed."""
+    """Each object is a file, on disk as a whole or not there: written beside, flushed, renamed.
+
+    A name that leads out of the folder is none of ours, whatever a database that came from
+    elsewhere says: nothing is read, written or removed there.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -24,12 +28,16 @@ class FolderObjects:
         return str(self._folder)
 
     async def put(self, name: str, content: bytes) -> None:
+        if _leads_out(name):
+            raise ObjectsAwayError(f"{self.place}: {name!r} was not written: it leads out of it")
         try:
             await asyncio.to_thread(_write, self._folder / name, content)
         except OSError as error:
             raise ObjectsAwayError(f"{self.place}: {name} was not written: {error}") from error
 
     async def read(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        if _leads_out(name):
+            raise ObjectLostError(f"{self.place}: {name!r} was not read: it leads out of it")
         try:
             return await asyncio.to_thread(_read, self._folder / name, ranges)
         except FileNotFoundError as error:
@@ -38,10 +46,17 @@ class FolderObjects:
             raise ObjectsAwayError(f"{self.place}: {name} was not read: {error}") from error
 
     async def delete(self, name: str) -> None:
+        if _leads_out(name):
+            return
         try:
             await asyncio.to_thread(_delete, self._folder, name)
         except OSError as error:
             raise ObjectsAwayError(f"{self.place}: {name} was not removed: {error}") from error
+
+
+def _leads_out(name: str) -> bool:
+    path = PurePosixPath(name)
+    return path.is_absolute() or ".." in path.parts
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,5 +1,6 @@
 """`runwatch db`: the tables brought up, looked at, copied and put back."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,33 @@ def test_a_copy_is_never_put_over_a_database(tmp_path: Path) -> None:
 
     assert again.exit_code == 2
     assert "it would be lost" in " ".join(again.output.split())
+
+
+@pytest.mark.anyio
+async def test_a_copy_is_not_put_beside_what_an_earlier_database_left(tmp_path: Path) -> None:
+    """SQLite would play the log of a killed service into it, and so bring frames back."""
+    data, killed = tmp_path / "data", tmp_path / "killed"
+    async with serve(data) as first:
+        run("backup", tmp_path / "copy", "--data-dir", data)
+        await first.post(await first.new_run(), frame(1, [3.0]))
+        shutil.copytree(data, killed)  # before the service ends, as a kill leaves it
+    (killed / "runwatch.db").unlink()
+
+    restored = run("restore", tmp_path / "copy", "--data-dir", killed)
+
+    assert restored.exit_code == 2
+    assert "runwatch.db-wal: found what is left" in " ".join(restored.output.split())
+    assert not (killed / "runwatch.db").exists()
+
+
+@pytest.mark.parametrize("name", ["a copy", "a%20copy", "a#copy", "a?copy&b=1"])
+def test_a_copy_may_have_any_name(name: str, tmp_path: Path) -> None:
+    run("upgrade", "--data-dir", tmp_path / "data")
+
+    backed_up = run("backup", tmp_path / name, "--data-dir", tmp_path / "data")
+    restored = run("restore", tmp_path / name, "--data-dir", tmp_path / "other")
+
+    assert (backed_up.exit_code, restored.exit_code) == (0, 0), backed_up.output + restored.output
 
 
 def test_a_damaged_copy_is_not_put_back(tmp_path: Path) -> None:

@@ -59,6 +59,26 @@ async def test_a_folder_that_cannot_be_written_is_away(tmp_path: Path) -> None:
         await objects.put("run/a.pack", b"01")
 
 
+@pytest.mark.parametrize("is_absolute", [False, True])
+async def test_a_name_that_leads_out_of_a_folder_reaches_nothing_there(
+    is_absolute: bool, tmp_path: Path
+) -> None:
+    """Such as the index of a copy from elsewhere may hold."""
+    objects = make_objects(f"file://{tmp_path}/objects")
+    assert objects is not None
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    name = str(outside) if is_absolute else "run/../../outside"
+
+    with pytest.raises(ObjectsAwayError, match="leads out"):
+        await objects.put(name, b"other")
+    with pytest.raises(ObjectLostError, match="leads out"):
+        await objects.read(name, [(0, 4)])
+    await objects.delete(name)
+
+    assert outside.read_bytes() == b"mine"
+
+
 @pytest.mark.parametrize("url", ["ftp://host/x", "s3://", "objects", "file://host/x"])
 def test_a_url_that_names_no_store_is_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="objects_url: found"):
