@@ -1,6 +1,7 @@
 """`runwatch retention`: how long what is kept, and what goes next."""
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Annotated, Any, Final
 
 import typer
@@ -17,6 +18,8 @@ app = typer.Typer(
 )
 
 _AGES: Final = ("raw_days", "evidence_days", "rollup_days")
+_PARTS: Final = {"frames": "frames", "rollups": "rollup tiles", "histograms": "histograms"}
+"""What a round removes, and how a table heads it."""
 _Raw = Annotated[
     float | None, typer.Option(min=0, help="Frames as received; 0: for ever. Left out: inherited.")
 ]
@@ -48,8 +51,8 @@ def due(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> N
     if not found["runs"]:
         say("Nothing has had its time.")
         return
-    columns = ("run_id", "name", "project", "frames", "MiB", "rollup tiles", "MiB")
-    print_table(columns, (_due_row(run) for run in found["runs"]))
+    columns = chain.from_iterable((heading, "MiB") for heading in _PARTS.values())
+    print_table(("run_id", "name", "project", *columns), (_due_row(run) for run in found["runs"]))
 
 
 @app.command("set")
@@ -81,8 +84,7 @@ def pin(
     """Keep all of a run, for as long as it is pinned."""
     with open_client(url, token) as client:
         path = f"/runs/{find_run_id(client, run)}/retention"
-        own = client.request("GET", path).json()["own"]
-        found = client.request("PUT", path, json={"pinned": not off, "ages": own}).json()
+        found = client.request("PUT", path, json={"pinned": not off}).json()
     said = "goes with its time" if off else "is pinned: nothing of it goes"
     say_either(f"{run} {said}.", found, as_json=as_json)
 
@@ -98,6 +100,6 @@ def _word(days: float | None) -> str:
 
 
 def _due_row(run: dict[str, Any]) -> list[object]:
-    sizes = [f"{run[part]['num_bytes'] / 2**20:.1f}" for part in ("frames", "rollups")]
-    numbers = [run[part]["number"] for part in ("frames", "rollups")]
-    return [run["run_id"], run["name"], run["project"], numbers[0], sizes[0], numbers[1], sizes[1]]
+    amounts = [run[part] for part in _PARTS]
+    told = [(amount["number"], f"{amount['num_bytes'] / 2**20:.1f}") for amount in amounts]
+    return [run["run_id"], run["name"], run["project"], *chain.from_iterable(told)]

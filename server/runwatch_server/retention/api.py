@@ -15,7 +15,7 @@ from runwatch_server.errors import UnprocessableError
 from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.retention.ages import Ages
 from runwatch_server.retention.service import DueRun, Standing
-from runwatch_server.runs.access import VisibleRun, VisibleRunId
+from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices
 
 router: Final = APIRouter(prefix="/api/v1", tags=["retention"])
@@ -36,9 +36,12 @@ class RetentionView(msgspec.Struct, frozen=True):
 
 
 class RunRetentionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pinned: bool = False
-    """Nothing of the run goes while it is."""
-    ages: Ages = Ages()
+    """What is null stays as it is."""
+
+    pinned: bool | None = None
+    """Nothing of the run goes by its age while it is."""
+    ages: Ages | None = None
+    """Wants the scope admin: a short age removes what a removal of the run would."""
 
 
 class RunRetentionView(msgspec.Struct, frozen=True):
@@ -60,6 +63,8 @@ class DueRunView(msgspec.Struct, frozen=True):
     frames: AmountView
     rollups: AmountView
     """Tiles of layers' stats."""
+    histograms: AmountView
+    """Steps, of each kind and rank."""
 
 
 class DueView(msgspec.Struct, frozen=True):
@@ -137,13 +142,15 @@ async def get_run_retention(services: CurrentServices, run_id: VisibleRunId) -> 
 async def set_run_retention(
     services: CurrentServices,
     principal: CurrentPrincipal,
-    run: VisibleRun,
+    run_id: VisibleRunId,
     wanted: Annotated[RunRetentionChange, Depends(json_body(RunRetentionChange))],
 ) -> Response:
-    """Pins a run, or says how long it keeps what."""
-    _check(wanted.ages)
+    """Pins a run, or with the scope admin says how long it keeps what."""
+    if wanted.ages is not None:
+        principal.check_scope(KeyScope.ADMIN)
+        _check(wanted.ages)
     standing = await services.retention.set_run(
-        run.id, wanted.ages, pinned=wanted.pinned, project=run.project, by=principal.actor
+        run_id, ages=wanted.ages, pinned=wanted.pinned, by=principal.actor
     )
     return json_response(_standing_view(standing))
 
@@ -170,4 +177,5 @@ def _due_view(due: DueRun) -> DueRunView:
         ended_at=None if run.ended_at is None else rfc3339(run.ended_at),
         frames=AmountView(due.frames.number, due.frames.num_bytes),
         rollups=AmountView(due.rollups.number, due.rollups.num_bytes),
+        histograms=AmountView(due.histograms.number, due.histograms.num_bytes),
     )

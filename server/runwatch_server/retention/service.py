@@ -2,11 +2,11 @@
 
 Each chunk is a transaction of its own that looks anew whether the run is still to lose it, so that
 a pin holds from the moment it is set, whichever replica is cleaning. What a stream has received
-stays known by its mark: a frame that is removed here and sent again is a duplicate.
+without a gap stays known by its mark: a frame that is removed here and sent again is a duplicate.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,6 +18,7 @@ from runwatch_server.db import Database
 from runwatch_server.retention import queries
 from runwatch_server.retention.ages import Ages, Due, due_of
 from runwatch_server.retention.queries import RunAges
+from runwatch_server.runs.service import run_not_found
 from runwatch_server.telemetry import retention as telemetry
 from runwatch_server.telemetry.histogram_store import remove_histograms
 
@@ -50,6 +51,11 @@ class DueRun:
     run: RunAges
     frames: telemetry.Amount
     rollups: telemetry.Amount
+    histograms: telemetry.Amount
+
+    @property
+    def any(self) -> bool:
+        return any(part.number for part in (self.frames, self.rollups, self.histograms))
 
 
 class Retention:
@@ -74,40 +80,35 @@ class Retention:
         await self._database.write(work)
 
     async def standing(self, run_id: RunId) -> Standing:
-        """Of a run that is there."""
+        """Raises NotFoundError."""
         async with self._database.read() as connection:
-            run = await queries.find_run_ages(connection, run_id)
-        assert run is not None, "the route has found it"
+            run = await _existing(connection, run_id)
         return Standing(self._in_force(run), run.own, run.pinned)
 
     async def set_run(
-        self, run_id: RunId, ages: Ages, *, pinned: bool, project: str, by: str
+        self, run_id: RunId, *, ages: Ages | None, pinned: bool | None, by: str
     ) -> Standing:
-        """`by`: who does it, for the audit."""
-        deed = self._deed(by, run_id, project, ages, run_id, pinned=pinned)
+        """None: as it is. `by`: who does it, for the audit. Raises NotFoundError."""
 
-        async def work(connection: AsyncConnection) -> None:
-            await queries.put_run(connection, run_id, ages, pinned=pinned)
+        async def work(connection: AsyncConnection) -> Standing:
+            run = await _existing(connection, run_id)
+            own = run.own if ages is None else ages
+            is_pinned = run.pinned if pinned is None else pinned
+            await queries.put_run(connection, run_id, own, pinned=is_pinned)
+            deed = self._deed(by, run_id, run.project, own, run_id, pinned=is_pinned)
             await append_deed(connection, deed)
+            return Standing(self._in_force(replace(run, own=own)), own, is_pinned)
 
-        await self._database.write(work, of=run_id)
-        return await self.standing(run_id)
+        return await self._database.write(work, of=run_id)
 
     async def list_due(self, *, project: str | None, limit: int) -> list[DueRun]:
         """What the next round removes, run by run, without removing it."""
         found: list[DueRun] = []
         async for run, due in self._due_runs(project):
             async with self._database.read() as connection:
-                frames = await telemetry.removable_frames(
-                    connection, run.run_id, with_evidence=due.evidence
-                )
-                rollups = (
-                    await telemetry.removable_rollups(connection, run.run_id)
-                    if due.rollups
-                    else telemetry.Amount()
-                )
-            if frames.number or rollups.number:
-                found.append(DueRun(run, frames, rollups))
+                due_run = await _due_run(connection, run, due)
+            if due_run.any:
+                found.append(due_run)
             if len(found) == limit:
                 break
         return found
@@ -194,3 +195,23 @@ class Retention:
             about_run=about_run,
             detail={**detail, **facts},
         )
+
+
+async def _due_run(connection: AsyncConnection, run: RunAges, due: Due) -> DueRun:
+    """What `Retention.remove_due` would remove of a run."""
+    none = telemetry.Amount()
+    run_id = run.run_id
+    return DueRun(
+        run,
+        await telemetry.removable_frames(connection, run_id, with_evidence=due.evidence),
+        await telemetry.removable_rollups(connection, run_id) if due.rollups else none,
+        await telemetry.removable_histograms(connection, run_id) if due.raw else none,
+    )
+
+
+async def _existing(connection: AsyncConnection, run_id: RunId) -> RunAges:
+    """Raises NotFoundError."""
+    run = await queries.find_run_ages(connection, run_id)
+    if run is None:
+        raise run_not_found(run_id)
+    return run

@@ -15,7 +15,7 @@ from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.tables import alerts
 from runwatch_server.telemetry.packs.queries import delete_packs, packs_among
 from runwatch_server.telemetry.packs.tables import packs
-from runwatch_server.telemetry.tables import frames, rollups, segments
+from runwatch_server.telemetry.tables import frames, histograms, rollups, segments
 
 EVIDENCE_STEPS: Final = 2048
 """Before an alert's onset and after its end: frames of these steps stay as they were received."""
@@ -101,6 +101,20 @@ async def removable_rollups(connection: AsyncConnection, run_id: RunId) -> Amoun
     """Tiles of layers' stats."""
     size = sa.select(sa.func.count(), sa.func.sum(sa.func.length(rollups.c.data)))
     row = (await connection.execute(size.where(*_of_layers(run_id)))).one()
+    return Amount(int(row[0] or 0), int(row[1] or 0))
+
+
+async def removable_histograms(connection: AsyncConnection, run_id: RunId) -> Amount:
+    """By steps of a kind and rank, as `histogram_store.remove_histograms` counts them."""
+    size = sa.func.length(histograms.c.names) + sa.func.length(histograms.c.packed)
+    steps = (
+        sa.select(sa.func.sum(size).label("num_bytes"))
+        .where(histograms.c.run_id == run_id)
+        .group_by(histograms.c.kind, histograms.c.rank, histograms.c.step)
+        .subquery()
+    )
+    query = sa.select(sa.func.count(), sa.func.sum(steps.c.num_bytes)).select_from(steps)
+    row = (await connection.execute(query)).one()
     return Amount(int(row[0] or 0), int(row[1] or 0))
 
 

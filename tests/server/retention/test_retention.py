@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.server.harness import Api, HandClock, Storage, both_engines, frame, serve
+from tests.server.telemetry.test_histograms_api import with_histograms
 
 from runwatch.vocabulary import RunId
 from runwatch_server.retention import queries
@@ -45,12 +46,16 @@ async def ended_run(api: Api, *, project: str = "default", bad_step: int | None 
         sent = frame(seq, losses, first_step=first_step, stats=stats)
         assert (await api.post(run_id, sent)).status_code == 200
     if bad_step is not None:
-        async with asyncio.timeout(90):
-            while not (await api.json("GET", f"/alerts?run_id={run_id}"))["alerts"]:
-                await asyncio.sleep(0.01)
+        await until_alerted(api, run_id)
     await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
     await api.services.roller.roll()
     return run_id
+
+
+async def until_alerted(api: Api, run_id: RunId) -> None:
+    async with asyncio.timeout(90):
+        while not (await api.json("GET", f"/alerts?run_id={run_id}"))["alerts"]:
+            await asyncio.sleep(0.01)
 
 
 async def count(api: Api, table: sa.Table, run_id: RunId) -> int:
@@ -120,6 +125,21 @@ async def test_evidence_outlives_the_other_frames_and_goes_with_its_own_time(
     assert len(loss["steps"]) == STEPS * NUM_FRAMES
 
 
+async def test_histograms_are_told_before_they_go(api: Api, hand_clock: HandClock) -> None:
+    run_id = await api.new_run()
+    for seq, step in enumerate((10, 20, 30), 1):
+        assert (await api.post(run_id, with_histograms(seq, step, 1))).status_code == 200
+    await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
+
+    hand_clock.now += 31 * DAY_S
+    told = await due(api)
+    removed = await api.services.retention.remove_due()
+
+    assert told[run_id]["histograms"]["number"] == removed.num_histograms == 3
+    assert told[run_id]["histograms"]["num_bytes"] > 0
+    assert await due(api) == {}
+
+
 async def test_rollups_of_layers_go_and_metrics_stay(api: Api, hand_clock: HandClock) -> None:
     run_id = await ended_run(api)
     loss = await api.series(run_id, metric="loss", points=10_000)
@@ -172,6 +192,28 @@ async def test_a_pin_that_is_set_in_the_middle_of_a_round_keeps_the_rest(
 
     assert removed.num_frames == 4
     assert await count(api, frames, run_id) == NUM_FRAMES - 4
+
+
+async def test_what_is_not_said_of_a_run_stays_as_it_was(api: Api) -> None:
+    path = f"/runs/{await api.new_run()}/retention"
+
+    await api.json("PUT", path, json={"pinned": True})
+    aged = await api.json("PUT", path, json={"ages": {"raw_days": 90}})
+    let_go = await api.json("PUT", path, json={"pinned": False})
+
+    assert (aged["pinned"], aged["own"]["raw_days"]) == (True, 90)
+    assert (let_go["pinned"], let_go["own"]["raw_days"]) == (False, 90)
+    assert let_go == await api.json("GET", path)
+
+
+async def test_who_may_not_remove_a_run_may_pin_it_but_give_it_no_ages(api: Api) -> None:
+    path = f"/runs/{await api.new_run()}/retention"
+    key = await api.new_key("read", "control")
+
+    pinned = await api.call("PUT", path, json={"pinned": True}, key=key)
+    aged = await api.call("PUT", path, json={"ages": {"raw_days": 1e-9}}, key=key)
+
+    assert (pinned.status_code, aged.status_code) == (200, 403)
 
 
 async def test_what_was_said_is_shown_audited_and_taken_back(api: Api) -> None:
