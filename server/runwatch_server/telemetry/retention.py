@@ -40,7 +40,7 @@ _IS_EVIDENCE: Final = (
     sa.select(alerts.c.id)
     .where(
         alerts.c.run_id == frames.c.run_id,
-        alerts.c.attempt == frames.c.attempt,
+        alerts.c.attempt >= frames.c.attempt,  # what led to it may be of an earlier one
         alerts.c.firing_step.is_not(None),
         frames.c.first_step + frames.c.num_steps > alerts.c.onset_step - EVIDENCE_STEPS,
         frames.c.first_step <= _ALERT_END + EVIDENCE_STEPS,
@@ -152,7 +152,7 @@ def _removable_packs(run_id: RunId, with_evidence: bool) -> sa.Select[*tuple[Any
         sa.select(alerts.c.id)
         .where(
             alerts.c.run_id == packs.c.run_id,
-            alerts.c.attempt == packs.c.attempt,
+            alerts.c.attempt >= packs.c.attempt,
             alerts.c.firing_step.is_not(None),
             packs.c.last_step >= alerts.c.onset_step - EVIDENCE_STEPS,
             packs.c.first_step <= _ALERT_END + EVIDENCE_STEPS,

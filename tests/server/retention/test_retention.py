@@ -125,6 +125,22 @@ async def test_evidence_outlives_the_other_frames_and_goes_with_its_own_time(
     assert len(loss["steps"]) == STEPS * NUM_FRAMES
 
 
+async def test_what_led_to_an_alert_stays_though_an_earlier_attempt_trained_it(
+    api: Api, hand_clock: HandClock
+) -> None:
+    run_id = await ended_run(api)
+    await api.new_attempt(run_id, resume_step=STEPS * NUM_FRAMES)
+    sent = frame(1, [3.0, math.nan], first_step=STEPS * NUM_FRAMES, attempt=2)
+    assert (await api.post(run_id, sent)).status_code == 200
+    await until_alerted(api, run_id)
+    await api.json("POST", f"/runs/{run_id}/attempts/2/close", json={"status": "finished"})
+
+    hand_clock.now += 31 * DAY_S
+    removed = await api.services.retention.remove_due()
+
+    assert removed.num_frames == 9  # of 12 that are summed up: those before step 7001 - 2048
+
+
 async def test_histograms_are_told_before_they_go(api: Api, hand_clock: HandClock) -> None:
     run_id = await api.new_run()
     for seq, step in enumerate((10, 20, 30), 1):
