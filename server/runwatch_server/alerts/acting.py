@@ -49,6 +49,10 @@ class Actor:
     lr_scale: float
     """In force in the trainer now."""
 
+    def can_act_on(self, alert: AlertRecord) -> bool:
+        """Whether what the alert speaks of still trains."""
+        return alert.attempt == self.addressee.attempt and not self.addressee.state.is_ended
+
     async def act(
         self,
         connection: AsyncConnection,
@@ -58,7 +62,7 @@ class Actor:
         step: int,
     ) -> bool:
         """Order, propose or hold back each action of an alert; whether any command came of it."""
-        if alert.attempt != self.addressee.attempt or self.addressee.state.is_ended:
+        if not self.can_act_on(alert):
             return False
         ordered = False
         for index, action in enumerate(actions):

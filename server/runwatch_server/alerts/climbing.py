@@ -36,7 +36,9 @@ class Climber:
         self, connection: AsyncConnection, alert: AlertRecord, transition: Transition
     ) -> bool:
         """The first rung of an alert that has just fired, if nothing was done that could help;
-        whether a command came of it."""
+        whether a command came of it. One that is released, and told again, had its first."""
+        if alert.rung is not None or alert.recovery is not None:
+            return False
         if not begins_at_once(transition.actions) and await self._is_helped(connection, alert):
             return False
         return await self.climb(connection, alert)
@@ -44,10 +46,14 @@ class Climber:
     async def climb(self, connection: AsyncConnection, found: AlertRecord) -> bool:
         """The next rung that can be taken now; whether a command came of it."""
         alert = await queries.find_alert(connection, found.id)
-        if alert is None or alert.state is not AlertState.FIRING or not alert.is_told:
+        if alert is None or alert.shadow or not self._is_at_work(alert):
             return False
-        ladder = alert.facts.ladder
-        for index in range(next_rung(alert), len(ladder)):
+        ladder, turn = alert.facts.ladder, next_rung(alert)
+        pause = _why_not_now(alert)
+        if pause is not None and turn < len(ladder):
+            await self._wait(connection, alert, turn, pause)
+            return False
+        for index in range(turn, len(ladder)):
             rung = ladder[index]
             if isinstance(rung, Page):
                 await self._call(connection, alert, index)
@@ -72,6 +78,10 @@ class Climber:
             await self._note(connection, alert, "ladder_ended", len(ladder) - 1, "")
         return False
 
+    def _is_at_work(self, alert: AlertRecord) -> bool:
+        """Whether the alert goes on, in a run that does: frames may be judged after its end."""
+        return alert.state.is_open and self.actor.can_act_on(alert)
+
     async def _is_helped(self, connection: AsyncConnection, alert: AlertRecord) -> bool:
         """Whether anything that the alert asked for may yet be done."""
         commands = await command_queries.list_for_alert(connection, alert.run_id, alert.id)
@@ -87,7 +97,7 @@ class Climber:
     async def _wait(
         self, connection: AsyncConnection, alert: AlertRecord, index: int, objection: str
     ) -> None:
-        """Something else is being done to the run: the verdict on that comes first."""
+        """Look again later: what is being done to the run, or goes on in it, comes first."""
         waits = replace(
             alert, recovery=Recovery.WATCHED, acted_step=self.step, acted_segment=self.segment
         )
@@ -111,3 +121,10 @@ class Climber:
             step=self.step,
             detail=detail | ({"reason": reason} if reason else {}),
         )
+
+
+def _why_not_now(alert: AlertRecord) -> str | None:
+    """Why an open alert asks for nothing at this moment; the verdict may come at any."""
+    if alert.inhibited_by is not None:
+        return "inhibited"
+    return None if alert.state is AlertState.FIRING else alert.state.value

@@ -12,7 +12,7 @@ from runwatch_server.alerts.acting import Actor
 from runwatch_server.alerts.climbing import Climber
 from runwatch_server.alerts.recording import News, Source, end_alerts, watch_recovery
 from runwatch_server.alerts.recording import record as record_transitions
-from runwatch_server.alerts.records import Recovery, Resolution
+from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.stream import StreamKey
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.queries import find_addressee
@@ -86,7 +86,7 @@ class Consequences:
     ) -> bool:
         """Give the verdicts that are due, and let ladders be climbed where they are bad."""
         last, attempt = frames[-1].frame, frames[0].attempt
-        in_trouble = [one.alert for one in news if one.alert.recovery is Recovery.WORSE]
+        in_trouble = [one.alert for one in news if one.got_worse]
         if source.rank == 0:
             in_trouble += await watch_recovery(
                 connection, self.run_id, attempt, last.segment, last.last_step, at=now

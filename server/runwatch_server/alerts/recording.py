@@ -64,6 +64,8 @@ class News:
     transition: Transition
     acts: bool
     """Whether this is the first that people hear of it: what the rule asks for is considered."""
+    got_worse: bool = False
+    """Whether this is the verdict on its cure; later news of the alert is none."""
 
 
 async def record(
@@ -81,7 +83,12 @@ async def record(
             known.pop(transition.episode, None)
         elif after is not before:
             known[transition.episode] = after
-            yield News(after, transition, _is_first_told(before, after))
+            yield News(
+                after,
+                transition,
+                _is_first_told(before, after),
+                got_worse=_is_verdict_of_worse(before, after),
+            )
 
 
 async def end_alerts(
@@ -184,9 +191,7 @@ async def _record_one(
         step=transition.step,
         detail=_event_detail(after, transition),
     )
-    if after.recovery is Recovery.WORSE and (
-        before is None or before.recovery is not after.recovery
-    ):
+    if _is_verdict_of_worse(before, after):
         await event_queries.append_event(
             connection, after, Recovery.WORSE, at=now, step=transition.step
         )
@@ -209,6 +214,11 @@ def _is_news(before: AlertRecord, transition: Transition) -> bool:
 def _is_first_told(before: AlertRecord | None, after: AlertRecord) -> bool:
     was_told = before is not None and before.firing_step is not None and before.is_told
     return after.state is AlertState.FIRING and after.is_told and not was_told
+
+
+def _is_verdict_of_worse(before: AlertRecord | None, after: AlertRecord) -> bool:
+    was_worse = before is not None and before.recovery is Recovery.WORSE
+    return after.recovery is Recovery.WORSE and not was_worse
 
 
 def _event_kind(transition: Transition) -> str:

@@ -2,8 +2,10 @@
 
 import asyncio
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy, rule_file
 from tests.server.harness import both_engines
 
@@ -26,18 +28,25 @@ HIGH = [4.0] * (RECOVERY_STEPS + 1)
 
 
 async def begin(
-    bench: Bench, ladder: list[object] = LADDER, *, policy: PolicyMode = PolicyMode.AUTO
+    bench: Bench,
+    ladder: list[object] = LADDER,
+    *,
+    policy: PolicyMode = PolicyMode.AUTO,
+    inhibited_by: Sequence[object] = (),
 ) -> None:
     """A run whose loss is too high from step 3 on, under a rule with a ladder."""
     await bench.open(policy=policy)
-    await file_rule(bench, ladder)
+    await file_rule(bench, ladder, inhibited_by)
     await bench.send([*healthy(3), 4.0], first_step=0)
     await bench.settle()
 
 
-async def file_rule(bench: Bench, ladder: list[object]) -> None:
+async def file_rule(
+    bench: Bench, ladder: list[object], inhibited_by: Sequence[object] = ()
+) -> None:
     document: dict[str, Any] = rule_file("High", "loss > 3", actions=[{"checkpoint": {}}])
-    document["groups"][0]["rules"][0]["ladder"] = ladder
+    more = {"ladder": ladder} | ({"inhibited_by": list(inhibited_by)} if inhibited_by else {})
+    document["groups"][0]["rules"][0] |= more
     (filed,) = split_file(document)
     await bench.alerting.rules.create([filed], project="", enabled=True, actor="tests")
 
@@ -253,6 +262,96 @@ def test_what_was_made_worse_is_not_given_the_whole_time(start_service: StartSer
             (alert,) = (one for one in await bench.alerts() if one.rule == "High")
             events = (await bench.alerting.alerts.card(alert)).events
             assert "worse" in [event.kind for event in events]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("frames", [[[*HIGH[:60], 6.0], [9.0]], [[*HIGH[:60], 6.0, 9.0]]])
+def test_what_gets_worse_again_before_the_next_rung_is_tried_is_no_second_verdict(
+    start_service: StartService, frames: list[list[float]]
+) -> None:
+    ladder: list[object] = [{"lower_lr": {"scale": 0.5}}, {"rollback": {}}, {"stop": {}}]
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench, ladder)
+            (first,) = await cures(bench)
+            await apply(bench, first, step=4)
+            step = 4
+            for losses in frames:
+                await bench.send(losses, first_step=step)
+                await bench.settle()
+                step += len(losses)
+            assert [command.kind for command in await cures(bench)] == ["lower_lr", "rollback"]
+
+    asyncio.run(scenario())
+
+
+def test_nobody_is_paged_for_a_run_that_has_ended_before_its_last_frames_are_judged(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench, [{"lower_lr": {"scale": 0.5}}, {"page": {}}])
+            (first,) = await cures(bench)
+            await apply(bench, first, step=4)
+            await bench.send(HIGH, first_step=4, seq=3)  # not judged while the one before may come
+            await bench.pause_of_evaluators()
+            await bench.close()
+            bench.clock.advance(31)
+            await bench.alerting.evaluators.catch_up()
+            await bench.settle()
+            (alert,) = await bench.alerts()
+            assert (alert.rung, alert.severity) == (0, Severity.WARNING)
+
+    asyncio.run(scenario())
+
+
+def test_an_alert_that_is_released_is_told_again_and_climbs_no_further(
+    start_service: StartService,
+) -> None:
+    (other,) = split_file(rule_file("Other", "step > 15 and step < 40"))
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.alerting.rules.create([other], project="", enabled=True, actor="tests")
+            await begin(bench, inhibited_by=[{"rules": ["Other"], "within": {"steps": 20}}])
+            (first,) = await cures(bench)
+            await apply(bench, first, step=4)
+            await bench.send(HIGH[:150], first_step=4)
+            await bench.settle()
+            high = next(one for one in await bench.alerts() if one.rule == "High")
+            kinds = [event.kind for event in (await bench.alerting.alerts.card(high)).events]
+            assert "released" in kinds
+            assert len(await cures(bench)) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_verdict_on_an_alert_that_another_explains_is_not_the_last_word(
+    start_service: StartService,
+) -> None:
+    (other,) = split_file(rule_file("Other", "step > 150 and step < 260"))
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.alerting.rules.create([other], project="", enabled=True, actor="tests")
+            await begin(
+                bench, inhibited_by=[{"rules": ["Other"], "within": {"steps": RECOVERY_STEPS}}]
+            )
+            (first,) = await cures(bench)
+            await apply(bench, first, step=4)
+            await bench.send(HIGH, first_step=4)
+            await bench.settle()
+            assert len(await cures(bench)) == 1
+
+            for frames in (1, 2):
+                await bench.send(HIGH, first_step=4 + frames * len(HIGH))
+                await bench.settle()
+            assert [command.action for command in await cures(bench)] == [
+                LowerLr(0.5),
+                LowerLr(0.25),
+            ]
 
     asyncio.run(scenario())
 
