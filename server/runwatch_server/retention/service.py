@@ -104,11 +104,8 @@ class Retention:
     async def list_due(self, *, project: str | None, limit: int) -> list[DueRun]:
         """What the next round removes, run by run, without removing it."""
         found: list[DueRun] = []
-        async for run, due in self._due_runs(project):
-            async with self._database.read() as connection:
-                due_run = await _due_run(connection, run, due)
-            if due_run.any:
-                found.append(due_run)
+        async for due_run in self._due_runs(project):
+            found.append(due_run)
             if len(found) == limit:
                 break
         return found
@@ -116,14 +113,16 @@ class Retention:
     async def remove_due(self) -> Removed:
         """One round, over all runs."""
         num_frames = num_rollups = num_histograms = 0
-        async for run, _ in self._due_runs(None):
-            num_frames += await self._remove(run.run_id, self._packs)
-            num_frames += await self._remove(run.run_id, self._frames)
-            num_rollups += await self._remove(run.run_id, self._rollups)
-            num_histograms += await self._remove(run.run_id, self._histograms)
+        async for due_run in self._due_runs(None):
+            run_id = due_run.run.run_id
+            num_frames += await self._remove(run_id, self._packs)
+            num_frames += await self._remove(run_id, self._frames)
+            num_rollups += await self._remove(run_id, self._rollups)
+            num_histograms += await self._remove(run_id, self._histograms)
         return Removed(num_frames, num_rollups, num_histograms)
 
-    async def _due_runs(self, project: str | None) -> AsyncIterator[tuple[RunAges, Due]]:
+    async def _due_runs(self, project: str | None) -> AsyncIterator[DueRun]:
+        """Found by readers: most old runs have nothing left, and no write waits for them."""
         after: RunId | None = None
         while True:
             async with self._database.read() as connection:
@@ -132,11 +131,21 @@ class Retention:
                 )
             for run in page:
                 due = self._due(run)
-                if due.any:
-                    yield run, due
+                if due.any and (due_run := await self._due_run(run, due)).any:
+                    yield due_run
             if len(page) < _RUNS_AT_ONCE:
                 return
             after = page[-1].run_id
+
+    async def _due_run(self, run: RunAges, due: Due) -> DueRun:
+        none, run_id = telemetry.Amount(), run.run_id
+        async with self._database.read() as connection:
+            return DueRun(
+                run,
+                await telemetry.removable_frames(connection, run_id, with_evidence=due.evidence),
+                await telemetry.removable_rollups(connection, run_id) if due.rollups else none,
+                await telemetry.removable_histograms(connection, run_id) if due.raw else none,
+            )
 
     async def _remove(
         self,
@@ -195,18 +204,6 @@ class Retention:
             about_run=about_run,
             detail={**detail, **facts},
         )
-
-
-async def _due_run(connection: AsyncConnection, run: RunAges, due: Due) -> DueRun:
-    """What `Retention.remove_due` would remove of a run."""
-    none = telemetry.Amount()
-    run_id = run.run_id
-    return DueRun(
-        run,
-        await telemetry.removable_frames(connection, run_id, with_evidence=due.evidence),
-        await telemetry.removable_rollups(connection, run_id) if due.rollups else none,
-        await telemetry.removable_histograms(connection, run_id) if due.raw else none,
-    )
 
 
 async def _existing(connection: AsyncConnection, run_id: RunId) -> RunAges:

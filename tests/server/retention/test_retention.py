@@ -210,6 +210,24 @@ async def test_a_pin_that_is_set_in_the_middle_of_a_round_keeps_the_rest(
     assert await count(api, frames, run_id) == NUM_FRAMES - 4
 
 
+async def test_a_run_that_has_nothing_left_holds_up_no_write(
+    api: Api, hand_clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ended_run(api)
+    hand_clock.now += 31 * DAY_S
+    first = await api.services.retention.remove_due()
+    asked: list[RunId] = []
+
+    async def ask(connection: AsyncConnection, run_id: RunId, **options: Any) -> int:
+        asked.append(run_id)
+        return 0
+
+    monkeypatch.setattr(telemetry, "remove_packs", ask)
+    again = await api.services.retention.remove_due()
+
+    assert (first.num_frames, again.num_frames, asked) == (12, 0, [])
+
+
 async def test_what_is_not_said_of_a_run_stays_as_it_was(api: Api) -> None:
     path = f"/runs/{await api.new_run()}/retention"
 
