@@ -23,7 +23,7 @@ pytestmark = pytest.mark.heavy
 
 _STEPS: Final = 150
 """In each of three parts: before the cut, while it lasts, and after it."""
-_AT_MOST_S: Final = 5.0
+_AT_MOST_S: Final = 9.0
 """A step that waited for an answer would wait for its time-out, 10 s and more; what is below
 that may be this machine's doing."""
 _SPOOL_BYTES: Final = 32 * 2**20
