@@ -5,20 +5,25 @@ every step something. One that the loop changes in place is kept as changed, and
 """
 
 import dataclasses
+import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Any, Final, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from runwatch_hooks.actions.errors import NotPlainError
+from runwatch_hooks.actions.plain import to_plain
 from runwatch_hooks.actions.trees import Mapped
 
 MAX_STEPS: Final = 8
 """On an accelerator a fault is known one to three steps later."""
 MAX_BYTES: Final = 64 * 2**20
-"""Of the tensors of remembered batches."""
+"""Of remembered batches, and of where the generators stood at each."""
 NO_LOADER: Final = "the loop does not go over watch.batches(loader)"
 TOO_LARGE: Final = f"more than {MAX_BYTES // 2**20} MiB"
 
@@ -34,24 +39,35 @@ class StepMemory:
     """Where they stood as each batch was handed out."""
     versions: list[list[int]] = field(default_factory=list[list[int]])
     num_bytes: int = 0
-    is_too_large: bool = False
+    refusal: str = ""
+    """Why none of its batches is kept; else empty."""
 
     def add(self, batch: object) -> None:
-        tensors = list(tensors_of(batch))
-        self.num_bytes += sum(one.numel() * one.element_size() for one in tensors)
+        if self.refusal:
+            return
+        rng = torch_rng()
+        try:
+            self.num_bytes += num_bytes_of(batch) + num_bytes_of(rng)
+        except NotPlainError as error:  # of what could not be written nobody knows the size
+            self._refuse(str(error))
+            return
         if self.num_bytes > MAX_BYTES:
-            self.is_too_large = True
-            self.batches.clear()
-        if not self.is_too_large:
-            self.batches.append(batch)
-            self.rngs.append(torch_rng())
-            self.versions.append([_version(one) for one in tensors])
+            self._refuse(f"the step's batches have {TOO_LARGE}")
+            return
+        self.batches.append(batch)
+        self.rngs.append(rng)
+        self.versions.append([_version(one) for one in tensors_of(batch)])
+
+    def _refuse(self, why: str) -> None:
+        self.refusal, self.num_bytes = why, 0
+        for held in (self.batches, self.rngs, self.versions):
+            held.clear()
 
     @property
     def note(self) -> str:
         """What is to be said of the batches."""
-        if self.is_too_large:
-            return f"the step's batches have {TOO_LARGE}"
+        if self.refusal:
+            return self.refusal
         if not self.batches:
             return NO_LOADER
         now = [[_version(one) for one in tensors_of(batch)] for batch in self.batches]
@@ -85,7 +101,7 @@ class BatchMemory:
 
     @property
     def _num_bytes(self) -> int:
-        return sum(one.num_bytes for one in self._steps.values() if not one.is_too_large)
+        return sum(one.num_bytes for one in self._steps.values())
 
 
 def torch_rng() -> Mapped:
@@ -99,14 +115,49 @@ def torch_rng() -> Mapped:
 
 def tensors_of(value: object) -> Iterator[Tensor]:
     """Those in a nested value, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in cast("Mapping[object, object]", value).values():
-            yield from tensors_of(item)
-    elif isinstance(value, (list, tuple)):
-        for item in cast("list[object]", value):
-            yield from tensors_of(item)
+    return (leaf for leaf, _ in _leaves(value, "") if isinstance(leaf, Tensor))
+
+
+def num_bytes_of(batch: object) -> int:
+    """Of the contents of a batch. Raises NotPlainError for what `plain_batch` leaves as a kind that
+    cannot be written."""
+    return sum(_num_bytes(leaf, place) for leaf, place in _leaves(batch, "batch"))
+
+
+def _leaves(value: object, place: str) -> Iterator[tuple[object, str]]:
+    """What a nested value holds at last, and where; in order."""
+    items = _items(value)
+    if items is None:
+        yield value, place
+        return
+    for key, item in items:
+        yield from _leaves(item, f"{place}.{key}")
+
+
+def _items(value: object) -> Iterable[tuple[object, object]] | None:
+    """None of what holds nothing further."""
+    if isinstance(value, Mapping):
+        return cast("Mapping[object, object]", value).items()
+    if isinstance(value, (list, tuple, set)):
+        return enumerate(cast("list[object]", value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return ((one.name, getattr(value, one.name)) for one in dataclasses.fields(value))
+    return None
+
+
+def _num_bytes(leaf: object, place: str) -> int:
+    if isinstance(leaf, Tensor):
+        return leaf.numel() * leaf.element_size()
+    if isinstance(leaf, np.ndarray):
+        return _bytes_of_array(cast("NDArray[Any]", leaf), place)
+    to_plain(leaf, place)
+    return sys.getsizeof(leaf)
+
+
+def _bytes_of_array(array: NDArray[Any], place: str) -> int:
+    if array.dtype.kind not in "biufc":  # of text, or of objects: refused
+        to_plain(array, place)
+    return array.nbytes
 
 
 def plain_batch(value: object) -> object:

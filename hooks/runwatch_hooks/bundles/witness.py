@@ -133,8 +133,8 @@ class Witness:
         return events
 
     def close(self, timeout_s: float) -> None:
-        """Wait for what is being written, though not longer."""
-        self._is_on = False
+        """Wait for what is being written, though not longer. Nothing is remembered any more."""
+        self.disable()
         if not self._background.close(timeout_s):
             log.warning("a diagnostic bundle is still being written after %.0f s", timeout_s)
 
@@ -212,9 +212,9 @@ class Witness:
 def _plain_batches(memory: StepMemory, copies: HostCopies) -> tuple[list[object], str]:
     """Owned copies of the batches, and what is to be said of them."""
     note = memory.note
-    if note == NO_LOADER or memory.is_too_large:
+    if note == NO_LOADER or memory.refusal:
         return [], note
-    try:
+    try:  # what the loop put into a batch since has not been looked at
         plain = [to_plain(plain_batch(one), "batch") for one in memory.batches]
     except NotPlainError as error:
         return [], str(error)

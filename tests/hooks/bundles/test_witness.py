@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -131,6 +132,20 @@ def test_a_batch_that_the_loop_changed_in_place_is_told_from_one_that_it_did_not
     (bundle,) = training.bundles()
 
     assert "changed the batch in place" in bundle.facts.batch_note
+
+
+def test_after_the_end_no_batch_is_held(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    given = batch()
+    alive = weakref.ref(given[0])
+    for one in training.watch.batches([given]):
+        training.train(one)
+        del one
+    del given
+    assert alive() is not None
+
+    training.watch.finish()
+    assert alive() is None
 
 
 def test_a_segment_has_one_bundle_and_a_rollback_opens_the_next(tmp_path: Path) -> None:
