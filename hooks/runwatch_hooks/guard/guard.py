@@ -33,6 +33,7 @@ from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.guard.look import Look
+from runwatch_hooks.guard.newborn import about_to_have_momentum, blank_momentum
 from runwatch_hooks.guard.objections import asks_the_device, objection_to, parameters_of
 from runwatch_hooks.guard.outliers import Outliers
 from runwatch_hooks.guard.tally import Number, Tally
@@ -44,7 +45,7 @@ RELEARNED: Final = "guard_relearned"
 
 _STEP: Final = "profile_hook_step.<locals>.wrapper"
 """What torch puts around `step`, and calls the hooks from."""
-_CLOSURE: Final = "a step that evaluates a closure (LBFGS) is not guarded"
+_CLOSURE: Final = "a step that evaluates a closure (LBFGS's, Lightning's own) is not guarded"
 
 
 class Guard:
@@ -69,7 +70,9 @@ class Guard:
         """The frame of the step that is under way; of one that raised it is off the stack."""
         self._hidden: WeakKeyDictionary[Optimizer, list[tuple[Tensor, Tensor]]]
         self._hidden = WeakKeyDictionary()
-        self._flagged: WeakKeyDictionary[Optimizer, bool] = WeakKeyDictionary()
+        self._flagged: WeakKeyDictionary[Optimizer, tuple[Tensor, list[Tensor]]]
+        self._flagged = WeakKeyDictionary()
+        """What they are told, and whose momentum comes into being meanwhile."""
         self._look = Look(faults)
         self._tally = Tally(GUARDED, *(() if outliers is None else (OUTLIERS, RELEARNED)))
         self._notices: list[str] = []
@@ -138,7 +141,10 @@ class Guard:
             if self._open.get(optimizer) is _frame_of_step():
                 self._open.pop(optimizer, None)
                 self._put_back(optimizer)
-                self._take_flag(optimizer)
+                told = self._take_flag(optimizer)
+                if told is not None:
+                    with torch.no_grad():
+                        blank_momentum(optimizer, told[1], told[0])
 
     def _guard(self, optimizer: Optimizer) -> None:
         with_grad = _with_gradients(optimizer)
@@ -146,12 +152,18 @@ class Guard:
         flag = self._judge(optimizer, with_grad, is_scaled=scalers is not None)
         if flag is None:
             return
+        asks = asks_the_device(optimizer)
+        if scalers is None and not asks and flag.device.type != "cpu":
+            # Since it was looked at first, its parameters have moved, or a loaded state has put
+            # another setting in the place of `fused`. To ask for the flag would be a wait.
+            self._object(optimizer, objection_to(optimizer))
+            return
         self._tally.add(GUARDED, flag)
         if scalers is not None:  # the scaler takes its own away again, and this with it
             cast(Any, optimizer).found_inf = torch.maximum(scalers, flag.to(scalers.device))
-        elif asks_the_device(optimizer):
+        elif asks:
             cast(Any, optimizer).found_inf = flag
-            self._flagged[optimizer] = True
+            self._flagged[optimizer] = flag, about_to_have_momentum(optimizer)
         elif bool(flag):  # all of them are in the host's memory
             self._hidden[optimizer] = with_grad
             for parameter, _ in with_grad:
@@ -188,17 +200,17 @@ class Guard:
             if parameter.grad is None:
                 parameter.grad = grad
 
-    def _take_flag(self, optimizer: Optimizer) -> None:
-        if self._flagged.pop(optimizer, False):
+    def _take_flag(self, optimizer: Optimizer) -> tuple[Tensor, list[Tensor]] | None:
+        told = self._flagged.pop(optimizer, None)
+        if told is not None:
             del cast(Any, optimizer).found_inf
+        return told
 
     def _objection_to(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> str | None:
         if optimizer not in self._objections:
             known = {id(one) for module in self._modules for one in module.parameters()}
             is_ours = any(id(one) in known for one in parameters_of(optimizer))
-            self._objections[optimizer] = objection = objection_to(optimizer) if is_ours else None
-            if objection:
-                self._notices.append(f"not guarded: {objection}")
+            self._object(optimizer, objection_to(optimizer) if is_ours else None)
         objection = self._objections[optimizer]
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if objection == "" and closure is not None:
@@ -206,6 +218,11 @@ class Guard:
             self._notices.append(_CLOSURE)
             return _CLOSURE
         return objection
+
+    def _object(self, optimizer: Optimizer, objection: str | None) -> None:
+        self._objections[optimizer] = objection
+        if objection:
+            self._notices.append(f"not guarded: {objection}")
 
 
 def _with_gradients(optimizer: Optimizer) -> list[tuple[Tensor, Tensor]]:

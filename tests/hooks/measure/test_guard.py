@@ -1,18 +1,20 @@
 """The guard: a step by gradients that are not finite changes nothing."""
 
 import copy
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 import torch
-from tests.hooks.measure.guarded import KINDS, Training, are_same, spoil, watch_over
+from tests.hooks.measure.guarded import KINDS, Training, are_same, spoil, states_of, watch_over
 from tests.hooks.measure.recorder import RecordingLine
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, AdamW
 
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.guard import check_guardable
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.guard import Guard, check_guardable
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -41,6 +43,26 @@ def test_a_bad_first_step_leaves_no_state_behind() -> None:
     training.step(torch.nan)
 
     assert are_same(before, training.state())  # no moment was born
+    training.watch.finish()
+
+
+@pytest.fixture
+def filled_memory() -> Iterator[None]:
+    """New memory holds NaN, and not by chance what somebody left there."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("filled_memory")
+def test_momentum_that_a_bad_first_step_brought_into_being_is_zero() -> None:
+    training = Training(KINDS["sgd, fused"])
+    training.step(torch.nan)
+    momenta = states_of(training.optimizer)
+    training.step()
+
+    assert momenta
+    assert all(bool(one.isfinite().all()) for one in training.state())
     training.watch.finish()
 
 
@@ -194,7 +216,7 @@ def test_a_closure_is_not_guarded_and_that_is_told() -> None:
     watch.step(1.0)
     told = [event.detail["what"] for event in line.events if event.kind == "unwatched"]
 
-    assert told == ["a step that evaluates a closure (LBFGS) is not guarded"]
+    assert told == ["a step that evaluates a closure (LBFGS's, Lightning's own) is not guarded"]
     watch.finish()
 
 
@@ -216,3 +238,25 @@ def test_an_optimizer_that_does_not_ask_the_device_is_refused_on_one() -> None:
 
     with pytest.raises(AttachError, match="found SGD on meta, wanted one that asks the device"):
         check_guardable([SGD([parameter], lr=0.1)])
+
+
+def test_one_that_asks_the_device_no_more_is_left_alone_and_that_is_told() -> None:
+    model = nn.Linear(3, 1, device="meta")  # whose flags nobody can ask for
+    optimizer = AdamW(model.parameters(), lr=0.1)
+    saved = optimizer.state_dict()
+    optimizer.param_groups[0]["fused"] = True
+    cast(Any, optimizer)._step_supports_amp_scaling = True
+    faults = Faults()
+    guard = Guard({"": model}, [optimizer], faults)
+    guard.install()
+    optimizer.load_state_dict(saved)  # of a run that was not fused
+    for parameter in model.parameters():
+        parameter.grad = torch.empty_like(parameter)
+    optimizer.step()
+    guard.remove()
+
+    assert guard.take_notices() == [
+        "not guarded: found AdamW on meta, wanted one that asks the device: fused=True"
+    ]
+    assert guard.take() == {"guarded_steps": 0.0}
+    assert faults.count == 0
