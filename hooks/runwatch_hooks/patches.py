@@ -21,6 +21,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
+from runwatch_hooks.graph_capture import is_capturing
 from runwatch_hooks.wraps import Arguments, Ears, Holds, Keywords, Listener
 
 OptimizerListener = Callable[[Optimizer, Arguments, Keywords], None]
@@ -96,10 +97,10 @@ class Patches:
         self._holds.release()
 
     def _guarded(self, listener: Listener) -> Listener:
-        """The listener, silent in a process that was forked from ours."""
+        """The listener, silent where `_hears` is not."""
 
         def listen(args: Arguments, kwargs: Keywords) -> None:
-            if os.getpid() == self._pid:
+            if self._hears():
                 with self._meter:
                     listener(args, kwargs)
 
@@ -107,11 +108,15 @@ class Patches:
 
     def _guarded_hook(self, listener: OptimizerListener) -> OptimizerListener:
         def listen(optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
-            if os.getpid() == self._pid:
+            if self._hears():
                 with self._meter:
                     listener(optimizer, args, kwargs)
 
         return listen
+
+    def _hears(self) -> bool:
+        """Not in a process that was forked from ours, nor while a CUDA graph is captured."""
+        return os.getpid() == self._pid and not is_capturing()
 
 
 def _untraced(listener: OptimizerListener) -> OptimizerListener:

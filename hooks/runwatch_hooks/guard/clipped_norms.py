@@ -13,6 +13,7 @@ from torch.nn import utils as nn_utils
 from torch.nn.utils import clip_grad
 
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.graph_capture import is_capturing
 from runwatch_hooks.ranks.shards import whole
 from runwatch_hooks.wraps import Arguments, Ears, Holds, Keywords
 
@@ -44,7 +45,7 @@ class ClippedNorms:
         return first if all(one is first for one in norms) else None
 
     def _before_clip(self, args: Arguments, kwargs: Keywords) -> None:
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid or is_capturing():
             return
         with self._faults.guard("guard, clip", self.remove):
             given = args[0] if args else kwargs["parameters"]

@@ -32,6 +32,7 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.graph_capture import is_capturing
 from runwatch_hooks.guard.look import Look
 from runwatch_hooks.guard.newborn import about_to_have_momentum, blank_momentum
 from runwatch_hooks.guard.objections import asks_the_device, objection_to, parameters_of
@@ -174,9 +175,10 @@ class Guard:
     ) -> Tensor | None:
         """1.0 where the step is to change nothing, else 0.0; None where there is nothing to judge.
 
-        Where a gradient scaler looks after what is not finite, outliers alone are ours.
+        Where a gradient scaler looks after what is not finite, outliers alone are ours. A CUDA
+        graph would judge each of its replays by the past as it was when it was captured.
         """
-        outliers = self._outliers
+        outliers = None if is_capturing() else self._outliers
         if outliers is None:
             seen = None if is_scaled else self._look.at([grad for _, grad in with_grad])
             return None if seen is None else seen.is_bad
