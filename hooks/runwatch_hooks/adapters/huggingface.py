@@ -21,6 +21,7 @@ from transformers.trainer_callback import ExportableState
 
 from runwatch_hooks.adapters.keywords import Keywords, checked
 from runwatch_hooks.attaching import attach
+from runwatch_hooks.endings import Status
 from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.wraps import Arguments, Ears, Holds
@@ -64,6 +65,7 @@ class RunwatchCallback(TrainerCallback, ExportableState):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self._end("failed", reason="it did not end: another training began")
         keywords = self._keywords.copy()
         saved = _saved(state, type(self).__name__)
         if isinstance(run_id := saved.get("run_id"), str):
@@ -144,10 +146,16 @@ class RunwatchCallback(TrainerCallback, ExportableState):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self._end()
+
+    def _end(self, status: Status = "finished", *, reason: str = "") -> None:
+        """Once a training. The Trainer tells nobody of one that raised; when it trains again, what
+        that one has left is in the way."""
         self._leave()
         self._holds.release()
+        self._loss = None
         if self._watch is not None:
-            self._watch.finish()
+            self._watch.finish(status, reason=reason)
 
     def _before_training_step(self, args: Arguments, kwargs: CallKeywords) -> None:
         """Takes the batch as the model gets it; a trainer of somebody's own that does not call the
