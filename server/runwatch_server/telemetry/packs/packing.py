@@ -214,11 +214,13 @@ def _unpack(group: Sequence[HotRow], bodies: Sequence[bytes], most_bytes: int) -
 
 
 async def _replace(connection: AsyncConnection, pack: PackRow, group: Sequence[HotRow]) -> bool:
-    """Puts the pack in the place of its frames; does nothing where either is not as it was."""
-    if await hot_queries.count_rows(connection, group) != len(group):
-        return False  # another replica packed them, or the run was removed
-    if not await queries.claim_loose(connection, pack.object):
-        return False  # the sweep has it: this service slept between its steps
+    """Puts the pack in the place of its frames; leaves all as it is where either is not as it was:
+    another replica packed them, the run was removed, or the sweep has the object."""
+    are_there = await hot_queries.count_rows(connection, group) == len(group)
+    if not are_there or not await queries.claim_loose(connection, pack.object):
+        # Once more: a sweep between the noting and the writing has found nothing to remove.
+        await queries.note_condemned(connection, pack.object, now=pack.packed_at)
+        return False
     await queries.insert_pack(connection, pack)
     await hot_queries.delete_rows(connection, group)
     return True

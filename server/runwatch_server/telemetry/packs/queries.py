@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
+from runwatch_server.db.upsert import insert_if_absent
 from runwatch_server.telemetry.gaps import Gap, GapReason
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.packs.contents import Contents, Directory
@@ -128,6 +129,12 @@ async def note_loose(connection: AsyncConnection, names: Sequence[str], *, now: 
     rows = [{"name": name, "noted_at": now, "condemned": False} for name in names]
     if rows:
         await connection.execute(loose_objects.insert(), rows)
+
+
+async def note_condemned(connection: AsyncConnection, name: str, *, now: float) -> None:
+    """Names an object that no pack will have, unless it is named already."""
+    row = {"name": name, "noted_at": now, "condemned": True}
+    await insert_if_absent(connection, loose_objects, row)
 
 
 async def claim_loose(connection: AsyncConnection, name: str) -> bool:

@@ -145,6 +145,42 @@ async def test_two_packers_at_once_pack_everything_once(
     assert len(set(await names_of(api, run_id))) == await counted(api, packs, run_id)
 
 
+class SleepyObjects:
+    """A store before which a packer sleeps for two hours, while another one sweeps."""
+
+    def __init__(self, api: Api, objects: ObjectStore, hand_clock: HandClock) -> None:
+        self.place = objects.place
+        self.delete = objects.delete
+        self.read = objects.read
+        self.written: list[str] = []
+        self._api = api
+        self._objects = objects
+        self._hand_clock = hand_clock
+
+    async def put(self, name: str, content: bytes) -> None:
+        self._hand_clock.now += 7200
+        await packer(self._api, self._objects, self._hand_clock).sweep()
+        await self._objects.put(name, content)
+        self.written.append(name)
+
+
+async def test_an_object_that_is_written_after_its_name_was_swept_is_swept_again(
+    api: Api, hand_clock: HandClock, objects: ObjectStore
+) -> None:
+    run_id = await send_hard_run(api)
+    before = await counted(api, frames, run_id)
+    hand_clock.now += 2 * DAY_S
+    sleepy = SleepyObjects(api, objects, hand_clock)
+
+    assert await packer(api, sleepy, hand_clock).run() == 0
+    hand_clock.now += 7200
+    await packer(api, objects, hand_clock).sweep()
+
+    assert sleepy.written
+    assert not any([await is_there(objects, name) for name in sleepy.written])
+    assert await counted(api, frames, run_id) == before
+
+
 async def test_old_packs_go_and_their_rollups_answer(
     api: Api, hand_clock: HandClock, objects: ObjectStore
 ) -> None:
