@@ -17,6 +17,7 @@ from runwatch.policy import Decision, PastAction, PolicyLimits, PolicyVerdict, d
 from runwatch.vocabulary import CommandId, PolicyMode, Severity
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.records import AlertRecord
+from runwatch_server.alerts.recovery import ALREADY_ROLLED_BACK
 from runwatch_server.clock import Clock
 from runwatch_server.commands import queries as command_queries
 from runwatch_server.commands.changes import (
@@ -198,7 +199,7 @@ def _objection(
 ) -> str | None:
     """What speaks against an action whatever the policy says."""
     if is_undone(commands, alert.attempt, segment):
-        return "already_rolled_back"
+        return ALREADY_ROLLED_BACK
     if acts:
         return None
     is_proposed = any(

@@ -71,7 +71,7 @@ class AlertView(msgspec.Struct, frozen=True, kw_only=True):
     """Why it was closed; only `recovered` says that the run is well again. Null while open."""
     recovery: str | None
     """After a command: `watched`, then `recovered`, `not_recovered` or `worse`; `not_applied` where
-    it failed or was refused; else null."""
+    it failed, was refused or came too late; else null."""
 
 
 class AlertEventView(msgspec.Struct, frozen=True):

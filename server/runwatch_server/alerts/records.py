@@ -24,7 +24,7 @@ class Recovery(StrEnum):
     WORSE = "worse"
     """It went on, and became so much worse that it was told anew."""
     NOT_APPLIED = "not_applied"
-    """The command failed, or the trainer refused it."""
+    """The command failed, the trainer refused it, or it did not come to it in time."""
 
     @property
     def is_bad(self) -> bool:

@@ -12,6 +12,7 @@ from runwatch.frames import Scalar
 from runwatch.ladders import CURES
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.records import AlertRecord, Recovery, Resolution
+from runwatch_server.alerts.rungs import FIRST_RUNG
 from runwatch_server.commands.records import CommandRecord
 
 RECOVERY_STEPS: Final = 200
@@ -21,7 +22,8 @@ several times what the built-in rules ask for before they call an alert resolved
 WORSE_STEPS: Final = 50
 """What gets worse sooner after the command was on its way before it."""
 
-_NOT_APPLIED: Final = (CommandState.FAILED, CommandState.REJECTED)
+ALREADY_ROLLED_BACK: Final = "already_rolled_back"
+"""Why a command is not needed now: what it answers to was taken back by another's rollback."""
 
 
 async def note_command(
@@ -33,9 +35,10 @@ async def note_command(
     step: int | None,
     segment: int,
     detail: Mapping[str, Scalar],
+    is_wish: bool,
 ) -> None:
     """Tell an alert what became of the command that it brought about. `segment` is the one in
-    which the run goes on after it."""
+    which the run goes on after it; `is_wish` says that people wanted what was not done undone."""
     if command.alert_id is None:
         return
     alert = await queries.find_alert(connection, command.alert_id)
@@ -50,11 +53,13 @@ async def note_command(
         step=step,
         detail={"command_id": command.id, "kind": command.kind, **detail},
     )
-    if command.kind not in CURES:
-        return
-    if state in _NOT_APPLIED and alert.state.is_open and alert.recovery is not Recovery.WATCHED:
-        await queries.update_alert(connection, replace(alert, recovery=Recovery.NOT_APPLIED))
     if state is not CommandState.APPLIED:
+        is_awaited = alert.state.is_open and alert.recovery is not Recovery.WATCHED
+        if is_awaited and not is_wish and _was_to_help(command):
+            undone = _not_applied(alert, segment, detail)
+            await queries.update_alert(connection, undone)
+        return
+    if command.kind not in CURES:
         return
     acted_step = _next_step(step, detail)
     acted = replace(alert, acted_step=acted_step, acted_segment=segment)
@@ -65,6 +70,25 @@ async def note_command(
         await event_queries.append_event(
             connection, alert, Recovery.RECOVERED, at=at, step=alert.resolved_step
         )
+
+
+def _was_to_help(command: CommandRecord) -> bool:
+    """A stop on a ladder is no cure, but something that is tried."""
+    is_rung = command.action_index is not None and command.action_index >= FIRST_RUNG
+    return is_rung or command.kind in CURES
+
+
+def _not_applied(alert: AlertRecord, segment: int, detail: Mapping[str, Scalar]) -> AlertRecord:
+    """The alert after a command that came to nothing. Another's rollback may help it as well: it
+    is given its time."""
+    if detail.get("reason") != ALREADY_ROLLED_BACK:
+        return replace(alert, recovery=Recovery.NOT_APPLIED)
+    return replace(
+        alert,
+        recovery=Recovery.WATCHED,
+        acted_step=alert.onset_step,
+        acted_segment=segment,
+    )
 
 
 def recovery_at(alert: AlertRecord, segment: int, last_step: int) -> Recovery | None:

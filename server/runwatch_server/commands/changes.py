@@ -14,7 +14,7 @@ from runwatch.commands import SIGNATURE, CommandState
 from runwatch.frames import Scalar
 from runwatch.vocabulary import PolicyMode
 from runwatch_server.alerts.queries import find_alert
-from runwatch_server.alerts.recovery import note_command
+from runwatch_server.alerts.recovery import ALREADY_ROLLED_BACK, note_command
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.commands import queries
 from runwatch_server.commands.records import Addressee, CommandRecord
@@ -56,10 +56,12 @@ async def enter(
     signer: Signer,
     step: int | None = None,
     detail: Mapping[str, Scalar] | None = None,
+    is_wish: bool = False,
 ) -> CommandRecord:
     """Let a command enter a state; returns it as it is then. Raises UnsignedError where a
-    proposal that is not ours would become an order."""
+    proposal that is not ours would become an order. `is_wish` where people want it to end."""
     found = detail or {}
+    is_wish = is_wish or _is_wish(record, state, actor)
     after = replace(record, state=state)
     if state is CommandState.QUEUED:
         signer.check(record, addressee)
@@ -87,10 +89,25 @@ async def enter(
         commands = await queries.list_commands(connection, record.run_id)
         segment = _segment(commands, record.attempt)
         await note_command(
-            connection, after, state, at=at, step=step, segment=segment, detail=found
+            connection,
+            after,
+            state,
+            at=at,
+            step=step,
+            segment=segment,
+            detail=found,
+            is_wish=is_wish,
         )
-        await _follow_up(connection, after, addressee, at, signer)
+        await _follow_up(connection, after, addressee, at, signer, is_wish=is_wish)
     return after
+
+
+def _is_wish(record: CommandRecord, state: CommandState, actor: str) -> bool:
+    """Whether people wanted a command to end undone: they took it back, or left a proposal
+    without an answer."""
+    if state is CommandState.CANCELLED:
+        return actor not in (TRAINER, SERVICE, POLICY)
+    return record.state is CommandState.PROPOSED and record.after_id is None
 
 
 def is_undone(commands: Sequence[CommandRecord], attempt: int, segment: int) -> bool:
@@ -116,8 +133,11 @@ async def _follow_up(
     addressee: Addressee,
     at: float,
     signer: Signer,
+    *,
+    is_wish: bool,
 ) -> None:
-    """Let the command go that waited for this one, if there still is a reason for it."""
+    """Let the command go that waited for this one, if there still is a reason for it. Who took
+    this one back, or untied the run's hands no longer, wants the rest of its alert no more."""
     follower = await queries.find_follower(connection, ended)
     if follower is None:
         return
@@ -127,7 +147,15 @@ async def _follow_up(
     state = CommandState.QUEUED if objection is None else CommandState.CANCELLED
     detail: dict[str, Scalar] = {} if objection is None else {"reason": objection}
     await enter(
-        connection, follower, addressee, state, at=at, actor=POLICY, signer=signer, detail=detail
+        connection,
+        follower,
+        addressee,
+        state,
+        at=at,
+        actor=POLICY,
+        signer=signer,
+        detail=detail,
+        is_wish=_is_held_back(addressee) or (is_wish and follower.alert_id == ended.alert_id),
     )
 
 
@@ -140,6 +168,11 @@ def _doubt(follower: CommandRecord, addressee: Addressee, signer: Signer) -> str
     return None
 
 
+def _is_held_back(addressee: Addressee) -> bool:
+    """Whether people gave the run a policy under which nothing goes by itself."""
+    return addressee.policy not in (None, PolicyMode.AUTO)
+
+
 async def _objection(
     connection: AsyncConnection,
     follower: CommandRecord,
@@ -147,9 +180,11 @@ async def _objection(
     addressee: Addressee,
 ) -> str | None:
     """Why a command that waited for another must not go any more."""
-    if addressee.policy not in (None, PolicyMode.AUTO):
+    if _is_held_back(addressee):
         return f"the run's policy is {addressee.policy} now"
     if follower.alert_id == ended.alert_id:
+        if ended.detail.get("reason") == ALREADY_ROLLED_BACK:
+            return ALREADY_ROLLED_BACK
         is_applied = ended.state is CommandState.APPLIED
         return None if is_applied else f"the command before it was {ended.state}"
     alert = await find_alert(connection, follower.alert_id) if follower.alert_id else None
@@ -157,7 +192,7 @@ async def _objection(
         return f"its alert is {alert.state}"
     commands = await queries.list_commands(connection, follower.run_id)
     if follower.segment is not None and is_undone(commands, follower.attempt, follower.segment):
-        return "already_rolled_back"
+        return ALREADY_ROLLED_BACK
     return None
 
 

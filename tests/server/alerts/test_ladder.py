@@ -11,6 +11,7 @@ from tests.server.harness import both_engines
 
 from runwatch.alerts import AlertState
 from runwatch.commands import CommandState, LowerLr, Rollback, Stop
+from runwatch.frames import Scalar
 from runwatch.vocabulary import PolicyMode, Severity
 from runwatch_server.alerts.recovery import RECOVERY_STEPS
 from runwatch_server.alerts.rungs import rungs_of
@@ -158,6 +159,68 @@ def test_what_the_trainer_refuses_is_followed_at_once(start_service: StartServic
             await bench.settle()
             assert [command.kind for command in await cures(bench)] == ["rollback", "lower_lr"]
             assert await standings(bench) == ["failed", "queued"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("answers", "left_undone"),
+    [
+        ([CommandState.APPLIED, CommandState.EXPIRED], CommandState.EXPIRED),
+        ([CommandState.FAILED], CommandState.CANCELLED),  # the checkpoint that it waited for
+    ],
+)
+def test_what_comes_to_nothing_is_followed_too(
+    start_service: StartService, answers: list[CommandState], left_undone: CommandState
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench, [{"stop": {}}, {"page": {}}])
+            for command, answer in zip(await bench.commands(), answers, strict=False):
+                await bench.answer(command.id, answer, step=4)
+            await bench.send([4.0], first_step=4)
+            await bench.settle()
+            assert await standings(bench) == [left_undone, "paged"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_who_takes_a_rung_back_or_what_it_waits_for_ends_the_climb(
+    start_service: StartService, index: int
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench)
+            taken_back = (await bench.commands())[index]
+            await bench.alerting.commands.cancel(taken_back.id, actor="key:anna")
+            await bench.send(HIGH, first_step=4)
+            await bench.settle()
+            assert await standings(bench) == ["cancelled", "next", "later"]
+
+    asyncio.run(scenario())
+
+
+def test_a_rung_that_another_s_rollback_overtook_gives_that_its_time(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await file_rule(bench, [{"lower_lr": {"scale": 0.5}}, {"page": {}}])
+            await bench.send([*healthy(3), math.nan, 4.0], first_step=0)
+            await bench.settle()
+            for command in await bench.commands():
+                if command.kind != "lower_lr":
+                    detail: dict[str, Scalar] = {"to_step": 2} if command.kind == "rollback" else {}
+                    await bench.answer(command.id, CommandState.APPLIED, step=5, detail=detail)
+            found = []
+            for step in (3, 103, 203):
+                await bench.send([4.0] * 100, first_step=step, segment=1)
+                await bench.settle()
+                (high,) = (one for one in await bench.alerts() if one.rule == "High")
+                found.append(high.severity)
+            assert found == [Severity.WARNING, Severity.WARNING, Severity.CRITICAL]
 
     asyncio.run(scenario())
 
