@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState
-from runwatch.commands import AnyAction, CommandState, Rollback
+from runwatch.commands import AnyAction, CommandState, LowerLr, Rollback
 from runwatch.policy import Decision, PastAction, PolicyLimits, PolicyVerdict, decide
 from runwatch.vocabulary import CommandId, PolicyMode, Severity
 from runwatch_server.alerts import event_queries, queries
@@ -48,7 +48,7 @@ class Actor:
     mode: PolicyMode
     limits: PolicyLimits
     lr_scale: float
-    """In force in the trainer now."""
+    """In force in the trainer now, as far as it has said since the service began to listen."""
 
     def can_act_on(self, alert: AlertRecord) -> bool:
         """Whether what the alert speaks of still trains."""
@@ -100,7 +100,7 @@ class Actor:
             limits=self.limits,
             step=step,
             now=now,
-            lr_scale=self.lr_scale,
+            lr_scale=min(self.lr_scale, _scale_set(commands, alert.attempt)),
         )
         acts = decision.verdict is PolicyVerdict.ACT
         objection = (
@@ -176,6 +176,20 @@ def history_of(commands: Sequence[CommandRecord], mode: PolicyMode, step: int) -
         if command.alert_id is not None
         and (command.state is CommandState.APPLIED or _is_open(command, mode))
     ]
+
+
+def _scale_set(commands: Sequence[CommandRecord], attempt: int) -> float:
+    """Of the learning rate, as the attempt's commands left it: a service that has just started
+    has heard of none, and would raise what was lowered."""
+    applied = [
+        (command.ended_at or command.created_at, command.action.scale)
+        for command in commands
+        if isinstance(command.action, LowerLr)
+        and command.attempt == attempt
+        and command.state is CommandState.APPLIED
+    ]
+    _, scale = max(applied, key=lambda one: one[0], default=(0.0, 1.0))
+    return scale
 
 
 def replace_before(action: Rollback, before_step: int) -> Rollback:

@@ -108,6 +108,32 @@ def test_what_did_not_help_is_followed_by_the_next_rung_and_that_by_recovery(
     asyncio.run(scenario())
 
 
+def test_a_service_that_has_not_heard_of_the_learning_rate_does_not_raise_it(
+    start_service: StartService,
+) -> None:
+    """The trainer tells its scale with a heartbeat; none has come since the service started."""
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench)
+            (first,) = await cures(bench)
+            await apply(bench, first, step=4)
+            await bench.send(HIGH, first_step=4)
+            await bench.settle()
+            _, second = await cures(bench)
+            await bench.answer(second.id, CommandState.APPLIED, step=205)
+            await bench.send([*healthy(80), 4.0], first_step=205)
+            await bench.settle()
+            *_, again = (one for one in await bench.alerts() if one.rule == "High")
+            assert again.onset_step == 285
+            assert [command.action for command in await cures(bench)] == [
+                LowerLr(0.5),
+                LowerLr(0.25),
+            ]
+
+    asyncio.run(scenario())
+
+
 def test_a_rung_that_is_given_no_time_is_not_followed(start_service: StartService) -> None:
     async def scenario() -> None:
         async with start_service() as bench:
