@@ -5,7 +5,9 @@ in the hour that is missing begins an hour later; in the one in which they go ba
 the hour that comes twice comes twice. How long a window lasts is real time.
 """
 
+import logging
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
@@ -13,6 +15,8 @@ import msgspec
 from apscheduler.triggers.cron import CronTrigger  # type: ignore[import-untyped]
 
 from runwatch_server.errors import UnprocessableError
+
+log = logging.getLogger(__name__)
 
 _FIELDS: Final[tuple[str, ...]] = ("minute", "hour", "day", "month", "day_of_week")
 _LOOK_AHEAD_S: Final = 366 * 86400.0
@@ -33,12 +37,20 @@ class Recurrence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """As in `Europe/Berlin`."""
 
     def covers(self, now: float) -> bool:
-        """Whether a window is open."""
+        """Whether a window is open. On a machine that does not know its time zone none ever is:
+        better a message too many than none at all."""
         began = self.next_after(now - self.for_s)
         return began is not None and began <= now
 
     def next_after(self, now: float) -> float | None:
-        """When the next window begins; None: not within a year."""
+        """When the next window begins; None: not within a year, or unknown."""
+        try:
+            return self._next_after(now)
+        except ValueError as error:
+            _say_once(str(error))
+            return None
+
+    def _next_after(self, now: float) -> float | None:
         # What begins in an hour that is missing is reckoned by the clock of before, and so from
         # before; seen from after, it would have been the day before.
         found = self._next(now - _MISSING_S)
@@ -49,7 +61,7 @@ class Recurrence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def check(self, now: float) -> None:
         """Raises UnprocessableError."""
         try:
-            found = self.next_after(now)
+            found = self._next_after(now)
         except ValueError as error:
             raise UnprocessableError("invalid_recurrence", f"recurs: {error}") from error
         if found is None:
@@ -70,8 +82,16 @@ class Recurrence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return None if found is None else found.timestamp()
 
 
+@lru_cache(maxsize=64)
+def _say_once(why: str) -> None:
+    """It is asked about with each alert."""
+    log.warning("a maintenance window does not open: %s", why)
+
+
 def _zone(name: str) -> tzinfo:
     """Raises ValueError."""
+    if name == "UTC":  # the default; a machine without a database of time zones has it too
+        return UTC
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError) as error:  # a folder's name, a path, a name of none

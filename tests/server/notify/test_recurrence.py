@@ -1,5 +1,7 @@
 """When a window that recurs is open: by the clock of its place, summer time and all."""
 
+import zoneinfo
+from collections.abc import Iterator
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -78,3 +80,29 @@ def test_what_cannot_be_is_refused_with_its_place(facts: dict[str, str], words: 
 
     with pytest.raises(UnprocessableError, match=words):
         recurrence.check(at("2026-11-22T00:00:00"))
+
+
+@pytest.fixture
+def no_zones() -> Iterator[None]:
+    """A machine without a database of time zones, as some slim images are."""
+    before = zoneinfo.TZPATH
+    zoneinfo.reset_tzpath(to=())
+    ZoneInfo.clear_cache()
+    yield
+    zoneinfo.reset_tzpath(to=before)
+    ZoneInfo.clear_cache()
+
+
+@pytest.mark.usefixtures("no_zones")
+def test_a_machine_without_time_zones_knows_utc() -> None:
+    daily = Recurrence(cron="0 12 * * *", for_s=HOUR_S)
+
+    assert daily.covers(datetime.fromisoformat("2026-11-22T12:00:00+00:00").timestamp())
+
+
+def test_a_window_in_a_zone_that_is_not_known_here_holds_nothing_back() -> None:
+    """One that another replica took in must not keep this one from telling."""
+    always = Recurrence(cron="* * * * *", for_s=HOUR_S, timezone="Asia/Atlantis")
+
+    assert not always.covers(at("2026-11-22T12:00:00"))
+    assert always.next_after(at("2026-11-22T12:00:00")) is None
