@@ -1,5 +1,6 @@
 """Ranks find one another over a store, here one in memory that several threads share."""
 
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -74,7 +75,7 @@ def test_several_runs_of_one_job_and_those_of_other_jobs_have_ids_of_their_own()
         run_of_job("job", 1),
         run_of_job("job", 2),
         run_of_job("other", 1),
-        run_of_job("job", 1, parent=1),
+        run_of_job("job", 1, parent=os.getpid()),
     ]
 
     assert len(set(found)) == 4
