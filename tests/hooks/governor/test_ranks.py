@@ -1,34 +1,20 @@
 """Two real processes under DDP: the first reads less, and what ranks compare does not miss it."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hooks.ranks.launched import seen_by_ranks
 
 pytestmark = pytest.mark.heavy
 
-ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).with_name("thinned_rank.py")
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of the ranks saw."""
-    folder = tmp_path_factory.mktemp("thinned")
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    done = subprocess.run(
-        [sys.executable, *launcher, str(PROGRAM), str(folder)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-4000:]
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+    return seen_by_ranks(PROGRAM, tmp_path_factory.mktemp("thinned"))
 
 
 def test_the_first_rank_alone_reads_layers_and_so_less_of_them(
