@@ -192,6 +192,7 @@ def test_an_alert_shows_what_is_tried_next_and_that_a_person_was_called(
     visitor.shoot("alert-ladder")
 
     (command,) = service.ask("GET", f"/runs/{run.id}/commands")["commands"]
+    service.ask("POST", f"/commands/{command['id']}/approve")
     receipt = {"command_id": command["id"], "attempt": 1, "rank": 0, "state": "failed", "step": 3}
     service.ask("POST", f"/commands/{command['id']}/receipt", receipt)
     run.send([4.0])

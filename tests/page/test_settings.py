@@ -86,6 +86,7 @@ def test_a_key_is_made_shown_once_and_revoked(window: OpenWindow) -> None:
     page.get_by_role("button", name="Done").click()
     row = page.get_by_role("row", name="night shift")
     expect(row).to_contain_text("every project")
+    expect(page.locator("#key-text")).to_be_empty()  # a dialog tells that it is closed afterwards
     assert key not in page.content()
     visitor.shoot("settings")
 
