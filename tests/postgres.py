@@ -21,9 +21,9 @@ from typing import Any, Final, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg  # type: ignore[import-untyped]
+from tests.waiting import LONGEST_S
 
 _connect: Final = cast("Callable[[str], Awaitable[Any]]", asyncpg.connect)
-_START_S: Final = 120.0
 _USER: Final = "runwatch"
 _NOBODY: Final = 65534
 """The user of that name, on every Linux."""
@@ -110,7 +110,7 @@ class PostgresCluster(Postgres):
         """Until it takes connections."""
         settings = [part for pair in _SETTINGS.items() for part in ("-c", "=".join(pair))]
         program = [str(self._binaries / "postgres"), "-D", str(self._folder / "data")]
-        user, deadline = _unprivileged(), time.monotonic() + _START_S
+        user, deadline = _unprivileged(), time.monotonic() + LONGEST_S
         while True:
             with (self._folder / "log").open("ab") as log_file:
                 self._process = subprocess.Popen(
@@ -138,7 +138,7 @@ class PostgresCluster(Postgres):
         """In order, but without waiting for its clients ("fast")."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
-            self._process.wait(60)
+            self._process.wait(LONGEST_S)
 
     def remove(self) -> None:
         self.stop()

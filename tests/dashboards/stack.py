@@ -10,7 +10,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -18,10 +17,10 @@ from typing import Any, Final
 
 import urllib3
 from tests.dashboards.compose import ROOT, filled_in
+from tests.waiting import until
 
 PROGRAMS: Final = ("prometheus", "prometheus-alertmanager", "promtool", "amtool")
 _KEY: Final = re.compile(r"RUNWATCH_TOKEN=(\S+)")
-_LONGEST_S: Final = 90.0
 
 
 class Stack:
@@ -100,12 +99,11 @@ class Stack:
         return bool(self.query(expression))
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _LONGEST_S
-        while not holds():
-            for process in self._processes:
-                assert process.poll() is None, self._logs()
-            assert time.monotonic() < deadline, f"{what}\n{self._logs()}"
-            time.sleep(0.05)
+        def are_well_and_it_holds() -> bool:
+            assert all(process.poll() is None for process in self._processes), self._logs()
+            return holds()
+
+        until(are_well_and_it_holds, said=lambda: f"{what}\n{self._logs()}")
 
     def health_check(self, name: str) -> list[str]:
         """The command of the compose file, with the address of this stack's process."""

@@ -11,7 +11,5 @@ from tests.end_to_end.real_service import RealService
 def service(tmp_path: Path) -> Iterator[RealService]:
     """Not started yet."""
     made = RealService(tmp_path / "service")
-    try:
-        yield made
-    finally:
-        made.stop()
+    yield made
+    made.stop()

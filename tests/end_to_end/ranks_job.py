@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.waiting import LONGEST_S
+
 NUM_RANKS: Final = 4
 
 _PROGRAM: Final = Path(__file__).with_name("ranks_program.py")
@@ -65,9 +67,9 @@ class RanksJob:
         progress = self._folder / "progress-0"
         return int(progress.read_text() or 0) if progress.exists() else 0
 
-    def finish(self, timeout_s: float = 300) -> list[Told]:
+    def finish(self) -> list[Told]:
         """What each rank told, once all have ended well."""
-        assert self.process.wait(timeout_s) == 0, self._output.read_text()
+        assert self.process.wait(LONGEST_S) == 0, self._output.read_text()
         return [
             Told(**json.loads((self._folder / f"rank-{rank}.json").read_text()))
             for rank in range(NUM_RANKS)
@@ -77,7 +79,7 @@ class RanksJob:
         """However it goes; torchrun ends its processes."""
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(60)
+            self.process.wait(LONGEST_S)
 
 
 def unwatched(folder: Path, *options: str) -> list[Told]:

@@ -8,7 +8,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -16,14 +15,15 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import urllib3
+from tests.waiting import until
 
 _KEY: Final = re.compile(r"RUNWATCH_TOKEN=(\S+)")
-_START_S: Final = 240.0
 
 
 class RealService:
     """Over one data directory and one port, however often it is started; with a `database_url`
-    one of several, of which the first one's `admin_key` holds for all."""
+    one of several, of which the first one's `admin_key` holds for all. As a context it is started,
+    and stopped however it goes."""
 
     def __init__(
         self,
@@ -44,6 +44,17 @@ class RealService:
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
+    def __enter__(self) -> "RealService":
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def start(self) -> None:
         """Until it is ready."""
         arguments = ["serve", "--port", str(self.port), "--data-dir", str(self._folder / "data")]
@@ -56,11 +67,7 @@ class RealService:
                 stdout=log_file,
                 stderr=subprocess.STDOUT,
             )
-        deadline = time.monotonic() + _START_S
-        while not self._is_ready():
-            assert self._process.poll() is None, self._log.read_text()
-            assert time.monotonic() < deadline, self._log.read_text()
-            time.sleep(0.02)
+        until(self._is_ready, said=self._log.read_text)
         if not self.admin_key:
             found = _KEY.search(self._log.read_text())
             assert found is not None, self._log.read_text()
@@ -139,7 +146,16 @@ class RealService:
         assert reply.status < 300, reply.data
         return json.loads(reply.data) if reply.data else None
 
+    def judged_alerts(self, run_id: str) -> list[Any]:
+        """All of a run, once every frame that is stored of it was judged."""
+        path = f"/alerts?run_id={run_id}&limit=500"
+        until(lambda: self.ask("GET", path)["judged"])
+        found: list[Any] = self.ask("GET", path)["alerts"]
+        return found
+
     def _is_ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self._log.read_text()
         try:
             return self._http.request("GET", f"{self.url}/readyz").status == 200
         except urllib3.exceptions.HTTPError:

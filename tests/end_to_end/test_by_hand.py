@@ -4,14 +4,14 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.end_to_end.real_service import RealService
 from tests.end_to_end.trainer import Trainer, watched_by
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -116,12 +116,3 @@ def commands(service: RealService, run_id: str, kind: str, state: str) -> Any:
     found = service.ask("GET", f"/runs/{run_id}/commands")["commands"]
     matching = (one for one in found if (one["action"]["kind"], one["state"]) == (kind, state))
     return next(matching, None)
-
-
-def until(ask: Callable[[], Any], timeout_s: float = 400) -> Any:
-    """The first answer that says something."""
-    deadline = time.monotonic() + timeout_s
-    while not (answer := ask()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return answer

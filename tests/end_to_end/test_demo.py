@@ -21,7 +21,7 @@ def test_the_demo_breaks_a_run_and_saves_it() -> None:
         [sys.executable, "-m", "runwatch_server.cli", "demo", "--json"],
         capture_output=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     assert ended.returncode == 0, ended.stderr.decode()
     line = msgspec.json.decode(ended.stdout, type=Line)

@@ -1,13 +1,13 @@
 """Who can write to the database, and no more, orders nothing of a real trainer."""
 
 import sqlite3
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.end_to_end.real_service import RealService
 from tests.end_to_end.trainer import Trainer, watched_by
+from tests.waiting import until
 
 from runwatch.ulids import ulid
 
@@ -41,13 +41,9 @@ def forge(service: RealService, number: int, *, signature: str | None) -> str:
 
 def ended(service: RealService, command_id: str) -> dict[str, Any]:
     """The command once it has come to an end."""
-    deadline = time.monotonic() + 300
-    while True:
-        found: dict[str, Any] = service.ask("GET", f"/commands/{command_id}")
-        if found["ended_at"] is not None:
-            return found
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
+    until(lambda: service.ask("GET", f"/commands/{command_id}")["ended_at"] is not None)
+    found: dict[str, Any] = service.ask("GET", f"/commands/{command_id}")
+    return found
 
 
 def test_a_real_trainer_refuses_a_row_that_nobody_ordered(
@@ -55,10 +51,10 @@ def test_a_real_trainer_refuses_a_row_that_nobody_ordered(
 ) -> None:
     service.start()
     environment = watched_by(service, number=1)
-    commands = f"/runs/{environment['RUNWATCH_RUN_ID']}/commands"
-    job = Trainer(tmp_path / "job", environment=environment, steps=1_000_000)
-    try:
-        wait_for_attempt(service, environment["RUNWATCH_RUN_ID"])
+    run = f"/runs/{environment['RUNWATCH_RUN_ID']}"
+    commands = f"{run}/commands"
+    with Trainer(tmp_path / "job", environment=environment, steps=1_000_000) as job:
+        until(lambda: service.ask("GET", run)["current_attempt"])
         scale = {"action": {"kind": "lower_lr", "scale": 0.5}}
         true_order = service.ask("POST", commands, scale)
         assert ended(service, true_order["id"])["state"] == "applied"
@@ -79,14 +75,4 @@ def test_a_real_trainer_refuses_a_row_that_nobody_ordered(
 
         stop = service.ask("POST", commands, {"action": {"kind": "stop"}})
         assert ended(service, stop["id"])["state"] == "applied"
-        assert job.process.wait(300) == 0, job.output.read_text()
-    finally:
-        job.process.kill()
-        job.process.wait()
-
-
-def wait_for_attempt(service: RealService, run_id: str) -> None:
-    deadline = time.monotonic() + 300
-    while service.ask("GET", f"/runs/{run_id}")["current_attempt"] == 0:
-        assert time.monotonic() < deadline, "the trainer never spoke"
-        time.sleep(0.05)
+        job.finish()

@@ -1,6 +1,5 @@
 """A service that is killed again and again in the middle of a run changes nothing about it."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,13 @@ def test_five_kills_lose_no_step_and_change_no_alert(tmp_path: Path, service: Re
     rough = watched_by(service, number=2)
     job = Trainer(tmp_path / "rough", *FAULTS, environment=rough, steps=STEPS)
     for killing in range(5):
-        wait_until_trained(job, 200 + 250 * killing)
+        job.wait_for_steps(200 + 250 * killing)
         service.kill()
         service.start()
 
     assert job.finish() == losses
     assert stored_losses(service, rough) == stored_losses(service, calm)
     assert alerts(service, rough) == alerts(service, calm) != []
-
-
-def wait_until_trained(job: Trainer, steps: int, timeout_s: float = 400) -> None:
-    deadline = time.monotonic() + timeout_s
-    while len(job.trained()) < steps:
-        assert job.process.poll() is None, job.output.read_text()
-        assert time.monotonic() < deadline, job.output.read_text()
-        time.sleep(0.02)
 
 
 def stored_losses(service: RealService, environment: dict[str, str]) -> list[tuple[int, Any]]:
@@ -56,7 +47,7 @@ def alerts(service: RealService, environment: dict[str, str]) -> list[dict[str, 
         *("rule", "severity", "labels", "state", "segment", "onset_step", "firing_step"),
         *("resolved_step", "first_layer", "worst_layer", "layers", "summary"),
     )
-    found = service.ask("GET", f"/alerts?run_id={environment['RUNWATCH_RUN_ID']}")["alerts"]
+    found = service.judged_alerts(environment["RUNWATCH_RUN_ID"])
     return sorted(
         ({fact: alert[fact] for fact in facts} for alert in found if alert["rule"] != BY_THE_CLOCK),
         key=lambda alert: (alert["onset_step"], alert["rule"]),

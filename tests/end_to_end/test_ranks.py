@@ -1,7 +1,6 @@
 """Four ranks under DDP and torchrun, a real service: what is commanded, all do at one step."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from tests.end_to_end.ranks_job import NUM_RANKS, RanksJob, Told, unwatched
 from tests.end_to_end.real_service import RealService
 from tests.end_to_end.trainer import watched_by
+from tests.waiting import until
 
 pytestmark = pytest.mark.heavy
 
@@ -48,7 +48,7 @@ def test_a_bad_batch_of_one_rank_is_undone_on_all_at_one_step(
     assert [one.state for one in told] == [one.state for one in clean]
     assert [one.losses() for one in told] == [one.losses() for one in clean]
     assert len({one.parameters for one in told}) == 1
-    command = rollback_of(service, environment["RUNWATCH_RUN_ID"])
+    command = until(lambda: rollback_of(service, environment["RUNWATCH_RUN_ID"]))
     assert [(one["rank"], one["state"], one["step"]) for one in command["receipts"]] == [
         (rank, "applied", noticed + 1) for rank in range(NUM_RANKS)
     ]
@@ -88,11 +88,14 @@ def test_a_job_obeys_by_hand_and_resumes_on_all_ranks_as_if_never_stopped(
 
 
 def rollback_of(service: RealService, run_id: str) -> Any:
-    """The one rollback that was applied, with what each rank answered to it."""
+    """The one rollback that was applied, with what each rank answered to it; None before."""
     found = service.ask("GET", f"/runs/{run_id}/commands")["commands"]
-    (rollback,) = [
+    applied = [
         one for one in found if (one["action"]["kind"], one["state"]) == ("rollback", "applied")
     ]
+    if not applied:
+        return None
+    (rollback,) = applied
     return service.ask("GET", f"/commands/{rollback['id']}")
 
 
@@ -114,12 +117,3 @@ def row_where(told: Told, key: str, value: object) -> int:
     """The first step that was reported with a value."""
     steps: list[int] = [row["step"] for row in told.trained if row[key] == value]
     return steps[0]
-
-
-def until(ask: Callable[[], Any], timeout_s: float = 240) -> Any:
-    """The first answer that says something."""
-    deadline = time.monotonic() + timeout_s
-    while not (answer := ask()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return answer

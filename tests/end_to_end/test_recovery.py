@@ -32,16 +32,14 @@ class FaultyRun:
 @pytest.fixture(scope="module")
 def faulty_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyRun]:
     folder = tmp_path_factory.mktemp("recovery")
-    service = RealService(folder / "service")
-    try:
-        service.start()
+    with RealService(folder / "service") as service:
         environment = watched_by(service, number=1, policy="auto")
         fault = ("--fault-at", str(FAULT_STEP))
-        job = Trainer(folder / "job", *fault, environment=environment, steps=STEPS)
-        clean = unwatched(folder / "clean", steps=STEPS)
-        yield FaultyRun(service, environment["RUNWATCH_RUN_ID"], job.finish(), clean)
-    finally:
-        service.stop()
+        with Trainer(folder / "job", *fault, environment=environment, steps=STEPS) as job:
+            clean = unwatched(folder / "clean", steps=STEPS)
+            trained = job.finish()
+        service.judged_alerts(environment["RUNWATCH_RUN_ID"])
+        yield FaultyRun(service, environment["RUNWATCH_RUN_ID"], trained, clean)
 
 
 def test_after_a_rollback_the_run_is_the_clean_one_to_the_bit(faulty_run: FaultyRun) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from tests.end_to_end.real_service import RealService
-from tests.hooks.transport.factories import LAYOUT, row, started, wait_until
+from tests.hooks.transport.factories import LAYOUT, row, started
+from tests.waiting import LONGEST_S, until
 from torch import nn
 
 from runwatch.layouts import Layer, Layout
@@ -41,14 +42,13 @@ def train(
     return losses
 
 
-def trained(spool: Path, url: str, token: str, steps: int) -> tuple[RunId, list[float]]:
+def trained(spool: Path, url: str, token: str, steps: int) -> tuple[Watch, list[float]]:
+    """A run that has not said its end, and its losses."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     watch = attach(model, optimizer, run="tiny", url=url, token=token, spool=spool)
-    losses = train(watch, model, optimizer, steps)
-    watch.finish()
-    return watch.run_id, losses
+    return watch, train(watch, model, optimizer, steps)
 
 
 def stored_losses(service: RealService, run_id: RunId) -> dict[int, float]:
@@ -64,25 +64,28 @@ def test_a_run_that_never_saw_a_service_is_brought_in_whole(
     tmp_path: Path, service: RealService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = tmp_path / "spool"
-    run_id, losses = trained(spool, service.url, "no-key-yet", 200)
+    watch, losses = trained(spool, service.url, "no-key-yet", 200)
+    watch.finish()
     service.start()
     monkeypatch.setenv("RUNWATCH_TOKEN", service.create_key("ingest"))
 
     assert sync(spool, service) == 0
-    stored = stored_losses(service, run_id)
+    stored = stored_losses(service, watch.run_id)
     assert list(stored) == list(range(200))
     assert all(math.isclose(stored[step], losses[step], rel_tol=1e-6) for step in stored)
-    assert service.ask("GET", f"/runs/{run_id}")["state"] == "finished"
+    assert service.ask("GET", f"/runs/{watch.run_id}")["state"] == "finished"
     assert list(spool.iterdir()) == []
 
 
 def test_a_live_run_arrives_whole(tmp_path: Path, service: RealService) -> None:
     service.start()
     token = service.create_key("ingest")
-    run_id, losses = trained(tmp_path / "spool", service.url, token, 200)
+    watch, losses = trained(tmp_path / "spool", service.url, token, 200)
+    until(partial(has_stored, service, 199))
+    watch.finish()
 
-    assert list(stored_losses(service, run_id)) == list(range(len(losses)))
-    assert service.ask("GET", f"/runs/{run_id}")["state"] == "finished"
+    assert list(stored_losses(service, watch.run_id)) == list(range(len(losses)))
+    assert service.ask("GET", f"/runs/{watch.run_id}")["state"] == "finished"
     assert list((tmp_path / "spool").iterdir()) == []
 
 
@@ -100,14 +103,15 @@ def test_a_service_that_dies_while_a_spool_comes_in_gets_the_rest_later(
         "RUNWATCH_TOKEN": service.create_key("ingest"),
         "RUNWATCH_URL": service.url,
     }
-    program = [sys.executable, "-m", "runwatch_hooks.sync", str(spool)]
+    patience = ("--patience", str(LONGEST_S))
+    program = [sys.executable, "-m", "runwatch_hooks.sync", str(spool), *patience]
     with subprocess.Popen(program, env=environment, stderr=subprocess.DEVNULL) as syncing:
         for num_stored in (1, 150, 300):
-            wait_until(partial(has_stored, service, num_stored), timeout_s=60)
+            until(partial(has_stored, service, num_stored))
             service.kill()
             assert syncing.poll() is None
             service.start()
-        assert syncing.wait(120) == 0
+        assert syncing.wait(LONGEST_S) == 0
 
     stored = stored_losses(service, transport.run_id)
     assert stored == {step: float(step) for step in range(600)}
@@ -126,12 +130,12 @@ def test_a_service_killed_five_times_in_mid_run_holds_every_step_once(
     for killing in range(5):
         first_step = 200 * killing
         train_rows(transport, range(first_step, first_step + 100))
-        wait_until(partial(has_stored, service, first_step + 99), timeout_s=60)
+        until(partial(has_stored, service, first_step + 99))
         train_rows(transport, range(first_step + 100, first_step + 150))
         service.kill()
         train_rows(transport, range(first_step + 150, first_step + 200))
         service.start()
-    transport.close("finished", timeout_s=60)
+    transport.close("finished", timeout_s=LONGEST_S)
 
     stored = stored_losses(service, transport.run_id)
     assert stored == {step: float(step) for step in range(1000)}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.end_to_end.real_service import RealService
+from tests.waiting import LONGEST_S, until
 
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
@@ -17,12 +18,14 @@ _PROGRAM: Final = Path(__file__).parents[2] / "examples" / "plain_loop.py"
 
 
 class Trainer:
-    """One run of the program, started at once."""
+    """One run of the program, started at once; as a context it is over afterwards."""
 
     def __init__(
         self, folder: Path, *options: str, environment: Mapping[str, str], steps: int = 200
     ) -> None:
         folder.mkdir()
+        self._spool = folder / "spool"
+        self._environment = {**os.environ, "RUNWATCH_SPOOL": str(self._spool), **environment}
         self._losses = folder / "losses.jsonl"
         self.output = folder / "output.txt"
         arguments = ["--steps", str(steps), "--losses", str(self._losses), *options]
@@ -33,12 +36,32 @@ class Trainer:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env={**os.environ, "RUNWATCH_SPOOL": str(folder / "spool"), **environment},
+                env=self._environment,
             )
 
-    def finish(self, timeout_s: float = 400) -> list[tuple[int, str]]:
-        """The steps in the order in which they were trained, each with its loss to the bit."""
-        assert self.process.wait(timeout_s) == 0, self.output.read_text()
+    def __enter__(self) -> "Trainer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def wait_for_steps(self, num_steps: int) -> None:
+        """Until it has trained so many."""
+
+        def are_trained() -> bool:
+            assert self.process.poll() is None, self.output.read_text()
+            return len(self.trained()) >= num_steps
+
+        until(are_trained, said=self.output.read_text)
+
+    def finish(self) -> list[tuple[int, str]]:
+        """The steps in the order in which they were trained, each with its loss to the bit. What
+        did not arrive in the ten seconds that a run's end waits is brought in."""
+        assert self.process.wait(LONGEST_S) == 0, self.output.read_text()
+        if any(self._spool.rglob("meta.json")):
+            bring_in = [sys.executable, "-m", "runwatch_hooks.sync", str(self._spool)]
+            subprocess.run(bring_in, env=self._environment, check=True)
         return self.trained()
 
     def trained(self) -> list[tuple[int, str]]:

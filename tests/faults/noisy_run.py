@@ -3,11 +3,11 @@ those who look after it are disturbed."""
 
 import math
 import random
-import time
 from typing import Any, Final, Protocol
 
 from tests.end_to_end.real_service import RealService
 from tests.faults.sender import Sender
+from tests.waiting import until
 
 NUM_FRAMES: Final = 260
 STEPS_A_FRAME: Final = 2
@@ -42,13 +42,12 @@ def judged(service: RealService, sender: AnySender) -> list[Any]:
     """What the run's alerts and commands say, once the last frame has been judged."""
     last_step = NUM_FRAMES * STEPS_A_FRAME - 1
     sender.send_until_acknowledged(NUM_FRAMES + 1, [math.nan], last_step + 1)
-    deadline = time.monotonic() + 90
-    while True:
-        alerts = service.ask("GET", f"/alerts?run_id={sender.run_id}&limit=500")["alerts"]
-        if any(alert["firing_step"] == last_step + 1 for alert in alerts):
-            break
-        assert time.monotonic() < deadline, alerts
-        time.sleep(0.05)
+
+    def all_told() -> list[Any]:
+        found = service.ask("GET", f"/alerts?run_id={sender.run_id}&limit=500")["alerts"]
+        return found if any(one["firing_step"] == last_step + 1 for one in found) else []
+
+    alerts = until(all_told)
     facts = ("rule", "state", "severity", "onset_step", "firing_step", "resolved_step", "summary")
     told = [[alert[fact] for fact in facts] for alert in alerts]
     commands = service.ask("GET", f"/runs/{sender.run_id}/commands?limit=500")["commands"]

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import urllib3
+from tests.waiting import until
 
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.commands import ACTION_KINDS
@@ -76,15 +77,14 @@ class Sender:
         return self._ask("POST", f"/runs/{self.run_id}/frames", encode_frame(frame), CONTENT_TYPE)
 
     def send_until_acknowledged(self, seq: int, losses: Sequence[float], first_step: int) -> None:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                assert self.send(seq, losses, first_step=first_step)["acked"] == seq
-            except urllib3.exceptions.HTTPError:
-                assert time.monotonic() < deadline, "the service did not come back"
-                time.sleep(0.02)
-            else:
-                return
+        until(lambda: self._is_acknowledged(seq, losses, first_step))
+
+    def _is_acknowledged(self, seq: int, losses: Sequence[float], first_step: int) -> bool:
+        try:
+            assert self.send(seq, losses, first_step=first_step)["acked"] == seq
+        except urllib3.exceptions.HTTPError:
+            return False
+        return True
 
     def _ask(self, method: str, path: str, body: bytes | None, kind: str) -> Any:
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": kind}

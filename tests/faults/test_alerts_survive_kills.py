@@ -12,18 +12,15 @@ from tests.faults.checker import violations
 from tests.faults.history import Alerts, History
 from tests.faults.noisy_run import judged, open_run, send_all
 from tests.faults.recording import RecordingSender, note_stored
+from tests.waiting import LONGEST_S
 
 pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[RealService]:
-    made = RealService(tmp_path / "service")
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
+    with RealService(tmp_path / "service") as running:
+        yield running
 
 
 @pytest.mark.parametrize("policy", ["observe", "auto"])
@@ -46,7 +43,7 @@ def test_five_kills_in_a_run_change_nothing_in_its_alerts(
         time.sleep(chance.uniform(0.1, 0.4))
         service.kill()
         service.start()
-    sending.join(120)
+    sending.join(LONGEST_S)
     assert not sending.is_alive()
 
     live = judged(service, disturbed)

@@ -2,8 +2,7 @@
 carried out at most once, and comes to an end."""
 
 import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +16,7 @@ from tests.faults.history import Ended, History, Ordered
 from tests.faults.noisy_run import open_run
 from tests.faults.recording import note_stored
 from tests.faults.replica_sender import ReplicaSender
+from tests.waiting import until
 
 pytestmark = pytest.mark.heavy
 
@@ -26,19 +26,8 @@ _EACH: Final = 4
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[RealService]:
-    made = RealService(tmp_path / "service")
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 180
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    with RealService(tmp_path / "service") as running:
+        yield running
 
 
 def order(service: RealService, run_id: str, history: History, **facts: object) -> str:
@@ -54,6 +43,11 @@ def order(service: RealService, run_id: str, history: History, **facts: object) 
     command_id: str = reply.json()["id"]
     history.note(Ordered(command_id))
     return command_id
+
+
+def has_obeyed(trainer: ReplicaSender, ordered: list[str]) -> bool:
+    trainer.obey()
+    return set(ordered) <= set(trainer.applied)
 
 
 def shown(service: RealService, command_id: str) -> Any:
@@ -78,8 +72,7 @@ def test_each_command_is_applied_at_most_once_and_ends(
         trainer.send_until_acknowledged(1, [1.0], 0)
         with ThreadPoolExecutor(2) as threads:
             ordered = [one for ids in threads.map(people, range(2)) for one in ids]
-        while not set(ordered) <= set(trainer.applied):
-            trainer.obey()
+        until(lambda: has_obeyed(trainer, ordered))
         until(lambda: {shown(service, one)["state"] for one in ordered} == {"applied"})
 
     assert too_late not in trainer.applied

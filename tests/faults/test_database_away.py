@@ -2,8 +2,7 @@
 service, nothing acknowledged is lost, and nobody is taken for silent."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.faults.history import History
 from tests.faults.recording import RecordingSender, note_frames
 from tests.faults.sender import Sender
 from tests.postgres import Postgres, PostgresCluster
+from tests.waiting import until
 
 pytestmark = pytest.mark.heavy
 
@@ -39,19 +39,8 @@ def database(cluster: PostgresCluster, migrated_database: str) -> Iterator[str]:
 
 @pytest.fixture
 def service(tmp_path: Path, cluster: PostgresCluster, database: str) -> Iterator[RealService]:
-    made = RealService(tmp_path / "service", database_url=cluster.url(database))
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    with RealService(tmp_path / "service", database_url=cluster.url(database)) as running:
+        yield running
 
 
 def test_a_database_that_goes_and_comes_back_costs_no_acknowledged_frame(

@@ -43,14 +43,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def service(tmp_path: Path, disk: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealService]:
-    monkeypatch.setenv("RUNWATCH_DISK_RESERVE_MIB", "0")
-    made = RealService(tmp_path / "service")
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
+def service(tmp_path: Path, disk: Path) -> Iterator[RealService]:
+    environment = {"RUNWATCH_DISK_RESERVE_MIB": "0"}
+    with RealService(tmp_path / "service", environment=environment) as running:
+        yield running
 
 
 def fill(disk: Path) -> Path:

@@ -31,12 +31,8 @@ _LOG_BYTES: Final = 256 * 1024
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
-    made = RealService(tmp_path_factory.mktemp("garbage"))
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
+    with RealService(tmp_path_factory.mktemp("garbage")) as running:
+        yield running
 
 
 class Vandal:

@@ -23,12 +23,8 @@ _TOGETHER: Final = 20
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
-    made = RealService(tmp_path_factory.mktemp("line"))
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
+    with RealService(tmp_path_factory.mktemp("line")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@ be sent, and all of it arrives when the line is mended."""
 
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from tests.faults.checker import violations
 from tests.faults.history import Grew, History, Waited
 from tests.faults.recording import note_stored
 from tests.faults.recording_proxy import recording_proxy
+from tests.waiting import until
 from torch import nn
 
 from runwatch_hooks import Watch, attach
@@ -45,13 +45,6 @@ class Training:
             began = time.monotonic()
             self.watch.step(loss)
             self.longest_s = max(self.longest_s, time.monotonic() - began)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_cut_line_holds_up_no_step_and_loses_none(tmp_path: Path) -> None:

@@ -21,12 +21,12 @@ from tests.faults.packing_process import POINTS
 from tests.faults.recording import RecordingSender, note_frames
 from tests.faults.sender import Sender
 from tests.postgres import Postgres
+from tests.waiting import LONGEST_S
 
 pytestmark = pytest.mark.heavy
 
 _FRAMES: Final = 24
 _STEPS: Final = 5
-_LONGEST_S: Final = 120
 _PACKED_H: Final = 48
 _SWEPT_H: Final = 50
 """Two hours after the first packing: what was loose then is removed."""
@@ -88,7 +88,7 @@ class Bench:
 
 
 def ended(packer: "subprocess.Popen[bytes]") -> int:
-    return packer.wait(_LONGEST_S)
+    return packer.wait(LONGEST_S)
 
 
 def test_a_packer_killed_anywhere_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:

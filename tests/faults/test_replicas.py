@@ -2,8 +2,7 @@
 acknowledged is stored once, and the alerts are those of a run that nothing disturbed."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from tests.faults.noisy_run import NUM_FRAMES, judged, open_run, send_all
 from tests.faults.recording import note_frames
 from tests.faults.replica_sender import ReplicaSender
 from tests.postgres import Postgres, PostgresCluster
+from tests.waiting import until
 
 pytestmark = pytest.mark.heavy
 
@@ -99,13 +99,6 @@ def history(tmp_path: Path) -> History:
     return History(tmp_path / "history.jsonl")
 
 
-def until(holds: Callable[[], bool], *, timeout_s: float = 300.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def sending(sender: ReplicaSender) -> threading.Thread:
     thread = threading.Thread(target=send_all, args=(sender,))
     thread.start()
@@ -142,7 +135,7 @@ def test_a_replica_that_was_paused_beyond_its_lease_is_fenced(
     other = pair.second if paused is pair.first else pair.first
     paused.pause()
     try:
-        until(lambda: f"{other.replica}" == _owner(pair, run.run_id))
+        until(lambda: _owner(pair, run.run_id) == other.replica)
     finally:
         paused.resume()
     thread.join(600)

@@ -29,15 +29,9 @@ _HOURS: Final = "48"
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[RealService]:
-    made = RealService(
-        tmp_path / "service",
-        environment={"RUNWATCH_OBJECTS_URL": (tmp_path / "objects").as_uri()},
-    )
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
+    environment = {"RUNWATCH_OBJECTS_URL": (tmp_path / "objects").as_uri()}
+    with RealService(tmp_path / "service", environment=environment) as running:
+        yield running
 
 
 def send_run(service: RealService, history: History) -> RecordingSender:

@@ -1,6 +1,5 @@
 """A service killed in the middle of writes: what it acknowledged is there, once, to the bit."""
 
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from tests.faults.checker import violations
 from tests.faults.history import History
 from tests.faults.recording import RecordingSender, note_stored
 from tests.faults.sender import Sender
+from tests.waiting import until
 
 pytestmark = pytest.mark.heavy
 
@@ -69,11 +69,13 @@ def _write_and_kill(service: RealService, writers: Sequence[Writer]) -> None:
     wanted = [writer.num_acked + _ACKED_BEFORE_KILL for writer in writers]
     with ThreadPoolExecutor(len(writers)) as threads:
         done = [threads.submit(writer.write_until_killed) for writer in writers]
-        deadline = time.monotonic() + 60
-        while any(w.num_acked < n for w, n in zip(writers, wanted, strict=True)):
-            assert time.monotonic() < deadline
-            assert not any(future.done() for future in done)
-            time.sleep(0.002)
+        until(
+            lambda: (
+                any(future.done() for future in done)
+                or all(w.num_acked >= n for w, n in zip(writers, wanted, strict=True))
+            )
+        )
+        assert not any(future.done() for future in done)
         service.kill()
         for future in done:
             future.result()

@@ -3,7 +3,7 @@ what it is, and so is its end. In real time: a run is missed after a minute."""
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,18 +16,12 @@ from tests.faults.history import Fired, History, Notified
 from tests.faults.recording import RecordingSender, note_stored
 from tests.faults.sender import Sender
 from tests.server.notify.sink import Sink, running_sink
+from tests.waiting import until
 
 pytestmark = pytest.mark.heavy
 
 _FRAMES = 20
 _BEAT_S = 2.0
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 400
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -38,16 +32,13 @@ def sink() -> Iterator[Sink]:
 
 @pytest.fixture
 def service(tmp_path: Path, sink: Sink) -> Iterator[RealService]:
-    made = RealService(tmp_path / "service")
+    service = RealService(tmp_path / "service")
     (tmp_path / "service" / "data").mkdir()
     team = f"{{name: team, url: 'json://127.0.0.1:{sink.port}/hook'}}"
     receivers = f"receivers: [{team}]\nallow_networks: [127.0.0.0/8]"
     (tmp_path / "service" / "data" / "receivers.yaml").write_text(receivers)
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
+    with service:
+        yield service
 
 
 def open_run(service: RealService, key: str, history: History) -> Sender:

@@ -16,24 +16,20 @@ from tests.faults.checker import violations
 from tests.faults.history import Grew, History
 from tests.faults.recording import RecordingSender, note_stored
 from tests.faults.sender import Sender
+from tests.waiting import LONGEST_S, until
 
 pytestmark = pytest.mark.heavy
 
 PATIENCE_S: Final = 2.0
-_LONGEST_S: Final = 60.0
 _NUM_PEERS: Final = 40
 _ROOM: Final = 64 * 2**20
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealService]:
-    monkeypatch.setenv("RUNWATCH_PATIENCE_S", str(PATIENCE_S))
-    made = RealService(tmp_path / "service")
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
+def service(tmp_path: Path) -> Iterator[RealService]:
+    environment = {"RUNWATCH_PATIENCE_S": str(PATIENCE_S)}
+    with RealService(tmp_path / "service", environment=environment) as running:
+        yield running
 
 
 def slow_head(service: RealService) -> bytes:
@@ -78,7 +74,7 @@ def test_whoever_sends_a_byte_at_a_time_is_let_go_and_the_others_are_served(
 def _trickle(peers: selectors.BaseSelector, sender: Sender, *, says_more: bool) -> int:
     """Each peer sends a byte in every round, as long as it is let; a trainer sends beside them.
     Returns the trainer's next number."""
-    seq, deadline = 1, time.monotonic() + _LONGEST_S
+    seq, deadline = 1, time.monotonic() + LONGEST_S
     while peers.get_map():
         assert time.monotonic() < deadline, f"{len(peers.get_map())} peers are still served"
         sender.send_until_acknowledged(seq, [1.0], first_step=seq)
@@ -104,10 +100,10 @@ def test_whoever_stops_reading_is_let_go(service: RealService) -> None:
         peer.connect(("127.0.0.1", service.port))
         asked = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 200  # some 80 MB
         threading.Thread(target=_send, args=(peer, asked), daemon=True).start()
-        deadline = time.monotonic() + _LONGEST_S
-        while "an answer to be read" not in _on_one_line(service.log):
-            assert time.monotonic() < deadline, service.log.read_text()[-2000:]
-            time.sleep(0.05)
+        until(
+            lambda: "an answer to be read" in _on_one_line(service.log),
+            said=lambda: service.log.read_text()[-2000:],
+        )
 
     assert Sender.open(service.url, service.admin_key).json("GET", "/runs")["runs"]
     assert "Traceback" not in service.log.read_text()

@@ -8,25 +8,22 @@ import pytest
 import urllib3
 from tests.end_to_end.real_service import RealService
 from tests.faults.sender import Sender
+from tests.waiting import LONGEST_S
 
 pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[RealService]:
-    made = RealService(tmp_path / "service")
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
+    with RealService(tmp_path / "service") as running:
+        yield running
 
 
 def lines_of(sender: Sender, last_event_id: str) -> Generator[str, None, None]:
     """The stream's lines, until the caller has seen enough."""
     headers = {"Authorization": f"Bearer {sender.key}", "Last-Event-ID": last_event_id}
     url = f"{sender.url}/api/v1/stream?run_id={sender.run_id}"
-    http = urllib3.PoolManager(retries=False, timeout=20.0)
+    http = urllib3.PoolManager(retries=False, timeout=LONGEST_S)
     reply = http.request("GET", url, headers=headers, preload_content=False)
     assert reply.status == 200, reply.read()
     try:

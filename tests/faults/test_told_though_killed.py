@@ -2,8 +2,7 @@
 twice, under one dedup key, and never not at all."""
 
 import math
-import time
-from collections.abc import Callable
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,9 @@ from tests.faults.checker import violations
 from tests.faults.history import Fired, History, Notified
 from tests.faults.sender import Sender
 from tests.server.notify.sink import running_sink
+from tests.waiting import LONGEST_S, until
 
 pytestmark = pytest.mark.heavy
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 180
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_kill_between_sending_and_marking_makes_a_second_message_and_never_none(
@@ -28,11 +21,13 @@ def test_a_kill_between_sending_and_marking_makes_a_second_message_and_never_non
 ) -> None:
     service = RealService(tmp_path / "service")
     (tmp_path / "service" / "data").mkdir()
+    is_killed = threading.Event()
     with running_sink() as sink:
 
         def take_and_kill(_: object) -> int:
             service.kill()
             sink.answer = lambda _: 200
+            is_killed.set()
             return 200
 
         sink.answer = take_and_kill
@@ -43,7 +38,8 @@ def test_a_kill_between_sending_and_marking_makes_a_second_message_and_never_non
         try:
             sender = Sender.open(service.url, service.create_key("ingest"))
             sender.send(1, [2.0, math.nan], first_step=0)
-            until(lambda: len(sink.posts) == 1)
+            assert is_killed.wait(LONGEST_S)
+            assert len(sink.posts) == 1
             service.start()
             until(lambda: len(sink.posts) == 2)
             until(lambda: delivered(service))

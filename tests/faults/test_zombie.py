@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -17,17 +16,17 @@ from tests.faults.history import Acked, History
 from tests.faults.recording import RecordingSender, note_stored
 from tests.faults.sender import Sender
 from tests.faults.sending_process import FENCED
+from tests.waiting import LONGEST_S, until
 
 pytestmark = pytest.mark.heavy
 
 _ROOT: Final = Path(__file__).parents[2]
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Also one that stands still."""
+    process.kill()
+    process.wait()
 
 
 def num_acked(history: History) -> int:
@@ -38,9 +37,7 @@ def num_acked(history: History) -> int:
 
 def test_an_old_attempt_that_comes_back_is_refused(tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
-    service = RealService(tmp_path / "service")
-    service.start()
-    try:
+    with RealService(tmp_path / "service") as service, ExitStack() as stack:
         opened = Sender.open(service.url, service.create_key("ingest"))
         module = (sys.executable, "-m", "tests.faults.sending_process")
         old = subprocess.Popen(
@@ -48,6 +45,7 @@ def test_an_old_attempt_that_comes_back_is_refused(tmp_path: Path) -> None:
             cwd=_ROOT,
             env=os.environ | {"KEY": opened.key},
         )
+        stack.callback(end, old)
         until(lambda: num_acked(history) >= 10)
         old.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, old.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -57,13 +55,11 @@ def test_an_old_attempt_that_comes_back_is_refused(tmp_path: Path) -> None:
         for seq in range(1, 11):
             new.send(seq, [-1.0, -1.0], first_step=2 * (seq - 1))
         old.send_signal(signal.SIGCONT)
-        assert old.wait(120) == FENCED
+        assert old.wait(LONGEST_S) == FENCED
         new.send(11, [-1.0, -1.0], first_step=20)
 
         path = f"/runs/{opened.run_id}/series?metric=loss&attempt={attempt}"
         assert set(service.ask("GET", path)["values"]) == {-1.0}
         history.note_log(service.log, opened.key)
         note_stored(history, service, [opened.run_id])
-    finally:
-        service.stop()
     assert violations(history) == []

@@ -38,10 +38,8 @@ PAGES: Final = sorted(
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
-    made = RealService(tmp_path_factory.mktemp("service"))
-    made.start()
-    yield made
-    made.stop()
+    with RealService(tmp_path_factory.mktemp("service")) as running:
+        yield running
 
 
 @pytest.fixture

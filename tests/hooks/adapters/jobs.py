@@ -3,18 +3,17 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from tests.end_to_end.real_service import RealService
+from tests.waiting import LONGEST_S, until
 
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 
 _EXAMPLES: Final = Path(__file__).parents[3] / "examples"
-_JOB_S: Final = 240
 
 
 class Job:
@@ -56,7 +55,7 @@ class Job:
     def wait(self) -> None:
         """Until it has ended in order."""
         assert self._process is not None
-        assert self._process.wait(_JOB_S) == 0, self._log.read_text()
+        assert self._process.wait(LONGEST_S) == 0, self._log.read_text()
 
     def kill(self) -> None:
         if self._process is not None:
@@ -79,14 +78,14 @@ class Job:
         return self.until(lambda: self._ended(ordered["id"]))
 
     def until(self, ask: Callable[[], Any]) -> Any:
-        """The first answer that says something."""
-        deadline = time.monotonic() + _JOB_S
-        while not (answer := ask()):
+        """The first answer that says something, while the program does not fail."""
+
+        def answer() -> Any:
             assert self._process is not None
             assert self._process.poll() in (None, 0), self._log.read_text()
-            assert time.monotonic() < deadline, self._log.read_text()
-            time.sleep(0.05)
-        return answer
+            return ask()
+
+        return until(answer, said=self._log.read_text)
 
     def _ended(self, command_id: str) -> Any:
         found = self.ask("/commands")["commands"]

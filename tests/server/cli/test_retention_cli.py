@@ -17,10 +17,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[RealService]:
-    made = RealService(tmp_path / "service")
-    made.start()
-    yield made
-    made.stop()
+    with RealService(tmp_path / "service") as running:
+        yield running
 
 
 def told(service: RealService, *arguments: str) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.waiting import until
 
 from runwatch.ulids import ulid
 
@@ -80,10 +81,7 @@ def kept_service(folder: Path) -> tuple[str, int, dict[str, str]]:
 
 def ends(pid: int) -> bool:
     """Whether a process is over, or soon: it frees its data directory a little before."""
-    deadline = time.monotonic() + 60
-    while not has_ended(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return has_ended(pid)
+    return until(lambda: has_ended(pid))
 
 
 def has_ended(pid: int) -> bool:
@@ -166,17 +164,16 @@ def test_mistakes_are_told_before_anything_is_started(tmp_path: Path) -> None:
 
 def wait_for_step(folder: Path, run_id: str, step: int) -> None:
     """Until the service holds the run's step."""
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline:
+
+    def is_held() -> bool:
         try:
             url, _, headers = kept_service(folder)
             shown = httpx.get(f"{url}/api/v1/runs/{run_id}", headers=headers).json()
         except (OSError, httpx.HTTPError):
-            shown = {}
-        if (shown.get("last_step") or 0) >= step:
-            return
-        time.sleep(0.2)
-    raise AssertionError("the job did not come so far")
+            return False
+        return bool((shown.get("last_step") or 0) >= step)
+
+    until(is_held)
 
 
 @pytest.mark.heavy

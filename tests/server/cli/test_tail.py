@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.end_to_end.real_service import RealService
 from tests.faults.sender import Sender
+from tests.waiting import LONGEST_S
 from typer.testing import CliRunner
 
 from runwatch_server.cli.app import app
@@ -22,16 +23,13 @@ from runwatch_server.cli.app import app
 pytestmark = pytest.mark.slow
 
 TAIL = [sys.executable, "-m", "runwatch_server.cli", "tail"]
-DEADLINE_S = 120.0
 LOSSES = [2.0 - step / 100 for step in range(100)]
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
-    made = RealService(tmp_path_factory.mktemp("service"))
-    made.start()
-    yield made
-    made.stop()
+    with RealService(tmp_path_factory.mktemp("service")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -76,7 +74,7 @@ class Following:
 
     def until(self, is_awaited: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """The next line of which this is true."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + LONGEST_S
         while not is_awaited(found := self.line()):
             assert time.monotonic() < deadline, found
         return found
@@ -87,7 +85,7 @@ class Following:
             self.process.send_signal(signal.SIGINT)
         assert self.process.stdout is not None
         self.process.stdout.close()
-        return self.process.wait(DEADLINE_S)
+        return self.process.wait(LONGEST_S)
 
 
 def test_a_pipe_hears_of_alerts_and_of_the_end(service: RealService, run: Sender) -> None:
@@ -100,7 +98,7 @@ def test_a_pipe_hears_of_alerts_and_of_the_end(service: RealService, run: Sender
         run.send_until_acknowledged(2, [float("nan")] * 20, 100)
         look = following.until(lambda line: line.get("alerts"))
         finish(run)
-        lines = following.process.communicate(timeout=DEADLINE_S)[0].splitlines()
+        lines = following.process.communicate(timeout=LONGEST_S)[0].splitlines()
     finally:
         following.end()
 
@@ -145,7 +143,7 @@ def test_a_terminal_shows_curves_without_colour_and_ctrl_c_ends_it(
     os.close(theirs)
     shown = read_until(ours, "Ctrl-C ends the look")
     process.send_signal(signal.SIGINT)
-    code = process.wait(DEADLINE_S)
+    code = process.wait(LONGEST_S)
     os.close(ours)
 
     assert code == 130, shown
@@ -158,7 +156,7 @@ def test_a_terminal_shows_curves_without_colour_and_ctrl_c_ends_it(
 
 def read_until(descriptor: int, words: str) -> str:
     got = b""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + LONGEST_S
     while words.encode() not in got and time.monotonic() < deadline:
         if select.select([descriptor], [], [], 1.0)[0]:
             got += os.read(descriptor, 65536)

@@ -1,29 +1,24 @@
 """Streams that readers hold open, over real sockets: so many, and as long as their key is good."""
 
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 import urllib3
 from tests.end_to_end.real_service import RealService
+from tests.waiting import until
 
 pytestmark = pytest.mark.heavy
 
 MOST_OF_KEY = 2
-DEADLINE_S = 120.0
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealService]:
-    monkeypatch.setenv("RUNWATCH_STREAMS_PER_KEY", str(MOST_OF_KEY))
-    made = RealService(tmp_path / "service")
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
+def service(tmp_path: Path) -> Iterator[RealService]:
+    environment = {"RUNWATCH_STREAMS_PER_KEY": str(MOST_OF_KEY)}
+    with RealService(tmp_path / "service", environment=environment) as running:
+        yield running
 
 
 class Reader:
@@ -48,6 +43,11 @@ class Reader:
         self._http.clear()
 
 
+def is_let_in(service: RealService, key: str) -> bool:
+    with closing(Reader(service, key)) as reader:
+        return reader.status == 200
+
+
 def test_a_key_holds_so_many_open_and_one_that_is_closed_makes_room(service: RealService) -> None:
     key, other = service.create_key("read"), service.create_key("read")
     with ExitStack() as stack:
@@ -62,12 +62,7 @@ def test_a_key_holds_so_many_open_and_one_that_is_closed_makes_room(service: Rea
         assert b"too_many_streams" in refused.read_to_the_end()
 
         held[0].close()
-        deadline = time.monotonic() + DEADLINE_S
-        while (again := Reader(service, key)).status != 200:  # the service looks each second
-            again.close()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        again.close()
+        until(lambda: is_let_in(service, key))  # the service looks each second
 
 
 def test_a_stream_ends_with_its_key(service: RealService) -> None:
