@@ -11,7 +11,6 @@ from tests.faults.checker import violations
 from tests.faults.history import Fired, History, Notified
 from tests.server.harness import Api
 from tests.server.notify.alertmanager_process import PROGRAM, AlertmanagerProcess
-from tests.server.notify.conftest import until
 from tests.server.notify.sink import Sink, running_sink
 from tests.server.notify.with_alertmanager import (
     ShiftedClock,
@@ -22,6 +21,7 @@ from tests.server.notify.with_alertmanager import (
     told,
     told_of,
 )
+from tests.waiting import until_so
 
 __all__ = ["alertmanager", "shifted_clock", "told"]
 
@@ -79,16 +79,16 @@ async def test_an_alertmanager_killed_between_two_alerts_comes_back_knowing_noth
     tmp_path: Path,
 ) -> None:
     run_id = await break_run(told)
-    await until(lambda: bool(told_of(sink, "NonFinite", "firing")))
+    await until_so(lambda: bool(told_of(sink, "NonFinite", "firing")))
 
     alertmanager.kill()
     shifted_clock.now += 61  # a re-send is due, and finds nobody
     second = await break_run(told)
     alertmanager.start()
-    await until(lambda: runs_told_of(sink, "firing") == {run_id, second}, timeout_s=240)
+    await until_so(lambda: runs_told_of(sink, "firing") == {run_id, second})
     await heal_run(told, run_id)
     await heal_run(told, second)
-    await until(lambda: runs_told_of(sink, "resolved") == {run_id, second}, timeout_s=240)
+    await until_so(lambda: runs_told_of(sink, "resolved") == {run_id, second})
 
     assert await judged(tmp_path, told, sink) == []
 
@@ -101,12 +101,12 @@ async def test_an_alert_that_ends_while_alertmanager_is_stopped_is_told_when_it_
     tmp_path: Path,
 ) -> None:
     run_id = await break_run(told)
-    await until(lambda: bool(told_of(sink, "NonFinite", "firing")))
+    await until_so(lambda: bool(told_of(sink, "NonFinite", "firing")))
 
     alertmanager.stop()
     await heal_run(told, run_id)
     shifted_clock.now += 61
     alertmanager.start()
-    await until(lambda: runs_told_of(sink, "resolved") == {run_id}, timeout_s=240)
+    await until_so(lambda: runs_told_of(sink, "resolved") == {run_id})
 
     assert await judged(tmp_path, told, sink) == []

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 from numpy.typing import NDArray
+from tests.waiting import until_told
 
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.frames import Event, Frame
@@ -116,6 +118,17 @@ class Api:
             headers={"Content-Type": CONTENT_TYPE},
             params=params,
         )
+
+    async def until_judged(self, *run_ids: RunId) -> None:
+        """Until the rules have seen all that these runs have sent, and what came of it is told."""
+        is_drained = self.services.evaluators.is_drained
+
+        async def is_judged(run_id: RunId) -> bool:
+            found = await self.json("GET", "/alerts", params={"run_id": run_id})
+            return bool(found["judged"]) and is_drained(run_id)
+
+        for run_id in run_ids:
+            await until_told(partial(is_judged, run_id))
 
     async def post(self, run_id: RunId, sent: Frame, *, late: bool = False) -> httpx.Response:
         params = {"late": "true"} if late else None

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import pytest
 from tests.server.harness import Api, HandClock, Storage, frame, serve
-from tests.server.notify.conftest import until
 
 from runwatch_server.prometheus.shapes import go_float
 
@@ -31,9 +30,10 @@ async def told(storage: Storage, hand_clock: HandClock) -> AsyncIterator[Api]:
     """A run whose loss is no number, and one that is pending by a rule of its project's own."""
     async with serve(storage, clock=hand_clock) as api:
         await api.json("POST", "/rules", params={"project": "own"}, json=MINE)
-        await api.post(await api.new_run(project="other"), frame(1, [1.0, math.nan]))
-        await api.post(await api.new_run(project="own"), frame(1, [9.0] * 3))
-        await until(lambda: api.services.board.transitions.total() >= 2)
+        broken, high = await api.new_run(project="other"), await api.new_run(project="own")
+        await api.post(broken, frame(1, [1.0, math.nan]))
+        await api.post(high, frame(1, [9.0] * 3))
+        await api.until_judged(broken, high)
         yield api
 
 

@@ -18,7 +18,7 @@ from runwatch.layouts import Layer, Layout
 pytestmark = [pytest.mark.anyio, both_engines]
 
 ZERO: Final = "a\0b"
-SOON: Final = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+SOON: Final = (datetime.now(UTC) + timedelta(days=1)).isoformat()
 HUGE: Final = 2**70
 
 

@@ -1,6 +1,5 @@
 """A service without its HTTP: real database, real ingest, real evaluators, a clock of our own."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ import msgspec
 import numpy as np
 from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.server.harness import Storage
+from tests.waiting import until_so
 
 from runwatch.alerts import AlertState
 from runwatch.codec import encode_frame
@@ -115,13 +115,11 @@ class Bench:
 
     async def settle(self) -> None:
         """Wait until all that was taken in is judged."""
-        await self.until(lambda: self.alerting.evaluators.is_drained(RUN))
+        await until_so(lambda: self.alerting.evaluators.is_drained(RUN))
 
     async def pause_of_evaluators(self) -> None:
         """Wait until nothing more is done, though frames may wait."""
-        async with asyncio.timeout(60):
-            while self.alerting.evaluators.health.num_busy:
-                await asyncio.sleep(0.002)
+        await until_so(lambda: not self.alerting.evaluators.health.num_busy)
 
     async def spoil_state(self, state: bytes) -> None:
         """Put something else where the evaluators' state is kept."""
@@ -133,11 +131,6 @@ class Bench:
 
     async def close(self) -> None:
         await self.runs.close_attempt(RUN, 1, AttemptClose("finished"))
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not holds():
-                await asyncio.sleep(0.002)
 
     async def alerts(self, *states: AlertState) -> list[AlertRecord]:
         """The run's alerts, oldest first."""

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy, rule_file
 from tests.server.harness import both_engines
+from tests.waiting import until_so
 
 from runwatch.alerts import AlertState
 from runwatch_server.rules.pack import split_file
@@ -213,7 +214,7 @@ def test_a_frame_that_cannot_be_judged_shows_and_stops_no_other_run(
             await bench.alerting.evaluators.forget(RUN)
             await bench.spoil_state(msgspec.msgpack.encode("no state"))
             await bench.send(healthy(3), first_step=3)
-            await bench.until(lambda: bench.alerting.evaluators.health.num_failures > 0)
+            await until_so(lambda: bench.alerting.evaluators.health.num_failures > 0)
             assert bench.alerting.evaluators.health.failing_runs == (RUN,)
             assert not bench.alerting.evaluators.health.is_well
 

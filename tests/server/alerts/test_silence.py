@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy
+from tests.waiting import until_so, until_told
 
 from runwatch.alerts import AlertState
 from runwatch.frames import Event
@@ -267,12 +268,13 @@ def test_a_tick_that_comes_after_a_pause_judges_nothing(start_service: StartServ
             running = asyncio.create_task(ticker.run())
             await asyncio.sleep(0)
             bench.clock.advance(61)
-            await bench.until(lambda: ticker.age_s == 0)
+            await until_so(lambda: ticker.age_s == 0)
             assert await told(bench) == []
 
-            async with asyncio.timeout(60):
-                while await told(bench) != [("RunLost", AlertState.FIRING)]:
-                    await asyncio.sleep(0.02)
+            async def is_lost() -> bool:
+                return await told(bench) == [("RunLost", AlertState.FIRING)]
+
+            await until_told(is_lost)
             running.cancel()
 
     asyncio.run(scenario())

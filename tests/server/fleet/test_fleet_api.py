@@ -5,11 +5,11 @@ import json
 import math
 from collections.abc import AsyncIterator
 
-import anyio
 import pytest
 from starlette.requests import Request
 from starlette.types import Message
 from tests.server.harness import Api, HandClock, frame, new_id
+from tests.waiting import LONGEST_S
 
 from runwatch.vocabulary import RunId
 from runwatch_server.fleet.api import changes as changes_of_fleet
@@ -35,9 +35,7 @@ async def test_a_run_with_a_firing_critical_alert_stands_first(api: Api) -> None
     broken = await new_run(api, "broken")
     await new_run(api, "newer and healthy")
     await api.post(broken, frame(1, [2.0, math.nan, math.nan]))
-    with anyio.fail_after(30):
-        while not api.services.evaluators.is_drained(broken):
-            await anyio.sleep(0.01)
+    await api.until_judged(broken)
 
     fleet = await api.json("GET", "/fleet")
     assert [run["name"] for run in fleet["runs"]] == ["broken", "newer and healthy"]
@@ -51,9 +49,7 @@ async def test_a_run_that_ended_broken_stays_in_trouble_until_somebody_has_seen_
     broken = await new_run(api, "broken")
     await api.post(broken, frame(1, [2.0, math.nan, math.nan]))
     well = await new_run(api, "newer and well")
-    with anyio.fail_after(30):
-        while not api.services.evaluators.is_drained(broken):
-            await anyio.sleep(0.01)
+    await api.until_judged(broken)
     for run_id in (broken, well):
         await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
     await api.services.ticker.tick_slowly()
@@ -180,7 +176,7 @@ async def test_the_stream_names_the_runs_that_have_changed(api: Api) -> None:
     await asyncio.sleep(0)
     await api.post(run_id, frame(1, [2.0]))
 
-    with anyio.fail_after(30):
+    async with asyncio.timeout(LONGEST_S):
         assert await first == [run_id]
 
 

@@ -1,15 +1,14 @@
 """A real Alertmanager in a process of its own, which can be killed and started again."""
 
 import subprocess
-import time
 from pathlib import Path
 from typing import Final
 
 import urllib3
 import yaml
+from tests.waiting import until
 
 PROGRAM: Final = "prometheus-alertmanager"
-_START_S: Final = 20.0
 
 
 class AlertmanagerProcess:
@@ -47,11 +46,7 @@ class AlertmanagerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        deadline = time.monotonic() + _START_S
-        while not self._is_ready():
-            assert self._process.poll() is None, "Alertmanager has ended"
-            assert time.monotonic() < deadline, "Alertmanager does not answer"
-            time.sleep(0.02)
+        until(self._is_ready)
 
     def stop(self) -> None:
         """In order: it remembers whom it told of what, but no alert."""
@@ -68,6 +63,8 @@ class AlertmanagerProcess:
             self._process = None
 
     def _is_ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, "Alertmanager has ended"
         try:
             with urllib3.PoolManager(retries=False, timeout=2.0) as http:
                 return http.request("GET", f"{self.url}/-/ready").status == 200

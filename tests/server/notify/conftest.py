@@ -1,7 +1,6 @@
 """A service with receivers, and a sink that they lead to."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -36,9 +35,3 @@ async def told(
     (storage.data_dir / "receivers.yaml").write_text(yaml.safe_dump(receivers))
     async with serve(storage, clock=hand_clock) as api:
         yield api
-
-
-async def until(holds: Callable[[], bool], *, timeout_s: float = 90.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not holds():
-            await asyncio.sleep(0.01)

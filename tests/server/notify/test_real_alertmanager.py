@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from tests.server.harness import Api
 from tests.server.notify.alertmanager_process import PROGRAM, AlertmanagerProcess
-from tests.server.notify.conftest import until
 from tests.server.notify.sink import Sink
 from tests.server.notify.with_alertmanager import (
     alertmanager,
@@ -17,6 +16,7 @@ from tests.server.notify.with_alertmanager import (
     told,
     told_of,
 )
+from tests.waiting import until_so
 
 __all__ = ["alertmanager", "shifted_clock", "told"]
 
@@ -29,9 +29,9 @@ pytestmark = [
 
 async def test_a_bad_value_reaches_the_webhook_and_so_does_its_end(told: Api, sink: Sink) -> None:
     run_id = await break_run(told)
-    await until(lambda: bool(told_of(sink, "NonFinite", "firing")))
+    await until_so(lambda: bool(told_of(sink, "NonFinite", "firing")))
     await heal_run(told, run_id)
-    await until(lambda: bool(told_of(sink, "NonFinite", "resolved")))
+    await until_so(lambda: bool(told_of(sink, "NonFinite", "resolved")))
 
     (alert, *_) = told_of(sink, "NonFinite", "firing")
     assert alert["labels"]["run_id"] == run_id
@@ -47,7 +47,7 @@ def test_the_example_of_a_configuration_is_valid() -> None:
 
 
 async def test_the_heartbeat_always_fires(told: Api, sink: Sink) -> None:
-    await until(lambda: bool(told_of(sink, "Watchdog", "firing")))
+    await until_so(lambda: bool(told_of(sink, "Watchdog", "firing")))
 
     assert told_of(sink, "Watchdog", "firing")[0]["labels"]["watchdog"] == "tests"
 
@@ -56,15 +56,15 @@ async def test_an_alert_that_ended_while_alertmanager_was_away_ends_there_too(
     told: Api, sink: Sink, alertmanager: AlertmanagerProcess
 ) -> None:
     run_id = await break_run(told)
-    await until(lambda: bool(told_of(sink, "NonFinite", "firing")))
+    await until_so(lambda: bool(told_of(sink, "NonFinite", "firing")))
     alertmanager.kill()
     await heal_run(told, run_id)
-    await until(lambda: figure(told, alertmanager, "failed_total") > 0)
+    await until_so(lambda: figure(told, alertmanager, "failed_total") > 0)
     sent = figure(told, alertmanager, "sent_total")
     alertmanager.start()
 
     # The end, and the heartbeat: whoever comes back may know nothing.
-    await until(lambda: figure(told, alertmanager, "sent_total") == sent + 2, timeout_s=120)
+    await until_so(lambda: figure(told, alertmanager, "sent_total") == sent + 2)
 
 
 def figure(api: Api, alertmanager: AlertmanagerProcess, name: str) -> float:

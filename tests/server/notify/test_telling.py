@@ -1,14 +1,13 @@
 """A receiver of our own, from the bad value to the message: over real HTTP, through Apprise."""
 
-import asyncio
 import math
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from tests.server.harness import Api, HandClock, both_engines, frame
-from tests.server.notify.conftest import until
 from tests.server.notify.sink import Sink
+from tests.waiting import until_so, until_told
 
 from runwatch.vocabulary import RunId
 
@@ -29,12 +28,13 @@ async def heal_run(api: Api, run_id: RunId) -> None:
 
 
 async def until_alert(api: Api, run_id: RunId, state: str) -> None:
-    async with asyncio.timeout(60):  # a replica whose clock jumped takes its runs up again first
-        while True:
-            found = await api.json("GET", f"/alerts?run_id={run_id}&state={state}")
-            if found["alerts"]:
-                return
-            await asyncio.sleep(0.01)
+    """Not by what is drained: a replica whose clock jumped takes its runs up again first."""
+    path = f"/alerts?run_id={run_id}&state={state}"
+
+    async def found() -> object:
+        return (await api.json("GET", path))["alerts"]
+
+    await until_told(found)
 
 
 async def deliveries(api: Api) -> list[dict[str, Any]]:
@@ -50,9 +50,11 @@ async def until_noted(api: Api, clock: HandClock) -> None:
     """Until the service has written down what came of its last try, before the clock moves on:
     the next one is reckoned from then."""
     now = datetime.fromtimestamp(clock.now, UTC)
-    async with asyncio.timeout(60):
-        while not all(_is_noted(one, now) for one in await deliveries(api)):
-            await asyncio.sleep(0.01)
+
+    async def are_noted() -> bool:
+        return all(_is_noted(one, now) for one in await deliveries(api))
+
+    await until_told(are_noted)
 
 
 def _is_noted(delivery: dict[str, Any], now: datetime) -> bool:
@@ -67,10 +69,10 @@ async def test_people_hear_that_it_fires_and_that_it_is_over(
 ) -> None:
     run_id = await break_run(told)
     hand_clock.now += 3
-    await until(lambda: len(sink.posts) == 1)
+    await until_so(lambda: len(sink.posts) == 1)
     await heal_run(told, run_id)
     hand_clock.now += 10
-    await until(lambda: len(sink.posts) == 2)
+    await until_so(lambda: len(sink.posts) == 2)
 
     fired, over = sink.bodies
     assert fired["title"].startswith("[critical] NonFinite")
@@ -89,7 +91,7 @@ async def test_two_runs_that_fail_alike_are_two_incidents(
     await break_run(told)
     await break_run(told)
     hand_clock.now += 3
-    await until(lambda: len(sink.posts) == 2)
+    await until_so(lambda: len(sink.posts) == 2)
 
     first, second = sink.bodies
     assert first["dedup_key"] != second["dedup_key"]
@@ -101,11 +103,11 @@ async def test_a_receiver_that_refuses_is_tried_again_until_it_takes(
     sink.answer = lambda _: 503
     await break_run(told)
     hand_clock.now += 3
-    await until(lambda: len(sink.posts) == 1)
+    await until_so(lambda: len(sink.posts) == 1)
     await until_noted(told, hand_clock)
     sink.answer = lambda _: 200
     hand_clock.now += 6
-    await until(lambda: len(sink.posts) == 2)
+    await until_so(lambda: len(sink.posts) == 2)
 
     assert sink.bodies[0]["dedup_key"] == sink.bodies[1]["dedup_key"]
 
@@ -116,11 +118,11 @@ async def test_after_a_day_of_refusals_a_delivery_is_dead_and_shows(
     sink.answer = lambda _: 503
     await break_run(told)
     hand_clock.now += 3
-    await until(lambda: len(sink.posts) == 1)
+    await until_so(lambda: len(sink.posts) == 1)
     await until_noted(told, hand_clock)
     hand_clock.now += 86401
-    await until(lambda: len(sink.posts) == 2)
-    await until(lambda: "dead" in dead_of(told))
+    await until_so(lambda: len(sink.posts) == 2)
+    await until_so(lambda: "dead" in dead_of(told))
 
     assert await states(told) == [("firing", "dead")]
 
@@ -137,17 +139,17 @@ async def test_what_goes_on_is_repeated_until_somebody_looks_after_it(
 ) -> None:
     run_id = await break_run(told)
     hand_clock.now += 3
-    await until(lambda: len(sink.posts) == 1)
+    await until_so(lambda: len(sink.posts) == 1)
     await until_noted(told, hand_clock)
     hand_clock.now += 3601
-    await until(lambda: len(sink.posts) == 2)
+    await until_so(lambda: len(sink.posts) == 2)
     await until_noted(told, hand_clock)
     (alert,) = (await told.json("GET", f"/alerts?run_id={run_id}&rule=NonFinite"))["alerts"]
     await told.json("POST", f"/alerts/{alert['id']}/ack", json={"note": "on it"})
     hand_clock.now += 3601
     other = await break_run(told)
     hand_clock.now += 3
-    await until(lambda: len(sink.posts) == 3)
+    await until_so(lambda: len(sink.posts) == 3)
 
     assert other in sink.bodies[2]["message"]
 
@@ -159,12 +161,12 @@ async def test_a_silence_holds_back_what_matches_and_its_end_lets_it_go(
     held = await break_run(told, project="noisy")
     heard = await break_run(told)
     hand_clock.now += 3
-    await until(lambda: len(sink.posts) == 1)
+    await until_so(lambda: len(sink.posts) == 1)
     assert heard in sink.bodies[0]["message"]
 
     await told.json("DELETE", f"/silences/{silence['id']}")
     hand_clock.now += 6
-    await until(lambda: len(sink.posts) == 2)
+    await until_so(lambda: len(sink.posts) == 2)
     assert held in sink.bodies[1]["message"]
 
 
@@ -183,7 +185,7 @@ async def test_frames_that_came_after_the_fact_wake_nobody(
     await until_alert(told, late, "firing")
     live = await break_run(told)
     hand_clock.now += 3
-    await until(lambda: len(sink.posts) == 1)
+    await until_so(lambda: len(sink.posts) == 1)
 
     assert live in sink.bodies[0]["message"]
     assert len(await states(told)) == 1
@@ -199,7 +201,7 @@ async def test_alerts_of_one_moment_make_one_message(
     await told.post(run_id, frame(1, [2.0, 1000.0, math.nan]))
     await until_alert(told, run_id, "firing")
     hand_clock.now += 3
-    await until(lambda: len(sink.posts) >= 1)
+    await until_so(lambda: len(sink.posts) >= 1)
 
     assert "AlsoBad" in sink.bodies[0]["title"]
     assert "NonFinite" in sink.bodies[0]["title"]
@@ -230,7 +232,7 @@ async def test_a_page_reaches_those_who_only_want_to_hear_of_what_is_critical(
     await told.post(run_id, frame(1, [2.0, 4.0]))
     await until_alert(told, run_id, "firing")
     hand_clock.now += 3
-    await until(lambda: len(sink.posts) == 1)
+    await until_so(lambda: len(sink.posts) == 1)
 
     (told_of,) = sink.bodies
     assert told_of["title"].startswith("[critical] TooHigh")
@@ -246,13 +248,13 @@ async def test_a_page_is_told_again_to_those_who_heard_of_the_alert(
     await told.post(run_id, frame(1, [2.0, 4.0]))
     await until_alert(told, run_id, "firing")
     hand_clock.now += 3
-    await until(lambda: len(sink.posts) == 1)
+    await until_so(lambda: len(sink.posts) == 1)
     await until_noted(told, hand_clock)
     (cut,) = (await told.json("GET", f"/runs/{run_id}/commands"))["commands"]
     receipt = {"command_id": cut["id"], "attempt": 1, "rank": 0, "state": "applied", "step": 2}
     await told.json("POST", f"/commands/{cut['id']}/receipt", json=receipt)
     await told.post(run_id, frame(2, [4.0] * 201, first_step=2))
-    await until(lambda: len(sink.posts) == 2)
+    await until_so(lambda: len(sink.posts) == 2)
 
     first, again = sink.bodies
     assert first["title"].startswith("[warning] TooHigh")

@@ -2,13 +2,14 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.server.harness import Api, Storage, frame, serve
 from tests.server.notify.sink import running_sink
+from tests.waiting import LONGEST_S, until_told
 
 from runwatch.vocabulary import RunId
 
@@ -22,12 +23,6 @@ async def replicas(tmp_path: Path, postgres_url: str) -> AsyncIterator[tuple[Api
         serve(Storage(tmp_path / "second", postgres_url), admin_key=first.admin_key) as second,
     ):
         yield first, second
-
-
-async def until(holds: Callable[[], Awaitable[bool]], *, timeout_s: float = 180.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not await holds():
-            await asyncio.sleep(0.02)
 
 
 async def alerts(api: Api, run_id: RunId) -> list[tuple[str, str]]:
@@ -48,7 +43,7 @@ async def test_frames_of_one_stream_may_go_to_either(replicas: tuple[Api, Api]) 
         return await alerts(first, run_id) == [("NonFinite", "firing")]
 
     assert answer.json()["next"] == 22
-    await until(is_told)
+    await until_told(is_told)
     assert await alerts(second, run_id) == [("NonFinite", "firing")]
 
 
@@ -97,7 +92,7 @@ async def test_rules_that_one_replica_changed_are_in_force_at_the_other(
         await first.post(run_id, frame(seq, [9.0], first_step=seq - 1))
         return ("Big", "firing") in await alerts(second, run_id)
 
-    await until(is_told)
+    await until_told(is_told)
 
 
 async def test_an_event_stream_shows_what_the_other_replica_did(
@@ -110,14 +105,14 @@ async def test_an_event_stream_shows_what_the_other_replica_did(
     async def is_told() -> bool:
         return await alerts(second, run_id) == [("NonFinite", "firing")]
 
-    await until(is_told)
+    await until_told(is_told)
     (alert,) = (await second.json("GET", f"/alerts?run_id={run_id}"))["alerts"]
     board = first.services.board
     waiter = board.waiter()
 
     await second.json("POST", f"/alerts/{alert['id']}/ack", json={"note": "seen"})
 
-    assert await board.wait(waiter, 30.0)
+    assert await board.wait(waiter, LONGEST_S)
 
 
 async def test_what_a_replica_leaves_is_taken_up_by_the_other(
@@ -129,15 +124,15 @@ async def test_what_a_replica_leaves_is_taken_up_by_the_other(
         ) as first:
             run_id = await first.new_run()
             await first.post(run_id, frame(1, [1.0]))
-            await until(lambda: _is_owned(first, run_id))
+            await until_told(lambda: _is_owned(first, run_id))
 
         await second.post(run_id, frame(2, [math.nan], first_step=1))
-        await until(lambda: _is_owned(second, run_id))
+        await until_told(lambda: _is_owned(second, run_id))
 
         async def is_told() -> bool:
             return await alerts(second, run_id) == [("NonFinite", "firing")]
 
-        await until(is_told)
+        await until_told(is_told)
 
 
 async def test_a_rank_that_speaks_to_the_other_replica_is_not_silent(
@@ -155,7 +150,7 @@ async def test_a_rank_that_speaks_to_the_other_replica_is_not_silent(
         known = first.services.liveness.facts(run_id, now=now)
         return bool(known) and (known[0].last_step, known[0].lr_scale) == (7, 0.25)
 
-    await until(is_heard)
+    await until_told(is_heard)
 
 
 async def test_a_run_that_ended_at_one_replica_is_not_expected_at_the_other(
@@ -170,9 +165,9 @@ async def test_a_run_that_ended_at_one_replica_is_not_expected_at_the_other(
     async def is_forgotten() -> bool:
         return run_id not in second.services.liveness.run_ids()
 
-    await until(is_expected)
+    await until_told(is_expected)
     await first.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
-    await until(is_forgotten)
+    await until_told(is_forgotten)
 
 
 async def test_a_message_is_sent_by_one_replica(tmp_path: Path, postgres_url: str) -> None:
@@ -193,7 +188,7 @@ async def test_a_message_is_sent_by_one_replica(tmp_path: Path, postgres_url: st
                 states = [one["state"] for one in sent["notifications"]]
                 return states == ["delivered"] * len(runs)
 
-            await until(are_delivered)
+            await until_told(are_delivered)
 
         assert len(sink.posts) == len(runs)
 

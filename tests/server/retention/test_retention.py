@@ -1,7 +1,6 @@
 """How long what is kept, over the real interface: said of a project and of a run, told before it is
 done, done in chunks, and never a door for duplicates."""
 
-import asyncio
 import math
 from collections.abc import AsyncIterator
 from typing import Any
@@ -46,16 +45,10 @@ async def ended_run(api: Api, *, project: str = "default", bad_step: int | None 
         sent = frame(seq, losses, first_step=first_step, stats=stats)
         assert (await api.post(run_id, sent)).status_code == 200
     if bad_step is not None:
-        await until_alerted(api, run_id)
+        await api.until_judged(run_id)
     await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
     await api.services.roller.roll()
     return run_id
-
-
-async def until_alerted(api: Api, run_id: RunId) -> None:
-    async with asyncio.timeout(90):
-        while not (await api.json("GET", f"/alerts?run_id={run_id}"))["alerts"]:
-            await asyncio.sleep(0.01)
 
 
 async def count(api: Api, table: sa.Table, run_id: RunId) -> int:
@@ -132,7 +125,7 @@ async def test_what_led_to_an_alert_stays_though_an_earlier_attempt_trained_it(
     await api.new_attempt(run_id, resume_step=STEPS * NUM_FRAMES)
     sent = frame(1, [3.0, math.nan], first_step=STEPS * NUM_FRAMES, attempt=2)
     assert (await api.post(run_id, sent)).status_code == 200
-    await until_alerted(api, run_id)
+    await api.until_judged(run_id)
     await api.json("POST", f"/runs/{run_id}/attempts/2/close", json={"status": "finished"})
 
     hand_clock.now += 31 * DAY_S

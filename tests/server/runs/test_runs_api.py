@@ -106,7 +106,8 @@ async def test_a_new_attempt_opens_an_ended_run_again(api: Api) -> None:
     await api.new_attempt(run_id)
 
     run = await api.json("GET", f"/runs/{run_id}")
-    assert (run["state"], run["ended_at"], run["current_attempt"]) == ("starting", None, 2)
+    assert run["state"] in ("starting", "training")  # by whether the service has looked at it yet
+    assert (run["ended_at"], run["current_attempt"]) == (None, 2)
 
 
 async def test_a_run_s_policy_goes_before_the_service_s(api: Api) -> None:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from fastapi.routing import APIRoute, iter_route_contexts
 from tests.server.harness import LAYOUT, Api, frame, new_id, serve
-from tests.server.notify.conftest import until
+from tests.waiting import until_so
 
 pytestmark = pytest.mark.anyio
 
@@ -208,7 +208,7 @@ async def neighbours(tmp_path: Path) -> AsyncIterator[Neighbours]:
         await api.json("POST", "/runs", json=opened)
         await api.new_attempt(run_id, allow=["checkpoint"])
         await api.post(run_id, frame(1, [1.0, math.nan]))
-        await until(lambda: api.services.board.transitions.total() > 0)
+        await until_so(lambda: api.services.board.transitions.total() > 0)
         (alert, *_) = (await api.json("GET", "/alerts", params={"run_id": run_id}))["alerts"]
         order = {"action": {"kind": "checkpoint"}}
         command = await api.json("POST", f"/runs/{run_id}/commands", json=order)

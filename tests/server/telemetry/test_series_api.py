@@ -1,6 +1,5 @@
 """Series and heat maps: the run's history, as fine as it was asked for."""
 
-import asyncio
 import math
 from dataclasses import replace
 
@@ -233,7 +232,7 @@ async def test_the_frames_around_an_alert_stay_and_answer_step_by_step(
     values[6000] = math.nan
     await send(api, run_id, values, stats=np.ones((9000, 2), np.float32))
     await roll(api)
-    await until_fired(api, run_id)
+    await api.until_judged(run_id)
     await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
 
     hand_clock.now += 31 * _DAY_S
@@ -245,12 +244,6 @@ async def test_the_frames_around_an_alert_stay_and_answer_step_by_step(
     around = await api.series(run_id, **layer, **near)
     assert (around["step_width"], len(around["steps"])) == (1, 2001)
     assert (await api.series(run_id, **layer))["step_width"] == 64
-
-
-async def until_fired(api: Api, run_id: RunId) -> None:
-    async with asyncio.timeout(60):
-        while not (await api.json("GET", f"/alerts?run_id={run_id}"))["alerts"]:
-            await asyncio.sleep(0.01)
 
 
 async def test_a_metric_of_every_rank_comes_in_one_picture(api: Api) -> None:

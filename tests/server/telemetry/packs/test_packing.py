@@ -1,8 +1,8 @@
 """Packed frames: read as before, acknowledged as before, and never in two places."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from tests.server.telemetry.packs.stored_run import (
     send_hard_run,
     stats,
 )
+from tests.waiting import until_told
 
 from runwatch.vocabulary import RunId
 from runwatch_server.objects import ObjectLostError, ObjectStore
@@ -238,14 +239,15 @@ async def test_an_object_lost_or_damaged_is_a_named_gap_and_an_event(
 
 
 async def noted(api: Api, run_id: RunId) -> set[tuple[str, int]]:
-    """The run's events of what could not be read, once they are written."""
-    deadline = time.monotonic() + 60
-    while True:
+    """The run's events of what could not be read, once there are two."""
+
+    async def both() -> list[Any]:
         path = f"/runs/{run_id}/timeline"
         found = await api.json("GET", path, params={"kind": "unreadable"})
-        if len(found["events"]) > 1 or time.monotonic() > deadline:
-            return {(event["detail"]["reason"], event["step"]) for event in found["events"]}
-        await asyncio.sleep(0.01)
+        return found["events"] if len(found["events"]) > 1 else []
+
+    events = await until_told(both)
+    return {(event["detail"]["reason"], event["step"]) for event in events}
 
 
 async def names_of(api: Api, run_id: RunId) -> list[str]:
