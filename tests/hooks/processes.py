@@ -5,7 +5,7 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import cast
 
-DEADLINE_S = 120.0
+from tests.waiting import LONGEST_S
 
 
 class Process:
@@ -23,7 +23,7 @@ class Process:
 
     def recv(self) -> object:
         """What it says next."""
-        assert self.line.poll(DEADLINE_S), "nothing was said in time"
+        assert self.line.poll(LONGEST_S), "nothing was said in time"
         return self.line.recv()
 
     def kill(self) -> None:
@@ -31,7 +31,7 @@ class Process:
         self._process.join()
 
     def wait_for_death(self) -> None:
-        self._process.join(DEADLINE_S)
+        self._process.join(LONGEST_S)
         assert self._process.exitcode == -9
 
     def end(self) -> None:

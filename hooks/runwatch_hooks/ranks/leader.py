@@ -65,10 +65,12 @@ class Leader:
         put_row: Callable[[Row], None],
         *,
         patience_s: float = PATIENCE_S,
+        witness_s: float = WITNESS_S,
     ) -> None:
         self._store = store
         self._put_row = put_row
         self._patience_s = patience_s
+        self._witness_s = witness_s
         self._peers = Peers(store, world_size)
         self._rows: deque[tuple[Row, float]] = deque()
         self._lock = threading.Lock()
@@ -194,7 +196,7 @@ class Leader:
             missing = self._missing(row, place)
             is_over = is_last or now - since > self._patience_s or len(self._rows) > _MAX_WAITING
             needs_witness = _needs_witness(row) and self._peers.broken_at(place) is None
-            if not is_over and (missing or (needs_witness and now - since <= WITNESS_S)):
+            if not is_over and (missing or (needs_witness and now - since <= self._witness_s)):
                 return
             if missing and not is_last:
                 self._give_up(missing, row.step)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.waiting import LONGEST_S
 from torch import nn
 
 from runwatch.commands import (
@@ -84,10 +85,10 @@ class Run:
         """Asks for one and waits until it is written."""
         assert self.apply(Checkpoint(), command_id).receipt.state == CommandState.ACCEPTED
         assert self.keeper is not None
-        assert self.keeper.drain(30)
+        assert self.keeper.drain(LONGEST_S)
 
     def close(self) -> Notes:
-        return self.actor.close(next_step=self.next_step, now=1.0, timeout_s=30)
+        return self.actor.close(next_step=self.next_step, now=1.0, timeout_s=LONGEST_S)
 
     def weight(self) -> list[float]:
         return [value for p in self.model.parameters() for value in p.flatten().tolist()]

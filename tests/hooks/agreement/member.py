@@ -10,6 +10,7 @@ from typing import Literal, cast
 
 import torch
 import torch.distributed as dist
+from tests.waiting import LONGEST_S
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from runwatch.commands import Command, LowerLr
@@ -109,7 +110,7 @@ class Member:
             dist.all_reduce(gradient)
         if self._next_step == self._job.stands_at:
             self._say("stands")
-            self._goes_on.wait(60)
+            self._goes_on.wait(LONGEST_S)
 
     def _maybe_die(self) -> None:
         if self._job.dies == "on its way to the agreed step" and self._agreement.agreed_turn:

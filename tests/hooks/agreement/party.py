@@ -1,10 +1,10 @@
 """Ranks that train side by side, each in a thread, and agree through one store of torch's."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tests.waiting import LONGEST_S, until
 from torch._C._distributed_c10d import HashStore
 
 from runwatch.commands import AnyAction, Command, LowerLr
@@ -13,10 +13,8 @@ from runwatch_hooks.agreement import Agreement, Ended, Patience, Proposal, Stand
 from runwatch_hooks.agreement.ledger import Ledger
 from runwatch_hooks.ranks import RankStore
 
-DEADLINE_S = 180.0
-
-SHORT = Patience(promise_s=1.0, decide_s=1.0, gather_s=1.0, store_s=1.0)
-LONG = Patience(promise_s=30.0, decide_s=30.0, gather_s=30.0, store_s=5.0)
+SHORT = Patience(promise_s=4.0, decide_s=4.0, gather_s=4.0, store_s=4.0)
+LONG = Patience(promise_s=120.0, decide_s=120.0, gather_s=120.0, store_s=120.0)
 
 
 @dataclass
@@ -87,22 +85,16 @@ class Party:
             self.ranks[number].agreement.start(0)
             self._threads[number].start()
 
-    def wait_for(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not holds():
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-
     def wait_for_ends(self, count: int, ranks: Sequence[int] = (0, 1, 2, 3)) -> list[list[Seen]]:
         """Until each of the ranks has seen so many commands end."""
-        self.wait_for(lambda: all(len(self.ranks[number].seen) >= count for number in ranks))
+        until(lambda: all(len(self.ranks[number].seen) >= count for number in ranks))
         return [self.ranks[number].seen for number in ranks]
 
     def close(self) -> None:
         self._ends.set()
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join(DEADLINE_S)
+                thread.join(LONGEST_S)
         for rank in self.ranks:
             rank.agreement.close()
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.hooks.agreement.party import SHORT, Party, Seen
+from tests.waiting import until
 from torch._C._distributed_c10d import HashStore
 
 from runwatch.commands import CommandState
@@ -41,7 +42,7 @@ def test_all_act_at_one_step_however_far_they_are_apart(make_party: MakeParty) -
     for rank in party.ranks:
         rank.step_s = 0.001 * (rank.number + 1)
     party.start()
-    party.wait_for(lambda: party.ranks[0].next_step > party.ranks[3].next_step + 20)
+    until(lambda: party.ranks[0].next_step > party.ranks[3].next_step + 20)
 
     party.order("c1")
     seen = party.wait_for_ends(1)
@@ -72,7 +73,7 @@ def test_a_rank_that_never_answers_leaves_the_others_training(make_party: MakePa
 
     assert refusals_of(seen) == {"rank 3 does not answer"}
     before = party.ranks[1].next_step
-    party.wait_for(lambda: party.ranks[1].next_step > before + 10)
+    until(lambda: party.ranks[1].next_step > before + 10)
 
 
 def test_without_its_leader_a_command_is_called_off_by_all(make_party: MakeParty) -> None:
@@ -126,7 +127,7 @@ def test_a_rank_that_leaves_calls_off_what_it_promised(make_party: MakeParty) ->
     party.start([0, 1, 2])
     party.ranks[3].agreement.start(0)
     party.order("c1")
-    party.wait_for(lambda: party.ranks[3].agreement.is_under_way)
+    until(lambda: party.ranks[3].agreement.is_under_way)
 
     party.ranks[3].agreement.close()
     seen = party.wait_for_ends(1, [0, 1, 2])
@@ -155,13 +156,13 @@ def test_a_store_that_hangs_holds_the_training_up_no_longer_than_said(
     party.start([0, 1, 2])
     party.ranks[3].agreement.start(0)
     party.order("c1")
-    party.wait_for(lambda: party.ranks[2].agreement.agreed_turn is not None)
+    until(lambda: party.ranks[2].agreement.agreed_turn is not None)
     store.answers.clear()
 
     try:
         seen = party.wait_for_ends(1, [0, 1, 2])
         assert refusals_of(seen) == {"the store of the ranks does not answer: in doubt"}
         before = party.ranks[1].next_step
-        party.wait_for(lambda: party.ranks[1].next_step > before + 10)
+        until(lambda: party.ranks[1].next_step > before + 10)
     finally:
         store.answers.set()

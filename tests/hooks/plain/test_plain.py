@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.hooks.transport.factories import wait_until
 from tests.hooks.transport.stub_service import TOKEN, StubService
+from tests.waiting import until
 
 from runwatch.commands import AnyAction, Checkpoint, Command, CommandState, LowerLr, Stop
 from runwatch.frames import Frame
@@ -150,7 +150,7 @@ def test_a_program_is_told_what_was_asked_of_it(tmp_path: Path, service: StubSer
         run.step(1.0)
         for name, action in (("a", Checkpoint()), ("b", LowerLr(0.5)), ("c", Stop())):
             service.send(command(action, name))
-        wait_until(lambda: run.step(1.0).stop)
+        until(lambda: run.step(1.0).stop)
         report = run.step(1.0)
     told = {receipt.command_id: receipt for receipt in service.receipts}
 

@@ -5,6 +5,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.waiting import LONGEST_S
 from torch._C._distributed_c10d import HashStore, Store
 
 from runwatch.ulids import is_ulid
@@ -28,7 +29,7 @@ def _join(
     store: Store | None, rank: int, *, name: str, given: bool = False, restart: int = 0
 ) -> Team | None:
     world = World(rank=rank, world_size=3, store=store, restart=restart, elastic_id="job")
-    return join_team(world, _proposed(name), is_run_given=given, timeout_s=20.0)
+    return join_team(world, _proposed(name), is_run_given=given, timeout_s=LONGEST_S)
 
 
 def _joined(

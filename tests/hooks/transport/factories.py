@@ -1,7 +1,5 @@
 """Rows, transports and waiting, with defaults: a test states only what it is about."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,11 +57,3 @@ def started(spool_dir: Path, url: str | None = None, *, rank: int = 0, **changes
 def train(transport: Transport, num_steps: int, first_step: int = 0) -> None:
     for step in range(first_step, first_step + num_steps):
         transport.put_row(row(step))
-
-
-def wait_until(holds: Callable[[], object], timeout_s: float = 90.0) -> None:
-    """By looking, with a deadline."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.hooks.transport.factories import row, started, train, wait_until
+from tests.hooks.transport.factories import row, started, train
 from tests.hooks.transport.stub_service import TOKEN, Fault, StubService, serving
 from tests.hooks.transport.test_sync import sync
+from tests.waiting import until
 
 from runwatch.frames import Frame
 from runwatch_hooks.transport import Transport
@@ -72,10 +73,10 @@ def test_a_key_that_is_revoked_in_the_middle_costs_no_step(
 ) -> None:
     transport = started(tmp_path, service.url)
     train(transport, 50)
-    wait_until(lambda: len(service.steps) == 50)
+    until(lambda: len(service.steps) == 50)
     service.fault = Fault.FORBIDDEN
     train(transport, 50, first_step=50)
-    wait_until(lambda: "the key is refused" in caplog.text)
+    until(lambda: "the key is refused" in caplog.text)
     transport.close("finished", timeout_s=2.0)
     assert len(service.steps) == 50
 
@@ -104,7 +105,7 @@ def test_a_long_absence_loses_the_oldest_rows_and_counts_every_one(tmp_path: Pat
         for step in range(first, first + 100):
             metrics = {f"noise{i}": float(noise.normal()) for i in range(8)}
             transport.put_row(row(step, metrics=metrics, urgent=step == first + 99))
-        wait_until(functools.partial(has_grown, transport, before))
+        until(functools.partial(has_grown, transport, before))
     assert sum(segments(transport).values()) < 2**17
     assert transport.num_dropped_rows > 0
 

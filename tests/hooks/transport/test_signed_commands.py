@@ -4,8 +4,9 @@ import time
 from pathlib import Path
 
 import msgspec
-from tests.hooks.transport.factories import RUN, started, wait_until
+from tests.hooks.transport.factories import RUN, started
 from tests.hooks.transport.stub_service import StubService
+from tests.waiting import until
 
 from runwatch.commands import Command, CommandState, LowerLr
 from runwatch.signatures import signature_of
@@ -28,7 +29,7 @@ def taken_by(transport: Transport) -> list[Command]:
         taken.extend(transport.take_commands())
         return len(taken)
 
-    wait_until(take)
+    until(take)
     return taken
 
 
@@ -37,7 +38,7 @@ def refusals(tmp_path: Path, service: StubService, sent: Command) -> list[object
     service.secret = SECRET
     transport = started(tmp_path, service.url)
     service.send(sent)
-    wait_until(lambda: service.receipts)
+    until(lambda: service.receipts)
     transport.close("finished")
 
     assert transport.take_commands() == []
@@ -101,13 +102,13 @@ def test_what_was_announced_once_is_wanted_from_a_service_that_forgot_it(
 ) -> None:
     service.secret = SECRET
     transport = started(tmp_path, service.url)
-    wait_until(lambda: service.beats)
+    until(lambda: service.beats)
     service.secret = b""
     service.forget()
     num_beats = len(service.beats)
-    wait_until(lambda: len(service.beats) > num_beats)
+    until(lambda: len(service.beats) > num_beats)
     service.send(ORDER)
-    wait_until(lambda: service.receipts)
+    until(lambda: service.receipts)
     transport.close("finished")
 
     assert [receipt.detail["signature"] for receipt in service.receipts] == ["missing"]

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.hooks.transport.factories import event, row, started, train, wait_until
+from tests.hooks.transport.factories import event, row, started, train
 from tests.hooks.transport.stub_service import TOKEN, Fault, StubService
+from tests.waiting import until
 
 from runwatch.commands import CommandState, Receipt
 from runwatch.vocabulary import CommandId, Phase
@@ -195,14 +196,13 @@ def test_what_is_left_by_a_live_run_comes_in_under_the_same_attempt(
 ) -> None:
     transport = started(tmp_path, service.url)
     train(transport, 10)
-    wait_until(lambda: len(service.steps) == 10)
+    until(lambda: len(service.steps) == 10)
     service.fault = Fault.HANG_UP
     train(transport, 10, first_step=10)
     transport.close("finished", timeout_s=0.3)
-    wait_until(lambda: SpoolFolder(transport.spool_path).read_meta().closing is not None)
     service.fault = None
 
-    assert sync(tmp_path, service) == 0
+    until(lambda: sync(tmp_path, service) == 0)  # once the sender has let go of the spool
     assert service.steps == list(range(20))
     assert {attempt for attempt, _, _ in service.frames} == {1}
 
