@@ -150,7 +150,9 @@ class Evaluators:
 
     async def _judge(self, run_id: RunId) -> None:
         try:
-            run = self._runs[run_id]
+            run = self._runs.get(run_id)
+            if run is None:  # dropped before its turn had come
+                return
             while run_id in self._dirty and self._is_running:
                 self._dirty.discard(run_id)
                 while self._is_running and await run.step():

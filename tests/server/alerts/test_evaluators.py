@@ -6,12 +6,13 @@ import math
 import msgspec
 import pytest
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy, rule_file
-from tests.server.harness import both_engines
+from tests.server.harness import both_engines, frame
 from tests.waiting import until_so
 
 from runwatch.alerts import AlertState
 from runwatch_server.rules.pack import split_file
 from runwatch_server.telemetry.events import list_events
+from runwatch_server.telemetry.seams import CommittedFrame
 
 pytestmark = both_engines
 
@@ -95,6 +96,26 @@ def test_a_restart_changes_nothing_in_the_alerts(start_service: StartService, cu
                 await bench.send([losses[step]], first_step=step, seq=step + 1)
             await bench.settle()
             assert await story(bench) == [("NonFinite", "resolved", 10, 10, 35)]
+
+    asyncio.run(scenario())
+
+
+def test_a_run_that_another_replica_takes_before_its_turn_is_no_failure(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            evaluators = bench.alerting.evaluators
+            sent = frame(1, healthy(3))
+            evaluators.committed(
+                CommittedFrame(run_id=RUN, attempt=1, rank=0, seq=1, frame=sent, layout=None)
+            )
+            evaluators.drop(RUN)
+            await bench.settle()
+
+            assert evaluators.health.num_failures == 0
+            assert evaluators.health.is_well
 
     asyncio.run(scenario())
 
