@@ -13,6 +13,7 @@ from runwatch_hooks.detail import Detail
 from runwatch_hooks.device_reading import GradientsOnDevice
 from runwatch_hooks.device_statistics import DeviceStatistics
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.known_optimizers import KnownOptimizer
 from runwatch_hooks.layer_names import NamedTensor
 from runwatch_hooks.layer_table import LayerTable
 from runwatch_hooks.ranks.shards import is_partial, local_of
@@ -42,7 +43,8 @@ class Board:
         self._faults = faults
         self._detail = detail
         self._readers: dict[torch.device, GradientsOnDevice] = {}
-        self._table = LayerTable(modules, optimizers, STATS, rank)
+        known = [KnownOptimizer(one) for one in optimizers]
+        self._table = LayerTable(modules, known, STATS, rank)
         self._strangers: WeakSet[Optimizer] = WeakSet()
         """Optimizers of tensors that were not in the layout when they were first seen."""
         self._num_refreshes = 0

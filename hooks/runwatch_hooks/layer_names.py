@@ -2,11 +2,10 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.optim import Optimizer
 
 from runwatch.layouts import MAX_NAME_BYTES
 
@@ -14,6 +13,13 @@ _WRAPPERS: Final = frozenset(
     {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 )
 """Path parts that DDP, torch.compile, FSDP and activation checkpointing put between."""
+
+
+class HasGroups(Protocol):
+    """An optimizer, or what is known of one."""
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +33,7 @@ class NamedTensor:
 
 def name_tensors(
     modules: Mapping[str, nn.Module],
-    optimizers: Sequence[Optimizer],
+    optimizers: Sequence[HasGroups],
     kept: Collection[int] = frozenset(),
 ) -> tuple[NamedTensor, ...]:
     """All tensors that are trained: in the modules' order, then what only optimizers know.
@@ -57,7 +63,7 @@ def clean_name(name: str) -> str:
 
 
 def _all_named(
-    modules: Mapping[str, nn.Module], optimizers: Sequence[Optimizer]
+    modules: Mapping[str, nn.Module], optimizers: Sequence[HasGroups]
 ) -> Iterator[tuple[str, Tensor]]:
     known: set[int] = set()
     for prefix, module in modules.items():
@@ -70,7 +76,7 @@ def _all_named(
             yield name, tensor
 
 
-def _optimizer_named(optimizers: Iterable[Optimizer]) -> Iterator[tuple[str, Tensor]]:
+def _optimizer_named(optimizers: Iterable[HasGroups]) -> Iterator[tuple[str, Tensor]]:
     for k, optimizer in enumerate(optimizers):
         for g, group in enumerate(optimizer.param_groups):
             for p, tensor in enumerate(group["params"]):

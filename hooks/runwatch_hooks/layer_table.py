@@ -1,11 +1,13 @@
 """The tensors that are measured, each with its place in the layout."""
 
 from collections.abc import Collection, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch.layouts import MAX_LAYERS, Layer, Layout
+from runwatch_hooks.known_optimizers import KnownOptimizer
 from runwatch_hooks.layer_names import NamedTensor, clean_name, name_tensors
 from runwatch_hooks.ranks.shards import is_sharded, local_of, owners_of
 from runwatch_hooks.sharing import Sharing
@@ -20,7 +22,7 @@ class LayerTable:
     def __init__(
         self,
         modules: Mapping[str, nn.Module],
-        optimizers: Sequence[Optimizer],
+        optimizers: Sequence[KnownOptimizer],
         stats: tuple[str, ...],
         rank: int = 0,
         kept: Collection[int] = frozenset(),
@@ -47,7 +49,10 @@ class LayerTable:
         self.layout = Layout(layers=tuple(_layer(one) for one in named), stats=stats)
         self.slots = {id(tensor): slot for slot, tensor in enumerate(self.tensors)}
         self._kept = frozenset(id(one.tensor) for one in self.named)
-        self._of_optimizers = {id(one): self._find_slots(one) for one in optimizers}
+        self._of_optimizers: WeakKeyDictionary[Optimizer, tuple[int, ...]] = WeakKeyDictionary()
+        for one in optimizers:
+            if (optimizer := one.optimizer) is not None:
+                self._of_optimizers[optimizer] = self._find_slots(optimizer)
         # Parameters are held, so that no id can pass to another tensor while the table lives.
         self._watched = self._parameters()
         self._signature = self._sign()
@@ -72,7 +77,7 @@ class LayerTable:
 
     def num_unknown(self, optimizer: Optimizer) -> int:
         """How many tensors an optimizer steps that have no place, though it was not given to us."""
-        if id(optimizer) in self._of_optimizers:
+        if optimizer in self._of_optimizers:
             return 0
         return sum(
             id(one) not in self.slots for group in optimizer.param_groups for one in group["params"]
@@ -86,7 +91,7 @@ class LayerTable:
 
     def slots_of(self, optimizer: Optimizer) -> tuple[int, ...]:
         """The places of an optimizer's tensors; empty for an optimizer of foreign ones."""
-        known = self._of_optimizers.get(id(optimizer))
+        known = self._of_optimizers.get(optimizer)
         return self._find_slots(optimizer) if known is None else known
 
     def _find_slots(self, optimizer: Optimizer) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from runwatch_hooks.detail import Detail
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import as_float
 from runwatch_hooks.governor import EVERYTHING, Governor, Sampled
+from runwatch_hooks.known_optimizers import KnownOptimizer
 from runwatch_hooks.layer_names import NamedTensor
 from runwatch_hooks.patches import Patches
 from runwatch_hooks.ranks.shards import local_of, whole
@@ -84,7 +85,7 @@ class Probe:
         """
         self._governor = governor
         self._on_broken = on_broken
-        self._optimizers = list(optimizers)
+        self._optimizers = [KnownOptimizer(one) for one in optimizers]
         self._faults = faults
         self._lr_scale = lr_scale
         self._board = Board(modules, optimizers, faults, rank, detail)
@@ -226,7 +227,8 @@ class Probe:
             if id(optimizer) in self._with_closure:
                 self._read(self._slots_of(optimizer), Stage.CLOSURE_POST)
             self._board.after_step()
-            self._turns.after_step(optimizer, self._optimizers)
+            living = (one.optimizer for one in self._optimizers)
+            self._turns.after_step(optimizer, (one for one in living if one is not None))
 
     def after_scaler_step(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("scaler.step", self.remove):
@@ -265,33 +267,42 @@ class Probe:
 
     def _follow(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
         """Take an optimizer that was made later for ours, in the place of those whose tensors it
-        steps: its rate stands where theirs stood."""
-        if any(one is optimizer for one in self._optimizers):
+        steps: its rate stands where theirs stood. Those that are gone keep their places, so that
+        no rate changes its name, as long as their tensors are in the run."""
+        if any(one.optimizer is optimizer for one in self._optimizers):
             return
         ours = set(slots)
         wrapped = any(one.param_groups is optimizer.param_groups for one in self._optimizers)
         replaced = [
             place
             for place, one in enumerate(self._optimizers)
-            if not ours.isdisjoint(self._board.slots_of(one))
+            if not ours.isdisjoint(self._places_of(one)) or self._is_gone(one)
         ]
         if replaced:
-            self._optimizers[replaced[0]] = optimizer
+            self._optimizers[replaced[0]] = KnownOptimizer(optimizer)
             for place in reversed(replaced[1:]):
                 del self._optimizers[place]
         else:
-            self._optimizers.append(optimizer)
+            self._optimizers.append(KnownOptimizer(optimizer))
         if not wrapped:  # else the one that we were given only handed the step on, as Accelerate's
             self._notices.append(
                 f"an optimizer that attach was not given ({type(optimizer).__name__}) steps the "
                 "run's parameters: it is watched, scaled and saved from here on"
             )
 
+    def _places_of(self, known: KnownOptimizer) -> Sequence[int]:
+        tensors = [tensor for group in known.param_groups for tensor in group["params"]]
+        return self._board.slots_of_tensors(tensors)
+
+    def _is_gone(self, known: KnownOptimizer) -> bool:
+        """With all that it stepped."""
+        return known.optimizer is None and not self._places_of(known)
+
     def _note_lr(self, optimizer: Optimizer, scale: float = 1.0) -> None:
         index = 0
         for one in self._optimizers:
             for group in one.param_groups:
-                if one is optimizer and "lr" in group:
+                if one.optimizer is optimizer and "lr" in group:
                     self._numbers["lr" if index == 0 else f"lr.{index}"] = (
                         number(group["lr"]) * scale
                     )

@@ -56,7 +56,7 @@ class RankCheckpoints(CheckpointStore):
             },
             _OPTIMIZERS: {
                 index: [_lying(item) for item in parameters_of(optimizer)]
-                for index, optimizer in enumerate(optimizers)
+                for index, optimizer in optimizers.items()
             },
         }
 
@@ -168,8 +168,9 @@ class RankCheckpoints(CheckpointStore):
 
     def _gathered_optimizers(self, base: Mapped, parts: Sequence[Loaded]) -> Mapped:
         gathered: Mapped = {}
+        optimizers = self._state.optimizers
         for index in cast("dict[int, Mapped]", base[_OPTIMIZERS] or parts[0].tree[_OPTIMIZERS]):
-            live = parameters_of(self._state.optimizers[index])
+            live = parameters_of(optimizers[index])
             first = cast("dict[int, Mapped]", parts[0].tree[_OPTIMIZERS])[index]
             states = {
                 number: self._gathered_state(index, number, parts, live[number])

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ from runwatch_hooks.actions.optimizers import (
 from runwatch_hooks.actions.rng import Generator, GeneratorState, HasState, ProcessRng
 from runwatch_hooks.actions.scalers import capture_scaler, restore_scaler
 from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
+from runwatch_hooks.known_optimizers import Roster
 from runwatch_hooks.ranks.shards import local_of
 
 
@@ -53,6 +55,8 @@ class TrainingState:
 
     `extra` holds what else moves as the program trains: a StatefulDataLoader, a sampler, an EMA,
     random generators of its own. Python's, NumPy's and torch's global generators are always in.
+    Of optimizers the program decides how long they live: what a capture holds of one that is gone
+    is left alone.
 
     To be called at a step's boundary only: inside an optimizer's step the scheduler and the
     scaler still follow, and would move what was put back.
@@ -69,8 +73,8 @@ class TrainingState:
     ) -> None:
         """`own` is state of the hook's: it goes along, and a capture that has none of it fits."""
         self.modules = dict(modules)
-        self.optimizers = tuple(optimizers)
-        self._unused: dict[int, Mapped] = {}
+        self._roster = Roster(optimizers)
+        self._unused: WeakKeyDictionary[Optimizer, Mapped] = WeakKeyDictionary()
         """Later optimizers as they were before their first step: in no older capture."""
         self.scalers = tuple(scalers)
         self._objects: dict[str, HasState] = {"rng": ProcessRng()}
@@ -85,17 +89,21 @@ class TrainingState:
         buffers = {f"{n}.{b}": t for n, m in self.modules.items() for b, t in m.named_buffers()}
         self._exempt = frozenset(names_of_nonfinite(buffers))
 
+    @property
+    def optimizers(self) -> dict[int, Optimizer]:
+        """Those that the program still keeps, by the number of their coming."""
+        return self._roster.living()
+
     def follow(self, optimizer: Optimizer) -> None:
         """Take in an optimizer that was made later, before its first step.
 
         One that takes another's groups over, as a wrapper does, is that other one.
         """
-        if any(one.param_groups is optimizer.param_groups for one in self.optimizers):
+        if any(one.param_groups is optimizer.param_groups for one in self.optimizers.values()):
             return
         if not optimizer.state:  # else older captures do not fit: nobody knows where it began
-            index = len(self.optimizers)
-            self._unused[index] = capture_optimizer(optimizer, HostCopies(), {})
-        self.optimizers = (*self.optimizers, optimizer)
+            self._unused[optimizer] = capture_optimizer(optimizer, HostCopies(), {})
+        self._roster.add(optimizer)
 
     def capture(self, into: Captured | None = None) -> Captured:
         """Owned copies, made in the buffers of an older capture where one is given."""
@@ -108,7 +116,7 @@ class TrainingState:
             },
             "optimizers": {
                 index: capture_optimizer(item, copies, _part(old, "optimizers", index))
-                for index, item in enumerate(self.optimizers)
+                for index, item in self.optimizers.items()
             },
             "scalers": {
                 index: capture_scaler(item, copies) for index, item in enumerate(self.scalers)
@@ -130,7 +138,7 @@ class TrainingState:
         if with_optimizers:
             tree["optimizers"] = {
                 index: capture_optimizer(item, copies, {})
-                for index, item in enumerate(self.optimizers)
+                for index, item in self.optimizers.items()
             }
         tree["scalers"] = {
             index: capture_scaler(item, copies) for index, item in enumerate(self.scalers)
@@ -140,7 +148,7 @@ class TrainingState:
     def num_bytes(self) -> tuple[int, int]:
         """Of what lies here of the modules' tensors, and of the optimizers'."""
         modules = [one for item in self.modules.values() for one in module_tensors(item).values()]
-        optimizers = [one for item in self.optimizers for one in optimizer_tensors(item)]
+        optimizers = [one for item in self.optimizers.values() for one in optimizer_tensors(item)]
         return _num_bytes(modules), _num_bytes(optimizers)
 
     def restore(self, tree: Mapped) -> None:
@@ -149,22 +157,27 @@ class TrainingState:
         Raises StateMismatchError, with nothing changed, where it does not fit the living objects
         or one of them refuses its part.
         """
-        tree = self._completed(tree)
-        self._check(tree)
+        optimizers = self.optimizers
+        tree = self._completed(tree, optimizers)
+        self._check(tree, optimizers)
         self._load_objects(cast(Mapped, tree["objects"]))
         in_place = InPlace()
         with torch.no_grad():
             for name, module in self.modules.items():
                 restore_module(module, _part(tree, "modules", name), in_place)
-            for index, optimizer in enumerate(self.optimizers):
+            for index, optimizer in optimizers.items():
                 restore_optimizer(optimizer, _part(tree, "optimizers", index), in_place)
             for index, scaler in enumerate(self.scalers):
                 restore_scaler(scaler, _part(tree, "scalers", index), in_place)
 
-    def _completed(self, tree: Mapped) -> Mapped:
-        """With the optimizers that came after it, as they were before their first step; and with
-        the hook's own state that it lacks as that is now, without what nobody has any more."""
-        held = cast(Mapped, tree["optimizers"])
+    def _completed(self, tree: Mapped, optimizers: Mapping[int, Optimizer]) -> Mapped:
+        """With the optimizers that came after it, as they were before their first step, without
+        those that are gone; and with the hook's own state that it lacks as that is now, without
+        what nobody has any more."""
+        held = self._of_this_life(cast("dict[int, Mapped]", tree["optimizers"]), optimizers)
+        unused = {
+            index: self._unused[one] for index, one in optimizers.items() if one in self._unused
+        }
         objects = {
             name: saved
             for name, saved in cast(Mapped, tree["objects"]).items()
@@ -172,12 +185,28 @@ class TrainingState:
         }
         for name in self._own.keys() - objects.keys():
             objects[name] = self._own[name].state_dict()
-        return {**tree, "optimizers": {**cast(Mapped, self._unused), **held}, "objects": objects}
+        return {**tree, "optimizers": {**unused, **held}, "objects": objects}
 
-    def _check(self, tree: Mapped) -> None:
+    def _of_this_life(
+        self, saved: Mapping[int, Mapped], optimizers: Mapping[int, Optimizer]
+    ) -> dict[int, Mapped]:
+        """Parts of optimizers by the numbers that they have now, without those that are gone.
+
+        In another life of the run others may have come and gone before them: where it knew numbers
+        that this one has not given, the first is the first of ours, and so on.
+        """
+        if all(map(self._roster.has_given, saved)):
+            return {number: part for number, part in saved.items() if number in optimizers}
+        if len(saved) != len(optimizers):
+            return dict(saved)
+        return dict(
+            zip(sorted(optimizers), (saved[number] for number in sorted(saved)), strict=True)
+        )
+
+    def _check(self, tree: Mapped, optimizers: Mapping[int, Optimizer]) -> None:
         for kind, found in (
             ("modules", self.modules),
-            ("optimizers", range(len(self.optimizers))),
+            ("optimizers", optimizers),
             ("scalers", range(len(self.scalers))),
             ("objects", self._objects),
         ):
@@ -186,7 +215,7 @@ class TrainingState:
                 raise StateMismatchError(f"{kind}: found {list(found)}, wanted {list(wanted)}")
         for name, module in self.modules.items():
             check_module(name, module, _part(tree, "modules", name))
-        for index, optimizer in enumerate(self.optimizers):
+        for index, optimizer in optimizers.items():
             check_optimizer(f"optimizer {index}", optimizer, _part(tree, "optimizers", index))
 
     def _load_objects(self, saved: Mapped) -> None:
@@ -208,7 +237,7 @@ class TrainingState:
             for name, tensor in module_tensors(module).items()
             if f"{module_name}.{name}" not in self._exempt
         ]
-        for optimizer in self.optimizers:
+        for optimizer in self.optimizers.values():
             tensors.extend(optimizer_tensors(optimizer))
         return FiniteFlag(tensors)
 

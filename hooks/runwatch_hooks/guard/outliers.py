@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.guard.clipped_norms import ClippedNorms
 from runwatch_hooks.guard.norm_past import NormPast, Verdict
+from runwatch_hooks.known_optimizers import Roster
 
 
 class Outliers:
@@ -21,8 +22,8 @@ class Outliers:
     """
 
     def __init__(self, optimizers: Sequence[Optimizer], faults: Faults) -> None:
-        self._pasts: list[NormPast] = []
-        self._owners: WeakKeyDictionary[Optimizer, NormPast] = WeakKeyDictionary()
+        self._roster = Roster()
+        self._pasts: WeakKeyDictionary[Optimizer, NormPast] = WeakKeyDictionary()
         for optimizer in optimizers:
             self._past_of(optimizer)
         self.clipped = ClippedNorms(faults)
@@ -32,8 +33,8 @@ class Outliers:
         return self._past_of(optimizer).judge(norm, is_bad)
 
     def state_dict(self) -> dict[str, object]:
-        """By the optimizers' order; tensors are on their devices."""
-        return {str(index): past.state_dict() for index, past in enumerate(self._pasts)}
+        """By the numbers of the optimizers' coming; tensors are on their devices."""
+        return {number: past.state_dict() for number, past in self._numbered()}
 
     def plain_state(self) -> dict[str, object]:
         """The same in numbers and lists, of which JSON can be made. Waits for the device."""
@@ -44,15 +45,19 @@ class Outliers:
 
     def load_state_dict(self, state_dict: Mapping[str, object], /) -> None:
         """An optimizer that was not there then begins anew."""
-        for index, past in enumerate(self._pasts):
-            state = state_dict.get(str(index), NormPast().state_dict())
+        for number, past in self._numbered():
+            state = state_dict.get(number, NormPast().state_dict())
             past.load_state_dict(cast("dict[str, object]", state))
 
     def _past_of(self, optimizer: Optimizer) -> NormPast:
-        if optimizer not in self._owners:
-            past = self._owners[optimizer] = NormPast()
-            self._pasts.append(past)
-        return self._owners[optimizer]
+        if optimizer not in self._pasts:
+            self._roster.add(optimizer)
+            self._pasts[optimizer] = NormPast()
+        return self._pasts[optimizer]
+
+    def _numbered(self) -> list[tuple[str, NormPast]]:
+        """Of the optimizers that live."""
+        return [(str(number), self._pasts[one]) for number, one in self._roster.living().items()]
 
 
 def norm_over(norms: Tensor) -> Tensor:

@@ -1,6 +1,8 @@
 """An optimizer that was made after `attach`: saved and put back like the ones that were given."""
 
+import gc
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 import torch
@@ -88,3 +90,46 @@ def test_one_that_had_a_past_of_its_own_fits_no_older_capture(run: Run) -> None:
 
     with pytest.raises(StateMismatchError, match="optimizers"):
         run.state.restore(captured.tree)
+
+
+def test_one_that_the_program_let_go_is_in_no_later_capture(run: Run) -> None:
+    run.unfreeze()
+    run.train(1)
+    del run.optimizers[1]
+    gc.collect()
+    captured = run.state.capture(run.state.capture())
+
+    assert list(run.state.optimizers) == [0]
+    assert list(cast("dict[int, object]", captured.tree["optimizers"])) == [0]
+
+
+def test_a_capture_of_one_that_is_gone_puts_back_the_rest_and_not_its_successor(run: Run) -> None:
+    run.unfreeze()
+    run.train(3)
+    captured = run.state.capture()
+    weights = [one.detach().clone() for one in run.model.parameters()]
+    del run.optimizers[1]
+    gc.collect()
+    successor = run.unfreeze()
+    losses = run.train(4)
+    run.state.restore(captured.tree)
+
+    assert all(map(torch.equal, run.model.parameters(), weights))
+    assert dict(successor.state) == {}
+    assert run.optimizers[0].state
+    assert run.train(4) == losses
+
+
+def test_in_a_later_life_the_first_that_was_captured_is_the_first_that_was_given(run: Run) -> None:
+    for _ in range(2):
+        del run.optimizers[1:]
+        gc.collect()
+        run.unfreeze()
+        run.train(2)
+    captured = run.state.capture()
+    losses = run.train(3)
+    run.optimizers = [torch.optim.AdamW(part.parameters()) for part in run.model]
+    TrainingState({"": run.model}, run.optimizers).restore(captured.tree)
+
+    assert list(cast("dict[int, object]", captured.tree["optimizers"])) == [0, 2]
+    assert run.train(3) == losses

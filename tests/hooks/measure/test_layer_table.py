@@ -5,6 +5,7 @@ from tests.hooks.measure.tiny import tiny_gpt
 from torch import nn
 from torch.nn.parallel import DataParallel
 
+from runwatch_hooks.known_optimizers import KnownOptimizer
 from runwatch_hooks.layer_names import clean_name, name_tensors
 from runwatch_hooks.layer_table import LayerTable
 
@@ -49,7 +50,7 @@ def test_several_modules_keep_their_names_apart() -> None:
 def test_a_parameter_that_only_an_optimizer_knows_is_named_by_its_place() -> None:
     optimizer = torch.optim.SGD([{"params": [nn.Parameter(torch.ones(2))]}], lr=0.1)
 
-    assert LayerTable({}, [optimizer], STATS).layout.layer_names == ("opt0.g0.p0",)
+    assert LayerTable({}, [KnownOptimizer(optimizer)], STATS).layout.layer_names == ("opt0.g0.p0",)
 
 
 def test_a_parameter_without_numbers_is_no_layer_until_it_has_some() -> None:
@@ -65,7 +66,7 @@ def test_a_parameter_without_numbers_is_no_layer_until_it_has_some() -> None:
 def test_a_frozen_parameter_is_no_layer_until_it_is_trained() -> None:
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)
-    table = LayerTable({"": model}, [sgd(model)], STATS)
+    table = LayerTable({"": model}, [KnownOptimizer(sgd(model))], STATS)
     assert table.layout.layer_names == ("weight",)
     assert table.is_current()
 
@@ -77,7 +78,7 @@ def test_a_frozen_parameter_is_no_layer_until_it_is_trained() -> None:
 
 def test_a_layer_that_is_frozen_for_a_while_stays_one() -> None:
     model = nn.Linear(2, 2)
-    table = LayerTable({"": model}, [sgd(model)], STATS)
+    table = LayerTable({"": model}, [KnownOptimizer(sgd(model))], STATS)
     model.bias.requires_grad_(False)
     assert table.is_current()
     model.to(torch.bfloat16)
@@ -91,7 +92,7 @@ def test_a_layer_that_is_frozen_for_a_while_stays_one() -> None:
 def test_a_parameter_group_that_is_added_makes_another_layout() -> None:
     model = nn.Linear(2, 2)
     optimizer = sgd(model)
-    table = LayerTable({"": model}, [optimizer], STATS)
+    table = LayerTable({"": model}, [KnownOptimizer(optimizer)], STATS)
     optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))]})
 
     assert not table.is_current()
@@ -100,7 +101,7 @@ def test_a_parameter_group_that_is_added_makes_another_layout() -> None:
 
 def test_another_dtype_makes_another_layout() -> None:
     model = nn.Linear(2, 2)
-    table = LayerTable({"": model}, [sgd(model)], STATS)
+    table = LayerTable({"": model}, [KnownOptimizer(sgd(model))], STATS)
     model.to(torch.bfloat16)
 
     assert not table.is_current()

@@ -1,0 +1,56 @@
+"""A run's optimizers, each for as long as the program keeps it: to hold one is to hold its moments.
+
+A loop that makes a new optimizer for each epoch lets go of the one before. Moments are twice the
+size of the model, and no accelerator has room for those of every epoch.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from torch.optim import Optimizer
+
+Groups = list[dict[str, Any]]
+
+
+class KnownOptimizer:
+    """One whose parameters stay known when it is gone: those are the model's, not its own."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = ref(optimizer)
+        self._groups = optimizer.param_groups
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """None once the program has let it go."""
+        return self._optimizer()
+
+    @property
+    def param_groups(self) -> Groups:
+        """As they are, or were last: `load_state_dict` puts others in their place."""
+        optimizer = self._optimizer()
+        if optimizer is not None:
+            self._groups = optimizer.param_groups
+        return self._groups
+
+
+class Roster:
+    """Those that live, by the number of their coming. No number is given twice."""
+
+    def __init__(self, optimizers: Iterable[Optimizer] = ()) -> None:
+        self._numbers: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+        self._num_ever = 0
+        for optimizer in optimizers:
+            self.add(optimizer)
+
+    def add(self, optimizer: Optimizer) -> None:
+        self._numbers[optimizer] = self._num_ever
+        self._num_ever += 1
+
+    def living(self) -> dict[int, Optimizer]:
+        """In the order in which they came. Held by whoever asks, and no longer than that."""
+        return {number: optimizer for optimizer, number in self._numbers.items()}
+
+    def has_given(self, number: int) -> bool:
+        """Whether one that lives or is gone bears it."""
+        return number < self._num_ever
