@@ -170,11 +170,13 @@ def _guard(
 
 
 def _install(probe: Probe, guard: Guard | None, own_time: OwnTime | None) -> None:
+    if guard is not None:  # what it has put out of sight is back before the probe looks again
+        guard.install_after_steps()
     probe.install()
     if own_time is not None:
         own_time.install()
     if guard is not None:  # after the probe, which reads what the guard puts out of sight
-        guard.install()
+        guard.install_before_steps()
 
 
 def _witness(

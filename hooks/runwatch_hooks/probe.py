@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from runwatch.layouts import Layout
 from runwatch_hooks.board import Board
+from runwatch_hooks.closures import closure_of
 from runwatch_hooks.detail import Detail
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import as_float
@@ -200,7 +201,7 @@ class Probe:
             self._follow(optimizer, slots)
             self._turns.before_step(optimizer)
             self._note_lr(optimizer)
-            if _closure(args, kwargs) is not None:
+            if closure_of(args, kwargs) is not None:
                 self._with_closure.add(id(optimizer))
             else:
                 # Of several steps in one row (a critic's, say) the last is read, as its clip is.
@@ -348,11 +349,6 @@ def _argument(args: Arguments, kwargs: Keywords, place: int, name: str) -> Any:
 
 def _as_sequence(tensors: Tensor | Sequence[Tensor]) -> Sequence[Tensor]:
     return [tensors] if isinstance(tensors, Tensor) else tensors
-
-
-def _closure(args: Arguments, kwargs: Keywords) -> object | None:
-    """The closure of a step's arguments, of which the first is the optimizer itself."""
-    return kwargs.get("closure", args[1] if len(args) > 1 else None)
 
 
 def _is_rehearsal(optimizer: Optimizer) -> bool:

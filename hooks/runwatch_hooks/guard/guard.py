@@ -9,6 +9,9 @@ step itself is stopped, and nobody waits for a device:
 - Of tensors in the host's memory the answer is known at once. Any optimizer passes over parameters
   without a gradient, so the gradients are out of sight while it steps, and then back.
 
+A step that evaluates a closure has its gradients from there, so that it is judged when the closure
+has run.
+
 What else an accelerator could offer changes the moments or takes a second copy of them, so that
 an optimizer of another kind is refused there. So are sharded parameters: a rank sees its own part
 only, and to decide alike would be a collective at every step. Replicas (DDP) hold the same
@@ -19,7 +22,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -31,11 +34,17 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
+from runwatch_hooks.closures import closure_of, followed_by
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.graph_capture import is_capturing
 from runwatch_hooks.guard.look import Look
 from runwatch_hooks.guard.newborn import about_to_have_momentum, blank_momentum
-from runwatch_hooks.guard.objections import asks_the_device, objection_to, parameters_of
+from runwatch_hooks.guard.objections import (
+    asks_the_device,
+    objection_to,
+    objection_to_closures,
+    parameters_of,
+)
 from runwatch_hooks.guard.outliers import Outliers
 from runwatch_hooks.guard.tally import Number, Tally
 from runwatch_hooks.wraps import Arguments, Keywords
@@ -46,7 +55,6 @@ RELEARNED: Final = "guard_relearned"
 
 _STEP: Final = "profile_hook_step.<locals>.wrapper"
 """What torch puts around `step`, and calls the hooks from."""
-_CLOSURE: Final = "a step that evaluates a closure (LBFGS's, Lightning's own) is not guarded"
 
 
 class Guard:
@@ -80,14 +88,15 @@ class Guard:
         self._handles: list[RemovableHandle] = []
         self._pid = os.getpid()
 
-    def install(self) -> None:
+    def install_after_steps(self) -> None:
+        """Before whoever wants to read the gradients when a step has ended: they are back then."""
+        self._handles.append(register_optimizer_step_post_hook(_untraced(self._after_step)))
+
+    def install_before_steps(self) -> None:
         """After whoever wants to read the gradients first."""
         if self._outliers is not None:
             self._outliers.clipped.install()
-        self._handles = [
-            register_optimizer_step_pre_hook(_untraced(self._before_step)),
-            register_optimizer_step_post_hook(_untraced(self._after_step)),
-        ]
+        self._handles.append(register_optimizer_step_pre_hook(_untraced(self._before_step)))
 
     def remove(self) -> None:
         """Nothing is guarded any more."""
@@ -120,19 +129,31 @@ class Guard:
         notices, self._notices = self._notices, []
         return notices
 
-    def _before_step(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
+    def _before_step(
+        self, optimizer: Optimizer, args: Arguments, kwargs: Keywords
+    ) -> tuple[Arguments, Keywords] | None:
+        """The step's arguments, where they are to be others."""
         if os.getpid() != self._pid:
-            return
+            return None
         with self._faults.guard("guard", self.remove):
             under_way = self._open.get(optimizer)
             if under_way is not None and _is_on_the_stack(under_way):
-                return  # a subclass whose `step` calls that of its parent
+                return None  # a subclass whose `step` calls that of its parent
             self._put_back(optimizer)  # after a step that raised
             self._take_flag(optimizer)
             self._open[optimizer] = _frame_of_step()
-            if self._objection_to(optimizer, args, kwargs) != "":
-                return
-            with torch.no_grad():
+            closure = closure_of(args, kwargs)
+            if self._objection_to(optimizer, with_closure=closure is not None) != "":
+                return None
+            if closure is not None:
+                return followed_by(lambda: self._judge_now(optimizer), closure, args, kwargs)
+            self._judge_now(optimizer)
+        return None
+
+    def _judge_now(self, optimizer: Optimizer) -> None:
+        """Its gradients are those that it is about to step by."""
+        if self._handles:  # else something went wrong while its closure ran
+            with self._faults.guard("guard", self.remove), torch.no_grad():
                 self._guard(optimizer)
 
     def _after_step(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
@@ -208,18 +229,14 @@ class Guard:
             del cast(Any, optimizer).found_inf
         return told
 
-    def _objection_to(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> str | None:
+    def _objection_to(self, optimizer: Optimizer, *, with_closure: bool) -> str | None:
         if optimizer not in self._objections:
             known = {id(one) for module in self._modules for one in module.parameters()}
             is_ours = any(id(one) in known for one in parameters_of(optimizer))
             self._object(optimizer, objection_to(optimizer) if is_ours else None)
-        objection = self._objections[optimizer]
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if objection == "" and closure is not None:
-            self._objections[optimizer] = _CLOSURE
-            self._notices.append(_CLOSURE)
-            return _CLOSURE
-        return objection
+        if self._objections[optimizer] == "" and with_closure:
+            self._object(optimizer, objection_to_closures(optimizer))
+        return self._objections[optimizer]
 
     def _object(self, optimizer: Optimizer, objection: str | None) -> None:
         self._objections[optimizer] = objection
@@ -246,10 +263,10 @@ def _is_on_the_stack(frame: FrameType) -> bool:
     return here is frame
 
 
-Hook = Callable[[Optimizer, Arguments, Keywords], None]
+_Hook = TypeVar("_Hook", bound=Callable[..., object])
 
 
-def _untraced(hook: Hook) -> Hook:
+def _untraced(hook: _Hook) -> _Hook:
     """Left alone by torch.compile."""
-    disable = cast("Callable[[Hook], Hook]", torch.compiler.disable)
+    disable = cast("Callable[[_Hook], _Hook]", torch.compiler.disable)
     return disable(hook)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.ranks.shards import is_sharded
@@ -28,6 +28,18 @@ def objection_to(optimizer: Optimizer) -> str:
     if places and not asks_the_device(optimizer):
         return f"found {name} on {places.pop()}, wanted one that asks the device: fused=True"
     return ""
+
+
+def objection_to_closures(optimizer: Optimizer) -> str:
+    """Why an optimizer cannot be guarded where its step evaluates a closure; empty where it can.
+
+    Torch's own evaluate it before all else, and once. LBFGS has moved the parameters when it asks
+    again, and what others do nobody knows: those that minimize sharpness move them first of all.
+    """
+    kind = type(optimizer)
+    if not isinstance(optimizer, LBFGS) and kind.step.__module__.startswith("torch.optim."):
+        return ""
+    return f"{kind.__name__} may move its parameters before its closure has run for the last time"
 
 
 def asks_the_device(optimizer: Optimizer) -> bool:

@@ -1,6 +1,8 @@
 """Trainings under other people's loops, with a NaN in their data; what they keep of it is a bundle.
 
 broken_frameworks.py PROGRAM FOLDER    one of hf_trainer, lightning_module, accelerate_loop
+
+They are guarded, and leave their weights in FOLDER/weights.pt.
 """
 
 import sys
@@ -38,6 +40,14 @@ class Net(nn.Module):
         return {"loss": F.mse_loss(self.layer(x)[:, 0], number.float())}
 
 
+def _places(folder: Path) -> Any:
+    return {"spool": folder / "spool", "bundles": folder / "bundles", "guard": True}
+
+
+def _leave(net: nn.Module, folder: Path) -> None:
+    torch.save({name: one.detach() for name, one in net.named_parameters()}, folder / "weights.pt")
+
+
 def hf_trainer(folder: Path) -> None:
     from transformers import Trainer, TrainingArguments
 
@@ -47,8 +57,9 @@ def hf_trainer(folder: Path) -> None:
         def get_train_dataloader(self) -> DataLoader[dict[str, Tensor]]:
             return DataLoader(Rows(), batch_size=BATCH)
 
+    net = Net()
     InOrder(
-        Net(),
+        net,
         TrainingArguments(
             output_dir=str(folder / "out"),
             max_steps=STEPS,
@@ -61,8 +72,9 @@ def hf_trainer(folder: Path) -> None:
             disable_tqdm=True,
         ),
         train_dataset=Rows(),
-        callbacks=[RunwatchCallback("broken", spool=folder / "spool", bundles=folder / "bundles")],
+        callbacks=[RunwatchCallback("broken", **_places(folder))],
     ).train()
+    _leave(net, folder)
 
 
 def lightning_module(folder: Path) -> None:
@@ -86,14 +98,16 @@ def lightning_module(folder: Path) -> None:
         max_steps=STEPS,
         accumulate_grad_batches=ACCUMULATED,
         default_root_dir=folder,
-        callbacks=[RunwatchCallback("broken", spool=folder / "spool", bundles=folder / "bundles")],
+        callbacks=[RunwatchCallback("broken", **_places(folder))],
         accelerator="cpu",
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(Module(), DataLoader(Rows(), batch_size=BATCH))
+    module = Module()
+    trainer.fit(module, DataLoader(Rows(), batch_size=BATCH))
+    _leave(module.net, folder)
 
 
 def accelerate_loop(folder: Path) -> None:
@@ -106,8 +120,7 @@ def accelerate_loop(folder: Path) -> None:
     model, optimizer, loader = cast(Any, accelerator).prepare(
         net, torch.optim.SGD(net.parameters(), lr=1e-3), DataLoader(Rows(), batch_size=BATCH)
     )
-    places = {"spool": folder / "spool", "bundles": folder / "bundles"}
-    with attach(accelerator, model, optimizer, run="broken", **places) as batches:  # type: ignore[arg-type]
+    with attach(accelerator, model, optimizer, run="broken", **_places(folder)) as batches:
         for batch in batches.watch.batches(loader):
             with accelerator.accumulate(model):
                 loss = model(**batch)["loss"]
@@ -115,6 +128,7 @@ def accelerate_loop(folder: Path) -> None:
                 optimizer.step()
                 optimizer.zero_grad()
             batches.step(loss)
+    _leave(net, folder)
 
 
 PROGRAMS: dict[str, Callable[[Path], None]] = {

@@ -1,4 +1,4 @@
-"""A bundle of a training under somebody else's loop holds the batches that broke it."""
+"""A training under somebody else's loop that breaks: its weights, and the bundle that it leaves."""
 
 import os
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+import torch
 from torch import Tensor
 
 from runwatch_hooks.bundles import open_bundle
@@ -18,7 +19,9 @@ PROGRAM = Path(__file__).with_name("broken_frameworks.py")
 
 
 @pytest.mark.parametrize("program", ["hf_trainer", "lightning_module", "accelerate_loop"])
-def test_the_batches_of_the_broken_step_are_kept(tmp_path: Path, program: str) -> None:
+def test_the_batches_of_the_broken_step_are_kept_and_the_weights_stay_whole(
+    tmp_path: Path, program: str
+) -> None:
     done = subprocess.run(
         [sys.executable, str(PROGRAM), program, str(tmp_path)],
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
@@ -36,3 +39,9 @@ def test_the_batches_of_the_broken_step_are_kept(tmp_path: Path, program: str) -
     assert bundle.facts.batch_note == ""
     assert [batch["number"].tolist() for batch in batches] == [[8, 9], [10, 11]]
     assert [bool(batch["x"].isnan().any()) for batch in batches] == [True, False]
+    assert is_finite(tmp_path / "weights.pt")  # the guard let the step change nothing
+
+
+def is_finite(weights: Path) -> bool:
+    held: dict[str, Tensor] = torch.load(weights, weights_only=True)
+    return bool(held) and all(bool(one.isfinite().all()) for one in held.values())

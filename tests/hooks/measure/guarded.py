@@ -1,7 +1,7 @@
 """A training under the guard, for the tests of what it stops."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from tests.hooks.measure.recorder import RecordingLine
@@ -44,9 +44,12 @@ class Training:
             spoil(self.model.blocks[1].get_parameter("out.weight"), bad)
         return loss
 
-    def step(self, bad: float | None = None) -> None:
-        loss = self.gradients(bad)
-        self.optimizer.step()
+    def step(self, bad: float | None = None, *, by_closure: bool = False) -> None:
+        if by_closure:
+            loss = cast(Any, self.optimizer).step(lambda: self.gradients(bad))
+        else:
+            loss = self.gradients(bad)
+            self.optimizer.step()
         self.watch.step(loss)
 
     def state(self) -> list[Tensor]:

@@ -6,11 +6,20 @@ from typing import Any, cast
 
 import pytest
 import torch
-from tests.hooks.measure.guarded import KINDS, Training, are_same, spoil, states_of, watch_over
+from tests.hooks.measure.guarded import (
+    KINDS,
+    Make,
+    Parameters,
+    Training,
+    are_same,
+    spoil,
+    states_of,
+    watch_over,
+)
 from tests.hooks.measure.recorder import RecordingLine
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
-from torch.optim import SGD, AdamW
+from torch.optim import SGD, AdamW, Optimizer
 
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
@@ -19,19 +28,24 @@ from runwatch_hooks.guard import Guard, check_guardable
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_a_bad_step_changes_no_weight_no_moment_and_no_count(kind: str, bad: float) -> None:
+@pytest.mark.parametrize("by_closure", [False, True])
+def test_a_bad_step_changes_no_weight_no_moment_and_no_count(
+    kind: str, bad: float, by_closure: bool
+) -> None:
     training = Training(KINDS[kind])
-    training.step()
-    training.step()
+    training.step(by_closure=by_closure)
+    training.step(by_closure=by_closure)
     before = training.state()
-    training.step(bad)
+    training.step(bad, by_closure=by_closure)
     between = training.state()
-    training.step()
+    training.step(by_closure=by_closure)
 
     assert are_same(before, between)
     assert not are_same(before, training.state())
     assert all(bool(one.isfinite().all()) for one in training.state())
     assert training.line.metric("guarded_steps") == [0.0, 0.0, 1.0, 0.0]
+    assert training.line.metric("nonfinite") == [0.0, 0.0, 1.0, 0.0]
+    assert training.line.metric("layers_with_grad") == [13.0] * 4
     assert training.line.kinds().count("guarded") == 1
     assert training.watch.num_faults == 0
     training.watch.finish()
@@ -200,24 +214,66 @@ def test_after_a_step_that_raised_the_next_is_guarded_as_well() -> None:
     training.watch.finish()
 
 
-def test_a_closure_is_not_guarded_and_that_is_told() -> None:
-    line = RecordingLine()
-    model = nn.Linear(3, 1)
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
-    watch = watch_over(model, optimizer, line=line)
+def test_a_closure_that_raises_is_as_if_nobody_had_looked() -> None:
+    training = Training()
 
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss: Tensor = model(torch.ones(2, 3)).square().sum()
-        torch.autograd.backward(loss)
+    def failing() -> Tensor:
+        training.gradients(torch.nan)
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        cast(Any, training.optimizer).step(failing)
+    before = training.state()
+    training.step(torch.nan, by_closure=True)
+
+    assert are_same(before, training.state())
+    assert training.line.metric("guarded_steps") == [1.0]
+    training.watch.finish()
+
+
+class MovesFirst(SGD):
+    """As those that minimize sharpness do, it looks at the loss from where the gradients point."""
+
+    def step(self, closure: Any = None) -> Any:
+        parameters: list[Tensor] = [one for group in self.param_groups for one in group["params"]]
+        moved = [(one, one.grad) for one in parameters if one.grad is not None]
+        with torch.no_grad():
+            for one, move in moved:
+                one.add_(move)
+        loss = closure()
+        with torch.no_grad():
+            for one, move in moved:
+                one.sub_(move)
+        super().step()
         return loss
 
-    optimizer.step(closure)  # type: ignore[no-untyped-call]
-    watch.step(1.0)
-    told = [event.detail["what"] for event in line.events if event.kind == "unwatched"]
 
-    assert told == ["a step that evaluates a closure (LBFGS's, Lightning's own) is not guarded"]
-    watch.finish()
+def moves_first(parameters: Parameters) -> Optimizer:
+    return MovesFirst(parameters, lr=0.1)
+
+
+def lbfgs(parameters: Parameters) -> Optimizer:
+    return torch.optim.LBFGS(parameters, max_iter=2)
+
+
+@pytest.mark.parametrize("make", [lbfgs, moves_first])
+def test_what_may_move_before_its_closure_is_not_guarded_and_that_is_told(make: Make) -> None:
+    states: list[list[Tensor]] = []
+    told: list[object] = []
+    for guard in (False, True):
+        training = Training(make, guard=guard)
+        training.step(by_closure=True)
+        training.step(torch.nan, by_closure=True)
+        states.append([one.nan_to_num(0.5) for one in training.state()])
+        events = training.line.events
+        told += [event.detail["what"] for event in events if event.kind == "unwatched"]
+        training.watch.finish()
+    name = type(training.optimizer).__name__
+
+    assert are_same(*states)
+    assert told == [
+        f"not guarded: {name} may move its parameters before its closure has run for the last time"
+    ]
 
 
 def test_other_peoples_optimizers_are_left_alone_and_torch_is_as_it_was_afterwards() -> None:
@@ -248,7 +304,7 @@ def test_one_that_asks_the_device_no_more_is_left_alone_and_that_is_told() -> No
     cast(Any, optimizer)._step_supports_amp_scaling = True
     faults = Faults()
     guard = Guard({"": model}, [optimizer], faults)
-    guard.install()
+    guard.install_before_steps()
     optimizer.load_state_dict(saved)  # of a run that was not fused
     for parameter in model.parameters():
         parameter.grad = torch.empty_like(parameter)

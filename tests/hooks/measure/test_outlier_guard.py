@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -62,6 +62,27 @@ def test_an_outlier_changes_no_weight_no_moment_and_no_count(kind: str) -> None:
     assert sum(training.line.metric("guarded_steps")) == 1.0
     assert events == [{"because": "outside its past"}]
     assert training.watch.num_faults == 0
+    training.watch.finish()
+
+
+@pytest.mark.parametrize("kind", ["adamw, foreach", "adamw, fused"])
+def test_an_outlier_that_a_closure_made_and_clipped_changes_nothing_either(kind: str) -> None:
+    training = trained(kind, max_norm=0.5)
+    before = training.state()
+
+    def closure() -> Tensor:
+        loss = training.gradients()
+        for parameter in training.model.parameters():
+            assert parameter.grad is not None
+            parameter.grad.mul_(1000.0)
+        clip_grad_norm_(training.model.parameters(), 0.5)
+        return loss
+
+    training.watch.step(cast(Any, training.optimizer).step(closure))
+
+    assert are_same(before, training.state())
+    assert training.line.metric("guarded_outliers")[-1] == 1.0
+    assert training.line.metric("grad_norm")[-1] > 100.0 * training.line.metric("grad_norm")[-2]
     training.watch.finish()
 
 
