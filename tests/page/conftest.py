@@ -6,6 +6,7 @@ The browser is Debian's Chromium, driven by Playwright, which downloads none of 
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -14,15 +15,16 @@ from tests.page.visitor import DESKTOP, Theme, Visitor
 
 OpenWindow = Callable[..., Visitor]
 
+NOBODY_IS_MISSED: Final = {"RUNWATCH_LOST_S": "3600"}
+"""Runs that a test has sent have no trainer who goes on: a minute later they would be lost, and
+stand first among those in trouble, in whatever test that minute ends."""
+
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
-    made = RealService(tmp_path_factory.mktemp("service"))
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
+    folder = tmp_path_factory.mktemp("service")
+    with RealService(folder, environment=NOBODY_IS_MISSED) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,15 @@ from typing import Final
 
 from playwright.sync_api import Browser, Page, sync_playwright
 from tests.end_to_end.real_service import RealService
+from tests.page.conftest import NOBODY_IS_MISSED
 from tests.page.seeding import Sender, Stream, curve, send_healthy, send_nan
-from tests.page.sent_run import wait_until
 from tests.page.visitor import Theme, Visitor
+from tests.waiting import until
 
 from runwatch.vocabulary import RunId
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "images"
 WIDTH: Final = 1280
-ENVIRONMENT: Final = {"RUNWATCH_LOST_S": "3600"}
-"""Nobody sends on while the pictures are taken."""
 RULE: Final = """\
 version: 1
 groups:
@@ -40,13 +39,11 @@ groups:
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="runwatch-pictures-") as name:
-        service = RealService(Path(name), environment=ENVIRONMENT)
-        service.start()
-        try:
-            take_all(service)
-        finally:
-            service.stop()
+    with (
+        tempfile.TemporaryDirectory(prefix="runwatch-pictures-") as name,
+        RealService(Path(name), environment=NOBODY_IS_MISSED) as service,
+    ):
+        take_all(service)
 
 
 def take_all(service: RealService) -> None:
@@ -54,7 +51,7 @@ def take_all(service: RealService) -> None:
     send_sweep(sender)
     healthy = send_healthy(sender, "llama-1b · warm restart")
     broken = send_nan(sender, "moe-7b · top-2 of 16", onset=320, owner="lee")
-    wait_until(lambda: service.ask("GET", f"/alerts?run_id={broken}&rule=NonFinite")["alerts"])
+    until(lambda: service.ask("GET", f"/alerts?run_id={broken}&rule=NonFinite")["alerts"])
     path = shutil.which("chromium")
     assert path is not None, "Chromium is not installed"
     with sync_playwright() as playwright:

@@ -2,10 +2,11 @@
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.end_to_end.real_service import RealService
+from tests.waiting import until
 
 from runwatch.layouts import Layer, Layout
 from runwatch.ulids import ulid
@@ -52,16 +53,9 @@ class SentRun:
         self._service.ask("POST", f"/runs/{self.id}/frames", frame)
         self.num_steps += len(losses)
 
-    def wait_for_alert(self, rule: str, timeout_s: float = 180) -> str:
+    def wait_for_alert(self, rule: str) -> str:
         """The id of the run's newest alert by a rule."""
         path = f"/alerts?run_id={self.id}&rule={rule}"
-        wait_until(lambda: self._service.ask("GET", path)["alerts"], timeout_s)
-        alert_id: str = self._service.ask("GET", path)["alerts"][0]["id"]
+        newest, *_ = until(lambda: self._service.ask("GET", path)["alerts"])
+        alert_id: str = newest["id"]
         return alert_id
-
-
-def wait_until(holds: Callable[[], object], timeout_s: float = 180) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)

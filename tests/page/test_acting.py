@@ -1,6 +1,5 @@
 """Acting on a run from the page: a real trainer carries out what is clicked."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from tests.end_to_end.real_service import RealService
 from tests.end_to_end.trainer import Trainer, watched_by
 from tests.page.conftest import OpenWindow
 from tests.page.visitor import PHONE
+from tests.waiting import LONGEST_S, until
 
 pytestmark = pytest.mark.heavy
 
@@ -22,19 +22,9 @@ def job(tmp_path: Path, service: RealService) -> Iterator[tuple[Trainer, str]]:
     """A trainer that goes on until it is told to stop, and its run's id."""
     environment = watched_by(service, number=NUMBER)
     checkpoints = ("--checkpoints", str(tmp_path / "checkpoints"))
-    started = Trainer(tmp_path / "job", *checkpoints, environment=environment, steps=ENDLESS)
-    yield started, environment["RUNWATCH_RUN_ID"]
-    if started.process.poll() is None:
-        started.process.kill()
-        started.process.wait()
-
-
-def wait_for_steps(trainer: Trainer, steps: int, timeout_s: float = 400) -> None:
-    deadline = time.monotonic() + timeout_s
-    while len(trainer.trained()) < steps:
-        assert trainer.process.poll() is None, trainer.output.read_text()
-        assert time.monotonic() < deadline, trainer.output.read_text()
-        time.sleep(0.05)
+    folder = tmp_path / "job"
+    with Trainer(folder, *checkpoints, environment=environment, steps=ENDLESS) as trainer:
+        yield trainer, environment["RUNWATCH_RUN_ID"]
 
 
 def test_what_is_ordered_on_the_page_is_carried_out(
@@ -42,7 +32,7 @@ def test_what_is_ordered_on_the_page_is_carried_out(
 ) -> None:
     trainer, run_id = job
     visitor = window()
-    wait_for_steps(trainer, 80)
+    trainer.wait_for_steps(80)
     page = visitor.open(f"/runs/{run_id}/act")
 
     page.get_by_role("button", name="Checkpoint").click()
@@ -79,26 +69,30 @@ def test_what_is_ordered_on_the_page_is_carried_out(
     trip = page.locator(".trip", has_text="Roll back to the newest good state").first
     expect(trip.locator(".station-done", has_text="Applied")).to_be_visible()
     visitor.shoot("act-rolled-back")
-    steps = [step for step, _ in trainer.trained()]
-    assert len(set(steps)) < len(steps), "no step was trained again"
+    until(lambda: has_trained_a_step_again(trainer))
 
     page.get_by_role("button", name="Stop").click()
     dialog = page.get_by_role("dialog", name="Stop the run")
     dialog.get_by_label("Type the run's name").fill(f"run {NUMBER}")
     dialog.get_by_role("button", name="Stop the run").click()
-    assert trainer.process.wait(120) == 0, trainer.output.read_text()
+    assert trainer.process.wait(LONGEST_S) == 0, trainer.output.read_text()
     expect(page.get_by_text("nobody would obey")).to_be_visible()
     expect(page.get_by_role("button", name="Checkpoint")).to_be_disabled()
     kinds = [one["action"]["kind"] for one in visitor.ask(f"/runs/{run_id}/commands")["commands"]]
     assert kinds == ["stop", "rollback", "lower_lr", "checkpoint"]
 
 
+def has_trained_a_step_again(trainer: Trainer) -> bool:
+    steps = [step for step, _ in trainer.trained()]
+    return len(set(steps)) < len(steps)
+
+
 def test_an_incident_from_the_first_alert_to_the_recovery(
     window: OpenWindow, service: RealService, tmp_path: Path
 ) -> None:
     environment = watched_by(service, number=NUMBER + 1, policy="ask")
-    trainer = Trainer(tmp_path / "job", "--fault-at", "150", environment=environment, steps=ENDLESS)
-    try:
+    fault = ("--fault-at", "150")
+    with Trainer(tmp_path / "job", *fault, environment=environment, steps=ENDLESS):
         visitor = window()
         page = visitor.open("/alerts")
         page.get_by_role("link", name="NonFinite", exact=True).click()
@@ -118,6 +112,3 @@ def test_an_incident_from_the_first_alert_to_the_recovery(
         dark = window(theme="dark", viewport=PHONE)
         dark.open(page.url.removeprefix(service.url))
         dark.shoot("alert-recovered-dark-phone")
-    finally:
-        trainer.process.kill()
-        trainer.process.wait()

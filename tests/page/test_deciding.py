@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 from tests.end_to_end.real_service import RealService
-from tests.page.conftest import OpenWindow
+from tests.page.conftest import NOBODY_IS_MISSED, OpenWindow
 from tests.page.seeding import Sender, send_healthy
 from tests.page.sent_run import SentRun
 from tests.server.notify.sink import Sink, running_sink
@@ -39,12 +39,8 @@ def service(tmp_path_factory: pytest.TempPathFactory, sink: Sink) -> Iterator[Re
     written: Path = folder / "data" / "receivers.yaml"
     written.parent.mkdir()
     written.write_text(RECEIVERS.format(port=sink.port))
-    made = RealService(folder)
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
+    with RealService(folder, environment=NOBODY_IS_MISSED) as running:
+        yield running
 
 
 def test_what_rules_may_do_is_chosen_and_a_proposal_rejected(

@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
 from tests.page.seeding import Sender, Stream
-from tests.page.sent_run import wait_until
+from tests.waiting import until
 
 from runwatch.vocabulary import RunId
 
@@ -27,7 +27,7 @@ def run_id(service: RealService) -> RunId:
     service.start()
     service.ask("GET", f"/runs/{run_id}/series?metric=loss")
     told = f"/runs/{run_id}/timeline?kind=unreadable"
-    wait_until(lambda: service.ask("GET", told)["events"])
+    until(lambda: service.ask("GET", told)["events"])
     return run_id
 
 
@@ -36,6 +36,7 @@ def test_a_chart_breaks_where_steps_cannot_be_read_and_says_why(
 ) -> None:
     page = window().open(f"/runs/{run_id}")
 
+    expect(page.locator("#timeline .num-events")).not_to_have_text("…")  # it moves what is below
     loss = page.locator("#charts .chart[data-metrics*='\"loss\"']")
     loss.scroll_into_view_if_needed()
     expect(loss).to_have_attribute("data-drawn", "0-99")

@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
 from tests.page.seeding import Sender, Stream, curve, send_healthy, send_nan, send_ranks
-from tests.page.sent_run import wait_until
 from tests.page.visitor import DESKTOP, PHONE, Theme, Visitor
+from tests.waiting import until
 
 pytestmark = pytest.mark.heavy
 
@@ -61,8 +61,8 @@ def seen(service: RealService) -> Generator[Seen]:
     ids["ranks"] = send_ranks(sender, 64)
     Stream(sender, sender.open("vision-eu", project="vision", owner="ada")).send(0, curve(0, 200))
     path = f"/alerts?run_id={nan}&rule=NonFinite"
-    wait_until(lambda: service.ask("GET", path)["alerts"])
-    yield Seen(ids | {"alert": service.ask("GET", path)["alerts"][0]["id"]})
+    alert, *_ = until(lambda: service.ask("GET", path)["alerts"])
+    yield Seen(ids | {"alert": alert["id"]})
     sender.http.clear()
 
 
@@ -96,9 +96,12 @@ def test_a_page_is_whole_and_readable_in_every_look(
 
 
 def test_every_control_of_a_run_is_reached_by_the_tab_key_and_shows_it(
-    window: OpenWindow, seen: Seen
+    window: OpenWindow, service: RealService
 ) -> None:
-    page = window().open(f"/runs/{seen.ids['healthy']}")
+    sender = Sender(service.url, service.admin_key)
+    page = window().open(f"/runs/{send_healthy(sender, 'reached by keys')}")
+    sender.http.clear()
+    expect(page.locator("#timeline .lanes").get_by_text("Checkpoints", exact=True)).to_be_visible()
     settle(page)
     page.evaluate("document.activeElement.blur()")
 

@@ -8,7 +8,6 @@ from playwright.sync_api import expect
 from tests.end_to_end.real_service import RealService
 from tests.end_to_end.trainer import Trainer, watched_by
 from tests.page.conftest import OpenWindow
-from tests.page.sent_run import wait_until
 
 pytestmark = pytest.mark.heavy
 
@@ -16,14 +15,9 @@ pytestmark = pytest.mark.heavy
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
     """One that does not wait as long as usual before it calls a run lost."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("RUNWATCH_LOST_S", "20")
-        made = RealService(tmp_path_factory.mktemp("service"))
-        try:
-            made.start()
-            yield made
-        finally:
-            made.stop()
+    folder = tmp_path_factory.mktemp("service")
+    with RealService(folder, environment={"RUNWATCH_LOST_S": "20"}) as running:
+        yield running
 
 
 def test_a_run_whose_trainer_was_killed_is_lost_and_says_since_when(
@@ -31,15 +25,11 @@ def test_a_run_whose_trainer_was_killed_is_lost_and_says_since_when(
 ) -> None:
     environment = watched_by(service, number=90)
     run_id = environment["RUNWATCH_RUN_ID"]
-    trainer = Trainer(tmp_path / "job", environment=environment, steps=1_000_000)
-    try:
-        wait_until(lambda: len(trainer.trained()) > 30)
+    with Trainer(tmp_path / "job", environment=environment, steps=1_000_000) as trainer:
+        trainer.wait_for_steps(30)
         visitor = window()
         page = visitor.open(f"/runs/{run_id}")
         expect(page.locator("#banner .state")).to_have_text("training")
-    finally:
-        trainer.process.kill()
-        trainer.process.wait()
 
     expect(page.locator("#banner .state-bad")).to_have_text("lost")
     last_step = service.ask("GET", f"/runs/{run_id}")["last_step"]

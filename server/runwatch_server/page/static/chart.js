@@ -21,6 +21,8 @@ export class Chart {
   #isStale = true;
   #isDrawn = false;
   #loaded = [];
+  /** The steps that were in view when what is loaded was asked for. */
+  #steps = "";
 
   /** `figure`: an element with a <figcaption> and a `.plot`. `options`: `run`, `series` (a list of
       `{name, what, dash, sign}`), `isLog`, `along()` for what they run along (step, tokens or time), `extras(range)` for more series, `lines()` for upright lines (`{step, look, dash}`) and
@@ -55,6 +57,7 @@ export class Chart {
   replace(series) {
     this.options.series = series;
     this.#loaded = [];
+    delete this.figure.dataset.drawn;
     this.refresh();
   }
 
@@ -98,11 +101,13 @@ export class Chart {
     this.#asked?.abort();
     const asked = this.#asked = new AbortController();
     this.#isStale = false;
+    const steps = this.axis.range.join("-");
     try {
       const loaded = await this.#ask(asked.signal);
       if (asked.signal.aborted) return;
       const known = this.#loaded.filter((one) => one.isLimit);
       this.#loaded = [...loaded, ...known];
+      this.#steps = steps;
       this.#say(loaded.some((one) => one.data.steps.length) ? "" : emptyWords(loaded));
       await this.#draw();
       const limits = await this.#askLimits(asked.signal);
@@ -147,6 +152,7 @@ export class Chart {
     this.#isDrawn = false;
     if (!this.#isInSight || !this.#loaded.length || !this.plot.clientWidth) return;
     const plotly = await loadPlotly();
+    const steps = this.#steps;
     const colours = palette();
     const shown = this.#loaded.filter((one) => one.data.steps.length);
     const traces = shown.flatMap((one) => tracesOf(one.data, {
@@ -170,7 +176,7 @@ export class Chart {
     this.#isDrawn = true;
     if (!this.isWired) this.#wire();
     this.#read();
-    this.figure.dataset.drawn = this.axis.range.join("-");
+    if (steps === this.#steps) this.figure.dataset.drawn = steps;
   }
 
   #wire() {

@@ -5,6 +5,7 @@ import { embedded } from "./dom.js";
 import { rate, count } from "./numbers.js";
 import { StepAxis } from "./step_axis.js";
 import { duration } from "./time.js";
+import { Turns } from "./turns.js";
 
 const by = (id) => document.getElementById(id);
 const told = embedded("told");
@@ -17,6 +18,7 @@ if (told?.sides.length === 2) show(told.sides);
 async function show(sides) {
   const axis = new StepAxis(0, Math.max(...sides.map((side) => side.last)));
   const view = Object.assign(new EventTarget(), { smoothing: 0 });
+  const turns = new Turns();
   let courses = null;
   const charts = [...document.querySelectorAll("#charts .chart")].map((figure) => new Chart(
     figure, axis, view, {
@@ -32,14 +34,18 @@ async function show(sides) {
 
   by("along").addEventListener("change", async () => {
     const kind = by("along").value;
-    by("at").textContent = "";
+    const isToBeShown = turns.ask();
+    let found = null;
+    let fault = "";
     try {
-      courses = kind === "step" ? null : await Promise.all(sides.map((side) => along(side, kind)));
+      found = kind === "step" ? null : await Promise.all(sides.map((side) => along(side, kind)));
     } catch (error) {
-      by("along").value = "step";
-      courses = null;
-      by("at").textContent = error.message;
+      fault = error.message;
     }
+    if (!isToBeShown()) return;
+    if (fault) by("along").value = "step";
+    by("at").textContent = fault;
+    courses = found;
     axis.reset(0, courses ? Math.max(...courses.map((course) => course.last)) : Math.max(...sides.map((side) => side.last)));
     for (const chart of charts) chart.refresh();
   });

@@ -4,10 +4,15 @@ import { api, ApiError } from "./api.js";
 import { h } from "./dom.js";
 import { renew } from "./refresh.js";
 
+/** The button that has asked, and how it was before. */
+let asking = null;
+
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-delete]");
+  const isSure = button !== null && button === asking?.button;
+  takeBack();
   if (!button) return;
-  if (button.dataset.sure && !button.dataset.asked) {
+  if (button.dataset.sure && !isSure) {
     askAgain(button);
     return;
   }
@@ -18,20 +23,27 @@ document.addEventListener("click", async (event) => {
     if (button.dataset.then) location.assign(button.dataset.then);
     else await renew();
   } catch (error) {
+    button.disabled = false;
     if (!(error instanceof ApiError)) throw error;
     button.insertAdjacentElement("afterend", h("p", { class: "fault", role: "alert" }, error.message));
   }
 });
 
-// The second click is the answer: no dialog for what one line can ask.
+document.addEventListener("focusin", (event) => {
+  if (event.target !== asking?.button) takeBack();
+});
+
+// The second click is the answer: no dialog for what one line can ask. It may take its time, since
+// not everybody is quick; whoever turns to something else has not meant it.
 function askAgain(button) {
-  const before = button.textContent;
-  button.dataset.asked = "yes";
+  asking = { button, text: button.textContent, isDanger: button.classList.contains("danger") };
   button.textContent = button.dataset.sure;
   button.classList.add("danger");
-  setTimeout(() => {
-    delete button.dataset.asked;
-    button.textContent = before;
-    button.classList.remove("danger");
-  }, 5000);
+}
+
+function takeBack() {
+  if (!asking) return;
+  asking.button.textContent = asking.text;
+  asking.button.classList.toggle("danger", asking.isDanger);
+  asking = null;
 }

@@ -16,6 +16,8 @@ const OWN_STATS = /norm|absmax|ratio/;
 export class Layers {
   #asked = null;
   #row = 0;
+  /** The stat and the steps that the grid holds. */
+  #held = "";
 
   constructor(section, axis, view, run) {
     Object.assign(this, { section, axis, view, run });
@@ -65,10 +67,13 @@ export class Layers {
     this.#asked?.abort();
     const asked = this.#asked = new AbortController();
     this.isStale = false;
+    const wanted = `${this.stat.value} ${this.axis.range.join("-")}`;
     try {
       const answer = await getJson(`/runs/${this.run}/heatmap?${this.#query()}`, asked);
+      if (asked.signal.aborted) return;
       const isFirst = !this.grid;
       this.grid = gridOf(answer);
+      this.#held = wanted;
       this.#say(this.grid.columns ? "" : "No layer sent this stat in the steps in view.");
       this.#draw();
       if (isFirst || this.axis.selected === null) this.#listWorst();
@@ -102,7 +107,7 @@ export class Layers {
     this.#label();
     this.#explain(rows.length);
     this.#point();
-    this.section.dataset.drawn = `${this.stat.value} ${this.axis.range.join("-")}`;
+    this.section.dataset.drawn = this.#held;
   }
 
   #explain(numRows) {

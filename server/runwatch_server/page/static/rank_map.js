@@ -11,6 +11,8 @@ const LABEL_PIXELS = 13;
 export class RankMap {
   #asked = null;
   #row = 0;
+  /** The metric and the steps that the grid holds. */
+  #held = "";
 
   /** `place`: the element around legend, map and reading. `onChoose(rank)` hears of a chosen rank. */
   constructor(place, axis, run, onChoose) {
@@ -47,9 +49,12 @@ export class RankMap {
     this.#asked?.abort();
     const asked = this.#asked = new AbortController();
     this.isStale = false;
+    const wanted = `${this.metric} ${this.axis.range.join("-")}`;
     try {
       const answer = await getJson(`/runs/${this.run}/ranks?${mapQuery(this.canvas, this.axis, { metric: this.metric })}`, asked);
+      if (asked.signal.aborted) return;
       this.grid = gridOf({ ...answer, layers: answer.ranks });
+      this.#held = wanted;
       this.#say(this.grid.columns ? "" : "No rank sent this metric in the steps in view.");
       this.#draw();
     } catch (error) {
@@ -71,7 +76,7 @@ export class RankMap {
     this.place.querySelector(".words").textContent = this.#words();
     this.#label();
     this.#point();
-    this.place.dataset.drawn = `${this.metric} ${this.axis.range.join("-")}`;
+    this.place.dataset.drawn = this.#held;
   }
 
   #words() {

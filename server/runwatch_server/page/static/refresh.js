@@ -1,16 +1,30 @@
 // Keeps parts of a page as the server would render them now: each element with an id and
 // `data-fresh`. What has not changed stays, and a reader who stands on a link keeps it.
 import { showAges } from "./time.js";
+import { Turns } from "./turns.js";
 
+const HELD_MS = 50;
 const seen = new Map();
+const turns = new Turns();
 const NAMES = ["id", "href", "data-approve", "data-cancel", "data-opens"];
 
 /** Asks for a page or a fragment, and puts its fresh parts in the place of ours. */
 export async function renew(url = location.href) {
+  const isToBeShown = turns.ask();
   const answer = await fetch(url, { headers: { Accept: "text/html" } }).catch(() => null);
   if (!answer?.ok || answer.redirected) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  await released("[data-fresh]");
+  if (!isToBeShown()) return;
   for (const part of page.querySelectorAll("[data-fresh][id]")) put(part);
+}
+
+/** Until nobody presses on what a selector names: a button that is exchanged between press and
+    release hears of no click. */
+export async function released(selector) {
+  while (document.querySelector(`:is(${selector}):active`)) {
+    await new Promise((resolve) => setTimeout(resolve, HELD_MS));
+  }
 }
 
 function put(part) {

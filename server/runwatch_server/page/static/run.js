@@ -6,11 +6,13 @@ import { Layers } from "./layers.js";
 import { atMostEvery, listen } from "./live.js";
 import { count } from "./numbers.js";
 import { Ranks } from "./ranks.js";
+import { released } from "./refresh.js";
 import { StepAxis } from "./step_axis.js";
 import { storyOf } from "./story.js";
 import { limitsOf } from "./thresholds.js";
 import { showAges } from "./time.js";
 import { Timeline } from "./timeline.js";
+import { Turns } from "./turns.js";
 import { undoneSeries } from "./undone.js";
 
 const NEWEST = 1000;
@@ -22,6 +24,7 @@ const told = embedded("told");
 const axis = new StepAxis(told.first, told.last);
 const view = Object.assign(new EventTarget(), { smoothing: 0, undone: true, thresholds: true });
 const by = (id) => document.getElementById(id);
+const turns = new Turns();
 const shown = { history: told.history, alerts: [] };
 
 const charts = [...document.querySelectorAll("#charts .chart")].map((figure) => {
@@ -49,12 +52,14 @@ function uprights() {
 }
 
 async function tellStory() {
+  const isToBeShown = turns.ask();
   const [events, alerts, commands, history] = await Promise.all([
     everything(`/runs/${told.run}/timeline`, "events", 10_000),
     getJson(`/alerts?run_id=${told.run}&limit=500`),
     getJson(`/runs/${told.run}/commands?limit=500`),
     getJson(`/runs/${told.run}/history`),
   ]);
+  if (!isToBeShown()) return;
   shown.history = history;
   shown.alerts = alerts.alerts;
   const { stretches } = history;
@@ -82,6 +87,7 @@ async function refreshBanner() {
   const answer = await fetch(`/runs/${told.run}/banner`);
   if (!answer.ok || answer.redirected) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("banner");
+  await released("#banner");
   by("banner").replaceWith(fresh);
   showAges(fresh);
 }

@@ -3,8 +3,10 @@
 import { getJson } from "./api.js";
 import { listen, atMostEvery } from "./live.js";
 import { decode, rate, short } from "./numbers.js";
+import { released } from "./refresh.js";
 import { sparkline } from "./sparkline.js";
 import { showAges } from "./time.js";
+import { Turns } from "./turns.js";
 
 const CHUNK = 12;
 const TYPING_MS = 250;
@@ -14,13 +16,17 @@ const area = document.getElementById("fleet");
 const state = document.getElementById("live");
 const pulses = new Map();
 const chosen = new Set();
+const turns = new Turns();
 
 /** The rows of the page's present address, put in place of those shown. */
 async function refresh() {
+  const isToBeShown = turns.ask();
   const answer = await fetch(location.href, { headers: { "X-Fragment": "fleet" } });
   if (answer.status === 401 || answer.redirected) return location.reload();
   if (!answer.ok) return say(`The list could not be read (${answer.status}). It is tried again.`);
   const text = await answer.text();
+  await released("#fleet");
+  if (!isToBeShown()) return null;
   const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("fleet");
   const focused = document.activeElement?.closest("tr")?.id;
   area.replaceChildren(...fresh.childNodes);

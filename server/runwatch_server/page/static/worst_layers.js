@@ -4,10 +4,13 @@ import { getJson } from "./api.js";
 import { h } from "./dom.js";
 import { worstLayers } from "./heat_grid.js";
 import { count, short } from "./numbers.js";
+import { Turns } from "./turns.js";
 
 const SHOWN = 12;
 
 export class WorstLayers {
+  #turns = new Turns();
+
   /** `show(name)` is called for a layer that somebody chooses. */
   constructor(place, run, show) {
     Object.assign(this, { place, run, show });
@@ -16,12 +19,15 @@ export class WorstLayers {
 
   /** `query`: of the heat map's column at the step; `grid`: what the map holds. */
   async list(step, query, grid) {
+    const isToBeShown = this.#turns.ask();
     try {
       const worst = worstLayers(await getJson(`/runs/${this.run}/heatmap?${query}`), grid);
+      if (!isToBeShown()) return;
       this.place.querySelector("h3").textContent = `Worst layers at step ${count(step)}`;
       this.place.querySelector("tbody").replaceChildren(...worst.slice(0, SHOWN).map((row) => this.#line(row)));
       this.says.hidden = worst.length > 0;
     } catch (error) {
+      if (!isToBeShown()) return;
       this.says.textContent = error.message;
       this.says.hidden = false;
     }
