@@ -73,6 +73,11 @@ class RealService:
             assert found is not None, self._log.read_text()
             self.admin_key = found.group(1)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "started before it is asked for"
+        return self._process.pid
+
     def kill(self) -> None:
         """As a power cut would."""
         assert self._process is not None

@@ -1,6 +1,5 @@
 """Judging and acting, put together from what the service has already opened."""
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -8,6 +7,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.evaluators import Evaluators
 from runwatch_server.alerts.findings import Detective
+from runwatch_server.alerts.judging import Judging, ProcessJudging, ThreadJudging
 from runwatch_server.alerts.recording import Tell, tell_nobody
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
@@ -76,7 +76,8 @@ async def start_alerting(
         on_change=board.wake,
         announce=lambda run_id: bulletin.say(Topic.COMMANDS, run_id),
     )
-    thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="evaluator"))
+    judging = _make_judging(settings, is_shared=database.is_shared)
+    stack.push_async_callback(judging.close)
     workshop = Workshop(
         database=database,
         clock=clock,
@@ -90,7 +91,7 @@ async def start_alerting(
         ownership=ownership or SoleOwner(),
         default_policy=settings.policy,
         limits=settings.policy_limits,
-        thread=thread,
+        judging=judging,
         on_news=board.post,
         tell=tell,
         page=page,
@@ -111,6 +112,15 @@ async def start_alerting(
         ticker=ticker,
         board=board,
     )
+
+
+def _make_judging(settings: Settings, *, is_shared: bool) -> Judging:
+    """As the settings have it. By default beside PostgreSQL in a process: each trip there would
+    wait for the thread; with SQLite, for one trainer on its own machine, on a thread."""
+    num_processes = settings.judge_processes
+    if num_processes is None:
+        num_processes = 1 if is_shared else 0
+    return ProcessJudging(num_processes) if num_processes else ThreadJudging()
 
 
 def _listen(

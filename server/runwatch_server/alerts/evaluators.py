@@ -9,6 +9,7 @@ from typing import Final
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.consequences import StreamMovedError
 from runwatch_server.alerts.frame_queries import list_behind
+from runwatch_server.alerts.judging import JudgeLostError
 from runwatch_server.alerts.run_evaluation import RunEvaluation
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.replicas.ownership import NotOwnerError
@@ -105,7 +106,7 @@ class Evaluators:
             return
         try:
             await self._runs[run_id].save()
-        except (StreamMovedError, NotOwnerError) as error:
+        except (StreamMovedError, NotOwnerError, JudgeLostError) as error:
             log.info("%s: there is nothing to save", error)
         self._forget(run_id)
 

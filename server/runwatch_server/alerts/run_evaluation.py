@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import takewhile
 from typing import Final
 
@@ -13,10 +12,11 @@ from runwatch.rules.background import known_from
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import evaluation_queries, queries
 from runwatch_server.alerts.consequences import Consequences, StreamMovedError
+from runwatch_server.alerts.judging import Judge, JudgeLostError
 from runwatch_server.alerts.recording import News, end_alerts
 from runwatch_server.alerts.records import Evaluation, Resolution
 from runwatch_server.alerts.stored_frames import iterate_frames, read_frames
-from runwatch_server.alerts.stream import FrameQueue, Stream, StreamJudge, StreamKey
+from runwatch_server.alerts.stream import FrameQueue, Stream, StreamKey
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.mailbox import Posted
 from runwatch_server.commands.records import Addressee
@@ -84,7 +84,7 @@ class RunEvaluation:
             if stream.queue.is_behind:
                 frames = await self._next_frames(key, stream)
                 if frames:
-                    await self._judge(key, stream, frames)
+                    await self._judge_or_lose(key, stream, frames)
                     return True
         return False
 
@@ -113,10 +113,12 @@ class RunEvaluation:
         arrived.done(stored.evaluated_seq)
         return Stream(stored, True, judge, arrived, addressee.project)
 
-    async def _as_left(self, connection: AsyncConnection, stored: Evaluation) -> StreamJudge:
+    async def _as_left(self, connection: AsyncConnection, stored: Evaluation) -> Judge:
         documents = await evaluation_queries.find_rule_set(connection, stored.rule_set)
         rule_set = RuleSet.of_documents(documents)
-        judge = await self._shop.compute(lambda: StreamJudge(stored.rank, rule_set, stored.state))
+        judge = await self._shop.judging.open(
+            self.run_id, stored.rank, rule_set, state=stored.state
+        )
         async for frames in iterate_frames(
             connection,
             self._shop.packs,
@@ -125,7 +127,7 @@ class RunEvaluation:
             first_seq=stored.state_seq + 1,
             last_seq=stored.evaluated_seq,
         ):
-            await self._shop.compute(partial(judge.observe, frames))
+            await judge.observe(frames)
         return judge
 
     async def _fresh(
@@ -139,14 +141,14 @@ class RunEvaluation:
         run = await find_run(connection, self.run_id)
         known = {} if run is None else known_from(run.config)
         known |= await self._end_of_last(connection, key)
-        judge = await self._shop.compute(lambda: StreamJudge(key.rank, rule_set, known=known))
+        judge = await self._shop.judging.open(self.run_id, key.rank, rule_set, known=known)
         evaluation = Evaluation(
             run_id=self.run_id,
             attempt=key.attempt,
             rank=key.rank,
             evaluated_seq=0,
             state_seq=0,
-            state=judge.state(),  # holds what is known: a restart finds it there
+            state=await judge.state(),  # holds what is known: a restart finds it there
             rule_set=rule_set.hash,
         )
         return Stream(evaluation, False, judge, arrived, addressee.project)
@@ -155,13 +157,13 @@ class RunEvaluation:
         """How the attempt before ended, as far as its frames were judged."""
         before = StreamKey(key.attempt - 1, key.rank)
         if before in self._streams:
-            return self._streams[before].judge.known_to_next
+            return await self._streams[before].judge.known_to_next()
         stored = await evaluation_queries.find_evaluation(
             connection, self.run_id, before.attempt, before.rank
         )
         if stored is None:
             return {}
-        return (await self._as_left(connection, stored)).known_to_next
+        return await (await self._as_left(connection, stored)).known_to_next()
 
     async def _next_frames(self, key: StreamKey, stream: Stream) -> list[CommittedFrame]:
         frames = stream.queue.take(BATCH_FRAMES)
@@ -204,15 +206,32 @@ class RunEvaluation:
         # Late frames command nothing; they must not silence the live ones behind them.
         return list(takewhile(lambda frame: frame.late == in_line[0].late, in_line))
 
+    async def _judge_or_lose(
+        self, key: StreamKey, stream: Stream, frames: Sequence[CommittedFrame]
+    ) -> None:
+        """Where it fails, the evaluator may be ahead of the disk: it is built again from there."""
+        try:
+            await self._judge(key, stream, frames)
+        except BaseException as error:
+            stream.queue.note(frames[-1].seq)
+            for lost in tuple(self._streams) if isinstance(error, JudgeLostError) else (key,):
+                self._build_again(lost)
+            raise
+
+    def _build_again(self, key: StreamKey) -> None:
+        queue = FrameQueue(next_seq=1)
+        queue.note(self._streams.pop(key).queue.newest_seq)
+        self._arrived[key] = queue
+
     async def _judge(
         self, key: StreamKey, stream: Stream, frames: Sequence[CommittedFrame]
     ) -> None:
         await self._follow_rules(key, stream)
         judge = stream.judge
-        transitions = await self._shop.compute(lambda: judge.observe(frames))
+        transitions = await judge.observe(frames)
         after = replace(stream.evaluation, evaluated_seq=frames[-1].seq)
         if stream.state_is_due:
-            state = await self._shop.compute(judge.state)
+            state = await judge.state()
             after = replace(after, state_seq=frames[-1].seq, state=state)
         lr_scale = self._consequences.lr_scale
 
@@ -233,13 +252,7 @@ class RunEvaluation:
             )
             return news, await posting(connection, self.run_id) if ordered else None
 
-        try:
-            news, posted = await self._shop.database.write(work, of=self.run_id)
-        except BaseException:
-            self._streams.pop(key)  # its evaluator is ahead of the disk: built again from there
-            self._arrived[key] = FrameQueue(next_seq=1)
-            self._arrived[key].note(max(frames[-1].seq, stream.queue.newest_seq))
-            raise
+        news, posted = await self._shop.database.write(work, of=self.run_id)
         is_saved = after.state_seq == frames[-1].seq
         stream.unsaved_bytes = 0 if is_saved else stream.unsaved_bytes + _num_bytes(frames)
         stream.evaluation, stream.is_stored = after, True
@@ -260,8 +273,7 @@ class RunEvaluation:
         rule_set = await self._shop.rules.in_force(stream.project)
         if rule_set.hash == stream.judge.rule_set.hash:
             return
-        judge = stream.judge
-        stream.judge = await self._shop.compute(lambda: judge.with_rules(rule_set))
+        stream.judge = await stream.judge.with_rules(rule_set)
         kept = {(rule.name, rule.hash) for rule in rule_set.rules}
 
         async def end_orphans(connection: AsyncConnection) -> None:
@@ -292,7 +304,7 @@ class RunEvaluation:
         stream: Stream,
         also: Callable[[AsyncConnection], Awaitable[None]] | None = None,
     ) -> None:
-        state = await self._shop.compute(stream.judge.state)
+        state = await stream.judge.state()
         after = replace(
             stream.evaluation,
             state_seq=stream.evaluation.evaluated_seq,

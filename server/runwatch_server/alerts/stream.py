@@ -1,13 +1,10 @@
 """One stream of frames, one rank's of one attempt: put in order, and judged."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from runwatch.rules import Evaluator, Rows, Rule, Transition
-from runwatch.vocabulary import Scope
+from runwatch_server.alerts.judging import Judge
 from runwatch_server.alerts.records import Evaluation
-from runwatch_server.rules.pack import RuleSet
 from runwatch_server.telemetry.seams import CommittedFrame
 
 MAX_HELD: Final = 64
@@ -67,43 +64,6 @@ class FrameQueue:
         self._held = {seq: frame for seq, frame in self._held.items() if seq > last_seq}
 
 
-class StreamJudge:
-    """The evaluator of one stream. Rank 0 speaks for the run and its layers; every rank speaks
-    for itself. Computes; to be called on the evaluators' thread."""
-
-    def __init__(
-        self,
-        rank: int,
-        rule_set: RuleSet,
-        state: bytes = b"",
-        known: Mapping[str, float] | None = None,
-    ) -> None:
-        self.rule_set = rule_set
-        self._rank = rank
-        rules = judged_at(rank, rule_set.rules)
-        self._evaluator = Evaluator.restore(rules, state) if state else Evaluator(rules, known)
-
-    def observe(self, frames: Sequence[CommittedFrame]) -> list[Transition]:
-        transitions: list[Transition] = []
-        for committed in frames:
-            if committed.frame.num_steps:
-                rows = Rows.from_frame(committed.frame, committed.layout)
-                transitions += self._evaluator.observe(rows)
-        return transitions
-
-    @property
-    def known_to_next(self) -> dict[str, float]:
-        """What the next attempt is to know of this one."""
-        return self._evaluator.known_to_next
-
-    def state(self) -> bytes:
-        return self._evaluator.state()
-
-    def with_rules(self, rule_set: RuleSet) -> "StreamJudge":
-        """The same with other rules: what did not change goes on, what did starts cold."""
-        return StreamJudge(self._rank, rule_set, self.state())
-
-
 @dataclass(slots=True)
 class Stream:
     """A stream that is being judged."""
@@ -111,7 +71,7 @@ class Stream:
     evaluation: Evaluation
     """As it is on disk."""
     is_stored: bool
-    judge: StreamJudge
+    judge: Judge
     queue: FrameQueue
     project: str
     gap_since: float | None = None
@@ -126,10 +86,3 @@ class Stream:
             return False
         is_cheap = len(self.evaluation.state) <= STATE_SHARE * self.unsaved_bytes
         return is_cheap or num_frames >= STATE_AT_MOST_FRAMES
-
-
-def judged_at(rank: int, rules: Sequence[Rule]) -> list[Rule]:
-    """The rules that a rank's stream is judged by."""
-    return [
-        rule for rule in rules if rule.absence is None and (rank == 0 or rule.scope is Scope.RANK)
-    ]

@@ -1,13 +1,11 @@
 """What judging needs, one for all runs."""
 
-import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TypeVar
 
 from runwatch.policy import PolicyLimits
 from runwatch.vocabulary import PolicyMode
+from runwatch_server.alerts.judging import Judging
 from runwatch_server.alerts.recording import News, Tell
 from runwatch_server.clock import Clock
 from runwatch_server.commands.ids import OrderedIds
@@ -19,8 +17,6 @@ from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.packs.reading import PackReader
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +35,10 @@ class Workshop:
     ownership: Ownership
     default_policy: PolicyMode
     limits: PolicyLimits
-    thread: Executor
-    """Of one thread: numpy must not stall the event loop, nor take both cores."""
+    judging: Judging
     on_news: Callable[[Sequence[News]], None]
     """After the commit."""
     tell: Tell
     """Within the transaction."""
     page: Tell
     """Likewise, of an alert that a person must look at, whatever was told of it before."""
-
-    async def compute(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.thread, function)

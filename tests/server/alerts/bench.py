@@ -185,7 +185,15 @@ def rule_file(
 StartService = Callable[[], AbstractAsyncContextManager[Bench]]
 
 
-async def start(stack: AsyncExitStack, storage: Storage, hand: HandClock) -> Bench:
+async def start(
+    stack: AsyncExitStack,
+    storage: Storage,
+    hand: HandClock,
+    *,
+    judge_processes: int = 0,
+) -> Bench:
+    """`judge_processes`: none, where a test is not about them, whatever the database; each takes a
+    second to start."""
     clock = hand.as_clock()
     database = await stack.enter_async_context(
         Database(make_store(storage.data_dir, storage.database_url))
@@ -197,7 +205,11 @@ async def start(stack: AsyncExitStack, storage: Storage, hand: HandClock) -> Ben
     await runs.listen()
     events = EventLog(clock)
     layouts = Layouts(database, clock)
-    settings = Settings(data_dir=storage.data_dir, database_url=storage.database_url)
+    settings = Settings(
+        data_dir=storage.data_dir,
+        database_url=storage.database_url,
+        judge_processes=judge_processes,
+    )
     alerting = await start_alerting(stack, settings, clock, database, liveness, events)
     ingest = Ingest(
         database,

@@ -1,0 +1,184 @@
+"""Judging in processes beside the service: the interpreter is left to the one that answers.
+
+A frame takes as long to judge as to take in, and threads of one interpreter take turns: each trip
+to PostgreSQL then waited for its turn a dozen times a frame. A run is always judged by the same of
+the processes. One that ends takes its judges with it (JudgeLostError): they are built again from
+the database, in the process that is started in its place.
+"""
+
+import logging
+import subprocess
+import sys
+import weakref
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from multiprocessing import Pipe
+from typing import Any, Final
+
+from runwatch.rules import Transition
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.judging.judge import JudgeLostError, JudgingFailedError
+from runwatch_server.alerts.judging.messages import (
+    Asked,
+    AskKnown,
+    AskState,
+    Failed,
+    Observe,
+    Open,
+    Question,
+    receive,
+    send,
+)
+from runwatch_server.alerts.judging.stream_judge import rows_of
+from runwatch_server.alerts.judging.threaded import on
+from runwatch_server.rules.pack import RuleSet
+from runwatch_server.telemetry.seams import CommittedFrame
+
+log = logging.getLogger(__name__)
+
+_WORKER: Final = "runwatch_server.alerts.judging.worker"
+_END_S: Final = 5.0
+
+
+class ProcessJudging:
+    """A thread for each process, which asks it one thing at a time."""
+
+    def __init__(self, num_processes: int) -> None:
+        self._desks = [_Desk() for _ in range(num_processes)]
+
+    async def open(
+        self,
+        run_id: RunId,
+        rank: int,
+        rule_set: RuleSet,
+        *,
+        state: bytes = b"",
+        known: Mapping[str, float] | None = None,
+    ) -> "ProcessJudge":
+        desk = self._desks[zlib.crc32(run_id.encode()) % len(self._desks)]
+        return await desk.open(rank, rule_set, state, known)
+
+    async def close(self) -> None:
+        for desk in self._desks:
+            await desk.close()
+
+
+class ProcessJudge:
+    """A judge of another process, by its number there."""
+
+    def __init__(
+        self, desk: "_Desk", process: "_Process", number: int, rank: int, rule_set: RuleSet
+    ) -> None:
+        self.rule_set = rule_set
+        self._desk = desk
+        self._process = process
+        self._number = number
+        self._rank = rank
+        weakref.finalize(self, process.let_go.append, number)
+
+    async def observe(self, frames: Sequence[CommittedFrame]) -> list[Transition]:
+        return await on(self._desk.thread, lambda: self._observe(frames))
+
+    def _observe(self, frames: Sequence[CommittedFrame]) -> list[Transition]:
+        transitions: list[Transition] = []
+        for rows in rows_of(frames):
+            transitions += self._process.ask(Observe(self._number, rows))
+        return transitions
+
+    async def known_to_next(self) -> dict[str, float]:
+        known: dict[str, float] = await self._ask(AskKnown(self._number))
+        return known
+
+    async def state(self) -> bytes:
+        state: bytes = await self._ask(AskState(self._number))
+        return state
+
+    async def with_rules(self, rule_set: RuleSet) -> "ProcessJudge":
+        return await self._desk.open(self._rank, rule_set, await self.state(), None)
+
+    async def _ask(self, question: Question) -> Any:
+        return await on(self._desk.thread, lambda: self._process.ask(question))
+
+
+class _Desk:
+    """Where one process after another judges; its thread alone speaks with it."""
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="judging")
+        self._process: _Process | None = None
+
+    async def open(
+        self, rank: int, rule_set: RuleSet, state: bytes, known: Mapping[str, float] | None
+    ) -> ProcessJudge:
+        return await on(self.thread, lambda: self._open(rank, rule_set, state, known))
+
+    def _open(
+        self, rank: int, rule_set: RuleSet, state: bytes, known: Mapping[str, float] | None
+    ) -> ProcessJudge:
+        if self._process is None or self._process.is_over:
+            self._process = _Process()
+        process = self._process
+        number = process.open(rank, rule_set, state, known)
+        return ProcessJudge(self, process, number, rank, rule_set)
+
+    async def close(self) -> None:
+        if self._process is not None:
+            await on(self.thread, self._process.end)
+        self.thread.shutdown()
+
+
+class _Process:
+    """One life of a process that judges."""
+
+    def __init__(self) -> None:
+        self.let_go: list[int] = []
+        """Judges that nobody holds any more, noted from whichever thread dropped the last."""
+        self.is_over = False
+        self._numbers = count()
+        self._known_rule_sets: set[str] = set()
+        self._pipe, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                # -P: what lies in the working directory is no module of ours.
+                [sys.executable, "-P", "-m", _WORKER, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+
+    def open(
+        self, rank: int, rule_set: RuleSet, state: bytes, known: Mapping[str, float] | None
+    ) -> int:
+        """The number of a new judge."""
+        number, name = next(self._numbers), rule_set.hash
+        documents = None if name in self._known_rule_sets else rule_set.documents
+        self.ask(Open(number, rank, name, documents, state, known))
+        self._known_rule_sets.add(name)
+        return number
+
+    def ask(self, question: Question) -> Any:
+        """Raises JudgeLostError, JudgingFailedError."""
+        if self.is_over:
+            raise JudgeLostError("the process that judged has ended")
+        let_go = tuple(self.let_go)
+        del self.let_go[: len(let_go)]  # others may have been added meanwhile
+        try:
+            send(self._pipe, Asked(question, let_go))
+            answer = receive(self._pipe)
+        except (EOFError, OSError) as error:
+            self.end()
+            status = self._process.returncode
+            raise JudgeLostError(f"the process that judged has ended with {status}") from error
+        if isinstance(answer, Failed):
+            raise JudgingFailedError(answer.text)
+        return answer
+
+    def end(self) -> None:
+        self.is_over = True
+        self._pipe.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

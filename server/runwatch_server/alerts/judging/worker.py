@@ -1,0 +1,73 @@
+"""The process that judges: evaluators by number, asked over a pipe until the service is gone."""
+
+import signal
+import sys
+import traceback
+from multiprocessing.connection import Connection
+
+from runwatch_server.alerts.judging.messages import (
+    Asked,
+    AskKnown,
+    AskState,
+    Failed,
+    Observe,
+    Open,
+    Question,
+    receive,
+    send,
+)
+from runwatch_server.alerts.judging.stream_judge import StreamJudge
+from runwatch_server.rules.pack import RuleSet
+
+
+class Judges:
+    """Those of one process."""
+
+    def __init__(self) -> None:
+        self._judges: dict[int, StreamJudge] = {}
+        self._rule_sets: dict[str, RuleSet] = {}
+
+    def answer(self, asked: Asked) -> object:
+        for number in asked.let_go:
+            self._judges.pop(number, None)
+        try:
+            return self._answer(asked.question)
+        except Exception:  # noqa: BLE001 - told to the service, which logs it; the other judges go on
+            return Failed(traceback.format_exc())
+
+    def _answer(self, question: Question) -> object:
+        match question:
+            case Open():
+                self._open(question)
+                return None
+            case Observe(number, rows):
+                return self._judges[number].observe(rows)
+            case AskState(number):
+                return self._judges[number].state()
+            case AskKnown(number):
+                return self._judges[number].known_to_next
+
+    def _open(self, wanted: Open) -> None:
+        if wanted.documents is not None:
+            self._rule_sets[wanted.rule_set] = RuleSet.of_documents(wanted.documents)
+        rule_set = self._rule_sets[wanted.rule_set]
+        judge = StreamJudge(wanted.rank, rule_set, wanted.state, wanted.known)
+        self._judges[wanted.number] = judge
+
+
+def main() -> None:
+    # Ctrl-C and systemd tell all processes of a group: the service still drains, and closes the
+    # pipe when it has no more to ask. Its death closes it, too.
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, signal.SIG_IGN)
+    judges = Judges()
+    with Connection(int(sys.argv[1])) as service:
+        try:
+            while True:
+                send(service, judges.answer(receive(service)))
+        except (EOFError, OSError):
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Where judges compute changes nothing in what they say, and a process that ends takes nothing with
+it but time."""
+
+import asyncio
+import math
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.judging_processes import judging_processes
+from tests.server.alerts.bench import LAYOUT, RUN, HandClock, healthy, rule_file, start
+from tests.server.harness import Storage
+
+from runwatch.frames import Frame
+from runwatch_server.alerts.judging import (
+    Judge,
+    JudgeLostError,
+    Judging,
+    JudgingFailedError,
+    ProcessJudging,
+    ThreadJudging,
+)
+from runwatch_server.alerts.judging.messages import Asked, AskState, Failed, Open
+from runwatch_server.alerts.judging.worker import Judges
+from runwatch_server.rules.pack import RuleSet, load_builtin, split_file
+from runwatch_server.telemetry.seams import CommittedFrame
+
+RULES = RuleSet(load_builtin())
+LOW = RuleSet(split_file(rule_file("Low", "loss < 2.5")))
+PLACES: dict[str, Callable[[], Judging]] = {
+    "thread": ThreadJudging,
+    "process": lambda: ProcessJudging(1),
+}
+both_places = pytest.mark.parametrize("place", PLACES)
+
+
+def committed(seq: int, losses: Sequence[float], *, norm: float = 1.0) -> CommittedFrame:
+    """The steps after those of ten a frame."""
+    num = len(losses)
+    first_step = 10 * (seq - 1)
+    frame = Frame(
+        attempt=1,
+        rank=0,
+        seq=seq,
+        segment=0,
+        first_step=first_step,
+        times=np.arange(first_step, first_step + num, dtype=np.float64),
+        metric_names=("loss",),
+        metrics=np.asarray(losses, np.float64).reshape(num, 1),
+        layout_hash=LAYOUT.hash,
+        stats=np.tile(np.array([norm, 1.0, 0.0, 0.0], np.float32), (num, 1)),
+    )
+    return CommittedFrame(run_id=RUN, attempt=1, rank=0, seq=seq, frame=frame, layout=LAYOUT)
+
+
+STORY = [
+    *(committed(seq, healthy(10)) for seq in range(1, 12)),
+    committed(12, [*healthy(5), math.nan, math.inf, *healthy(3)], norm=math.nan),
+    *(committed(seq, healthy(10)) for seq in range(13, 18)),
+]
+
+
+def at(place: str, scenario: Callable[[Judging], Awaitable[None]]) -> None:
+    async def run() -> None:
+        judging = PLACES[place]()
+        try:
+            await scenario(judging)
+        finally:
+            await judging.close()
+
+    asyncio.run(run())
+
+
+async def told(judge: Judge, frames: Sequence[CommittedFrame]) -> list[str]:
+    """What is said of frames, with every number to its last bit."""
+    return [repr(transition) for transition in await judge.observe(frames)]
+
+
+def test_a_process_says_and_remembers_what_a_thread_does() -> None:
+    said: list[tuple[list[str], bytes, dict[str, float]]] = []
+
+    async def scenario(judging: Judging) -> None:
+        judge = await judging.open(RUN, 0, RULES, known={"expected_loss": 2.0})
+        story = await told(judge, STORY)
+        said.append((story, await judge.state(), await judge.known_to_next()))
+
+    at("thread", scenario)
+    at("process", scenario)
+    assert said[0] == said[1]
+    assert any("NonFinite" in one for one in said[0][0])
+
+
+@both_places
+def test_a_judge_goes_on_from_what_another_remembered(place: str) -> None:
+    async def scenario(judging: Judging) -> None:
+        whole = await judging.open(RUN, 0, RULES)
+        first = await judging.open(RUN, 0, RULES)
+        expected = await told(whole, STORY)
+        found = await told(first, STORY[:12])
+        second = await judging.open(RUN, 0, RULES, state=await first.state())
+        assert found + await told(second, STORY[12:]) == expected
+
+    at(place, scenario)
+
+
+@both_places
+def test_a_judge_with_other_rules_judges_by_those(place: str) -> None:
+    async def scenario(judging: Judging) -> None:
+        judge = await judging.open(RUN, 0, RULES)
+        assert await told(judge, STORY[:1]) == []
+        other = await judge.with_rules(LOW)
+        (fires,) = await other.observe(STORY[1:2])
+        assert (other.rule_set, fires.rule) == (LOW, "Low")
+
+    at(place, scenario)
+
+
+def test_what_fails_in_a_process_is_told_and_harms_no_other_judge() -> None:
+    async def scenario(judging: Judging) -> None:
+        judge = await judging.open(RUN, 0, RULES)
+        with pytest.raises(JudgingFailedError, match="Traceback"):
+            await judging.open(RUN, 0, RULES, state=b"no state")
+        assert await told(judge, STORY[:1]) == []
+
+    at("process", scenario)
+
+
+def test_a_process_that_ends_takes_its_judges_with_it_and_another_begins() -> None:
+    async def scenario(judging: Judging) -> None:
+        judge = await judging.open(RUN, 0, RULES)
+        (pid,) = judging_processes(os.getpid())
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(JudgeLostError, match="ended with -9"):
+            await judge.observe(STORY[:1])
+        with pytest.raises(JudgeLostError):
+            await judge.state()
+        again = await judging.open(RUN, 0, RULES)
+        assert await told(again, STORY[:1]) == []
+
+    at("process", scenario)
+
+
+def test_judges_that_nobody_holds_any_more_are_forgotten() -> None:
+    judges = Judges()
+    judges.answer(Asked(Open(7, 0, LOW.hash, LOW.documents, b"", None)))
+    assert isinstance(judges.answer(Asked(AskState(7))), bytes)
+    assert isinstance(judges.answer(Asked(AskState(7), let_go=(7,))), Failed)
+
+
+def test_frames_of_a_process_that_was_killed_are_judged_by_the_next(tmp_path: Path) -> None:
+    """What it had remembered is made anew from the database: the alert is that of a run that
+    nothing disturbed, and there is one."""
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            bench = await start(stack, Storage(tmp_path), HandClock(), judge_processes=1)
+            await bench.open()
+            await bench.send([*healthy(9), math.nan], first_step=0)
+            await bench.settle()
+            (pid,) = judging_processes(os.getpid())
+            os.kill(pid, signal.SIGKILL)
+            await bench.send([*[math.nan] * 4, *healthy(30)], first_step=10)
+            await bench.settle()
+            (alert,) = await bench.alerts()
+            assert (alert.rule, alert.onset_step, alert.resolved_step) == ("NonFinite", 9, 34)
+            assert bench.alerting.evaluators.health.num_failures == 1
+
+    asyncio.run(scenario())
