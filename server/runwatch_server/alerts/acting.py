@@ -18,6 +18,7 @@ from runwatch.vocabulary import CommandId, PolicyMode, Severity
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.alerts.recovery import ALREADY_ROLLED_BACK
+from runwatch_server.alerts.rungs import FIRST_RUNG
 from runwatch_server.clock import Clock
 from runwatch_server.commands import queries as command_queries
 from runwatch_server.commands.changes import (
@@ -86,8 +87,9 @@ class Actor:
         step: int,
         segment: int,
     ) -> str | None:
-        """Order or propose one action, in answer to what a segment brought; or say, also on the
-        alert, why not. `index` is its place among all that the alert may ask for."""
+        """Order or propose one action, in answer to what a segment brought; or say why not, which
+        the alert tells too: of a rung, its ladder does. `index` is its place among all that the
+        alert may ask for."""
         commands = await command_queries.list_commands(connection, alert.run_id)
         if isinstance(action, Rollback):
             action = await self._before_onset(connection, alert, action)
@@ -109,10 +111,11 @@ class Actor:
             or self._unsignable()
         )
         if objection is not None:
-            detail = {"action": msgspec.to_builtins(action), "reason": objection}
-            await event_queries.append_event(
-                connection, alert, "suppressed", at=now, actor=POLICY, step=step, detail=detail
-            )
+            if index < FIRST_RUNG:
+                detail = {"action": msgspec.to_builtins(action), "reason": objection}
+                await event_queries.append_event(
+                    connection, alert, "suppressed", at=now, actor=POLICY, step=step, detail=detail
+                )
             return objection
         after_id = _last_under_way(commands) if acts else None
         queued = acts and after_id is None

@@ -7,6 +7,7 @@ on where the other stopped, and orders nothing twice.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -17,10 +18,13 @@ from runwatch.vocabulary import Severity
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.acting import Actor
 from runwatch_server.alerts.records import AlertRecord, Recovery
-from runwatch_server.alerts.rungs import FIRST_RUNG, next_rung
+from runwatch_server.alerts.rungs import FIRST_RUNG, WAITS, next_rung
 from runwatch_server.commands import queries as command_queries
 from runwatch_server.commands.changes import POLICY
 from runwatch_server.commands.lifecycle import UNDER_WAY
+
+_ACKNOWLEDGED: Final = "acknowledged"
+"""A person has taken over: nothing more is done under their hands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,7 @@ class Climber:
         ladder, turn = alert.facts.ladder, next_rung(alert)
         pause = _why_not_now(alert)
         if pause is not None and turn < len(ladder):
-            await self._wait(connection, alert, turn, pause)
+            await self._pause(connection, alert, turn, pause)
             return False
         for index in range(turn, len(ladder)):
             rung = ladder[index]
@@ -94,6 +98,15 @@ class Climber:
         await self._note(connection, paged, "paged", index, "")
         await self.page(connection, paged)
 
+    async def _pause(
+        self, connection: AsyncConnection, alert: AlertRecord, index: int, why: str
+    ) -> None:
+        """For good where a person has taken over, else for a while."""
+        if why == _ACKNOWLEDGED:
+            await self._note_once(connection, alert, "ladder_held", index, why)
+        else:
+            await self._wait(connection, alert, index, why)
+
     async def _wait(
         self, connection: AsyncConnection, alert: AlertRecord, index: int, objection: str
     ) -> None:
@@ -102,16 +115,19 @@ class Climber:
             alert, recovery=Recovery.WATCHED, acted_step=self.step, acted_segment=self.segment
         )
         await queries.update_alert(connection, waits)
-        await self._note(connection, waits, "rung_waits", index, objection)
+        await self._note_once(connection, waits, WAITS, index, objection)
+
+    async def _note_once(
+        self, connection: AsyncConnection, alert: AlertRecord, kind: str, index: int, reason: str
+    ) -> None:
+        """Say what stays as it is: not again while nothing else has happened to the alert."""
+        last = await event_queries.last_event(connection, alert)
+        if last is None or last.kind != kind or last.detail != _detail(alert, index, reason):
+            await self._note(connection, alert, kind, index, reason)
 
     async def _note(
         self, connection: AsyncConnection, alert: AlertRecord, kind: str, index: int, reason: str
     ) -> None:
-        detail: dict[str, object] = {
-            "rung": index + 1,
-            "of": len(alert.facts.ladder),
-            "action": words_of(alert.facts.ladder[index]),
-        }
         await event_queries.append_event(
             connection,
             alert,
@@ -119,12 +135,24 @@ class Climber:
             at=self.actor.clock.wall(),
             actor=POLICY,
             step=self.step,
-            detail=detail | ({"reason": reason} if reason else {}),
+            detail=_detail(alert, index, reason),
         )
+
+
+def _detail(alert: AlertRecord, index: int, reason: str) -> dict[str, object]:
+    ladder = alert.facts.ladder
+    told: dict[str, object] = {
+        "rung": index + 1,
+        "of": len(ladder),
+        "action": words_of(ladder[index]),
+    }
+    return told | ({"reason": reason} if reason else {})
 
 
 def _why_not_now(alert: AlertRecord) -> str | None:
     """Why an open alert asks for nothing at this moment; the verdict may come at any."""
+    if alert.acked_at is not None:
+        return _ACKNOWLEDGED
     if alert.inhibited_by is not None:
         return "inhibited"
     return None if alert.state is AlertState.FIRING else alert.state.value

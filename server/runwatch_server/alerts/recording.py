@@ -26,6 +26,7 @@ from runwatch_server.alerts.records import (
     WidestFacts,
 )
 from runwatch_server.alerts.recovery import WORSE_STEPS, has_come_to, recovery_at
+from runwatch_server.alerts.rungs import WAITS
 
 ENDED: Final = "ended"
 """The attempt, the run or the rule is over, and the alert with it."""
@@ -154,10 +155,17 @@ async def watch_recovery(
         after = replace(alert, recovery=recovery)
         if recovery is not None and recovery is not alert.recovery:
             await queries.update_alert(connection, after)
-            await event_queries.append_event(connection, alert, recovery, at=at, step=last_step)
+            if not (recovery.is_bad and await _waits_for_its_rung(connection, alert)):
+                await event_queries.append_event(connection, alert, recovery, at=at, step=last_step)
         if recovery is not None and recovery.is_bad:
             in_trouble.append(after)
     return in_trouble
+
+
+async def _waits_for_its_rung(connection: AsyncConnection, alert: AlertRecord) -> bool:
+    """Whether nothing was done that could have helped: the time is up to look at the rung again."""
+    last = await event_queries.last_event(connection, alert)
+    return last is not None and last.kind == WAITS
 
 
 async def _record_one(

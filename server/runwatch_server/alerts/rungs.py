@@ -13,13 +13,17 @@ from runwatch_server.commands.records import CommandRecord
 FIRST_RUNG: Final = 100
 """Index of the first rung among an alert's actions: past those that its rule does at once."""
 
+WAITS: Final = "rung_waits"
+"""Kind of the event that says why a rung whose turn it is was not taken yet."""
+
 
 class RungView(msgspec.Struct, frozen=True):
     kind: str
     words: str
     standing: str
-    """`next` and `later` while the alert goes on, `not needed` once it is over; `paged`, `passed
-    over`; else what became of the command, or of the run after it: `did not help`, `recovered`."""
+    """`next` and `later` while the alert goes on, `held` where a person has acknowledged it, `not
+    needed` once it is over; `paged`, `passed over`; else what became of the command, or of the
+    run after it: `did not help`, `recovered`."""
     command_id: str | None
 
 
@@ -67,6 +71,8 @@ def _reached(alert: AlertRecord) -> int:
 def _before_its_turn(alert: AlertRecord, index: int) -> str:
     if not alert.state.is_open:
         return "not needed"
+    if alert.acked_at is not None:
+        return "held"
     return "next" if index == next_rung(alert) else "later"
 
 

@@ -2,7 +2,7 @@
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.commands import AnyAction, Receipt
+from runwatch.commands import AnyAction, CommandState, Receipt
 from runwatch.vocabulary import CommandId, RunId
 from runwatch_server.commands import lifecycle, queries
 from runwatch_server.commands.records import Addressee, CommandRecord
@@ -51,6 +51,18 @@ def same_order(known: CommandRecord, action: AnyAction) -> CommandRecord:
             "idempotency_conflict", "The Idempotency-Key was used for another command."
         )
     return known
+
+
+async def check_was_ordered(connection: AsyncConnection, record: CommandRecord) -> None:
+    """Raises ConflictError for a receipt of what no trainer was ever told: a proposal, also one
+    that came to nothing. Nobody can have applied it, whoever says so."""
+    if record.state in lifecycle.DELIVERABLE:
+        return
+    events = await queries.list_events(connection, record.run_id, record.id)
+    if not any(event.kind == CommandState.QUEUED for event in events):
+        raise ConflictError(
+            "not_ordered", f"The command is {record.state}, and a trainer was never told of it."
+        )
 
 
 def check_receipt(command_id: CommandId, receipt: Receipt) -> None:

@@ -16,6 +16,7 @@ from runwatch_server.commands import lifecycle, queries
 from runwatch_server.commands.changes import COMMAND_TTL_S, SERVICE, TRAINER, enter, put
 from runwatch_server.commands.checks import (
     check_receipt,
+    check_was_ordered,
     commandable,
     existing_command,
     find_addressee,
@@ -219,7 +220,8 @@ class Commands:
         return await self._changed(await self._write(command_id, work))
 
     async def receive(self, command_id: CommandId, receipt: Receipt) -> CommandRecord:
-        """A rank's answer; the same one again changes nothing."""
+        """A rank's answer; the same one again changes nothing. Raises NotFoundError, ConflictError,
+        UnprocessableError."""
         check_receipt(command_id, receipt)
 
         async def work(connection: AsyncConnection) -> CommandRecord:
@@ -229,6 +231,7 @@ class Commands:
                     "foreign_attempt",
                     f"The command was for attempt {record.attempt}, not {receipt.attempt}.",
                 )
+            await check_was_ordered(connection, record)
             return await self._settle(connection, record, receipt)
 
         return await self._changed(await self._write(command_id, work))

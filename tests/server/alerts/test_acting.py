@@ -3,6 +3,7 @@
 import asyncio
 import math
 
+import pytest
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy, rule_file
 from tests.server.harness import both_engines
 
@@ -10,6 +11,7 @@ from runwatch.alerts import AlertState
 from runwatch.commands import CommandState, Rollback
 from runwatch.vocabulary import PolicyMode
 from runwatch_server.alerts.records import Recovery
+from runwatch_server.errors import ConflictError
 from runwatch_server.rules.pack import split_file
 
 pytestmark = both_engines
@@ -43,6 +45,27 @@ def test_in_observe_it_is_only_proposed(start_service: StartService) -> None:
             (command,) = await bench.commands()
             assert command.state is CommandState.PROPOSED
             assert await bench.alerting.commands.pending(RUN, 1, 0) == ()
+
+    asyncio.run(scenario())
+
+
+def test_what_was_only_proposed_can_have_been_applied_by_nobody(
+    start_service: StartService,
+) -> None:
+    """Nor once it was turned down: no trainer was ever told of it."""
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(policy=PolicyMode.ASK)
+            await break_at(bench, 0)
+            (proposed,) = await bench.commands()
+            with pytest.raises(ConflictError, match="never told"):
+                await bench.answer(proposed.id, CommandState.APPLIED)
+            await bench.alerting.commands.cancel(proposed.id, actor="key:anna")
+            with pytest.raises(ConflictError, match="never told"):
+                await bench.answer(proposed.id, CommandState.APPLIED)
+            (turned_down,) = await bench.commands()
+            assert turned_down.state is CommandState.CANCELLED
 
     asyncio.run(scenario())
 

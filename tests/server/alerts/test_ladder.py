@@ -26,6 +26,8 @@ LADDER: list[object] = [
     {"page": {}},
 ]
 HIGH = [4.0] * (RECOVERY_STEPS + 1)
+CHECKPOINTED = ("command_proposed", "suppressed", "pending")
+"""What is told of the checkpoint that the rule asks for at once."""
 
 
 async def begin(
@@ -237,7 +239,7 @@ def test_a_rung_that_another_s_rollback_overtook_gives_that_its_time(
             await bench.send([*healthy(3), math.nan, 4.0], first_step=0)
             await bench.settle()
             for command in await bench.commands():
-                if command.kind != "lower_lr":
+                if command.reason.startswith("NonFinite"):
                     detail: dict[str, Scalar] = {"to_step": 2} if command.kind == "rollback" else {}
                     await bench.answer(command.id, CommandState.APPLIED, step=5, detail=detail)
             found = []
@@ -247,6 +249,27 @@ def test_a_rung_that_another_s_rollback_overtook_gives_that_its_time(
                 (high,) = (one for one in await bench.alerts() if one.rule == "High")
                 found.append(high.severity)
             assert found == [Severity.WARNING, Severity.WARNING, Severity.CRITICAL]
+
+    asyncio.run(scenario())
+
+
+def test_who_acknowledges_an_alert_is_left_to_it(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await begin(bench)
+            (first,) = await cures(bench)
+            await apply(bench, first, step=4)
+            (alert,) = await bench.alerts()
+            await bench.alerting.alerts.acknowledge(alert.id, actor="key:anna", note="on it")
+            for frames in range(2):
+                await bench.send(HIGH, first_step=4 + frames * len(HIGH))
+                await bench.settle()
+            assert await standings(bench) == ["not recovered", "held", "held"]
+            events = (await bench.alerting.alerts.card(alert)).events
+            held = [event for event in events if event.kind == "ladder_held"]
+            assert [event.detail["reason"] for event in held] == ["acknowledged"]
+            (alert,) = await bench.alerts()
+            assert alert.severity is Severity.WARNING
 
     asyncio.run(scenario())
 
@@ -459,5 +482,24 @@ def test_a_rung_waits_while_another_alert_is_being_cured(start_service: StartSer
             waits = next(event for event in events if event.kind == "rung_waits")
             assert (high.state, waits.detail["reason"]) == (AlertState.FIRING, "already_open")
             assert [command.run_id for command in await cures(bench)] == [RUN]
+
+    asyncio.run(scenario())
+
+
+def test_a_rung_that_goes_on_waiting_says_so_once(start_service: StartService) -> None:
+    """Until another's proposal, which nobody has looked at, is decided upon."""
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(policy=PolicyMode.ASK)
+            await file_rule(bench, [{"rollback": {}}])
+            await bench.send([*healthy(3), math.nan, 4.0], first_step=0)
+            for frames in range(3):
+                await bench.send(HIGH, first_step=5 + frames * len(HIGH))
+                await bench.settle()
+            high = next(one for one in await bench.alerts() if one.rule == "High")
+            events = (await bench.alerting.alerts.card(high)).events
+            after_firing = [event.kind for event in events if event.kind not in CHECKPOINTED]
+            assert after_firing == ["firing", "rung_waits"]
 
     asyncio.run(scenario())
