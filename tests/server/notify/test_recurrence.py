@@ -94,6 +94,14 @@ def no_zones() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_zones")
+def test_a_machine_without_time_zones_knows_those_of_the_package() -> None:
+    pytest.importorskip("tzdata")
+    daily = Recurrence(cron="0 12 * * *", for_s=HOUR_S, timezone="Asia/Tokyo")
+
+    assert daily.covers(datetime.fromisoformat("2026-11-22T12:00:00+09:00").timestamp())
+
+
+@pytest.mark.usefixtures("no_zones")
 def test_a_machine_without_time_zones_knows_utc() -> None:
     daily = Recurrence(cron="0 12 * * *", for_s=HOUR_S)
 
