@@ -74,8 +74,9 @@ class Service:
 @contextmanager
 def running_service(database_url: str | None = None) -> Generator[Service]:
     """Started in a temporary folder, or on an empty PostgreSQL; stopped and removed afterwards,
-    also on SIGTERM."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    also where a signal ends the benchmark or its terminal is closed."""
+    for end in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(end, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="runwatch-bench-") as name:
         process = ServiceProcess(Path(name), database_url=database_url)
         process.start()
