@@ -1,16 +1,21 @@
 // The numbers behind a heat map: which colour each cell has, and where each layer first broke.
+import { holesOf } from "./gaps.js";
 import { median } from "./numbers.js";
 
 const DECADES = 3;
 
-/** A heat map as the service sends it, with `values` as arrays of numbers (NaN: nothing finite) and
-    `broken` as the counts of NaN and infinite values, rows first. */
-export function gridOf(answer) {
+/** A heat map as the service sends it, with `values` as arrays of numbers (NaN: nothing finite),
+    `broken` as the counts of NaN and infinite values, rows first, as `gaps` all steps of the `range`
+    asked for that have no values, and whether there is a cell without one. */
+export function gridOf(answer, range) {
   const columns = answer.steps.length;
   const broken = new Uint32Array(answer.layers.length * columns);
   for (const [layer, bucket, count] of answer.nonfinite) broken[layer * columns + bucket] = count;
   const values = answer.values.map((row) => Float64Array.from(row, (value) => value ?? NaN));
-  return { ...answer, columns, values, broken, onsets: onsetsOf(answer, broken, columns) };
+  const gaps = [...(answer.gaps ?? []), ...holesOf(answer.steps, answer.step_width, range)];
+  const isHollow = gaps.length > 0
+    || values.some((row, layer) => row.some((value, bucket) => Number.isNaN(value) && !broken[layer * columns + bucket]));
+  return { ...answer, columns, values, broken, gaps, isHollow, onsets: onsetsOf(answer, broken, columns) };
 }
 
 /** The bucket in which each layer was first no finite number; -1: never. */

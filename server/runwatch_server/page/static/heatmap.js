@@ -1,13 +1,15 @@
 // A heat map on a canvas: one row a layer in the model's order (or a rank), one column a bucket of
 // steps, on the charts' step axis.
 import { BROKEN, DIVERGING, DIVERGING_DARK, gradient, SEQUENTIAL } from "./colours.js";
+import { clearGaps, gapAt, gapWords, hatchEmpty } from "./gaps.js";
 import { scaleOf } from "./heat_grid.js";
-import { lastAtMost } from "./numbers.js";
+import { count, lastAtMost, short } from "./numbers.js";
+import { palette } from "./palette.js";
 import { margins } from "./step_axis.js";
 
 const MOST_PIXELS = 520;
 const LEAST_PIXELS = 120;
-const HATCHED = 5;
+const CROSSED = 5;
 
 /** Draws grids; knows where each cell is. */
 export class Heatmap {
@@ -50,12 +52,14 @@ export class Heatmap {
     context.clip();
     context.imageSmoothingEnabled = false;
     const picture = this.#picture();
-    for (const { from, count } of runsOf(this.grid)) {
+    for (const { from, columns } of runsOf(this.grid)) {
       const x0 = this.axis.x(this.grid.steps[from], width);
-      const x1 = this.axis.x(this.grid.steps[from + count - 1] + this.grid.step_width, width);
-      context.drawImage(picture, from, 0, count, this.numRows, x0, 0, x1 - x0, height);
+      const x1 = this.axis.x(this.grid.steps[from + columns - 1] + this.grid.step_width, width);
+      context.drawImage(picture, from, 0, columns, this.numRows, x0, 0, x1 - x0, height);
     }
-    this.#hatch(context, width);
+    this.#cross(context, width);
+    clearGaps(context, this.grid.gaps, (step) => this.axis.x(step, width), height);
+    hatchEmpty(context, width, height, palette().faint);
     this.#front(context, width);
     context.restore();
   }
@@ -97,10 +101,10 @@ export class Heatmap {
   }
 
   // Where cells are large enough, what is no number is crossed out too: a shape beside the colour.
-  #hatch(context, width) {
+  #cross(context, width) {
     const { columns, broken, steps, step_width } = this.grid;
     const cell = this.axis.x(steps[0] + step_width, width) - this.axis.x(steps[0], width);
-    if (this.rowPixels < HATCHED || cell < HATCHED) return;
+    if (this.rowPixels < CROSSED || cell < CROSSED) return;
     context.strokeStyle = "rgb(255 255 255 / 85%)";
     context.lineWidth = 1;
     context.beginPath();
@@ -165,8 +169,19 @@ export class Heatmap {
     const layers = this.layersOf(row);
     const at = (layer) => layer * this.grid.columns + column;
     const layer = layers.find((one) => this.grid.broken[at(one)]) ?? layers[0];
-    return { row, layer, column, step, isInside: step < this.grid.steps[column] + this.grid.step_width,
-      value: this.grid.values[layer][column], broken: this.grid.broken[at(layer)] };
+    const since = step - this.grid.steps[column];
+    return { row, layer, column, step, isInside: since >= 0 && since < this.grid.step_width,
+      value: this.grid.values[layer][column], broken: this.grid.broken[at(layer)],
+      gap: gapAt(this.grid.gaps, step) };
+  }
+
+  /** What a cell holds, in words: `{step, worth, gap}`, where the last two may be empty. */
+  words(cell) {
+    const gap = cell.gap ? gapWords(cell.gap) : "";
+    if (!cell.isInside) return { step: cell.step, worth: gap ? "" : "–", gap };
+    const worth = cell.broken ? `${count(cell.broken)} NaN or ∞`
+      : short(Number.isNaN(cell.value) ? undefined : cell.value);
+    return { step: this.grid.steps[cell.column], worth, gap };
   }
 }
 
@@ -176,8 +191,8 @@ function runsOf(grid) {
   grid.steps.forEach((step, index) => {
     const last = runs.at(-1);
     const isNext = last && step - grid.steps[index - 1] === grid.step_width;
-    if (isNext) last.count += 1;
-    else runs.push({ from: index, count: 1 });
+    if (isNext) last.columns += 1;
+    else runs.push({ from: index, columns: 1 });
   });
   return runs;
 }

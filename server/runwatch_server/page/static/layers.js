@@ -3,6 +3,7 @@
 import { getJson } from "./api.js";
 import { Chart } from "./chart.js";
 import { h } from "./dom.js";
+import { gapWords } from "./gaps.js";
 import { gridOf } from "./heat_grid.js";
 import { Heatmap, mapQuery, placeLines } from "./heatmap.js";
 import { LayerHistograms } from "./layer_histograms.js";
@@ -36,9 +37,9 @@ export class Layers {
   }
 
   #listen() {
-    this.stat.addEventListener("change", () => { this.#chooseScale(); this.refresh(); this.#showLayer(); });
+    this.stat.addEventListener("change", () => { this.#chooseScale(); this.refresh(); });
     this.mode.addEventListener("change", () => this.#draw());
-    this.rank?.addEventListener("change", () => { this.refresh(); this.#showLayer(); });
+    this.rank?.addEventListener("change", () => this.refresh());
     this.search.addEventListener("input", () => this.#draw());
     this.axis.addEventListener("range", () => this.refresh());
     this.axis.addEventListener("cursor", () => this.#point());
@@ -67,20 +68,24 @@ export class Layers {
     this.#asked?.abort();
     const asked = this.#asked = new AbortController();
     this.isStale = false;
+    const { trained } = this.axis;
     const wanted = `${this.stat.value} ${this.axis.range.join("-")}`;
     try {
       const answer = await getJson(`/runs/${this.run}/heatmap?${this.#query()}`, asked);
       if (asked.signal.aborted) return;
-      const isFirst = !this.grid;
-      this.grid = gridOf(answer);
+      const before = this.grid;
+      this.grid = gridOf(answer, trained);
       this.#held = wanted;
-      this.#say(this.grid.columns ? "" : "No layer sent this stat in the steps in view.");
+      this.fault = "";
       this.#draw();
-      if (isFirst || this.axis.selected === null) this.#listWorst();
+      const isOther = before?.stat !== this.grid.stat || before.rank !== this.grid.rank;
+      if (isOther) this.#showLayer();
+      if (isOther || this.axis.selected === null) this.#listWorst();
     } catch (error) {
       if (error.name === "AbortError") return;
       this.isStale = true;
-      this.#say(error.message);
+      this.fault = error.message;
+      this.#say(this.fault);
     }
   }
 
@@ -103,11 +108,18 @@ export class Layers {
       .filter((layer) => this.grid.layers[layer].toLowerCase().includes(wanted));
     this.#row = Math.min(this.#row, Math.max(0, rows.length - 1));
     this.map.draw(this.grid, rows, this.mode.value);
-    this.#say(rows.length ? this.says.textContent : "No layer has that in its name.");
+    this.#say(this.#emptyWords(rows));
     this.#label();
     this.#explain(rows.length);
     this.#point();
     this.section.dataset.drawn = this.#held;
+  }
+
+  /** Why there is nothing to see, or no more than this. */
+  #emptyWords(rows) {
+    if (this.fault) return this.fault;
+    if (!rows.length) return "No layer has that in its name.";
+    return this.grid.columns ? "" : `These ${gapWords(this.grid.gaps[0])}.`;
   }
 
   #explain(numRows) {
@@ -121,7 +133,12 @@ export class Layers {
     const width = this.grid.step_width === 1 ? "1 step" : `${count(this.grid.step_width)} steps`;
     legend.querySelector(".words").textContent = broken.length
       ? `${broken.length} of ${this.grid.layers.length} layers hold NaN or infinity, the first from step ${count(this.grid.steps[Math.min(...broken)])}.`
-      : `${numRows} layers, ${width} a column. All finite.`;
+      : `${count(numRows)} layers, ${width} a column${this.#folded()}. All finite.`;
+    legend.querySelector(".gap-key").hidden = !this.grid.isHollow;
+  }
+
+  #folded() {
+    return this.map.layersPerRow > 1 ? `, the loudest of ${this.map.layersPerRow} a row` : "";
   }
 
   /** Names at the left: of every layer where there is room, else of the blocks they are in. */
@@ -158,23 +175,21 @@ export class Layers {
   }
 
   #read(cell) {
-    const name = this.grid.layers[cell.layer];
-    const worth = cell.broken ? `${count(cell.broken)} NaN or ∞`
-      : cell.isInside ? short(Number.isNaN(cell.value) ? undefined : cell.value) : "–";
+    const { step, worth, gap } = this.map.words(cell);
     const { middles } = this.map.scale;
-    const ratio = middles && !cell.broken && middles[cell.layer] > 0 && cell.value > 0
-      ? ` (${short(cell.value / middles[cell.layer])} × its median)` : "";
+    const ratio = middles && cell.isInside && !cell.broken && middles[cell.layer] > 0 && cell.value > 0
+      ? ` (${short(cell.value / middles[cell.layer])} × its median) ` : " ";
     this.section.querySelector(".reading").replaceChildren(
-      h("b", {}, name), ` at step ${count(this.grid.steps[cell.column])}: `, h("b", {}, worth), ratio);
+      h("b", {}, this.grid.layers[cell.layer]), ` at step ${count(step)}: `, h("b", {}, worth), ratio, gap);
     this.#frame(cell);
   }
 
   #frame(cell) {
     const frame = this.section.querySelector(".frame");
+    frame.hidden = !cell.isInside;
     const width = this.canvas.clientWidth;
     const x0 = this.axis.x(this.grid.steps[cell.column], width);
     const x1 = this.axis.x(this.grid.steps[cell.column] + this.grid.step_width, width);
-    frame.hidden = false;
     frame.style.transform = `translate(${x0 - 1}px, ${cell.row * this.map.rowPixels - 1}px)`;
     frame.style.width = `${Math.max(4, x1 - x0) + 2}px`;
     frame.style.height = `${Math.max(4, this.map.rowPixels) + 2}px`;
@@ -210,7 +225,8 @@ export class Layers {
     await this.worst.list(step, this.#query({ from: step, to: step, points: 1 }), this.grid);
   }
 
-  /** One layer's series, and those of the layers before and after it. */
+  /** One layer's series, and those of the layers before and after it; as soon as the map knows its
+      layers, which it asks for when it comes into sight. */
   show(name) {
     this.layer = name;
     this.#showLayer();
@@ -228,11 +244,12 @@ export class Layers {
     const at = this.grid.layers.indexOf(this.layer);
     const near = [at, at - 1, at + 1].filter((index) => index >= 0 && index < this.grid.layers.length);
     const rank = this.rank ? Number(this.rank.value) : undefined;
+    place.hidden = at < 0;
+    if (at < 0) return;
     const series = near.map((index, order) => ({
       name: this.grid.layers[index], dash: order ? "dot" : "solid",
       what: { layer: this.grid.layers[index], stat: this.stat.value, rank },
     }));
-    place.hidden = false;
     place.querySelector("h3").textContent = `${this.stat.value} of ${this.layer} and its neighbours`;
     this.#showHistograms();
     const isLog = OWN_STATS.test(this.stat.value);

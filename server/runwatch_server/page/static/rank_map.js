@@ -1,6 +1,7 @@
 // All ranks of a run in one picture, rank x step: who differs from the others at a step stands out.
 import { getJson } from "./api.js";
 import { h } from "./dom.js";
+import { gapAt, gapWords } from "./gaps.js";
 import { gridOf } from "./heat_grid.js";
 import { Heatmap, mapQuery, placeLines } from "./heatmap.js";
 import { count, short } from "./numbers.js";
@@ -49,13 +50,16 @@ export class RankMap {
     this.#asked?.abort();
     const asked = this.#asked = new AbortController();
     this.isStale = false;
+    const { trained } = this.axis;
     const wanted = `${this.metric} ${this.axis.range.join("-")}`;
     try {
       const answer = await getJson(`/runs/${this.run}/ranks?${mapQuery(this.canvas, this.axis, { metric: this.metric })}`, asked);
       if (asked.signal.aborted) return;
-      this.grid = gridOf({ ...answer, layers: answer.ranks });
+      // What cannot be read of one rank is there of the others: no gap of the whole picture.
+      this.grid = gridOf({ ...answer, gaps: [], layers: answer.ranks }, trained);
       this.#held = wanted;
-      this.#say(this.grid.columns ? "" : "No rank sent this metric in the steps in view.");
+      this.unread = answer.gaps ?? [];
+      this.#say(this.grid.columns ? "" : `These ${gapWords(this.grid.gaps[0])}.`);
       this.#draw();
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -74,6 +78,7 @@ export class RankMap {
     this.map.draw(this.grid, this.grid.layers.map((_, row) => row), "peers");
     this.place.querySelector(".ramp").style.background = this.map.colours ? this.map.legend() : "";
     this.place.querySelector(".words").textContent = this.#words();
+    this.place.querySelector(".gap-key").hidden = !this.grid.isHollow;
     this.#label();
     this.#point();
     this.place.dataset.drawn = this.#held;
@@ -107,13 +112,13 @@ export class RankMap {
     if (!cell) return;
     this.#row = cell.row;
     const { peers } = this.map.scale;
-    const worth = cell.broken ? `${count(cell.broken)} NaN or ∞`
-      : short(Number.isNaN(cell.value) ? undefined : cell.value);
-    const share = cell.value > 0 && peers[cell.column] > 0
-      ? ` (${short(cell.value / peers[cell.column])} × the ranks' median)` : "";
+    const unread = Number.isNaN(cell.value) && !cell.broken && gapAt(this.unread, cell.step);
+    const { step, worth, gap } = this.map.words(unread ? { ...cell, gap: unread } : cell);
+    const share = cell.isInside && cell.value > 0 && peers[cell.column] > 0
+      ? ` (${short(cell.value / peers[cell.column])} × the ranks' median) ` : " ";
     this.place.querySelector(".reading").replaceChildren(
       h("b", {}, `rank ${this.grid.layers[cell.layer]}`),
-      ` at step ${count(this.grid.steps[cell.column])}: `, h("b", {}, worth), share);
+      ` at step ${count(step)}: `, h("b", {}, worth), share, gap);
   }
 
   #choose(cell) {

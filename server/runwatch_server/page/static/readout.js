@@ -1,9 +1,10 @@
 // What a chart says in words: its values at a step, or why there are none.
 import { h } from "./dom.js";
-import { count, nearest, short } from "./numbers.js";
+import { gapAt, gapWords } from "./gaps.js";
+import { nearest, short } from "./numbers.js";
 import { colourOf } from "./palette.js";
 
-const WHY = { lost: "their object is lost", corrupt: "they are damaged", late: "the object store does not answer" };
+const LONG = 48;
 
 /** The values of a chart's series at a step, with the key of each; at the newest where `step` is
     null, and then without what is faint. `near`: steps by which a value may miss the step. */
@@ -15,16 +16,21 @@ export function readoutOf(loaded, step, near) {
 function words(one, step, near) {
   const { data } = one;
   if (!data.steps.length) return null;
-  const gap = data.gaps?.find((found) => step !== null && step >= found.first_step && step <= found.last_step);
-  if (gap) return h("span", {}, `${one.name} `, h("i", {}, gapWords(gap)));
+  const gap = step === null ? undefined : gapAt(data.gaps ?? [], step);
+  if (gap) return h("span", {}, `${brief(one.name)} `, h("i", {}, gapWords(gap)));
   const at = step === null ? data.steps.length - 1 : nearest(data.steps, step);
   if (step !== null && Math.abs(data.steps[at] - step) > Math.max(data.width, near)) return null;
   const mark = data.marks.find((found) => Math.abs(found.step - data.steps[at]) < 0.5);
   const band = data.low && data.value[at] !== null
     ? ` (${short(data.low[at])} – ${short(data.high[at])})` : "";
-  return h("span", {}, key(one), `${one.name} `,
+  return h("span", {}, key(one), `${brief(one.name)} `,
     data.value[at] === null ? null : h("b", {}, short(data.value[at])), band,
     mark ? h("i", {}, ` ${markWords(mark)}`) : null);
+}
+
+/** A name's end tells it from others: blocks.3.mlp.up, and the value behind it must stay in sight. */
+function brief(name) {
+  return name.length > LONG ? `…${name.slice(1 - LONG)}` : name;
 }
 
 function key(one) {
@@ -39,5 +45,4 @@ export function emptyWords(loaded) {
   return gap ? `These ${gapWords(gap)}.` : "Nothing was recorded here.";
 }
 
-const gapWords = (gap) => `steps ${count(gap.first_step)} to ${count(gap.last_step)} cannot be read: ${WHY[gap.reason]}`;
 const markWords = (mark) => ({ nan: "NaN", up: "+∞", down: "−∞", some: `${mark.count} NaN or ∞` })[mark.kind];

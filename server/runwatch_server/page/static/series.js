@@ -77,7 +77,8 @@ export function breaksOf(series) {
   };
 }
 
-function usualSpacing(steps) {
+/** How many steps most neighbours are apart; 1 where there are none. */
+export function usualSpacing(steps) {
   const spacings = steps.slice(1).map((step, index) => step - steps[index]).sort((a, b) => a - b);
   return spacings.length ? spacings[spacings.length >> 1] : 1;
 }

@@ -23,6 +23,12 @@ export class StepAxis extends EventTarget {
     return this.#range ?? [this.first, Math.max(this.last, this.first + 1)];
   }
 
+  /** The same, without what is in view behind the last step. */
+  get trained() {
+    const [from, to] = this.range;
+    return [from, Math.min(to, this.last)];
+  }
+
   /** Whether all steps are in view, and new ones will be. */
   get isWhole() {
     return this.#range === null;
