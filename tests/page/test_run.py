@@ -19,6 +19,7 @@ from tests.page.seeding import (
     send_nan,
     send_ranks,
 )
+from tests.page.sent_run import SentRun
 from tests.page.visitor import PHONE
 
 from runwatch.vocabulary import RunId
@@ -239,6 +240,27 @@ def test_a_click_on_a_cell_shows_the_layer_its_neighbours_and_the_worst_of_the_s
     assert gradients.locator(".bin").count() >= 12
     expect(layers.locator(".histogram", has_text="Weights")).to_be_visible()
     visitor.shoot("run-layer")
+
+
+def test_the_layer_that_broke_first_is_shown_at_a_click_and_by_a_link(
+    window: OpenWindow, service: RealService
+) -> None:
+    layers = [f"blocks.{index}.weight" for index in range(8)]
+    sent = SentRun(service, "one layer broke", layers=layers)
+    sent.send([2.0] * 20, [1.0] * 8)
+    sent.send([2.0] * 5, [*[1.0] * 5, "NaN", 1.0, 1.0])
+    sent.wait_for_alert("NonFinite")
+    page = window().open(f"/runs/{sent.id}")
+
+    page.locator("#banner").get_by_role("button", name="blocks.5.weight").click()
+    shown = page.locator("#layers .layer")
+    expect(shown.locator("h3")).to_contain_text("grad_norm of blocks.5.weight")
+    expect(shown).to_be_visible()
+    page.wait_for_url("**layer=blocks.5.weight")
+
+    page.reload()
+    page.locator("#layers").scroll_into_view_if_needed()
+    expect(shown.locator("h3")).to_contain_text("grad_norm of blocks.5.weight")
 
 
 def test_the_heat_map_takes_another_stat_a_name_and_keys(window: OpenWindow, runs: Runs) -> None:

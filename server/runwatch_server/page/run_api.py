@@ -35,7 +35,9 @@ async def show_run(
     first_step: Annotated[int | None, Query(alias="from", ge=0, le=MAX_STEP)] = None,
     last_step: Annotated[int | None, Query(alias="to", ge=0, le=MAX_STEP)] = None,
 ) -> Response:
-    """`step` is looked at, `from` and `to` are in view: links lead to where something happened."""
+    layer: str | None = None,
+    """`step` and `layer` are looked at, `from` and `to` are in view: links lead to where something
+    happened."""
     async with services.database.read() as connection:
         metrics = await queries.list_metrics(connection, run.id)
     layouts = await services.layouts.all(run.id)
@@ -50,6 +52,7 @@ async def show_run(
         "from": first_step,
         "to": last_step,
         "history": history,
+        "layer": layer,
         "live": not run.state.is_ended,
     }
     return render(

@@ -230,7 +230,9 @@ export class Layers {
   show(name) {
     this.layer = name;
     this.#showLayer();
-    this.section.querySelector(".layer").scrollIntoView({ block: "nearest" });
+    this.onShow?.(name);
+    const place = this.section.querySelector(".layer");
+    (place.hidden ? this.section : place).scrollIntoView({ block: "nearest" });
   }
 
   #showHistograms() {
@@ -242,10 +244,10 @@ export class Layers {
     if (!this.layer || !this.grid) return;
     const place = this.section.querySelector(".layer");
     const at = this.grid.layers.indexOf(this.layer);
-    const near = [at, at - 1, at + 1].filter((index) => index >= 0 && index < this.grid.layers.length);
-    const rank = this.rank ? Number(this.rank.value) : undefined;
     place.hidden = at < 0;
     if (at < 0) return;
+    const near = [at, at - 1, at + 1].filter((index) => index >= 0 && index < this.grid.layers.length);
+    const rank = this.rank ? Number(this.rank.value) : undefined;
     const series = near.map((index, order) => ({
       name: this.grid.layers[index], dash: order ? "dot" : "solid",
       what: { layer: this.grid.layers[index], stat: this.stat.value, rank },

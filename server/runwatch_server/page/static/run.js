@@ -108,7 +108,7 @@ function describeView() {
   by("in-view").textContent = `${count(from)} – ${count(to)}${axis.isWhole ? " (all)" : ""}`;
   const address = new URL(location.href);
   for (const [name, value] of [["from", axis.isWhole ? null : from], ["to", axis.isWhole ? null : to],
-    ["step", axis.selected]]) {
+    ["step", axis.selected], ["layer", layers?.layer ?? null]]) {
     if (value === null) address.searchParams.delete(name);
     else address.searchParams.set(name, String(value));
   }
@@ -162,6 +162,10 @@ axis.addEventListener("cursor", describeCursor);
 if (told.from !== null && told.to !== null) axis.zoom(told.from, told.to);
 else if (told.step !== null && axis.last - axis.first > 4 * AROUND) axis.zoom(told.step - AROUND, told.step + AROUND);
 if (told.step !== null) axis.select(told.step);
+if (layers) {
+  layers.layer = told.layer;
+  layers.onShow = describeView;
+}
 describeView();
 
 setTimeout(async () => { for (const chart of charts) await chart.prepare(); }, AHEAD_MS);
