@@ -8,9 +8,10 @@ from itertools import product
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
+from tests.page.looking import out_of_sight, settle
 from tests.page.seeding import Sender, Stream, curve, send_healthy, send_nan, send_ranks
 from tests.page.visitor import DESKTOP, PHONE, Theme, Visitor
 from tests.waiting import until
@@ -89,7 +90,7 @@ def test_a_page_is_whole_and_readable_in_every_look(
         settle(page)
         visitor.shoot(f"look-{name}-{theme}-{size}")
 
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (theme, size)
+        assert out_of_sight(page) == [], (theme, size)
         assert page.evaluate(_TOO_FAINT) == [], (theme, size)
         assert page.evaluate(_NAMELESS) == [], (theme, size)
         assert visitor.complaints == []
@@ -127,26 +128,9 @@ def test_on_paper_nothing_is_left_that_one_would_click(window: OpenWindow, seen:
     visitor.shoot("look-print")
 
 
-def settle(page: Page) -> None:
-    """Until all that comes into sight on the way down is there."""
-    height = page.evaluate("document.documentElement.scrollHeight")
-    for top in range(0, height, 600):
-        page.evaluate("top => scrollTo(0, top)", top)
-        page.wait_for_function(_IS_DRAWN)
-    page.evaluate("scrollTo(0, 0)")
-    page.mouse.move(0, 0)
-
-
 _GRIDS_ARE_ALIKE: Final = """() => new Set([...document.querySelectorAll('.canvas')]
   .filter((plot) => plot.layout).map((plot) => plot.layout.xaxis.gridcolor)).size === 1"""
 """Whether all charts are drawn in one theme."""
-
-_IS_DRAWN: Final = """() => !['.says', '#actions', '.loss-now'].some((place) =>
-  [...document.querySelectorAll(place)].some((one) => {
-    const box = one.getBoundingClientRect();
-    return one.checkVisibility() && box.bottom > 0 && box.top < innerHeight
-      && /^(Loading|…)/.test(one.textContent.trim());
-  }))"""
 
 _TOO_FAINT: Final = """() => {
   const context = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });

@@ -19,7 +19,7 @@ from runwatch_server.runs.access import VisibleRun
 from runwatch_server.runs.queries import Attempt, Run
 from runwatch_server.services import CurrentServices, Services
 from runwatch_server.telemetry import queries
-from runwatch_server.telemetry.history_api import read_history
+from runwatch_server.telemetry.history_api import HistoryView, read_history
 
 router: Final = APIRouter(include_in_schema=False)
 
@@ -66,12 +66,21 @@ async def show_run(
         ranks=[view.rank for view in history.ranks],
         metrics=metrics,
         told=told,
+        reached=_reached(history),
         config_text=json.dumps(run.config, indent=2, ensure_ascii=False),
     )
 
 
 @router.get("/runs/{run_id}/banner", dependencies=[require(KeyScope.READ)])
 async def show_banner(request: Request, services: CurrentServices, run: VisibleRun) -> Response:
+def _reached(history: HistoryView) -> Mapping[int, int]:
+    """The last step of each attempt, whatever became of it."""
+    last_steps: dict[int, int] = {}
+    for one in history.stretches:
+        last_steps[one.attempt] = max(one.last_step, last_steps.get(one.attempt, one.last_step))
+    return last_steps
+
+
     """What changes at the head of the run's page, for its script."""
     return render(request, "run_banner.html", **await _banner(services, run))
 

@@ -36,7 +36,7 @@ export class WorstLayers {
   #line(row) {
     const value = row.isBroken ? h("span", { class: "broken" }, "NaN or ∞") : short(row.value);
     return h("tr", {},
-      h("td", {}, h("button", { type: "button", class: "link mono", onclick: () => this.show(row.name) }, row.name)),
+      h("td", {}, h("button", { type: "button", class: "link mono", title: row.name, onclick: () => this.show(row.name) }, row.name)),
       h("td", { class: "num" }, value),
       h("td", { class: "num" }, row.ratio === undefined ? "–" : `${short(row.ratio)} ×`),
       h("td", { class: "num" }, Number.isFinite(row.since) ? count(row.since) : "–"));
