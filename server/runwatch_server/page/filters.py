@@ -44,6 +44,22 @@ def count(value: int | None) -> str:
     return "–" if value is None else f"{value:,}".replace(",", "\u202f")
 
 
+def days(value: float | None) -> str:
+    """How long something is kept; 0 and infinity are for ever, None is as somebody else says."""
+    if value is None:
+        return "–"
+    if value == 0 or math.isinf(value):
+        return "for ever"
+    return "1 day" if value == 1 else f"{value:.10g} days"
+
+
+def size(num_bytes: int) -> str:
+    """In the unit in which one reads it: `12.35 MiB`."""
+    exponent = min(3, max(0, num_bytes.bit_length() - 1) // 10)
+    unit = ("bytes", "KiB", "MiB", "GiB")[exponent]
+    return f"{num_bytes / 1024**exponent:.4g} {unit}"
+
+
 def told(value: object) -> str:
     """What stands in an audit's detail, as people say it: no brackets and no quotes, and nothing of
     what is not there."""
@@ -83,5 +99,16 @@ def severity(name: str) -> Markup:
 
 ALL: Final[Mapping[str, Callable[..., Any]]] = {
     function.__name__: function
-    for function in (moment, iso, number, count, told, words, severity, capitalize_first)
+    for function in (
+        moment,
+        iso,
+        number,
+        count,
+        days,
+        size,
+        told,
+        words,
+        severity,
+        capitalize_first,
+    )
 }

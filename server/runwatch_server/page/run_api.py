@@ -14,6 +14,7 @@ from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.fleet.records import owner_of
 from runwatch_server.page.chart_list import MOST_OPEN, charts_of
+from runwatch_server.page.kept_api import kept_of_run
 from runwatch_server.page.rendering import render
 from runwatch_server.runs.access import VisibleRun
 from runwatch_server.runs.queries import Attempt, Run
@@ -34,8 +35,8 @@ async def show_run(
     step: Annotated[int | None, Query(ge=0, le=MAX_STEP)] = None,
     first_step: Annotated[int | None, Query(alias="from", ge=0, le=MAX_STEP)] = None,
     last_step: Annotated[int | None, Query(alias="to", ge=0, le=MAX_STEP)] = None,
-) -> Response:
     layer: str | None = None,
+) -> Response:
     """`step` and `layer` are looked at, `from` and `to` are in view: links lead to where something
     happened."""
     async with services.database.read() as connection:
@@ -51,28 +52,27 @@ async def show_run(
         "step": step,
         "from": first_step,
         "to": last_step,
-        "history": history,
         "layer": layer,
+        "history": history,
         "live": not run.state.is_ended,
     }
     return render(
         request,
         "run.html",
         **await _banner(services, run),
+        **await kept_of_run(services, run),
         charts=charts[:MOST_OPEN],
         more_charts=charts[MOST_OPEN:],
         stats=stats,
         num_layers=max((len(layout.layers) for layout in layouts), default=0),
         ranks=[view.rank for view in history.ranks],
+        reached=_reached(history),
         metrics=metrics,
         told=told,
-        reached=_reached(history),
         config_text=json.dumps(run.config, indent=2, ensure_ascii=False),
     )
 
 
-@router.get("/runs/{run_id}/banner", dependencies=[require(KeyScope.READ)])
-async def show_banner(request: Request, services: CurrentServices, run: VisibleRun) -> Response:
 def _reached(history: HistoryView) -> Mapping[int, int]:
     """The last step of each attempt, whatever became of it."""
     last_steps: dict[int, int] = {}
@@ -81,6 +81,8 @@ def _reached(history: HistoryView) -> Mapping[int, int]:
     return last_steps
 
 
+@router.get("/runs/{run_id}/banner", dependencies=[require(KeyScope.READ)])
+async def show_banner(request: Request, services: CurrentServices, run: VisibleRun) -> Response:
     """What changes at the head of the run's page, for its script."""
     return render(request, "run_banner.html", **await _banner(services, run))
 

@@ -1,5 +1,6 @@
-"""`/settings`: keys, receivers, and who did what; a newcomer's own key at least."""
+"""`/settings`: keys, receivers, what is kept, and who did what; a newcomer's own key at least."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -7,16 +8,18 @@ from fastapi import APIRouter, Request, Response
 from runwatch.vocabulary import RunId
 from runwatch_server.audit.queries import list_deeds
 from runwatch_server.auth.guard import CurrentPrincipal, require
-from runwatch_server.auth.keys import KeyScope
+from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.notify.receivers_api import view_of
 from runwatch_server.page.people import names_of_keys
 from runwatch_server.page.rendering import render
+from runwatch_server.retention.ages import Ages
 from runwatch_server.runs.queries import find_runs
-from runwatch_server.services import CurrentServices
+from runwatch_server.services import CurrentServices, Services
 
 router: Final = APIRouter(include_in_schema=False)
 
 _DEEDS_SHOWN: Final = 100
+_DUE_SHOWN: Final = 50
 
 
 @router.get("/settings", dependencies=[require(KeyScope.READ)])
@@ -34,8 +37,25 @@ async def show_settings(
         receivers=view_of(services.receivers) if everyones else None,
         limits=services.settings.policy_limits,
         policy=services.settings.policy,
+        service_ages=services.retention.service_ages,
+        projects_ages=await _projects_ages(services, principal),
         names=await names_of_keys(services),
     )
+
+
+@router.get("/settings/due", dependencies=[require(KeyScope.READ)])
+async def show_due(
+    request: Request, services: CurrentServices, principal: CurrentPrincipal
+) -> Response:
+    """What the next round of maintenance removes, as a part that the page asks for."""
+    due = await services.retention.list_due(project=principal.project, limit=_DUE_SHOWN)
+    return render(request, "due.html", due=due, is_all=len(due) < _DUE_SHOWN)
+
+
+async def _projects_ages(services: Services, principal: Principal) -> Mapping[str, Ages]:
+    """Of those that one may see."""
+    said = await services.retention.projects()
+    return {name: ages for name, ages in said.items() if principal.project in (None, name)}
 
 
 @router.get("/settings/audit", dependencies=[require(KeyScope.ADMIN)])

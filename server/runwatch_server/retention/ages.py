@@ -26,6 +26,15 @@ class Ages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """How many days after a run's end each part goes; infinity: never."""
+
+    raw_days: float
+    evidence_days: float
+    rollup_days: float
+
+
+@dataclass(frozen=True, slots=True)
 class Due:
     """What of a run has had its time."""
 
@@ -38,16 +47,26 @@ class Due:
         return self.raw or self.evidence or self.rollups
 
 
-def due_of(ages: Ages, *, age_days: float, is_pinned: bool) -> Due:
-    """`ages` are those in force: without a null. `age_days`: since the run's end."""
-    if is_pinned:
-        return Due()
+def kept_of(ages: Ages) -> Kept:
+    """`ages` are those in force: without a null."""
     raw_days = _days(ages.raw_days)
     # What stands for less goes no later than what it stands for: a reader who finds no frame
     # looks for sums, and for evidence.
     evidence_days = max(_days(ages.evidence_days), raw_days)
     rollup_days = max(_days(ages.rollup_days), raw_days)
-    return Due(age_days > raw_days, age_days > evidence_days, age_days > rollup_days)
+    return Kept(raw_days, evidence_days, rollup_days)
+
+
+def due_of(ages: Ages, *, age_days: float, is_pinned: bool) -> Due:
+    """`ages` are those in force: without a null. `age_days`: since the run's end."""
+    if is_pinned:
+        return Due()
+    kept = kept_of(ages)
+    return Due(
+        raw=age_days > kept.raw_days,
+        evidence=age_days > kept.evidence_days,
+        rollups=age_days > kept.rollup_days,
+    )
 
 
 def _days(days: float | None) -> float:

@@ -41,6 +41,8 @@ class Standing:
 
     in_force: Ages
     own: Ages
+    inherited: Ages
+    """What holds where the run itself says nothing: its project's, or else the service's."""
     pinned: bool
 
 
@@ -83,7 +85,7 @@ class Retention:
         """Raises NotFoundError."""
         async with self._database.read() as connection:
             run = await _existing(connection, run_id)
-        return Standing(self._in_force(run), run.own, run.pinned)
+        return self._standing(run)
 
     async def set_run(
         self, run_id: RunId, *, ages: Ages | None, pinned: bool | None, by: str
@@ -97,7 +99,7 @@ class Retention:
             await queries.put_run(connection, run_id, own, pinned=is_pinned)
             deed = self._deed(by, run_id, run.project, own, run_id, pinned=is_pinned)
             await append_deed(connection, deed)
-            return Standing(self._in_force(replace(run, own=own)), own, is_pinned)
+            return self._standing(replace(run, own=own, pinned=is_pinned))
 
         return await self._database.write(work, of=run_id)
 
@@ -180,10 +182,11 @@ class Retention:
         if run.ended_at is None:
             return Due()
         age_days = (self._clock.wall() - run.ended_at) / _DAY_S
-        return due_of(self._in_force(run), age_days=age_days, is_pinned=run.pinned)
+        return due_of(self._standing(run).in_force, age_days=age_days, is_pinned=run.pinned)
 
-    def _in_force(self, run: RunAges) -> Ages:
-        return run.own.over(run.of_project).over(self.service_ages)
+    def _standing(self, run: RunAges) -> Standing:
+        inherited = run.of_project.over(self.service_ages)
+        return Standing(run.own.over(inherited), run.own, inherited, run.pinned)
 
     def _deed(
         self,

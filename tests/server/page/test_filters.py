@@ -1,8 +1,10 @@
 """How values look on a page."""
 
+import math
+
 import pytest
 
-from runwatch_server.page.filters import told
+from runwatch_server.page.filters import days, size, told
 
 
 @pytest.mark.parametrize(
@@ -18,3 +20,32 @@ from runwatch_server.page.filters import told
 )
 def test_what_the_audit_kept_is_told_without_brackets(value: object, words: str) -> None:
     assert told(value) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "–"),
+        (0, "for ever"),
+        (math.inf, "for ever"),
+        (1, "1 day"),
+        (0.5, "0.5 days"),
+        (1e6, "1000000 days"),
+    ],
+)
+def test_an_age_is_told_in_days(value: float | None, words: str) -> None:
+    assert days(value) == words
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "words"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1 KiB"),
+        (12_950_000, "12.35 MiB"),
+        (5 << 40, "5120 GiB"),
+    ],
+)
+def test_a_size_is_told_in_the_unit_in_which_one_reads_it(num_bytes: int, words: str) -> None:
+    assert size(num_bytes) == words

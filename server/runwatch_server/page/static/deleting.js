@@ -1,7 +1,7 @@
 // Buttons with `data-delete="/path"`: ask the service to take something away; the page shows it gone.
 // `data-sure="question"` asks first.
 import { api, ApiError } from "./api.js";
-import { h } from "./dom.js";
+import { fault } from "./dom.js";
 import { renew } from "./refresh.js";
 
 /** The button that has asked, and how it was before. */
@@ -25,7 +25,7 @@ document.addEventListener("click", async (event) => {
   } catch (error) {
     button.disabled = false;
     if (!(error instanceof ApiError)) throw error;
-    button.insertAdjacentElement("afterend", h("p", { class: "fault", role: "alert" }, error.message));
+    button.insertAdjacentElement("afterend", fault(error.message));
   }
 });
 

@@ -13,6 +13,11 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** What went wrong, to stand beside what somebody pressed. */
+export function fault(text) {
+  return h("p", { class: "fault", role: "alert" }, text);
+}
+
 /** A <time> that shell.js keeps fresh. */
 export function moment(text) {
   return text ? h("time", { datetime: text, "data-ago": true }, text) : "–";

@@ -1,5 +1,6 @@
 // Approve, reject and withdraw, wherever a command is shown.
 import { postJson } from "./api.js";
+import { fault } from "./dom.js";
 
 /** Listens for the buttons below a node, and calls `done()` after each. */
 export function proposals(node, done) {
@@ -16,12 +17,4 @@ export function proposals(node, done) {
     button.blur();
     await done();
   });
-}
-
-function fault(text) {
-  const place = document.createElement("p");
-  place.className = "fault";
-  place.setAttribute("role", "alert");
-  place.textContent = text;
-  return place;
 }

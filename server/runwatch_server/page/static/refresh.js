@@ -5,12 +5,14 @@ import { Turns } from "./turns.js";
 
 const HELD_MS = 50;
 const seen = new Map();
-const turns = new Turns();
+/** By address: answers of different ones hold different parts, and do not wait for each other. */
+const turns = new Map();
 const NAMES = ["id", "href", "data-approve", "data-cancel", "data-opens"];
 
 /** Asks for a page or a fragment, and puts its fresh parts in the place of ours. */
 export async function renew(url = location.href) {
-  const isToBeShown = turns.ask();
+  if (!turns.has(url)) turns.set(url, new Turns());
+  const isToBeShown = turns.get(url).ask();
   const answer = await fetch(url, { headers: { Accept: "text/html" } }).catch(() => null);
   if (!answer?.ok || answer.redirected) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");

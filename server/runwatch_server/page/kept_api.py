@@ -1,0 +1,61 @@
+"""`/runs/{run_id}/kept`: how long what of a run is kept, as a part of its page."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+
+from runwatch_server.auth.guard import require
+from runwatch_server.auth.keys import KeyScope
+from runwatch_server.page.rendering import render
+from runwatch_server.retention.ages import Ages, kept_of
+from runwatch_server.runs.access import VisibleRun
+from runwatch_server.runs.queries import Run
+from runwatch_server.services import CurrentServices, Services
+
+router: Final = APIRouter(include_in_schema=False)
+
+_DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPart:
+    """One kind of what is stored of a run."""
+
+    name: str
+    days: float
+    """After the run's end; infinity: for ever."""
+    until: float | None
+    """Unix seconds; None: for ever, or nobody knows yet."""
+
+    @property
+    def is_for_ever(self) -> bool:
+        return math.isinf(self.days)
+
+
+@router.get("/runs/{run_id}/kept", dependencies=[require(KeyScope.READ)])
+async def show_kept(request: Request, services: CurrentServices, run: VisibleRun) -> Response:
+    return render(request, "run_kept.html", run=run, **await kept_of_run(services, run))
+
+
+async def kept_of_run(services: Services, run: Run) -> dict[str, Any]:
+    """What the template needs beside the run."""
+    standing = await services.retention.standing(run.id)
+    parts = parts_of(standing.in_force, ended_at=run.ended_at)
+    return {"standing": standing, "kept_parts": parts, "has_own_ages": standing.own != Ages()}
+
+
+def parts_of(ages: Ages, *, ended_at: float | None) -> list[KeptPart]:
+    """`ages` are those in force; `ended_at`: the run's end, in Unix seconds."""
+    kept = kept_of(ages)
+    named = {
+        "Frames, histograms": kept.raw_days,
+        "Frames around alerts": kept.evidence_days,
+        "Layers' rollups": kept.rollup_days,
+    }
+    return [KeptPart(name, days, _until(days, ended_at)) for name, days in named.items()]
+
+
+def _until(days: float, ended_at: float | None) -> float | None:
+    return None if ended_at is None or math.isinf(days) else ended_at + days * _DAY_S
