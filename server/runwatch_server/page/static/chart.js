@@ -11,6 +11,10 @@ import { brokenSpans, gapSpans, stretch, tracesOf, upright } from "./traces.js";
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false, scrollZoom: false };
 const COARSE = matchMedia("(pointer: coarse)");
 const PAPER = matchMedia("print");
+/** Steps in view that all have a tick of their own. */
+const FEW = 8;
+/** Above a plot: room for the sign of a line that ends at its top. */
+const SIGN_PIXELS = 18;
 /** The share of the steps in view by which a value may miss the pointer and still be read. */
 const NEAR = 1 / 50;
 
@@ -193,7 +197,7 @@ export class Chart {
       tickfont: { size: 11, color: colours.text }, ticks: "", automargin: false };
     return {
       width: this.plot.clientWidth, height: this.plot.clientHeight, shapes,
-      margin: { l: left, r: right, t: 6, b: 20 },
+      margin: { l: left, r: right, t: this.options.series.some((one) => one.sign) ? SIGN_PIXELS : 6, b: 20 },
       paper_bgcolor: "transparent", plot_bgcolor: "transparent", showlegend: false,
       font: { family: colours.font, size: 11, color: colours.text },
       hovermode: false, dragmode: COARSE.matches ? false : "zoom", uirevision: "steps",
@@ -210,14 +214,18 @@ export class Chart {
   #places() {
     const along = this.options.along?.() ?? "step";
     if (along === "time") return ticksOfTime(...this.axis.range);
-    return { tickmode: "auto", tickformat: along === "tokens" ? "~s" : ",d" };
+    if (along === "tokens") return { tickmode: "auto", tickformat: "~s" };
+    const [from, to] = this.axis.range;
+    // Between two steps there is none: Plotly would write halves, rounded.
+    return { tickformat: ",d", ...(to - from < FEW ? { tickmode: "linear", dtick: 1 } : { tickmode: "auto" }) };
   }
 
   /** Ticks of our own where Plotly's are too many (a logarithmic axis) or too long (12300000). */
   #ticks() {
     const measured = this.#loaded.filter((one) => !one.isLimit);
     const extent = extentOf(measured, this.isLog);
-    if (!extent) return {};
+    // Where nothing finite is, Plotly would make up numbers for its axis.
+    if (!extent) return measured.length < this.#loaded.length ? {} : { showticklabels: false };
     const range = rangeAround(...extent, this.isLog, measured.length < this.#loaded.length);
     if (this.isLog) return { ...range, ...ticksOfLog(...extent) };
     return { ...range, tickformat: Math.max(...extent.map(Math.abs)) >= 1e4 ? "~s" : "~g" };

@@ -104,7 +104,7 @@ const refresh = atMostEvery(2500, async () => {
 });
 
 function describeView() {
-  const [from, to] = axis.range;
+  const [from, to] = axis.trained;
   by("in-view").textContent = `${count(from)} – ${count(to)}${axis.isWhole ? " (all)" : ""}`;
   const address = new URL(location.href);
   for (const [name, value] of [["from", axis.isWhole ? null : from], ["to", axis.isWhole ? null : to],
