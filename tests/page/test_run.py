@@ -21,6 +21,7 @@ from tests.page.seeding import (
 )
 from tests.page.sent_run import SentRun
 from tests.page.visitor import PHONE
+from tests.waiting import until
 
 from runwatch.vocabulary import RunId
 
@@ -305,8 +306,11 @@ def test_ranks_are_compared_and_who_is_behind_is_told(window: OpenWindow, runs: 
 
 
 def test_hundreds_of_ranks_stand_in_one_picture(window: OpenWindow, runs: Runs) -> None:
+    run_id = send_ranks(runs.sender, 256)
+    until(lambda: runs.sender.ask("GET", f"/alerts?run_id={run_id}")["judged"])
     visitor = window()
-    page = visitor.open(f"/runs/{send_ranks(runs.sender, 256)}")
+    page = visitor.open(f"/runs/{run_id}")
+    expect(page.locator("#actions")).not_to_contain_text("Loading")  # it moves what is below
 
     ranks = page.locator("#ranks")
     ranks.scroll_into_view_if_needed()
