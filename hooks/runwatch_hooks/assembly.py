@@ -84,10 +84,12 @@ class Assembly:
         stats = np.full((len(STATS), len(layout.layers) if layout else 0), ABSENT_32, np.float32)
         distant: dict[torch.device, tuple[_Slots, Tensor | None]] = {}
         for slots, tensor in reading.stats.items():
-            if tensor.device.type == "cpu":
-                stats[:, slots] = tensor.numpy()
-            else:
+            if tensor.device.type != "cpu":
                 distant[tensor.device] = slots, tensor
+            elif len(slots) == stats.shape[1]:  # all of them, in order
+                stats[:] = tensor.numpy()
+            else:
+                stats[:, slots] = tensor.numpy()
         parts = self._send(distant, {k: v for k, v in numbers.items() if isinstance(v, Tensor)})
         metrics = {k: float(v) for k, v in numbers.items() if not isinstance(v, Tensor)}
         self._open.append(

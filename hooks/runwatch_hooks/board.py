@@ -1,6 +1,6 @@
 """All layers of a run: which statistics hold which, on whatever devices they lie."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from weakref import WeakSet
 
@@ -109,14 +109,19 @@ class Board:
         if detail is not None:
             named = {self._name(slot): tensors[slot].grad for slot in slots}
             detail.take_gradients({k: v for k, v in named.items() if v is not None}, scale)
+        are_parts = self._table.sharing is not None
         with torch.no_grad():
             for device, ours in self._by_device(slots):
-                grads = [(slot, tensors[slot].grad) for slot in ours]
-                present = [(self._local[slot], grad) for slot, grad in grads if grad is not None]
-                if self._table.sharing is not None:
-                    present = [(slot, part) for slot, part in self._parts_of(present)]
-                if present:
-                    places, found = zip(*present, strict=True)
+                places: list[int] = []
+                found: list[Tensor] = []
+                for slot in ours:
+                    grad = tensors[slot].grad
+                    if are_parts and grad is not None:
+                        grad = self._part_of(grad)
+                    if grad is not None:
+                        places.append(self._local[slot])
+                        found.append(grad)
+                if found:
                     self._parts[device].read_gradients(places, found, scale)
 
     @property
@@ -167,17 +172,17 @@ class Board:
     def _name(self, slot: int) -> str:
         return self._table.layout.layers[slot].name
 
-    def _parts_of(self, grads: Sequence[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:
-        """What of the gradients lies here. A sum over ranks that is yet to be made is left out:
+    def _part_of(self, grad: Tensor) -> Tensor | None:
+        """What of a gradient lies here. A sum over ranks that is yet to be made is left out:
         the norms of its terms say nothing about its own."""
-        for slot, grad in grads:
-            if not is_partial(grad):
-                yield slot, local_of(grad)
-            elif not self._has_partial:
-                self._has_partial = True
-                self._notices.append(
-                    "gradients that are still sums to be made over ranks (Partial) are not measured"
-                )
+        if not is_partial(grad):
+            return local_of(grad)
+        if not self._has_partial:
+            self._has_partial = True
+            self._notices.append(
+                "gradients that are still sums to be made over ranks (Partial) are not measured"
+            )
+        return None
 
     def _note_replaced(self, names: Sequence[str]) -> None:
         untold = [name for name in names if name not in self._replaced]

@@ -38,11 +38,16 @@ NUM_NONFINITE: Final = 2
 NUM_ZEROS: Final = 3
 NUM_ELEMENTS: Final = 4
 
+_COMPILED: Final = np.array([[SUM_OF_SQUARES], [MAX_ABS], [NUM_ZEROS]])
+"""The rows that the compiled kernel finds, in its order."""
+
 _Float32s = NDArray[np.float32]
 _Four = tuple[float, float, int, int]
 """The first four rows of one tensor."""
 
 _PLAIN_TYPES: Final = (Tensor, nn.Parameter)
+_FLOAT32: Final = torch.float32  # looked up once, and not for each tensor of each step
+_STRIDED: Final = torch.strided
 _ZERO: Final = np.float32(0.0)
 _DOT: Final = 8192
 _CHUNK: Final = 8 * _DOT
@@ -70,21 +75,19 @@ class GradientReader:
         sums = np.zeros((5, len(tensors)))
         sizes = [tensor.numel() for tensor in tensors]
         sums[NUM_ELEMENTS] = sizes
-        plain: list[int] = []
+        plain = [index for index, tensor in enumerate(tensors) if _is_plain(tensor)]
         with np.errstate(all="ignore"):
-            for index, tensor in enumerate(tensors):
-                if _is_plain(tensor):
-                    plain.append(index)
-                else:
-                    sums[:, index] = self._read_unlike(tensor)
+            if len(plain) < len(tensors):
+                for index in set(range(len(tensors))).difference(plain):
+                    sums[:, index] = self._read_unlike(tensors[index])
             if self._one_pass is None:
                 self._read_plain(plain, sizes, tensors, sums)
             elif plain:
                 addresses = [tensors[index].data_ptr() for index in plain]
-                found = self._one_pass.read(addresses, [sizes[index] for index in plain])
-                for row, values in zip((SUM_OF_SQUARES, MAX_ABS, NUM_ZEROS), found, strict=True):
-                    sums[row, plain] = values
-                _mend(plain, tensors, sums)
+                places = np.array(plain)  # once: numpy would turn a list into one at each use
+                found = self._one_pass.read(addresses, sums[NUM_ELEMENTS, places])
+                sums[_COMPILED, places] = found
+                _mend(places, tensors, sums)
         return sums
 
     def squares(self, tensors: Sequence[Tensor]) -> NDArray[np.float64]:
@@ -159,7 +162,7 @@ class GradientReader:
         sums[MAX_ABS, batch] = greatest
 
 
-def _mend(indices: Sequence[int], tensors: Sequence[Tensor], sums: Sums) -> None:
+def _mend(indices: Sequence[int] | NDArray[np.intp], tensors: Sequence[Tensor], sums: Sums) -> None:
     """Read those anew, exactly, that float32 did not hold."""
     squares, greatest = sums[SUM_OF_SQUARES, indices], sums[MAX_ABS, indices]
     held = (squares < np.inf) & (greatest < np.inf) & ((greatest > _TINY) | (greatest == 0.0))
@@ -236,9 +239,9 @@ def _is_plain(tensor: Tensor) -> bool:
     Of a subclass (DTensor, say) nobody knows where its elements are.
     """
     return (
-        tensor.dtype is torch.float32
+        tensor.dtype is _FLOAT32
         and type(tensor) in _PLAIN_TYPES
-        and tensor.layout is torch.strided
+        and tensor.layout is _STRIDED
         and not tensor.requires_grad
         and tensor.is_contiguous()
     )

@@ -22,10 +22,12 @@ class OnePass:
         self._read.argtypes = (pointer, pointer, ctypes.c_int64, pointer)
         self._read.restype = None
 
-    def read(self, addresses: Sequence[int], sizes: Sequence[int]) -> NDArray[np.float64]:
+    def read(
+        self, addresses: Sequence[int], sizes: Sequence[int] | NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         """(3, T): sums of squares, greatest magnitudes (a NaN prevails), numbers of zeros."""
         where = np.array(addresses, np.uint64)
-        lengths = np.array(sizes, np.int64)
+        lengths = np.asarray(sizes, np.int64)
         found = np.empty((3, len(sizes)))
         self._read(where.ctypes.data, lengths.ctypes.data, len(sizes), found.ctypes.data)
         return found

@@ -206,7 +206,7 @@ class Probe:
             else:
                 # Of several steps in one row (a critic's, say) the last is read, as its clip is.
                 read = () if again else self._stages
-                unread = [slot for slot in slots if slot not in read]
+                unread = [slot for slot in slots if slot not in read] if read else slots
                 self._read(unread, Stage.PRESTEP, getattr(optimizer, "grad_scale", None))
             found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
             if found_inf is not None:  # a fused optimizer skips by itself, on the device
@@ -241,7 +241,8 @@ class Probe:
     # What is made of it.
 
     def _read(self, slots: Sequence[int], stage: Stage, scale: Tensor | None = None) -> None:
-        slots = [slot for slot in slots if self._stages.get(slot, stage) >= stage]
+        if self._stages:
+            slots = [slot for slot in slots if self._stages.get(slot, stage) >= stage]
         if slots and self._plan().gradients:
             self._board.read_gradients(slots, scale)
             self._stages |= dict.fromkeys(slots, stage)

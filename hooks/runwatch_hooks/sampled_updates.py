@@ -79,6 +79,10 @@ class _Plan:
     """What does not change from step to step about one optimizer's tensors."""
 
     slots: list[int]
+    tensors: list[Tensor]
+    addresses: list[int]
+    """Where the tensors lay when the samples were chosen."""
+    samples: list[Tensor]
     joined: _Joined | None
     """None where numpy has no such type, or the memory is not the host's."""
     lengths: Tensor
@@ -92,8 +96,6 @@ class SampledUpdates:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tensors
-        self._addresses = [-1] * len(tensors)
-        self._samples = [torch.empty(0)] * len(tensors)
         self._plans: dict[tuple[int, ...], _Plan] = {}
         self._open: tuple[_Plan, Tensor] | None = None
 
@@ -102,11 +104,12 @@ class SampledUpdates:
         self._open = None
         if not slots:
             return
-        if self._refresh(slots):
-            self._plans = {}
-        plan = self._plans.get(tuple(slots))
+        key = tuple(slots)
+        plan = self._plans.get(key)
+        if plan is not None and _has_moved(plan):
+            self._plans, plan = {}, None  # others would keep the memory that was left
         if plan is None:
-            plan = self._plans[tuple(slots)] = self._plan(slots)
+            plan = self._plans[key] = self._plan(key)
         self._open = plan, self._gather(plan)
 
     def broken_before(self) -> tuple[list[int], Tensor] | None:
@@ -130,7 +133,7 @@ class SampledUpdates:
         if self._open is None:
             return None
         (plan, before), self._open = self._open, None
-        if self._refresh(plan.slots):
+        if _has_moved(plan):
             return None
         if plan.joined is not None:
             return plan.slots, plan.joined.mean_squares(before).mul_(plan.sizes)
@@ -138,24 +141,17 @@ class SampledUpdates:
         means = torch.segment_reduce(squares, "mean", lengths=plan.lengths, unsafe=True)
         return plan.slots, means.mul_(plan.sizes)
 
-    def _refresh(self, slots: Sequence[int]) -> bool:
-        """Take new views where tensors have moved in memory; whether any had."""
-        moved = False
-        for slot in slots:
-            tensor = self._tensors[slot]
-            address = tensor.data_ptr()
-            if address != self._addresses[slot]:
-                self._samples[slot], self._addresses[slot] = sample(tensor), address
-                moved = True
-        return moved
-
     def _plan(self, slots: Sequence[int]) -> _Plan:
         device = self._tensors[slots[0]].device
-        samples = [self._samples[slot] for slot in slots]
+        tensors = [self._tensors[slot] for slot in slots]
+        samples = [sample(one) for one in tensors]
         lengths = [one.numel() for one in samples]
-        sizes = [float(self._tensors[slot].numel()) for slot in slots]
+        sizes = [float(one.numel()) for one in tensors]
         return _Plan(
             slots=list(slots),
+            tensors=tensors,
+            addresses=[one.data_ptr() for one in tensors],
+            samples=samples,
             joined=_Joined(samples) if all(map(_is_plain, samples)) else None,
             lengths=torch.tensor(lengths, dtype=torch.int64).to(device),
             sizes=torch.tensor(sizes, dtype=torch.float32).to(device),
@@ -165,8 +161,13 @@ class SampledUpdates:
         """The samples in one, owned until the next step but one."""
         if plan.joined is not None:
             return plan.joined.join()
-        together = torch.cat([self._samples[slot] for slot in plan.slots])
+        together = torch.cat(plan.samples)
         return together if together.dtype.itemsize >= 4 else together.float()
+
+
+def _has_moved(plan: _Plan) -> bool:
+    """Whether one of its tensors lies elsewhere in memory than its sample."""
+    return plan.addresses != [one.data_ptr() for one in plan.tensors]
 
 
 def _is_plain(sample: Tensor) -> bool:
