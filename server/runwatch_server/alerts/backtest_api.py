@@ -17,6 +17,7 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.http import documented, json_body, json_response
+from runwatch_server.importing.parcels import HAS_TIMES
 from runwatch_server.rules.backtest import Backtest, BacktestReply, summary_of, within
 from runwatch_server.rules.documents import located, parse_yaml
 from runwatch_server.rules.pack import split_file
@@ -49,6 +50,7 @@ async def backtest(
     run = await services.runs.find(RunId(wanted.run_id), principal)
     rules = await _rules(services, run.project, wanted.rules)
     test = Backtest.of_rules(rules, known_from(run.config))
+    test.has_times = run.config.get(HAS_TIMES) is not False
     async with services.database.read() as connection:
         for key, _ in await list_streams(connection, run.id):
             if key.rank == 0:

@@ -24,6 +24,8 @@ from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 from runwatch_server.importing.run_log import RunLog
 
+HAS_TIMES: Final = "has_times"
+"""In the configuration of a run: false where its rows were only counted as seconds."""
 _MAX_FILLED_STEPS: Final = 16
 _MAX_FRAME_BYTES: Final = 4 * 2**20
 """Unpacked: half of what the service takes compressed, as random numbers do not compress."""
@@ -73,7 +75,11 @@ class Parcel:
             run_id=self.run_id,
             name=name,
             project=self.project,
-            config={"imported_from": self.log.name, "notes": list(self.log.notes)},
+            config={
+                "imported_from": self.log.name,
+                "notes": list(self.log.notes),
+                HAS_TIMES: self.log.has_times,
+            },
         )
 
     def attempt(self, attempt: int) -> AttemptOpen:

@@ -176,4 +176,5 @@ def test_an_imported_run_is_there_once_and_brings_the_same_alerts(
     assert "all of it was there already" in again
     assert (run["state"], run["name"], run["last_step"]) == ("finished", "run", 33)
     assert json.loads(stored.stdout)["runs"][0]["alerts"] == in_file["alerts"]
+    assert json.loads(stored.stdout)["summary"]["days"] is None  # the log has no times
     assert json.loads(pack.stdout)["runs"][0]["alerts"] == in_file["alerts"]
