@@ -98,7 +98,7 @@ def test_a_trainer_gets_the_hook_its_types_and_nothing_of_a_service(
     assert installed(programs) == OF_TRAINERS
     run(programs / "python", "-c", MINI_RUN)
     without = subprocess.run([programs / "runwatch"], capture_output=True, text=True, check=False)
-    assert without.returncode == 1
+    assert without.returncode == 2
     assert "pip install 'runwatch[server]'" in without.stderr
     packages = ("runwatch", "runwatch_hooks", "runwatch_migrations", "runwatch_server")
     files = set(zipfile.ZipFile(wheel).namelist())

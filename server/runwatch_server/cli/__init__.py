@@ -4,6 +4,7 @@ import importlib
 import sys
 from typing import Final
 
+_NOT_DONE: Final = 2
 _INTERRUPTED: Final = 130
 
 
@@ -14,11 +15,12 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.split(".")[0].startswith("runwatch"):
             raise
-        sys.exit(
+        sys.stderr.write(
             f"runwatch: the service's part is not installed ({error.name} is missing).\n"
             "Install it with:  pip install 'runwatch[server]'\n"
-            "A trainer needs no command: see `from runwatch_hooks import attach`."
+            "A trainer needs no command: see `from runwatch_hooks import attach`.\n"
         )
+        sys.exit(_NOT_DONE)
     except KeyboardInterrupt:  # it takes a second or more to read all that the service is made of
         sys.exit(_INTERRUPTED)
     program.app()

@@ -17,12 +17,20 @@ Token = Annotated[
 ]
 
 DEFAULT_URL: Final = "http://127.0.0.1:8321"
+_API: Final = "/api/v1"
 _TIMEOUT_S: Final = 30.0
+_NOBODY_HELP: Final = "`runwatch serve` starts a service here; RUNWATCH_URL or --url names another"
+_KEYLESS: Final = "missing_key"
+_KEYLESS_HELP: Final = "set RUNWATCH_TOKEN, or give --token"
 _LOOPBACK: Final = ("http://127.0.0.1", "http://localhost", "http://[::1]")
 
 
 class AwayError(RunwatchError):
-    """The service does not answer, or cannot now; later it may."""
+    """The service cannot answer now; later it may."""
+
+
+class SilentError(AwayError):
+    """Nobody answers at its address."""
 
 
 class Client:
@@ -36,7 +44,7 @@ class Client:
         try:
             return self.ask(method, path, **arguments)
         except AwayError as error:
-            self.fail(str(error))
+            self.give_up(error)
 
     def ask(self, method: str, path: str, **arguments: object) -> httpx.Response:
         """The same for who can wait: raises AwayError where asking again may help."""
@@ -44,19 +52,29 @@ class Client:
             response = self._http.request(method, path, **arguments)  # type: ignore[arg-type]
         except httpx.UnsupportedProtocol as error:
             raise typer.BadParameter(
-                f"found {str(self._http.base_url)!r}, wanted http://… or https://…",
+                f"found {self._address!r}, wanted http://… or https://…",
                 param_hint="'--url'",
             ) from error
         except httpx.HTTPError as error:
-            raise AwayError(f"{self._http.base_url} does not answer ({error})") from error
+            raise SilentError(f"{self._address} does not answer ({error})") from error
         if response.is_server_error:
             raise AwayError(_words_of(response))
         if response.is_error:
             self.fail(_words_of(response))
         if response.content and not _is_json(response):
             kind = response.headers.get("Content-Type", "no type")
-            self.fail(f"{self._http.base_url} is no Runwatch service: found {kind}, wanted JSON")
+            self.fail(f"{self._address} is no Runwatch service: found {kind}, wanted JSON")
         return response
+
+    def give_up(self, error: AwayError) -> NoReturn:
+        """End the command, with what to do where nobody answers."""
+        is_silent = isinstance(error, SilentError)
+        self.fail(f"{error}; {_NOBODY_HELP}" if is_silent else str(error))
+
+    @property
+    def _address(self) -> str:
+        """As people gave it."""
+        return str(self._http.base_url).removesuffix("/").removesuffix(_API)
 
     def fail(self, message: str) -> NoReturn:
         self._console.print(f"[red]runwatch:[/] {escape(message)}", highlight=False, soft_wrap=True)
@@ -77,7 +95,7 @@ def new_http(url: str, token: str) -> httpx.Client:
     """A connection to the interface of a service, to be closed. Raises httpx.InvalidURL."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     return httpx.Client(
-        base_url=f"{url.rstrip('/')}/api/v1",
+        base_url=f"{url.rstrip('/')}{_API}",
         headers=headers,
         timeout=_TIMEOUT_S,
         trust_env=not url.startswith(_LOOPBACK),  # no proxy leads there
@@ -86,7 +104,8 @@ def new_http(url: str, token: str) -> httpx.Client:
 
 def _words_of(response: httpx.Response) -> str:
     problem = _problem(response)
-    return f"{problem.get('detail') or problem.get('title')} ({problem.get('code')})"
+    words = f"{problem.get('detail') or problem.get('title')} ({problem.get('code')})"
+    return f"{words}; {_KEYLESS_HELP}" if problem.get("code") == _KEYLESS else words
 
 
 def _is_json(response: httpx.Response) -> bool:

@@ -18,6 +18,8 @@ import msgspec
 from runwatch.errors import RunwatchError
 from runwatch_server.auth.keys import KeyScope
 
+RECORD: Final = "run.json"
+"""Of the data directory: the service's address and keys, for its owner alone."""
 _ADDRESS: Final = re.compile(r"listens on (http://127\.0\.0\.1:\d+)")
 _KEY: Final = re.compile(r"RUNWATCH_TOKEN=(runwatch_\S+)")
 _SERVE: Final = (sys.executable, "-m", "runwatch_server.cli", "serve")
@@ -140,7 +142,7 @@ def _start(data_dir: Path) -> LocalService:
     try:
         url = _wait_for_address(process, log_path)
         service = _with_keys(url, process.pid, log_path.read_text("utf-8", "replace"), before)
-        with _open_private(data_dir / "run.json") as file:
+        with _open_private(data_dir / RECORD) as file:
             file.write(msgspec.json.encode(service))
     except BaseException:  # Ctrl-C included: nothing of ours stays behind
         process.terminate()
@@ -186,7 +188,7 @@ def _new_trainer_key(url: str, admin_key: str) -> str:
 
 def _read_record(data_dir: Path) -> LocalService | None:
     try:
-        return msgspec.json.decode((data_dir / "run.json").read_bytes(), type=LocalService)
+        return msgspec.json.decode((data_dir / RECORD).read_bytes(), type=LocalService)
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from runwatch.ulids import is_ulid, ulid
 from runwatch_server.cli.job import NOT_EXECUTABLE, NOT_FOUND, run_job
-from runwatch_server.cli.local_service import LocalServiceError, local_service
+from runwatch_server.cli.local_service import RECORD, LocalServiceError, local_service
 
 _ASK_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.5
@@ -107,7 +107,7 @@ def _service(data_dir: Path, *, keep: bool) -> Generator[_Service]:
         look = f"{found.url}/runs/{{run_id}}\n  log in with  {found.url}/login#key="
         # Of a log that others may read, the key is no part.
         is_private = os.isatty(2)
-        key = found.admin_key if is_private else f"<admin_key in {data_dir / 'run.json'}>"
+        key = found.admin_key if is_private else f"<admin_key in {data_dir / RECORD}>"
         yield _Service(found.url, found.trainer_key, found.admin_key, look + key)
 
 
@@ -252,7 +252,7 @@ def _say_what_next(
         _say(
             console,
             f"look at it again:  runwatch serve --data-dir {data_dir}  "
-            f"(log in with the admin_key in {data_dir / 'run.json'})",
+            f"(log in with the admin_key in {data_dir / RECORD})",
         )
 
 

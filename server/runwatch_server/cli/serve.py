@@ -21,6 +21,7 @@ from rich.markup import escape
 from runwatch.errors import RunwatchError
 from runwatch_server.app import make_app, release_waiting
 from runwatch_server.auth.service import NewKey
+from runwatch_server.cli.local_service import RECORD
 from runwatch_server.errors import SettingsError
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
@@ -125,6 +126,9 @@ def _say_where(
 ) -> None:
     url = settings.external_url.rstrip("/") or service_url(settings)
     lines = [f"Runwatch listens on {url}  (data in {place})"]
+    kept = settings.data_dir / RECORD
+    if not first_keys and settings.database_url is None and kept.exists():
+        lines.append(f"`runwatch run` was here first, and keeps the admin key in {kept}.")
     for new in first_keys:
         lines += [
             "",

@@ -55,7 +55,7 @@ def tail(
         try:
             first = looker.look()
         except AwayError as error:
-            client.fail(str(error))
+            client.give_up(error)
         try:
             last = first if once else _follow(looker, first, show, (url, token), every)
         except KeyboardInterrupt as interrupt:

@@ -20,7 +20,8 @@ Made from the code by `make docs`. `runwatch COMMAND --help` says the same;
 | --- | --- |
 | 0 | done |
 | 1 | done, and a fault was found: in a rule, a file, a check, or the run that was followed |
-| 2 | not done: wrong use, no such thing, no answer, a key that may not |
+| 2 | not done: wrong use, no such thing, no answer, a key that may not, no service part |
+| 3 | `runwatch sync`: all is stored but what was damaged or refused |
 | 126, 127, 128 + n | `runwatch run`: its command cannot be run, is not there, signal n ended it |
 | 130 | ended by Ctrl-C |
 

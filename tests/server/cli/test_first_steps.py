@@ -1,0 +1,42 @@
+"""What the commands say to who has no service yet, or no key, or forgot where it is."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.server.cli.test_serve import Served
+from typer.testing import CliRunner, Result
+
+from runwatch_server.cli.app import app
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_where_nobody_answers_one_reads_how_to_get_a_service() -> None:
+    result = call("runs", "--url", "http://127.0.0.1:9")
+
+    assert result.exit_code == 2
+    assert "http://127.0.0.1:9 does not answer" in result.stderr
+    assert "`runwatch serve` starts a service here" in result.stderr
+
+
+@pytest.mark.slow
+def test_who_gives_no_key_reads_how_and_who_forgot_it_reads_where_it_is(tmp_path: Path) -> None:
+    data_dir, log = tmp_path / "data", tmp_path / "log"
+    first = Served(data_dir, log)
+    try:
+        keyless = call("runs", "--url", first.url)
+    finally:
+        first.stop()
+    (data_dir / "run.json").write_text(json.dumps({"admin_key": "as `runwatch run` keeps it"}))
+    second = Served(data_dir, log)
+    try:
+        said = second.said
+    finally:
+        second.stop()
+
+    assert keyless.exit_code == 2
+    assert "set RUNWATCH_TOKEN, or give --token" in keyless.stderr
+    assert f"keeps the admin key in {data_dir / 'run.json'}" in said
