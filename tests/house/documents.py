@@ -36,8 +36,13 @@ class Block:
         return None if found is None else " ".join(found[1].split())
 
     @property
+    def is_service(self) -> bool:
+        """Whether it goes on until Ctrl-C, and other blocks speak to it."""
+        return self.language == "sh" and "runwatch serve" in self.text
+
+    @property
     def possessions(self) -> str | None:
-        """What the reader has at hand from here on: a function of `tests.house.reader`."""
+        """What the reader has at hand here: the name of a function that gives it."""
         found = _HAS.search(self.before)
         return None if found is None else found[1]
 

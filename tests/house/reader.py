@@ -6,13 +6,34 @@ where there is none, it is `torch_loop`. Frameworks are imported by those pages 
 seconds.
 """
 
-import os
+import sys
 import tempfile
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from tests.house.documents import ROOT
+from tests.house.logs import write_logs
 
 NUM_STEPS: Final = 12
+_MODEL: Final = "import torch\n\n\ndef make():\n    return torch.nn.Linear(64, 64)\n"
+_TRAINING: Final = """\
+import torch
+
+from runwatch_hooks import attach
+
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+watch = attach(model, optimizer, run="mine")
+for _ in range(60):
+    inputs = torch.randn(4, 8)
+    loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    watch.step(loss)
+watch.finish()
+"""
 Names = dict[str, Any]
 
 
@@ -129,11 +150,20 @@ def without_torch() -> Names:
     return {"train_one": train_one}
 
 
-def files(folder: str) -> None:
+def files(folder: Path) -> None:
     """What lies in the folder in which the reader works."""
-    os.makedirs(os.path.join(folder, "runs"), exist_ok=True)
-    rows = "".join(f"{step},{2 - 0.01 * step}\n" for step in range(100))
-    with open(os.path.join(folder, "runs", "spike.csv"), "w", encoding="utf-8") as log:
-        log.write("step,loss\n" + rows + "".join(f"{step},9.0\n" for step in range(100, 120)))
-    with open(os.path.join(folder, "mymodel.py"), "w", encoding="utf-8") as module:
-        module.write("import torch\n\n\ndef make():\n    return torch.nn.Linear(64, 64)\n")
+    write_logs(folder)
+    (folder / "etc").mkdir()
+    (folder / "mymodel.py").write_text(_MODEL, encoding="utf-8")
+    (folder / "train.py").write_text(_TRAINING, encoding="utf-8")
+
+
+def checkout(folder: Path) -> None:
+    """The project's own files around it, as a checkout has them after `make install`."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "watchdog", "tests", "examples"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / ".venv").mkdir()
+    for path in Path(sys.prefix).iterdir():
+        if path.name != ".installed":  # newer here than all that is installed from
+            (folder / ".venv" / path.name).symlink_to(path)
+    (folder / ".venv" / ".installed").touch()
