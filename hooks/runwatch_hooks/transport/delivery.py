@@ -3,11 +3,13 @@
 import logging
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import msgspec
+import numpy as np
 
-from runwatch.codec import encode_frame, join_frame, split_frame
+from runwatch.codec import decode_frame, encode_frame, join_frame, split_frame
 from runwatch.commands import Command
 from runwatch.messages import AttemptClose, AttemptOpen, Heartbeat, HeartbeatReply, RunOpen
 from runwatch_hooks.transport.errors import (
@@ -27,6 +29,7 @@ Layouts = Mapping[str, dict[str, object]]
 """Documents by their hash."""
 
 _TOO_LARGE: Final = 413
+_UNPROCESSABLE: Final = 422
 _NOT_FOUND: Final = 404
 _RUN_ENDED: Final = "run_ended"
 _SMALLEST_LIMIT: Final = 2**16
@@ -36,7 +39,8 @@ class Delivery:
     """One rank's records under one attempt. Methods raise TransportError.
 
     RefusedError speaks of the record alone: whatever else is refused may be mended on the
-    service's side, so it is asked again later and nothing is thrown away.
+    service's side, so it is asked again later and nothing is thrown away. But for a layout that is
+    refused for what it is: its rows are delivered without their layers.
     """
 
     def __init__(
@@ -54,6 +58,9 @@ class Delivery:
         self._attempt = attempt
         self._layouts = layouts
         self._registered: set[str] = set()
+        self._refused: set[str] = set()
+        """Layouts that the service will not have, by their hash."""
+        self._notices: list[str] = []
         self._splits = splits
         self._late = late
         self.attempt: int | None = None
@@ -106,6 +113,11 @@ class Delivery:
                 bodies = self._bodies(record, attempt)
         return tuple(commands.values())
 
+    def take_notices(self) -> list[str]:
+        """What of the run goes without its layers, to be told once."""
+        notices, self._notices = self._notices, []
+        return notices
+
     def _bodies(self, record: Record, attempt: int) -> list[bytes]:
         """A record as it travels: in one body, or in several where it was found too large."""
         seq = self._splits.wire_seq(record.seq)
@@ -117,6 +129,8 @@ class Delivery:
     def _send(self, body: bytes) -> tuple[Command, ...]:
         layout_hash = split_frame(body)[0].layout_hash
         self._register(layout_hash)
+        if layout_hash in self._refused:
+            return self._send_registered(_without_layers(body))
         try:
             return self._send_registered(body)
         except UnknownLayoutError:
@@ -145,13 +159,28 @@ class Delivery:
         self._late = True
 
     def _register(self, layout_hash: str) -> None:
-        if not layout_hash or layout_hash in self._registered:
+        if not layout_hash or layout_hash in self._registered or layout_hash in self._refused:
             return
         document = self._layouts.get(layout_hash)
         if document is not None:  # else the service may know it, or refuses the frame
             with self._asked_again():
-                self._service.put_layout(layout_hash, document)
+                try:
+                    self._service.put_layout(layout_hash, document)
+                except RefusedError as error:
+                    if error.status not in (_TOO_LARGE, _UNPROCESSABLE):
+                        raise
+                    self._do_without(layout_hash, error)
+                    return
         self._registered.add(layout_hash)
+
+    def _do_without(self, layout_hash: str, error: RefusedError) -> None:
+        """The rows under this layout go without their layers from now on: asked again, the service
+        would say the same, and all that comes after would wait behind it for good."""
+        self._refused.add(layout_hash)
+        notice = f"the service does not take the run's layers, only its metrics: {error}"
+        log.warning("runwatch: %s", notice)
+        if len(self._refused) == 1:
+            self._notices.append(notice)
 
     @contextmanager
     def _asked_again(self) -> Generator[None]:
@@ -168,7 +197,15 @@ class Delivery:
         """The service has lost run or attempt (an older database was put back): open them anew."""
         self.attempt = None
         self._registered.clear()
+        self._refused.clear()
         return RetryLaterError(str(error))
+
+
+def _without_layers(body: bytes) -> bytes:
+    """A frame's steps with their metrics alone; the same bytes each time."""
+    frame = decode_frame(body)
+    stats = np.empty((frame.num_steps, 0), np.float32)
+    return encode_frame(replace(frame, layout_hash="", stats=stats))
 
 
 def _addressed(payload: bytes, attempt: int, seq: int) -> bytes:

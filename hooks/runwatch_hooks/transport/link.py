@@ -65,6 +65,7 @@ class Link:
             try:
                 self.offer(self._delivery.deliver(record))
                 self._recorder.spool.acknowledge(record)
+                self._recorder.tell_unwatched(self._delivery.take_notices(), record)
             except StaleAttemptError:
                 raise
             except RefusedError as error:

@@ -1,11 +1,14 @@
 """From the queue to the spool: frames are formed, numbered and kept before anything is sent."""
 
 import logging
+import time
+from collections.abc import Iterable
 
 import msgspec
 
 from runwatch.codec import encode_frame, split_frame
 from runwatch.errors import InvalidInputError
+from runwatch.frames import Event
 from runwatch.layouts import Layout
 from runwatch.messages import AttemptClose
 from runwatch_hooks.transport.framing import Draft, drafts_of, frame_of
@@ -110,6 +113,12 @@ class Recorder:
             self.ledger.tell_again(loss)
         num_events = len(header.events) - len(told)
         self.ledger.add(Loss(reason, header.first_step, last_step, header.num_steps, num_events))
+
+    def tell_unwatched(self, notices: Iterable[str], record: Record) -> None:
+        """What is not watched from a record on, as the next frame tells it."""
+        for notice in notices:
+            step = split_frame(record.payload)[0].first_step
+            self._queue.put(Event(step, "unwatched", time.time(), {"what": notice}))
 
     def write_splits(self, splits: Splits) -> None:
         try:

@@ -81,7 +81,8 @@ class Layouts:
         if layout.hash in known:
             return False
         if len(known) >= MAX_LAYOUTS:
-            raise UnprocessableError("too_many_layouts", f"A run has at most {MAX_LAYOUTS}.")
+            detail = f"A run has at most {MAX_LAYOUTS} layouts: sets of layers with their shapes."
+            raise UnprocessableError("too_many_layouts", detail)
         document = msgspec.json.encode(layout.to_document())
         await connection.execute(
             layouts.insert().values(

@@ -73,6 +73,8 @@ class StubService:
         """For every request, until it is taken away."""
         self.max_frame_steps = 10**9
         """413 beyond."""
+        self.max_layouts = 10**9
+        """422 beyond."""
         self.clock_offset_s = 0.0
         self.secret = b""
         """Given to each attempt that is opened."""
@@ -102,6 +104,8 @@ class StubService:
                 self.closings.append(msgspec.json.decode(body, type=AttemptClose))
                 return {}
             case ["PUT", "runs", run_id, "layouts", layout_hash] if run_id in self.runs:
+                if len(self.layouts) >= self.max_layouts:
+                    raise Refusal(422, "too_many_layouts")
                 self.layouts[layout_hash] = Layout.from_document(msgspec.json.decode(body))
                 return {}
             case ["POST", "runs", run_id, "frames"] if run_id in self.runs:

@@ -154,6 +154,25 @@ def test_a_frame_that_is_too_large_travels_in_pieces(tmp_path: Path, service: St
     assert [key[2] for key in sorted(service.frames)] == list(range(1, len(service.frames) + 1))
 
 
+def test_rows_whose_layers_the_service_does_not_take_arrive_without_them(
+    tmp_path: Path, service: StubService
+) -> None:
+    service.max_layouts = 0
+    transport = started(tmp_path, service.url)
+    train(transport, 5)
+    until(lambda: service.steps == list(range(5)))
+    train(transport, 5, first_step=5)
+    transport.close("finished")
+
+    assert service.steps == list(range(10))
+    frames = list(service.frames.values())
+    assert {frame.layout_hash for frame in frames} == {""}
+    (told,) = [event for frame in frames for event in frame.events]
+    assert (told.kind, told.step) == ("unwatched", 0)
+    assert "too_many_layouts" in str(told.detail["what"])
+    assert transport.num_dropped_rows == 0
+
+
 def test_a_stale_attempt_falls_silent_and_keeps_its_spool(
     tmp_path: Path, service: StubService
 ) -> None:
