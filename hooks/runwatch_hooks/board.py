@@ -52,6 +52,7 @@ class Board:
         self._has_partial = False
         self._has_told_sharded = False
         self._replaced: set[str] = set()
+        self._num_left_out = 0
         self._notices: list[str] = []
         self._open()
 
@@ -195,7 +196,17 @@ class Board:
         self._table = self._table.rebuilt()
         self._open()
 
+    def _note_left_out(self) -> None:
+        num_left_out = self._table.num_left_out
+        if num_left_out > self._num_left_out:
+            watched = len(self._table.named)
+            self._notices.append(
+                f"{num_left_out} layers beyond the first {watched} are not watched"
+            )
+        self._num_left_out = max(self._num_left_out, num_left_out)
+
     def _open(self) -> None:
+        self._note_left_out()
         self._slots: dict[torch.device, list[int]] = {}
         self._local: list[int] = []
         for slot, tensor in enumerate(self._table.tensors):

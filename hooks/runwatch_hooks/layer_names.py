@@ -62,12 +62,24 @@ def clean_name(name: str) -> str:
     return _shorten(".".join(parts) or name)
 
 
+def parameters_of(module: nn.Module, prefix: str) -> list[tuple[str, Tensor]]:
+    """A module's parameters with their names, those that are tied under each of them.
+
+    As the module itself names them; one of one's own that overrides `named_parameters` may not
+    know the keyword that tells of tied ones, and is then named as torch does.
+    """
+    try:
+        return list(module.named_parameters(prefix, remove_duplicate=False))
+    except TypeError:
+        return list(nn.Module.named_parameters(module, prefix, remove_duplicate=False))
+
+
 def _all_named(
     modules: Mapping[str, nn.Module], optimizers: Sequence[HasGroups]
 ) -> Iterator[tuple[str, Tensor]]:
     known: set[int] = set()
     for prefix, module in modules.items():
-        for name, parameter in module.named_parameters(prefix, remove_duplicate=False):
+        for name, parameter in parameters_of(module, prefix):
             known.add(id(parameter))
             yield clean_name(name), parameter
     for name, tensor in _optimizer_named(optimizers):

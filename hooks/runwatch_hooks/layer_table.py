@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from runwatch.layouts import MAX_LAYERS, Layer, Layout
 from runwatch_hooks.known_optimizers import KnownOptimizer
-from runwatch_hooks.layer_names import NamedTensor, clean_name, name_tensors
+from runwatch_hooks.layer_names import NamedTensor, clean_name, name_tensors, parameters_of
 from runwatch_hooks.ranks.shards import is_sharded, local_of, owners_of
 from runwatch_hooks.sharing import Sharing
 from runwatch_hooks.statistics import deal
@@ -36,8 +36,11 @@ class LayerTable:
         self._modules = modules
         self._optimizers = optimizers
         self._rank = rank
-        self.named = name_tensors(modules, optimizers, kept)[:MAX_LAYERS]
+        trained = name_tensors(modules, optimizers, kept)
+        self.named = trained[:MAX_LAYERS]
         """All that is trained, whoever measures it: the same on every rank."""
+        self.num_left_out = len(trained) - len(self.named)
+        """Layers beyond the most that a layout can have."""
         all_turns = deal([one.tensor.numel() for one in self.named])
         turns = {id(one.tensor): turn for one, turn in zip(self.named, all_turns, strict=True)}
         named = [one for one in self.named if rank in owners_of(one.tensor) or not rank]
@@ -58,10 +61,10 @@ class LayerTable:
         self._signature = self._sign()
 
     def is_current(self) -> bool:
-        """False after a first unfreezing, `add_param_group`, a change of dtype or device, or the
-        first forward of a lazy module.
+        """False after a first unfreezing, `add_param_group`, other tensors in an optimizer's
+        groups, a change of dtype or device, or the first forward of a lazy module.
 
-        20 microseconds for 150 tensors, so it is asked every step.
+        Some 20 microseconds for 150 tensors, so it is asked every step.
         """
         return self._signature == self._sign()
 
@@ -71,7 +74,7 @@ class LayerTable:
         return [
             clean_name(name)
             for prefix, module in self._modules.items()
-            for name, tensor in module.named_parameters(prefix)
+            for name, tensor in parameters_of(module, prefix)
             if id(tensor) not in known
         ]
 
@@ -108,14 +111,19 @@ class LayerTable:
         return list(found.values())
 
     def _sign(self) -> _Signature:
-        counts = [len(group["params"]) for one in self._optimizers for group in one.param_groups]
+        stepped = [
+            id(tensor)
+            for one in self._optimizers
+            for group in one.param_groups
+            for tensor in group["params"]
+        ]
         kept = self._kept
         facts = [
             (t.requires_grad or id(t) in kept, t.dtype, t.device, type(t)) for t in self._watched
         ]
         if self.sharing is None:
-            return (counts, facts)
-        return (counts, facts, [id(local_of(tensor)) for tensor in self.tensors])
+            return (stepped, facts)
+        return (stepped, facts, [id(local_of(tensor)) for tensor in self.tensors])
 
 
 def _sharing(tensors: Sequence[Tensor], parts: Sequence[Tensor]) -> Sharing | None:

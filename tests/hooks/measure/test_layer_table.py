@@ -1,5 +1,8 @@
 """Names and places of what is trained."""
 
+from collections.abc import Iterator
+
+import pytest
 import torch
 from tests.hooks.measure.tiny import tiny_gpt
 from torch import nn
@@ -97,6 +100,42 @@ def test_a_parameter_group_that_is_added_makes_another_layout() -> None:
 
     assert not table.is_current()
     assert table.rebuilt().layout.hash != table.layout.hash
+
+
+def test_another_tensor_in_a_group_is_seen_at_once() -> None:
+    points = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([points], lr=0.1)
+    table = LayerTable({"": nn.Identity()}, [KnownOptimizer(optimizer)], STATS)
+    optimizer.param_groups[0]["params"] = [nn.Parameter(torch.ones(4))]
+
+    assert not table.is_current()
+    assert table.rebuilt().layout.layers[0].shape == (4,)
+
+
+class OldFashioned(nn.Linear):
+    """Overrides what names parameters, as of before torch could leave tied ones in."""
+
+    def named_parameters(  # type: ignore[override]
+        self, prefix: str = "", recurse: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        return super().named_parameters(prefix, recurse)
+
+
+def test_a_module_that_names_its_parameters_in_an_older_way_is_watched() -> None:
+    model = OldFashioned(2, 2)
+    table = LayerTable({"a": model}, [KnownOptimizer(sgd(model))], STATS)
+
+    assert table.layout.layer_names == ("a.weight", "a.bias")
+    assert table.missed() == []
+
+
+def test_layers_beyond_the_most_of_a_layout_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runwatch_hooks.layer_table.MAX_LAYERS", 3)
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+    table = LayerTable({"": model}, [KnownOptimizer(sgd(model))], STATS)
+
+    assert len(table.named) == 3
+    assert table.num_left_out == 3
 
 
 def test_another_dtype_makes_another_layout() -> None:

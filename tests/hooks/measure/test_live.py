@@ -122,6 +122,16 @@ def test_a_watch_that_sees_no_gradients_any_more_says_so(
     assert caplog.text.count("no gradient was seen") == 1
 
 
+def test_layers_that_find_no_place_are_told_of_once(
+    line: RecordingLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runwatch_hooks.layer_table.MAX_LAYERS", 3)
+    Training(line).run(2)
+
+    told = [event.detail["what"] for event in line.events if event.kind == "unwatched"]
+    assert told == ["10 layers beyond the first 3 are not watched"]
+
+
 def test_a_loss_that_is_no_number_costs_the_step_nothing_else(line: RecordingLine) -> None:
     training = Training(line)
     training.run(1)

@@ -525,3 +525,21 @@ def muon_beside_adamw(trial: Trial) -> None:
             optimizer.step()
             optimizer.zero_grad()
         trial.step(loss, norms)
+
+
+@script
+def parameters_replaced_in_the_optimizers_groups(trial: Trial) -> None:
+    """As Gaussian splatting does: more points every few steps, which no module holds."""
+    points = nn.Parameter(torch.randn(6, 3))
+    optimizer = SGD([points], lr=0.01)
+    trial.attach(nn.Identity(), optimizer)
+    for step in range(6):
+        optimizer.zero_grad()
+        loss = backward(points.square().sum())
+        norms = norms_of(nn.ParameterList([points]), prefix="opt0.g0.p")
+        optimizer.step()
+        trial.step(loss, norms)
+        if step % 2:
+            grown = torch.cat((points.detach(), points.detach()[:1]))
+            points = nn.Parameter(grown)
+            optimizer.param_groups[0]["params"] = [points]
