@@ -23,7 +23,7 @@ from runwatch_hooks.sharing import Sharing
 from runwatch_hooks.stats import STATS
 
 _ROOM_FOR_NUMBERS = 64
-"""Single numbers of a step that may lie on a device: loss, scale, the user's own, ..."""
+"""Left free for more numbers than the first step had on a device: loss, scale, the user's own."""
 
 _Slots = tuple[int, ...]
 
@@ -138,7 +138,7 @@ class Assembly:
         parts: list[_Part] = []
         for device, (slots, stats) in distant.items():
             mine = {name: one for name, one in numbers.items() if one.device == device}
-            names = tuple(mine)[:_ROOM_FOR_NUMBERS]
+            names = tuple(mine)
             pieces = [] if stats is None else [stats.reshape(-1)]
             values = torch.cat([*pieces, *(mine[name].reshape(1) for name in names)])
             ticket = self._readback(device, values.numel()).send(values)

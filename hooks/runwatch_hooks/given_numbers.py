@@ -38,19 +38,28 @@ class GivenNumbers:
                 continue
             with self._faults.guard(f"metric {name!r}"):
                 try:
-                    if 0 < len(name.encode()) <= MAX_NAME_BYTES and "\0" not in name:
+                    if _can_be_sent(name):
                         numbers[name] = number(value)
+                    else:
+                        wanted = f"wanted a name of 1 to {MAX_NAME_BYTES} bytes, none of them zero"
+                        self._tell(name, wanted)
                 except _NO_NUMBER as reason:
-                    self._tell(name, value, reason)
+                    kind = type(value).__name__
+                    self._tell(name, f"found a {kind}, wanted a number ({reason})")
+        if len(given) > _MOST:
+            for name in list(given)[_MOST:]:
+                found = f"found {len(given)} numbers at once"
+                self._tell(name, f"{found}, wanted at most {_MOST}; give the rest to `log`")
         return numbers
 
-    def _tell(self, name: str, value: object, reason: Exception) -> None:
+    def _tell(self, name: str, reason: str) -> None:
         if name not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(name)
-            kind = type(value).__name__
-            log.warning(
-                "runwatch: %r is left out: found a %s, wanted a number (%s)", name, kind, reason
-            )
+            log.warning("runwatch: %r is left out: %s", name, reason)
+
+
+def _can_be_sent(name: str) -> bool:
+    return 0 < len(name.encode()) <= MAX_NAME_BYTES and "\0" not in name
 
 
 def as_float(value: SupportsFloat) -> float:

@@ -130,7 +130,8 @@ class RowMaker:
     ) -> tuple[Reading, float] | None:
         """What was read, and in how many seconds of training; None of a step that says nothing
         about what others cost."""
-        theirs = self._numbers(metrics if loss is None else {**metrics, "loss": loss})
+        # The loss before all others: of more numbers than are taken it is not the one left out.
+        theirs = self._numbers(metrics if loss is None else {"loss": loss, **metrics})
         step_time_s = self._timer.lap(time.monotonic())
         reading = self._probe.take()
         numbers = self._ours(reading, step_time_s, tokens, lr_scale)

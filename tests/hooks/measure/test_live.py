@@ -78,8 +78,8 @@ def test_a_number_that_is_none_is_left_out_and_harms_nothing(
     assert {"loss", "oddity", "nothing"}.isdisjoint(line.rows[0].metrics)
     told = [record.getMessage() for record in caplog.records]
     assert [text.partition(",")[0] for text in told] == [
-        "runwatch: 'oddity' is left out: found a str",
         "runwatch: 'loss' is left out: found a dict",
+        "runwatch: 'oddity' is left out: found a str",
     ]
     assert (training.watch.num_faults, line.kinds()) == (0, [])
     assert "Traceback" not in caplog.text
@@ -145,13 +145,26 @@ def test_a_loss_that_is_no_number_costs_the_step_nothing_else(line: RecordingLin
 
 @pytest.mark.parametrize("name", ["", "x" * 300])
 def test_a_name_that_the_wire_refuses_costs_the_step_nothing_else(
-    line: RecordingLine, name: str
+    line: RecordingLine, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     training = Training(line)
     training.watch.step(1.0, tokens=None, **{"fine": 2.0, name: 3.0})
 
     assert name not in line.rows[0].metrics
     assert line.rows[0].metrics["fine"] == 2.0
+    assert f"{name!r} is left out: wanted a name of 1 to 256 bytes" in caplog.text
+
+
+def test_of_more_numbers_than_are_taken_the_loss_is_not_the_one_left_out(
+    line: RecordingLine, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = Training(line)
+    training.watch.step(math.nan, tokens=None, **{f"expert_{k}": float(k) for k in range(300)})
+
+    assert math.isnan(line.rows[0].metrics["loss"])
+    assert line.rows[0].metrics["expert_200"] == 200.0
+    assert "expert_299" not in line.rows[0].metrics
+    assert "'expert_299' is left out: found 301 numbers at once" in caplog.text
 
 
 def test_a_loss_that_is_not_finite_is_urgent_and_travels_as_itself(line: RecordingLine) -> None:
