@@ -1,11 +1,15 @@
 """How a watched run ends, and that it does so with the block that holds it."""
 
+import logging
 from abc import ABC, abstractmethod
 from enum import StrEnum
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, cast, get_args
+
+log = logging.getLogger(__name__)
 
 Status = Literal["finished", "failed", "stopped"]
+STATUSES: Final[tuple[str, ...]] = get_args(Status)
 
 _MAX_REASON: Final = 500
 """Characters of an exception's text that are told."""
@@ -55,6 +59,38 @@ def fatal_of(error: BaseException) -> Fatal | None:
     return None
 
 
+def ending_of(status: object, reason: object) -> tuple[Status, str]:
+    """How a run ended, and why, of what its program says of it, which may be anything.
+
+    A word that is none of ours is told as a failure, which it may be: the service would refuse it,
+    and believe that the run goes on.
+    """
+    text = reason_of(reason) if isinstance(reason, BaseException) else text_of(reason)
+    text = text[:_MAX_REASON]
+    if isinstance(status, str) and status in STATUSES:
+        return cast(Status, status), text
+    found = f"status: found {text_of(status)!r}, wanted one of {', '.join(STATUSES)}"
+    log.warning("runwatch: finish: %s; it is told as failed", found)
+    return "failed", (f"{found}. {text}" if text else found)[:_MAX_REASON]
+
+
+def ending_by(error: BaseException | None) -> tuple[Status, str]:
+    """How a run ended, and why, that ended with its block or its program."""
+    if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+        return "finished", ""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped", "KeyboardInterrupt"
+    return "failed", reason_of(error)
+
+
+def text_of(value: object) -> str:
+    """Its text; where its own code fails at that, the name of its type."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001  somebody's own `__str__`
+        return type(value).__name__
+
+
 def reason_of(error: BaseException) -> str:
     """What an exception says of itself, in a line or two."""
     try:
@@ -79,13 +115,10 @@ class EndsWithItsBlock(ABC):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
-            self.finish()
-        elif isinstance(error, KeyboardInterrupt):
-            self.finish("stopped", reason="KeyboardInterrupt")
-        else:
+        status, reason = ending_by(error)
+        if error is not None and status == "failed":
             self._note_fatal(error)
-            self.finish("failed", reason=reason_of(error))
+        self.finish(status, reason=reason)
 
     def _note_fatal(self, error: BaseException) -> None:  # noqa: B027  not every run has an ear
         """An exception is on its way out of the training; it is not held up. Must not raise."""

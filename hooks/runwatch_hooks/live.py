@@ -15,7 +15,7 @@ from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.bundles import Witness
 from runwatch_hooks.detail import Detail
 from runwatch_hooks.device_health import DeviceSensors
-from runwatch_hooks.endings import Fatal, Status, fatal_of, reason_of
+from runwatch_hooks.endings import Fatal, Status, ending_of, fatal_of, reason_of
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard
@@ -23,6 +23,7 @@ from runwatch_hooks.line import Line
 from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_time import OwnTime
 from runwatch_hooks.probe import Probe
+from runwatch_hooks.program_exit import ProgramExit
 from runwatch_hooks.ranks import Team
 from runwatch_hooks.reports import Reports
 from runwatch_hooks.row_maker import RowMaker
@@ -87,6 +88,7 @@ class LiveWatch(Watch):
         )
         self._sensors = sensors
         self._own_time = own_time
+        self._program_exit = ProgramExit(self._fail_at_exit)
         self._pid = os.getpid()
         self._loader = loader
         self._course = BatchCourse()
@@ -126,6 +128,7 @@ class LiveWatch(Watch):
         self._is_begun = True
         with self._faults.guard("begin"):
             self._reports.open(self._open_line(self._next_step))
+            self._program_exit.install()
             self._outlet.open()
             if self._sensors is not None:
                 self._sensors.start()
@@ -146,6 +149,7 @@ class LiveWatch(Watch):
         if self._is_inert:
             return StepReport(step=step)
         self.begin()
+        self._program_exit.go_on()
         with self._faults.guard("row", self._probe.remove):
             self._rows.record(
                 step, self._segment, loss, tokens, metrics, lr_scale=self._actor.lr_scale
@@ -248,8 +252,10 @@ class LiveWatch(Watch):
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:
         if self._is_inert:
             return
+        status, reason = ending_of(status, reason)
         self.begin()
         self._is_finished = True
+        self._program_exit.remove()
         self._probe.remove()
         with self._faults.guard("guard"):
             if self._guard is not None:
@@ -292,6 +298,11 @@ class LiveWatch(Watch):
         with self._faults.guard("fatal"):
             detail = {"error": reason_of(error)}
             self._reports.tell_event(self._last_step or 0, fatal, time.time(), detail)
+
+    def _fail_at_exit(self, reason: str) -> None:
+        """The process ends. What lies on a device is not waited for: that may be why."""
+        with self._faults.guard("exit"):
+            self._reports.close("failed", _CLOSE_TIMEOUT_S, reason=reason)
 
     @property
     def _is_inert(self) -> bool:

@@ -24,7 +24,7 @@ from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.array_stats import Arrays, ArrayStats
-from runwatch_hooks.endings import EndsWithItsBlock, Status, fatal_of, reason_of
+from runwatch_hooks.endings import EndsWithItsBlock, Status, ending_of, fatal_of, reason_of
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import GivenNumbers, as_float
@@ -134,6 +134,7 @@ class PlainRun(EndsWithItsBlock):
         """End the run, and send what is left (10 s at most)."""
         if self._line is None:
             return
+        status, reason = ending_of(status, reason)
         line, self._line = self._line, None
         with self._faults.guard("finish"):
             line.close("stopped" if self._stop else status, reason=reason)

@@ -100,3 +100,35 @@ def test_a_program_that_runs_out_of_memory_tells_so_and_dies_as_it_would(
     assert "Tried to allocate 2.00 GiB" in str(told.detail["error"])
     (closing,) = service.closings
     assert (closing.status, closing.reason[:16]) == ("failed", "OutOfMemoryError")
+
+
+_LEAVING = """
+for step in range(10):
+    if step == 3:
+        try:
+            sys.exit(5)
+        except SystemExit:
+            pass
+    watch.step(1.0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("last_line", "told"),
+    [
+        ("sys.exit(1)", ("failed", "SystemExit: 1")),
+        ("sys.exit('no data')", ("failed", "SystemExit: no data")),
+        ("sys.exit(0)", ("finished", "")),
+        ("", ("finished", "")),
+    ],
+)
+def test_a_program_that_leaves_with_an_error_code_has_not_finished(
+    tmp_path: Path, service: StubService, last_line: str, told: tuple[str, str]
+) -> None:
+    program = _PROGRAM + _LEAVING + last_line
+    command = [sys.executable, "-c", program, service.url, TOKEN, str(tmp_path)]
+    subprocess.run(command, check=False, capture_output=True, timeout=240)
+
+    assert service.steps == list(range(10))
+    assert [(one.status, one.reason) for one in service.closings] == [told]

@@ -16,7 +16,7 @@ from runwatch.commands import Command, Receipt
 from runwatch.frames import Event
 from runwatch.messages import AttemptClose, AttemptOpen, RunOpen
 from runwatch.vocabulary import Phase, RunId
-from runwatch_hooks.endings import fatal_of, reason_of
+from runwatch_hooks.endings import ending_by, fatal_of, reason_of, text_of
 from runwatch_hooks.rows import Row
 from runwatch_hooks.transport.client import Client
 from runwatch_hooks.transport.clock import ServiceClock
@@ -155,14 +155,12 @@ class Transport:
     def _close_at_exit(self) -> None:
         """A program that forgot `finish`, or died of an exception that nobody caught."""
         error: BaseException | None = getattr(sys, "last_value", None)
-        if error is None:
-            self.close("finished", _EXIT_TIMEOUT_S)
-            return
-        fatal = fatal_of(error)
-        if fatal is not None:
+        fatal = None if error is None else fatal_of(error)
+        if error is not None and fatal is not None:
             step, detail = self._progress.last_step or 0, {"error": reason_of(error)}
             self.put_event(Event(step, fatal, time.time(), {**detail}))
-        self.close("failed", _EXIT_TIMEOUT_S, reason=reason_of(error))
+        status, reason = ending_by(error)
+        self.close(status, _EXIT_TIMEOUT_S, reason=reason)
 
     def _connect(
         self, settings: TransportSettings, meta: SpoolMeta
@@ -210,7 +208,7 @@ def _plain(run: RunOpen) -> RunOpen:
             msgspec.to_builtins(run.config, str_keys=True, enc_hook=_plain_value)
         )
         num_bytes = len(msgspec.json.encode(config))
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         log.warning("the run's configuration is left out: %s", error)
         return msgspec.structs.replace(run, config={})
     if num_bytes > _MAX_CONFIG_BYTES:
@@ -224,4 +222,4 @@ def _plain_value(value: object) -> object:
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
-    return str(value)
+    return text_of(value)

@@ -392,6 +392,23 @@ def test_leaving_by_sys_exit_ends_as_its_code_says(
     assert [found for found, _ in line.closed] == [status]
 
 
+def test_an_end_in_a_word_that_is_none_of_ours_is_a_failure_and_says_so(
+    line: RecordingLine, caplog: pytest.LogCaptureFixture
+) -> None:
+    Training(line).watch.finish("done")  # type: ignore[arg-type]
+
+    assert line.closed == [
+        ("failed", "status: found 'done', wanted one of finished, failed, stopped")
+    ]
+    assert "found 'done'" in caplog.text
+
+
+def test_a_reason_may_be_the_exception_itself(line: RecordingLine) -> None:
+    Training(line).watch.finish("failed", reason=ValueError("no data"))  # type: ignore[arg-type]
+
+    assert line.closed == [("failed", "ValueError: no data")]
+
+
 def test_after_the_end_nothing_is_sent(line: RecordingLine) -> None:
     training = Training(line)
     with training.watch:

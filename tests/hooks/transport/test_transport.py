@@ -373,7 +373,12 @@ def test_close_is_bounded_while_the_service_hangs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last_line", "status"), [("", "finished"), ("raise ValueError('diverged')", "failed")]
+    ("last_line", "status"),
+    [
+        ("", "finished"),
+        ("raise ValueError('diverged')", "failed"),
+        ("raise KeyboardInterrupt", "stopped"),
+    ],
 )
 def test_a_program_that_forgets_to_close_is_closed_at_its_exit(
     tmp_path: Path, service: StubService, last_line: str, status: str
@@ -445,6 +450,22 @@ def test_a_configuration_of_any_kind_is_told_as_json_can(
 
     told = service.runs[RUN.run_id].config
     assert told == {"out": "ckpt", "lr": 0.5, "betas": [0.9, 0.95]}
+
+
+class Wordless:
+    def __str__(self) -> str:
+        raise RuntimeError("not ready")
+
+
+def test_a_configuration_whose_own_code_fails_costs_no_more_than_a_value(
+    tmp_path: Path, service: StubService
+) -> None:
+    run = msgspec.structs.replace(RUN, config={"model": Wordless(), "lr": 0.5})
+    transport = Transport(settings(tmp_path, service.url), run, ATTEMPT, rank=0)
+    transport.start()
+    transport.close("finished")
+
+    assert service.runs[RUN.run_id].config == {"model": "Wordless", "lr": 0.5}
 
 
 def test_a_configuration_that_no_service_would_take_is_left_out(
