@@ -25,7 +25,7 @@ class CommandBox:
         self._receipts = receipts
         self._run_id = run_id
         self._rank = rank
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as RowQueue's, for the sake of signal handlers
         self._waiting: list[Command] = []
         self._seen: set[CommandId] = set()
 

@@ -10,7 +10,7 @@ class ReceiptBox:
     """Put by any thread; delivered by the sender."""
 
     def __init__(self, receipts: Iterable[Receipt] = ()) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as RowQueue's, for the sake of signal handlers
         self._waiting = list(receipts)
         self.version = 0
         """Changes with the content, so that a copy on disk can follow."""

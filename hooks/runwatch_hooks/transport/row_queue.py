@@ -32,7 +32,8 @@ class RowQueue:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler that ends the run may interrupt the training thread in `put`.
+        self._lock = threading.RLock()
         self._order = itertools.count()
         self._kinds = _Lanes()
         self._num_bytes = 0

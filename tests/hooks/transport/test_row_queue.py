@@ -1,5 +1,8 @@
 """The queue's bounds and its order of sacrifice."""
 
+from collections.abc import Callable
+from threading import Thread
+
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.hooks.transport.factories import event, row
@@ -34,6 +37,36 @@ def test_a_queue_of_urgent_rows_is_bounded_as_well() -> None:
         queue.put(row(step, urgent=True))
 
     assert [item.step for item in queue.take().items] == [3, 4, 5]
+
+
+class Interrupting:
+    """Stats in whose midst a signal handler puts something into the same queue."""
+
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        self._interrupt = interrupt
+        self.size = 1
+
+    @property
+    def nbytes(self) -> int:
+        self._interrupt()
+        return 0
+
+
+def test_a_handler_that_interrupts_a_put_can_put_as_well() -> None:
+    queue = RowQueue(3 * ROW_BYTES)
+
+    def fill() -> None:
+        queue.put(row(0, stats=Interrupting(lambda: queue.put(event(7)))))
+        for step in range(1, 6):
+            queue.put(row(step))  # the first row is dropped, which asks for its size again
+
+    # In a thread, since what is wrong here never ends.
+    thread = Thread(target=fill, daemon=True)
+    thread.start()
+    thread.join(60)
+
+    assert not thread.is_alive()
+    assert 7 in [item.step for item in queue.take().items]
 
 
 def test_a_loss_is_told_once_with_its_range() -> None:
