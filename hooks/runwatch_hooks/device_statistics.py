@@ -61,8 +61,8 @@ class DeviceStatistics:
         absent = torch.from_numpy(np.full((len(STATS), len(tensors)), ABSENT_32, np.float32))
         self._absent = absent.to(device)
         self._stats = self._absent.clone()
-        self._norms = torch.zeros(len(tensors), device=device)
-        self._squares = torch.full((len(tensors),), torch.nan, device=device)
+        self._norms = torch.zeros(len(tensors), dtype=torch.float32, device=device)
+        self._squares = torch.full_like(self._norms, torch.nan)
         self._turn: list[int] | None = None
         """Whose norms are yet to be read in this step."""
         self._indices: dict[tuple[int, ...], Tensor] = {}
@@ -141,7 +141,8 @@ class DeviceStatistics:
         if found is None:
             if len(self._indices) >= _MAX_CACHED:
                 self._indices.clear()
-            found = self._indices[slots] = torch.tensor(slots).to(self._device, non_blocking=True)
+            indices = torch.tensor(slots, dtype=torch.int64, device="cpu")
+            found = self._indices[slots] = indices.to(self._device, non_blocking=True)
         return found
 
 

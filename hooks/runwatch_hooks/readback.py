@@ -39,7 +39,10 @@ class Readback:
         self._device = device
         self.num_values = num_values
         on_host = device.type == "cpu"
-        self._ring = torch.empty((depth, num_values), pin_memory=not on_host)
+        # A program may have set other defaults for both: `set_default_device("cuda")`, bfloat16.
+        self._ring = torch.empty(
+            (depth, num_values), dtype=torch.float32, device="cpu", pin_memory=not on_host
+        )
         self._tickets: list[Ticket | None] = [None] * depth
         self._next = 0
 

@@ -153,8 +153,8 @@ class SampledUpdates:
             addresses=[one.data_ptr() for one in tensors],
             samples=samples,
             joined=_Joined(samples) if all(map(_is_plain, samples)) else None,
-            lengths=torch.tensor(lengths, dtype=torch.int64).to(device),
-            sizes=torch.tensor(sizes, dtype=torch.float32).to(device),
+            lengths=torch.tensor(lengths, dtype=torch.int64, device="cpu").to(device),
+            sizes=torch.tensor(sizes, dtype=torch.float32, device="cpu").to(device),
         )
 
     def _gather(self, plan: _Plan) -> Tensor:

@@ -72,7 +72,7 @@ class _Plan:
         places: dict[_Kind, list[int]] = {}
         for place, (kind, _) in enumerate(shape):
             places.setdefault(kind, []).append(place)
-        self._found = torch.empty((len(shape), 4), device=device)
+        self._found = torch.empty((len(shape), 4), dtype=torch.float32, device=device)
         self._groups = [
             _Group(kind, ours, [shape[place][1] for place in ours], device)
             for kind, ours in places.items()
@@ -111,7 +111,7 @@ class _Group:
         ours = [addresses[place] for place in self._members]
         if ours != self._last:
             is_pinned = self._addresses.device.type != "cpu"
-            numbers = torch.tensor(ours, dtype=torch.int64, pin_memory=is_pinned)
+            numbers = torch.tensor(ours, dtype=torch.int64, device="cpu", pin_memory=is_pinned)
             self._addresses.copy_(numbers, non_blocking=True)
             self._last = ours
         _launch(

@@ -55,8 +55,8 @@ class Look:
             return Seen(is_bad, None if norms is None else norm_over(norms))
         # Exact: squares of float32 stay within float64. The compiled kernel takes half the time.
         squares = self._reader.squares(grads)
-        is_bad = torch.tensor(float(not np.isfinite(squares).all()))
-        return Seen(is_bad, torch.tensor(float(np.sqrt(squares.sum())), dtype=torch.float32))
+        is_bad = _on_host(float(not np.isfinite(squares).all()))
+        return Seen(is_bad, _on_host(float(np.sqrt(squares.sum()))))
 
     def _on_accelerator(self, grads: Sequence[Tensor], wants_norm: bool) -> Seen:
         if not wants_norm:
@@ -74,3 +74,8 @@ def _together(seen: Sequence[Seen]) -> Seen:
     flags = [one.is_bad.to(home, non_blocking=True) for one in seen]
     norms = [one.norm.to(home, non_blocking=True) for one in seen if one.norm is not None]
     return Seen(torch.stack(flags).max(), norm_over(torch.stack(norms)) if norms else None)
+
+
+def _on_host(number: float) -> Tensor:
+    """Whatever device and type the program has made torch's defaults."""
+    return torch.tensor(number, dtype=torch.float32, device="cpu")

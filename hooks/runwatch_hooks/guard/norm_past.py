@@ -48,7 +48,7 @@ class NormPast:
     """Of one optimizer."""
 
     def __init__(self) -> None:
-        self._levels = torch.full((WINDOW,), _UNKNOWN)
+        self._levels = torch.full((WINDOW,), _UNKNOWN, dtype=torch.float32, device="cpu")
         """(W,) logarithms of norms, each in its step's place."""
         self._num_judged = 0
 

@@ -1,7 +1,7 @@
 """The arithmetic of the accelerator's path without our kernel, on tensors of a CPU."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -59,6 +59,30 @@ def test_both_paths_agree_on_what_is_finite(scale: Tensor | None) -> None:
 
     assert found.shape == (len(STATS), 3)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=0.0)
+
+
+@pytest.fixture
+def other_defaults() -> Iterator[None]:
+    """A program's own, as scripts set them: tensors of bfloat16, made elsewhere."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("meta"):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.mark.usefixtures("other_defaults")
+def test_numbers_are_exact_whatever_the_programs_defaults_are() -> None:
+    parameters = [torch.full((5000,), 1.0, dtype=torch.float32, device="cpu")]
+    grads = [torch.full((5000,), 1.001, dtype=torch.float32, device="cpu")]
+    found = step(on_device(parameters), parameters, grads)
+    ticket = Readback(1, CPU).send(found[GRAD_ABSMAX])
+
+    assert ticket is not None
+    assert ticket.values().tolist() == pytest.approx([1.001], rel=1e-6)
+    assert found[UPDATE_RATIO].item() == pytest.approx(0.1001, rel=1e-4)
 
 
 def test_what_is_not_finite_is_flagged_and_travels_as_itself() -> None:
