@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from runwatch.ulids import ulid
 
@@ -22,6 +23,14 @@ class Clock:
         return ulid(int(self.wall() * 1000), secrets.token_bytes(10))
 
 
+_LAST: Final = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
+"""Of the year 9999, after which RFC 3339 has no dates."""
+
+
 def rfc3339(at: float) -> datetime:
-    """Unix seconds as the aware time that JSON shows in RFC 3339."""
-    return datetime.fromtimestamp(at, UTC)
+    """Unix seconds as the aware time that JSON shows in RFC 3339.
+
+    A time that no calendar has, as a trainer's clock may give one, is the nearest that it has: one
+    such event must not hide all others of its run.
+    """
+    return datetime.fromtimestamp(min(max(at, 0.0), _LAST), UTC)

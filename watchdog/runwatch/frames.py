@@ -20,6 +20,9 @@ MAX_HISTOGRAMS: Final = 256
 MAX_STEP: Final = 2**53
 """Steps stay exact in a float64, and so in JSON and in a chart."""
 
+END_OF_TIME: Final = 253_402_300_800
+"""The year 10000 in Unix seconds: what is given for a time beyond is in other units."""
+
 Scalar = float | int | str | bool | None
 
 
@@ -93,6 +96,14 @@ class Frame:
         if not (self.num_steps or self.events or self.histograms):
             raise FrameError("frame: found no step and no event, wanted at least one")
 
+    def check_times(self) -> None:
+        """Raises FrameError for a time that no calendar has: milliseconds, most likely. Asked of
+        what comes in; what is stored already is read all the same."""
+        for at in (self.times.min(initial=0.0), self.times.max(initial=0.0)):
+            _check_time("times", float(at))
+        for event in self.events:
+            _check_time(f"event {event.kind!r}", event.at)
+
     def check_layout(self, layout: Layout) -> None:
         """Raises FrameError unless the columns are those of this layout."""
         if self.stats.shape[1] != layout.num_columns:
@@ -137,6 +148,11 @@ def _check_shape(
     if values.shape != (rows, columns):
         wanted = f"{rows} x {columns}"
         raise FrameError(f"{place}: found shape {values.shape}, wanted {wanted}")
+
+
+def _check_time(place: str, at: float) -> None:
+    if not 0 <= at < END_OF_TIME:
+        raise FrameError(f"{place}: found {at:g}, wanted Unix seconds from 1970 to the year 9999")
 
 
 def check_event_time(event: Event) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.errors import InvalidInputError
-from runwatch.frames import MAX_STEP
+from runwatch.frames import END_OF_TIME, MAX_STEP
 from runwatch.messages import (
     TEXT_LIMIT,
     AttemptClose,
@@ -165,6 +165,11 @@ class Runs:
         keeps the one that it was opened with.
         """
         _check_text("token", wanted.token, is_ulid(wanted.token), "a ULID (26 letters)")
+        if not 0 <= wanted.started_at < END_OF_TIME:
+            found = f"{wanted.started_at:g}"
+            raise InvalidInputError(
+                f"started_at: found {found}, wanted Unix seconds from 1970 to the year 9999"
+            )
 
         async def work(connection: AsyncConnection) -> tuple[Attempt, bool]:
             await existing_run(connection, run_id)

@@ -50,6 +50,26 @@ async def test_an_acknowledged_frame_is_stored_to_the_bit(api: Api) -> None:
         assert await connection.scalar(sa.select(frames.c.body)) == body
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"times": [1.7e12], "metrics": {"loss": [1.0]}},
+        {"times": [-1.0], "metrics": {"loss": [1.0]}},
+        {"metrics": {"loss": [1.0]}, "events": [{"step": 0, "kind": "phase", "at": 1.7e12}]},
+    ],
+    ids=["milliseconds", "before 1970", "an event's"],
+)
+async def test_a_time_that_no_calendar_has_is_refused(api: Api, wrong: dict[str, object]) -> None:
+    run_id = await api.new_run()
+    body = {"attempt": 1, "seq": 1, "first_step": 0} | wrong
+
+    response = await api.call("POST", f"/runs/{run_id}/frames", json=body)
+
+    assert response.status_code == 400
+    assert "wanted Unix seconds" in response.json()["detail"]
+    assert await stored(api, run_id) == []
+
+
 async def test_the_same_frame_again_is_a_success_and_stored_once(api: Api) -> None:
     run_id = await api.new_run()
     body = encode_frame(frame(1, [1.0]))
