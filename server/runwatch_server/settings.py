@@ -92,10 +92,10 @@ class Settings:
     goes on in it. 0: never. Not for PostgreSQL, which has a disk of its own."""
     queue_works: int = 4096
     """Writes that may wait; beyond, requests get 503: a few seconds of work, some 100 MB."""
-    judge_processes: int | None = None
+    judge_processes: int = 0
     """Processes that judge runs, beside the one that answers; each run is judged in one of them.
-    0: a thread of the service does it. By default 1 with PostgreSQL, 0 with SQLite. Each takes some
-    80 MB, and a core where much comes in."""
+    0: a thread of the service does it. For machines of many cores: each takes some 80 MB, and a
+    core where much comes in."""
     stall_s: float = 300.0
     """Without a new step for so long, a run that still speaks is shown as stalled."""
     lost_s: float = 60.0
@@ -134,7 +134,7 @@ class Settings:
         for name in ("max_rollbacks", "max_lr_cuts", "max_checkpoints", "cooldown_steps"):
             count: int = getattr(self, name)
             _check(name, count, count >= 0, "0 or more")
-        num_judging = self.judge_processes or 0
+        num_judging = self.judge_processes
         _check("judge_processes", num_judging, 0 <= num_judging <= 64, "0 to 64")
         _check("cooldown_s", self.cooldown_s, 0 <= self.cooldown_s < 10**9, "0 or more seconds")
         _check("min_lr_scale", self.min_lr_scale, 0 < self.min_lr_scale <= 1, "above 0, at most 1")

@@ -76,7 +76,7 @@ async def start_alerting(
         on_change=board.wake,
         announce=lambda run_id: bulletin.say(Topic.COMMANDS, run_id),
     )
-    judging = _make_judging(settings, is_shared=database.is_shared)
+    judging = _make_judging(settings)
     stack.push_async_callback(judging.close)
     workshop = Workshop(
         database=database,
@@ -114,12 +114,8 @@ async def start_alerting(
     )
 
 
-def _make_judging(settings: Settings, *, is_shared: bool) -> Judging:
-    """As the settings have it. By default beside PostgreSQL in a process: each trip there would
-    wait for the thread; with SQLite, for one trainer on its own machine, on a thread."""
+def _make_judging(settings: Settings) -> Judging:
     num_processes = settings.judge_processes
-    if num_processes is None:
-        num_processes = 1 if is_shared else 0
     return ProcessJudging(num_processes) if num_processes else ThreadJudging()
 
 

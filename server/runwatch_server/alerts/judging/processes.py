@@ -1,9 +1,9 @@
 """Judging in processes beside the service: the interpreter is left to the one that answers.
 
-A frame takes as long to judge as to take in, and threads of one interpreter take turns: each trip
-to PostgreSQL then waited for its turn a dozen times a frame. A run is always judged by the same of
-the processes. One that ends takes its judges with it (JudgeLostError): they are built again from
-the database, in the process that is started in its place.
+Threads of one interpreter take turns; processes take cores, which there must be (figures in
+docs/deploy.md). A run is always judged by the same of the processes. One that ends takes its judges
+with it (JudgeLostError): they are built again from the database, in the process that is started in
+its place.
 """
 
 import logging
