@@ -67,3 +67,31 @@ def test_when_the_loss_follows_a_gradient_spike_it_is_an_explosion(seed: int) ->
     rise_T[FAULT + 2 : FAULT + 20] = 1.5
 
     assert ("GradientExplosion", FAULT + 2) in fired(training(seed, factor_T, rise_T))
+
+
+def of_two_tasks(seed: int) -> Rows:
+    """A fifth of the rows are of another task: loss and gradients forty times as large."""
+    rng = np.random.default_rng(seed)
+    is_other_T = rng.random(NUM_STEPS) < 0.2
+    rows = training(seed, np.where(is_other_T, 40.0, 1.0))
+    loss = rows.metric_names.index("loss")
+    rows.metrics[:, loss] *= np.where(is_other_T, 40.0, 1.0)
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tasks_of_different_size_in_turn_page_nobody(seed: int) -> None:
+    named = {name for name, _ in fired(of_two_tasks(seed))}
+
+    assert not named & {"GradientExplosion", "LossOscillation", "LossDivergence"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_changes_that_grow_with_the_loss_are_no_swing(seed: int) -> None:
+    """A critic's error grows with the rewards, and its noise with it."""
+    rng = np.random.default_rng(seed)
+    growth_T = 0.05 + 8.0 * (1.0 - 0.5 ** (np.arange(NUM_STEPS) / 250))
+    rows = training(seed, np.ones(NUM_STEPS))
+    rows.metrics[:, 0] = growth_T * rng.lognormal(0.0, 0.3, NUM_STEPS)
+
+    assert "LossOscillation" not in {name for name, _ in fired(rows)}
