@@ -43,6 +43,10 @@ def test_stats_stand_in_the_order_of_the_layout() -> None:
         (b'"metrics": {"loss": [1], "lr": [1, 2]}', "lists of different lengths"),
         (b'"metrics": {"loss": ["nan"]}', "metrics.loss: found 'nan', wanted a number"),
         (b'"metrics": {"loss": [1e999]}', "beyond float64|out of range"),
+        (
+            b'"metrics": {"loss": [1' + b"0" * 400 + b"]}",
+            "metrics.loss: found a number beyond float64",
+        ),
         (b'"metrics": {"loss": 1}', r"Expected `array`, got `int` - at `\$.metrics"),
         (b'"metrics": {}', "no step and no event"),
         (b'"loss": [1]', "unknown field `loss`"),

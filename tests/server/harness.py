@@ -189,7 +189,7 @@ def frame(
         seq=seq,
         segment=segment,
         first_step=first_step,
-        times=1.7e9 + np.arange(first_step, first_step + num_steps, dtype=np.float64),
+        times=1.7e9 + first_step % 10**9 + np.arange(num_steps, dtype=np.float64),
         metric_names=(metric,),
         metrics=np.array(losses, np.float64).reshape(num_steps, 1),
         layout_hash="" if stats is None else LAYOUT.hash,

@@ -122,6 +122,10 @@ def _numbers(place: str, values: Sequence[_Number]) -> NDArray[np.float64]:
         return np.array([_number(value) for value in values], np.float64)
     except ValueError as error:
         raise FrameError(f"{place}: {error}") from error
+    except OverflowError as error:  # whole numbers have no end in JSON
+        raise FrameError(
+            f'{place}: found a number beyond float64, wanted "+Inf" or "-Inf" for infinity'
+        ) from error
 
 
 def _number(value: _Number) -> float:

@@ -176,9 +176,9 @@ def _state_of(event: RecordedEvent) -> int | None:
     return of_step if isinstance(of_step, int) else event.step
 
 
-def _checkpoint_key(event: RecordedEvent) -> tuple[int, object]:
+def _checkpoint_key(event: RecordedEvent) -> tuple[int, str]:
     """A checkpoint is found good later, by the same path, or else under the same step."""
-    return event.attempt, event.detail.get("path", event.step)
+    return event.attempt, repr(event.detail.get("path", event.step))  # several files are a list
 
 
 def _event_view(event: RecordedEvent) -> EventView:

@@ -5,7 +5,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.packs.queries import packs_of_steps
-from runwatch_server.telemetry.queries import SegmentRow
+from runwatch_server.telemetry.queries import SegmentRow, first_hot_step
 from runwatch_server.telemetry.tables import frames
 
 
@@ -31,3 +31,17 @@ async def are_held(connection: AsyncConnection, segment: SegmentRow, stretch: St
             return False
         next_step = max(next_step, first_step + num_steps)
     return next_step > stretch.last_step
+
+
+async def first_held(connection: AsyncConnection, segment: SegmentRow, stretch: Stretch) -> int:
+    """The first step of a stretch that a frame may hold, packed or not; the one after its last
+    where none does."""
+    hot = await first_hot_step(connection, segment.run_id, segment.rank, stretch)
+    found = [stretch.last_step + 1] if hot is None else [hot]
+    for pack in await packs_of_steps(connection, segment.run_id, segment.rank, stretch):
+        found += [
+            frame.first_step
+            for frame in pack.directory.contents.frames
+            if frame.num_steps and frame.first_step + frame.num_steps > stretch.first_step
+        ]
+    return max(stretch.first_step, min(found))

@@ -174,6 +174,15 @@ async def count_frames(
     return await connection.scalar(query) or 0
 
 
+async def first_hot_step(
+    connection: AsyncConnection, run_id: RunId, rank: int, stretch: Stretch
+) -> int | None:
+    """Where the first frame begins that holds any of these steps; but for those in packs."""
+    query = sa.select(sa.func.min(frames.c.first_step)).where(*_holds(run_id, rank, stretch))
+    step: int | None = await connection.scalar(query)
+    return step
+
+
 async def put_tiles(
     connection: AsyncConnection, segment: SegmentRow, tiles: Sequence[TileRow]
 ) -> None:

@@ -9,6 +9,7 @@ the mark that says how far it went: a service killed in the middle sums up the s
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
@@ -31,6 +32,7 @@ from runwatch_server.telemetry.buckets import (
     regroup,
     summarise,
 )
+from runwatch_server.telemetry.coverage import first_held
 from runwatch_server.telemetry.dense import lay_out
 from runwatch_server.telemetry.gaps import GapReason
 from runwatch_server.telemetry.history import Stretch
@@ -64,22 +66,33 @@ class Roller:
         return sum([await self._roll_segment(segment) for segment in found])
 
     async def _roll_segment(self, segment: SegmentRow) -> int:
-        num_units = min((segment.last_step - segment.rolled_to - _SETTLED) // _UNIT, _MAX_UNITS)
-        for index in range(num_units):
-            if not await self._roll_unit(segment, segment.rolled_to + index * _UNIT):
-                return index
-        return num_units
+        settled = segment.last_step - _SETTLED
+        rolled_to = segment.rolled_to
+        for num_done in range(_MAX_UNITS):
+            if rolled_to + _UNIT > settled:
+                return num_done
+            end = await self._roll_unit(segment, rolled_to, settled)
+            if end is None:
+                return num_done
+            rolled_to = end
+        return _MAX_UNITS
 
-    async def _roll_unit(self, segment: SegmentRow, first_step: int) -> bool:
-        """Whether the unit is stored; not so where frames came, or were packed, while it was summed
-        up, or where some cannot be had now."""
+    async def _roll_unit(self, segment: SegmentRow, first_step: int, settled: int) -> int | None:
+        """The step up to which the segment is summed up then: the unit's end, or, of a unit that
+        holds nothing, the next that does. None where frames came, or were packed, while it was
+        summed up, or where some cannot be had now."""
         end = first_step + _UNIT
         stretch = Stretch(segment.attempt, segment.segment, first_step, end - 1)
         async with self._database.read() as connection:
             stored = StoredSteps(connection, self._packs, segment.run_id, segment.rank)
             found = await stored.frames(stretch)
+            if not found.frames and not found.gaps:
+                stretch = replace(stretch, last_step=settled // _UNIT * _UNIT - 1)
+                held = await first_held(connection, segment, stretch)
+                end = max(end, held // _UNIT * _UNIT)
+                stretch = replace(stretch, last_step=end - 1)
         if any(gap.reason is GapReason.LATE for gap in found.gaps):
-            return False  # summed up when the object store answers; what is lost never comes
+            return None  # summed up when the object store answers; what is lost never comes
         frames = found.frames
         hashes = {frame.layout_hash for frame in frames if frame.layout_hash}
         layouts = {
@@ -87,7 +100,7 @@ class Roller:
             for layout_hash in hashes
         }
         tiles = await asyncio.to_thread(_unit_tiles, frames, layouts, first_step)
-        coarse = [level for level in LEVELS[1:] if end % TILE_STEPS[level] == 0]
+        ends = {level: _end_of_tile(level, first_step) for level in LEVELS[1:]}
 
         async def work(connection: AsyncConnection) -> bool:
             num_frames = await queries.count_frames(
@@ -98,11 +111,17 @@ class Roller:
             if not await queries.set_rolled(connection, segment, found=first_step, rolled_to=end):
                 return False
             await queries.put_tiles(connection, segment, tiles)
-            for level in coarse:
-                await _roll_up(connection, segment, level, end - TILE_STEPS[level])
+            for level, end_of_tile in ends.items():
+                if end_of_tile <= end:
+                    await _roll_up(connection, segment, level, end_of_tile - TILE_STEPS[level])
             return True
 
-        return await self._database.write(work, of=segment.run_id)
+        return end if await self._database.write(work, of=segment.run_id) else None
+
+
+def _end_of_tile(level: int, step: int) -> int:
+    """Of the tile that a step lies in."""
+    return step - step % TILE_STEPS[level] + TILE_STEPS[level]
 
 
 async def _roll_up(

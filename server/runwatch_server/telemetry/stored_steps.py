@@ -154,13 +154,31 @@ def _hot_parts(found: Sequence[HotFrame], wanted: Wanted) -> Found[Part]:
 def _laid_over(
     parts: Sequence[Part], num_columns: int, first: int, last: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """What a later frame says of a step goes over what an earlier one said, value by value."""
-    steps = first + np.arange(last - first + 1, dtype=np.int64)
+    """What a later frame says of a step goes over what an earlier one said, value by value.
+
+    Takes memory for the steps that the parts hold, however far these lie from one another: a
+    program may count samples or seconds.
+    """
+    within = [part for part in parts if part.first_step <= last and part.end > first]
+    spans = ((max(first, part.first_step), min(last + 1, part.end)) for part in within)
+    ranges = [np.arange(*span, dtype=np.int64) for span in _united(spans)]
+    steps = np.concatenate([np.empty(0, np.int64), *ranges])
     matrix = np.full((len(steps), num_columns), ABSENT_64)
-    for part in sorted(parts, key=lambda part: part.seq):
-        start, stop = max(first, part.first_step), min(last + 1, part.first_step + len(part.values))
-        if start < stop:
-            rows = part.values[start - part.first_step : stop - part.first_step]
-            np.copyto(matrix[start - first : stop - first], rows, where=~is_absent(rows))
+    for part in sorted(within, key=lambda part: part.seq):
+        start, stop = max(first, part.first_step), min(last + 1, part.end)
+        rows = part.values[start - part.first_step : stop - part.first_step]
+        place = int(np.searchsorted(steps, start))
+        np.copyto(matrix[place : place + len(rows)], rows, where=~is_absent(rows))
     held = np.flatnonzero(~is_absent(matrix).all(axis=1))
     return steps[held], matrix[held]
+
+
+def _united(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Half-open spans in order, those that touch or overlap as one."""
+    united: list[tuple[int, int]] = []
+    for start, stop in sorted(spans):
+        if united and start <= united[-1][1]:
+            united[-1] = (united[-1][0], max(united[-1][1], stop))
+        else:
+            united.append((start, stop))
+    return united

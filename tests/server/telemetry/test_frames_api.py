@@ -279,6 +279,17 @@ async def test_events_come_out_in_order_and_checkpoints_become_good(api: Api) ->
     ]
 
 
+async def test_a_checkpoint_of_several_files_is_listed(api: Api) -> None:
+    run_id = await api.new_run()
+    detail: dict[str, Scalar | list[str]] = {"path": ["ckpts/9-0.pt", "ckpts/9-1.pt"]}
+    events = (Event(9, "checkpoint", 1.7e9, detail), Event(19, "checkpoint_good", 1.7e9, detail))
+    await api.post(run_id, frame(1, [], first_step=9, events=events))
+
+    (found,) = (await api.json("GET", f"/runs/{run_id}/checkpoints"))["checkpoints"]
+
+    assert (found["path"], found["good"]) == (detail["path"], True)
+
+
 async def test_a_restart_forgets_nothing(storage: Storage) -> None:
     async with serve(storage) as first:
         key, run_id = first.admin_key, await first.new_run()

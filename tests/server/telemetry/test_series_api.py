@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.server.harness import Api, HandClock, both_engines, frame
 
+from runwatch.frames import MAX_STEP
 from runwatch.vocabulary import RunId
 
 pytestmark = pytest.mark.anyio
@@ -146,6 +147,44 @@ async def test_what_comes_late_into_a_summed_stretch_is_summed_again(api: Api) -
 
     assert (before["steps"], before["values"]) == ([100], [9.0])
     assert after == before
+
+
+@pytest.mark.parametrize("far", [1_700_000_000, MAX_STEP - 1100])
+async def test_steps_may_lie_as_far_apart_as_samples_or_seconds(api: Api, far: int) -> None:
+    run_id = await api.new_run()
+    stats = np.ones((1100, 2), np.float32)
+    seq = await send(api, run_id, losses(1100), stats=stats)
+    await send(api, run_id, losses(1100), stats=stats, first_step=far, first_seq=seq)
+
+    for _ in range(2):
+        for asked in ({"metric": "loss"}, {"layer": "last.weight", "stat": "grad_norm"}):
+            found = await api.series(run_id, **asked, points=1000)
+            assert sum(found["count"]) == 2200
+        close = await api.series(run_id, metric="loss", points=10, **{"from": far, "to": far + 5})
+        assert close["steps"] == [far + step for step in range(6)]
+        heat = await api.json("GET", f"/runs/{run_id}/heatmap", params={"stat": "grad_norm"})
+        assert len(heat["steps"]) == len(heat["values"][0]) == 2
+        rounds = [await roll(api) for _ in range(3)]
+        assert rounds[-1] == 0  # what lies between is not summed up step by step
+    ranks = await api.json("GET", f"/runs/{run_id}/ranks", params={"metric": "loss"})
+    assert len(ranks["steps"]) == 2
+
+
+async def test_coarse_tiles_end_where_nothing_follows_for_long(api: Api) -> None:
+    run_id = await api.new_run()
+    seq = await send(api, run_id, losses(5000))
+    await send(api, run_id, losses(5000), first_step=1_000_000, first_seq=seq)
+    asked = {"metric": "loss", "points": 200}
+    before = await api.series(run_id, **asked)
+    while await roll(api):
+        pass
+
+    after = await api.series(run_id, **asked)
+
+    assert before["step_width"] == after["step_width"] > 4096
+    assert after["steps"] == before["steps"]
+    assert after["count"] == before["count"]
+    np.testing.assert_allclose(after["mean"], before["mean"], rtol=1e-12)
 
 
 async def test_undone_steps_do_not_reach_the_buckets_of_the_history(api: Api) -> None:

@@ -39,6 +39,11 @@ class Part:
     values: NDArray[np.float64]
     """(N, C)"""
 
+    @property
+    def end(self) -> int:
+        """The step after its last."""
+        return self.first_step + len(self.values)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnpackedFrame:
