@@ -19,6 +19,7 @@ from runwatch_hooks.endings import Fatal, Status, ending_of, fatal_of, reason_of
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard
+from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.line import Line
 from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_time import OwnTime
@@ -248,6 +249,14 @@ class LiveWatch(Watch):
         self._actor.load_state_dict(cast("dict[str, object]", actor))
         if self._guard is not None:
             self._guard.load_state_dict(cast("dict[str, object]", state_dict.get("guard", {})))
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "LiveWatch":
+        """A program that copies what holds its watch still trains one run."""
+        return self
+
+    def __reduce__(self) -> tuple[type[InertWatch], tuple[RunId]]:
+        """Pickled with what holds it, and read back by another process, it watches nothing."""
+        return InertWatch, (self.run_id,)
 
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:
         if self._is_inert:

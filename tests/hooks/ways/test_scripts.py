@@ -13,6 +13,8 @@ from tests.hooks.ways.scripts import SCRIPTS, one_huge_embedding
 from tests.hooks.ways.trial import Trial, both, loss_of, mlp
 from torch.optim import SGD
 
+from runwatch_hooks.inert import InertWatch
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
@@ -76,3 +78,24 @@ def test_models_and_optimizers_are_copied_and_saved_as_ever() -> None:
     own = model.state_dict()
     assert all(torch.equal(one.state_dict()["0.weight"], own["0.weight"]) for one in copies)
     assert pickle.loads(pickle.dumps(optimizer)).state_dict() == optimizer.state_dict()
+
+
+def test_what_holds_a_watch_is_copied_and_saved_and_its_run_is_told_once() -> None:
+    model = mlp()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    trial = Trial(is_watched=True)
+    watch = trial.attach(model, optimizer)
+    trainer = {"model": model, "watch": watch}
+
+    copied = copy.deepcopy(trainer)
+    elsewhere = pickle.loads(pickle.dumps(trainer))["watch"]
+    elsewhere.step(1.0)
+    elsewhere.finish()
+    watch.step(1.0)
+    watch.finish()
+
+    assert copied["watch"] is watch
+    assert copied["model"] is not model
+    assert isinstance(elsewhere, InertWatch)
+    assert elsewhere.run_id == watch.run_id
+    assert len(trial.rows) == 1
