@@ -5,15 +5,14 @@ not installed these tests skip themselves.
 """
 
 import importlib
-import os
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
 import torch
 from tests.hooks.adapters import under_deepspeed
+from tests.hooks.ranks.launched import NUM_RANKS, run_ranks
 from tests.hooks.transport.stub_service import TOKEN, StubService, serving
 from torch.nn import functional
 
@@ -24,25 +23,21 @@ from runwatch_hooks.errors import AttachError
 pytestmark = pytest.mark.heavy
 
 STEPS: Final = 6
-NUM_RANKS: Final = 2
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> StubService:
     """What was told of the example."""
     pytest.importorskip("deepspeed")
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(NUM_RANKS))
+    folder = tmp_path_factory.mktemp("deepspeed")
     with serving(StubService()) as told:
-        done = subprocess.run(
-            [sys.executable, *launcher, under_deepspeed.__file__, f"--steps={STEPS}"],
-            env=os.environ
-            | {"RUNWATCH_URL": told.url, "RUNWATCH_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"},
-            cwd=tmp_path_factory.mktemp("deepspeed"),
-            capture_output=True,
-            check=False,
-            timeout=400,
+        run_ranks(
+            Path(under_deepspeed.__file__),
+            f"--steps={STEPS}",
+            folder=folder,
+            RUNWATCH_URL=told.url,
+            RUNWATCH_TOKEN=TOKEN,
         )
-        assert done.returncode == 0, done.stderr.decode()[-4000:]
         return told
 
 

@@ -2,17 +2,14 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hooks.ranks.launched import run_ranks
 
 pytestmark = pytest.mark.heavy
 
-ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).with_name("modes.py")
 MODES = ("ddp", "fsdp", "fsdp_offload", "hsdp", "tensor_parallel", "two_dimensions")
 SHARDED = MODES[1:]
@@ -24,15 +21,7 @@ Results = dict[str, dict[str, Any]]
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Of one job that trains in every mode in turn."""
     written = tmp_path_factory.mktemp("modes") / "results.json"
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4")
-    done = subprocess.run(
-        [sys.executable, *launcher, str(PROGRAM), str(written)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-4000:]
+    run_ranks(PROGRAM, str(written), num_ranks=4)
     found: Results = json.loads(written.read_text())
     return found
 
