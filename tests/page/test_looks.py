@@ -104,13 +104,15 @@ def test_every_control_of_a_run_is_reached_by_the_tab_key_and_shows_it(
     sender.http.clear()
     expect(page.locator("#timeline .lanes").get_by_text("Checkpoints", exact=True)).to_be_visible()
     settle(page)
-    page.evaluate("document.activeElement.blur()")
+    page.evaluate("() => { window.reached = new Set(); document.activeElement.blur(); }")
 
-    for _ in range(page.evaluate(_NUM_STOPS)):
+    num_presses = 0
+    while unreached := page.evaluate(_UNREACHED):
+        # News add controls while one goes through: a second round may be needed, never a third.
+        assert num_presses <= 2 * page.evaluate(_NUM_STOPS), unreached
+        num_presses += 1
         page.keyboard.press("Tab")
         assert page.evaluate(_SHOWS_FOCUS), page.evaluate("document.activeElement.outerHTML")
-
-    assert page.evaluate(_UNREACHED) == []
 
 
 def test_on_paper_nothing_is_left_that_one_would_click(window: OpenWindow, seen: Seen) -> None:
@@ -200,7 +202,7 @@ _NAMELESS: Final = """() => [...document.querySelectorAll(
 _STOPS: Final = """[...document.querySelectorAll(
   'a[href], button, input, select, textarea, summary, [tabindex="0"]')]
   .filter((one) => one.checkVisibility() && !one.disabled && one.type !== 'hidden')"""
-_NUM_STOPS: Final = f"() => {{ window.reached = new Set(); return {_STOPS}.length; }}"
+_NUM_STOPS: Final = f"() => {_STOPS}.length"
 _SHOWS_FOCUS: Final = """() => {
   const one = document.activeElement;
   window.reached.add(one);

@@ -13,6 +13,7 @@ from tests.page.seeding import (
     Sender,
     Stream,
     curve,
+    layer_stats,
     layout_of,
     send_healthy,
     send_million,
@@ -343,6 +344,24 @@ def test_steps_alerts_and_broken_layers_arrive_live(window: OpenWindow, runs: Ru
     drawn(page, "loss", "0-159")
     expect(page.locator("#alerts").get_by_role("link", name="NonFinite")).to_be_visible()
     expect(page.locator("#timeline .lanes .bar.critical")).to_have_count(1)
+
+
+def test_news_leave_the_focus_where_the_reader_has_it(window: OpenWindow, runs: Runs) -> None:
+    run_id = runs.sender.open("read by keys")
+    layout = layout_of(6)
+    runs.sender.layout(run_id, layout)
+    stream = Stream(runs.sender, run_id, layout)
+    stream.send(0, curve(0, 20), stats=layer_stats(layout, 20))
+    page = window().open(f"/runs/{run_id}")
+    page.locator("#layers").scroll_into_view_if_needed()
+    worst = page.locator("#layers .worst")
+    embedding = worst.get_by_role("button", name="embed.weight", exact=True)
+    embedding.focus()
+
+    stream.send(20, curve(20, 20), stats=layer_stats(layout, 20))
+
+    expect(worst.locator("h3")).to_have_text("Worst layers at step 39")
+    expect(embedding).to_be_focused()
 
 
 def test_a_run_without_steps_says_what_to_do(window: OpenWindow, runs: Runs) -> None:

@@ -1,6 +1,9 @@
 // Elements out of values. Texts become text nodes, never markup: names of runs and layers are
 // whatever somebody typed.
 
+/** By these an element is known again, in this order. */
+const NAMES = ["id", "href", "data-approve", "data-cancel", "data-opens"];
+
 /** An element: h("a", {href: url, class: "quiet"}, "text", child). Null children are left out. */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -11,6 +14,20 @@ export function h(tag, attributes = {}, ...children) {
   }
   element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return element;
+}
+
+/** Puts other children in the place of a node's own; a reader who stands on one of them keeps it. */
+export function refill(node, ...children) {
+  const focused = node === document.activeElement ? null : node.querySelector(":focus");
+  node.replaceChildren(...children);
+  if (focused) twin(focused, node)?.focus({ preventScroll: true });
+}
+
+/** The element below a node that stands for the same thing as another did. */
+export function twin(element, node) {
+  const name = NAMES.find((candidate) => element.hasAttribute(candidate));
+  if (name) return node.querySelector(`[${name}="${CSS.escape(element.getAttribute(name))}"]`);
+  return [...node.querySelectorAll(element.localName)].find((one) => one.textContent === element.textContent);
 }
 
 /** What went wrong, to stand beside what somebody pressed. */

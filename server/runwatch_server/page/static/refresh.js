@@ -1,5 +1,6 @@
 // Keeps parts of a page as the server would render them now: each element with an id and
 // `data-fresh`. What has not changed stays, and a reader who stands on a link keeps it.
+import { twin } from "./dom.js";
 import { showAges } from "./time.js";
 import { Turns } from "./turns.js";
 
@@ -7,7 +8,6 @@ const HELD_MS = 50;
 const seen = new Map();
 /** By address: answers of different ones hold different parts, and do not wait for each other. */
 const turns = new Map();
-const NAMES = ["id", "href", "data-approve", "data-cancel", "data-opens"];
 
 /** Asks for a page or a fragment, and puts its fresh parts in the place of ours. */
 export async function renew(url = location.href) {
@@ -39,10 +39,4 @@ function put(part) {
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
   old.replaceWith(next);
   if (focused) twin(focused, next)?.focus({ preventScroll: true });
-}
-
-/** The element below a node that stands for the same thing as another did. */
-function twin(element, node) {
-  const name = NAMES.find((candidate) => element.hasAttribute(candidate));
-  return name ? node.querySelector(`[${name}="${CSS.escape(element.getAttribute(name))}"]`) : null;
 }

@@ -1,5 +1,5 @@
 // What happened to a run, on the charts' step axis: one lane a kind of thing, and as a list.
-import { h, moment } from "./dom.js";
+import { h, moment, refill } from "./dom.js";
 import { count } from "./numbers.js";
 import { margins, moveByKeys, pointAlong } from "./step_axis.js";
 import { svg, title } from "./svg.js";
@@ -52,7 +52,7 @@ export class Timeline {
     picture.append(plot);
     this.cursor = h("div", { class: "cursor", hidden: true });
     this.chosen = h("div", { class: "cursor chosen", hidden: true });
-    this.place.replaceChildren(picture, this.cursor, this.chosen);
+    refill(this.place, picture, this.cursor, this.chosen);
     this.#point();
   }
 
@@ -121,7 +121,7 @@ export class Timeline {
     if (!this.section.querySelector(".events")) return;
     this.section.querySelector(".num-events").textContent = count(marks.length);
     const newest = marks.toSorted((a, b) => (a.at < b.at ? 1 : -1)).slice(0, 300);
-    this.section.querySelector(".events tbody").replaceChildren(...newest.map((mark) => h("tr", {},
+    refill(this.section.querySelector(".events tbody"), ...newest.map((mark) => h("tr", {},
       h("td", { class: "nowrap" }, moment(mark.at)),
       h("td", { class: "num" }, mark.step === null ? "–" : h("button",
         { type: "button", class: "link", onclick: () => this.axis.select(mark.step) }, count(mark.step))),

@@ -1,7 +1,7 @@
 // The layers that stand out at a step, as a table: not finite ones first, then by what they are of
 // their own median.
 import { getJson } from "./api.js";
-import { h } from "./dom.js";
+import { h, refill } from "./dom.js";
 import { worstLayers } from "./heat_grid.js";
 import { count, short } from "./numbers.js";
 import { Turns } from "./turns.js";
@@ -24,7 +24,7 @@ export class WorstLayers {
       const worst = worstLayers(await getJson(`/runs/${this.run}/heatmap?${query}`), grid);
       if (!isToBeShown()) return;
       this.place.querySelector("h3").textContent = `Worst layers at step ${count(step)}`;
-      this.place.querySelector("tbody").replaceChildren(...worst.slice(0, SHOWN).map((row) => this.#line(row)));
+      refill(this.place.querySelector("tbody"), ...worst.slice(0, SHOWN).map((row) => this.#line(row)));
       this.says.hidden = worst.length > 0;
     } catch (error) {
       if (!isToBeShown()) return;
