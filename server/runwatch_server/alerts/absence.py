@@ -6,12 +6,13 @@ matter of taste.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from runwatch.alerts import Alert, AlertState, Change, Moment
 from runwatch.rules import Liveness, Rule, Transition, judge_absence
-from runwatch.rules.reporting import describe
+from runwatch.rules.episodes import Culprits, Episode
+from runwatch.rules.reporting import transition
 from runwatch.rules.rule import Absence
 from runwatch.rules.templates import Template
 from runwatch.rules.transitions import episode_id
@@ -32,6 +33,8 @@ class Silence:
     episode: str
     inhibited_by: str | None = None
     """The rule whose alert about the same rank explains it."""
+    shadow: bool = False
+    """Of a rule on trial, which explains no other's."""
 
 
 def run_lost(lost_s: float) -> Rule:
@@ -138,71 +141,41 @@ def transition_of(
     `num_before` counts the rule's earlier alerts in this attempt: a run may fall silent twice
     after the same step, and those are two episodes.
     """
-    alert = change.alert or (known.alert if known is not None else None)
+    before = None if known is None else known.alert
+    alert = change.alert or before
     assert alert is not None
-    labels = _labels(rule, facts.rank)
-    episode = (
-        known.episode
-        if known is not None
-        else episode_id(
-            rule.name,
-            labels,
-            attempt=facts.attempt,
-            segment=num_before,
-            onset_step=alert.onset.step,
-        )
+    told = transition(
+        rule,
+        change,
+        before,
+        Episode(facts.attempt, 0, Culprits(), silence_s),
+        Moment(alert.onset.step, alert.since.at),
+        facts.rank,
+        phase=facts.phase,
     )
-    told: dict[str, float | int | str] = {
-        "value": silence_s,
-        "step": alert.onset.step,
-        "onset_step": alert.onset.step,
-        "num_layers": 0,
-        "attempt": facts.attempt,
-        "segment": 0,
-        "rank": facts.rank,
-        "rule": rule.name,
-        "severity": rule.severity.value,
-        "first_layer": "the run",
-        "worst_layer": "the run",
-        "layers": "",
-        "phase": facts.phase.value,
-    }
-    transition = Transition(
-        rule=rule.name,
-        severity=rule.severity,
-        labels=labels,
-        state=AlertState.INACTIVE if change.alert is None else change.alert.state,
-        reason=change.reason,
-        attempt=facts.attempt,
-        segment=0,
+    told = replace(
+        told,
         step=max(alert.onset.step if facts.last_step is None else facts.last_step, 0),
-        at=alert.since.at,
         onset_step=max(alert.onset.step, 0),
-        onset_at=alert.onset.at,
-        value=silence_s,
-        summary=rule.summary.render(told) or rule.name,
-        description=describe(rule, told),
-        causes=rule.diagnosis.causes,
-        try_first=rule.diagnosis.try_first.render(told),
-        worked_if=rule.diagnosis.worked_if.render(told),
-        runbook=rule.runbook,
-        actions=rule.actions,
-        episode=episode,
         inhibited_by=inhibited_by,
+        episode=_new_episode(told, num_before) if known is None else known.episode,
     )
     goes_on = change.alert is not None and change.alert.state is not AlertState.RESOLVED
-    return transition, Silence(alert, episode, inhibited_by) if goes_on else None
+    return told, Silence(alert, told.episode, inhibited_by, rule.shadow) if goes_on else None
 
 
 def silence_of(record: AlertRecord) -> Silence:
     """An alert as it is kept, taken up again after a restart."""
     onset = Moment(record.onset_step, record.onset_at)
     alert = Alert(record.state, onset, Moment(record.last_step, record.onset_at))
-    return Silence(alert, record.episode, record.inhibited_by)
+    return Silence(alert, record.episode, record.inhibited_by, record.shadow)
 
 
-def _labels(rule: Rule, rank: int) -> dict[str, str]:
-    labels = dict(rule.labels)
-    if rule.scope is Scope.RANK or rank != 0:
-        labels["rank"] = str(rank)
-    return labels
+def _new_episode(told: Transition, num_before: int) -> str:
+    return episode_id(
+        told.rule,
+        told.labels,
+        attempt=told.attempt,
+        segment=num_before,
+        onset_step=told.onset_step,
+    )

@@ -108,7 +108,9 @@ class Silences:
         return {
             rule
             for (*whose, rule), silence in self._silences.items()
-            if tuple(whose) == key[:3] and silence.alert.state is AlertState.FIRING
+            if tuple(whose) == key[:3]
+            and silence.alert.state is AlertState.FIRING
+            and not silence.shadow
         }
 
     def _rules_of_contact(self, rank: RankFacts, team: Sequence[RankFacts]) -> list[Rule]:

@@ -1,6 +1,7 @@
 """Rules about silence, judged by the clock."""
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy
@@ -10,6 +11,7 @@ from runwatch.alerts import AlertState
 from runwatch.frames import Event
 from runwatch.messages import Heartbeat
 from runwatch.vocabulary import Phase
+from runwatch_server.rules.pack import split_file
 
 
 async def beat(bench: Bench, *, step_age_s: float, phase: Phase = Phase.TRAIN) -> None:
@@ -205,6 +207,64 @@ def test_a_silent_process_is_lost_and_not_also_without_a_step(
             bench.clock.advance(400)
             await bench.alerting.ticker.tick()
             assert await told(bench) == [("RunLost", AlertState.FIRING)]
+
+    asyncio.run(scenario())
+
+
+async def use(bench: Bench, *rules: Mapping[str, object]) -> None:
+    filed = split_file({"version": 1, "groups": [{"name": "own", "rules": list(rules)}]})
+    await bench.alerting.rules.create(filed, project="", enabled=True, actor="tests")
+
+
+ON_TRIAL: dict[str, object] = {
+    "alert": "OnTrial",
+    "absence": {"timeout_s": 30},
+    "shadow": True,
+    "actions": [{"checkpoint": {}}],
+}
+
+
+def test_a_rule_on_trial_is_kept_and_does_nothing(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await use(bench, ON_TRIAL)
+            await bench.send(healthy(10), first_step=0)
+            bench.clock.advance(31)
+            await beat(bench, step_age_s=31)
+            await bench.alerting.ticker.tick()
+            [alert] = await bench.alerts()
+            assert (alert.rule, alert.state) == ("OnTrial", AlertState.FIRING)
+            assert (alert.shadow, alert.is_told) == (True, False)
+            assert await bench.commands() == []
+
+    asyncio.run(scenario())
+
+
+def test_a_rule_on_trial_explains_no_other(start_service: StartService) -> None:
+    explained: dict[str, object] = {
+        "alert": "Late",
+        "absence": {"timeout_s": 30},
+        "inhibited_by": [{"rules": ["OnTrial"]}],
+    }
+
+    async def look(bench: Bench, *, age_s: float) -> None:
+        await beat(bench, step_age_s=age_s)
+        await bench.alerting.ticker.tick()
+        assert {alert.rule: alert.is_told for alert in await bench.alerts()} == {
+            "OnTrial": False,
+            "Late": True,
+        }
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await use(bench, ON_TRIAL, explained)
+            await bench.send(healthy(10), first_step=0)
+            bench.clock.advance(31)
+            await look(bench, age_s=31)
+        async with start_service() as bench:
+            await look(bench, age_s=32)
 
     asyncio.run(scenario())
 

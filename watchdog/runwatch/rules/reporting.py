@@ -80,13 +80,21 @@ def _bias_beside(name: str) -> str:
 
 
 def transition(
-    rule: Rule, change: Change, before: Alert | None, episode: Episode, now: Moment, rank: int
+    rule: Rule,
+    change: Change,
+    before: Alert | None,
+    episode: Episode,
+    now: Moment,
+    rank: int,
+    *,
+    phase: Phase = Phase.TRAIN,
 ) -> Transition:
-    """What to tell of a change; `before` is the alert that it ended, if it ended one."""
+    """What to tell of a change; `before` is the alert that it ended, if it ended one. `phase` is
+    what the rank is busy with: rows come from training alone, silence from any."""
     alert = change.alert or before
     assert alert is not None
     labels = labels_of(rule, rank)
-    facts = _facts(rule, alert, episode, now, rank)
+    facts = _facts(rule, alert, episode, now, rank, phase)
     return Transition(
         rule=rule.name,
         severity=rule.severity,
@@ -105,7 +113,7 @@ def transition(
         layers=episode.culprits.layers,
         num_layers=episode.culprits.num_layers,
         summary=rule.summary.render(facts) or rule.name,
-        description=describe(rule, facts),
+        description=_describe(rule, facts),
         runbook=rule.runbook,
         causes=rule.diagnosis.causes,
         try_first=rule.diagnosis.try_first.render(facts),
@@ -125,13 +133,15 @@ def transition(
     )
 
 
-def describe(rule: Rule, facts: Facts) -> str:
+def _describe(rule: Rule, facts: Facts) -> str:
     """What the rule's author wrote, and what its diagnosis says."""
     texts = (rule.description, Template(rule.diagnosis.words))
     return " ".join(text for text in (one.render(facts) for one in texts) if text)
 
 
-def _facts(rule: Rule, alert: Alert, episode: Episode, now: Moment, rank: int) -> Facts:
+def _facts(
+    rule: Rule, alert: Alert, episode: Episode, now: Moment, rank: int, phase: Phase
+) -> Facts:
     return {
         "value": episode.value,
         "step": now.step,
@@ -145,5 +155,5 @@ def _facts(rule: Rule, alert: Alert, episode: Episode, now: Moment, rank: int) -
         "first_layer": episode.culprits.origin or episode.culprits.first or "the run",
         "worst_layer": episode.culprits.worst or "the run",
         "layers": ", ".join(episode.culprits.layers),
-        "phase": Phase.TRAIN.value,  # rows come from nowhere else
+        "phase": phase.value,
     }
