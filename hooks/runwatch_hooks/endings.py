@@ -55,7 +55,7 @@ def fatal_of(error: BaseException) -> Fatal | None:
             for words, fatal in _BY_TEXT:
                 if words in text:
                     return fatal
-        one = one.__cause__
+        one = one.__cause__ or _handled_by(one)
     return None
 
 
@@ -80,7 +80,15 @@ def ending_by(error: BaseException | None) -> tuple[Status, str]:
         return "finished", ""
     if isinstance(error, KeyboardInterrupt):
         return "stopped", "KeyboardInterrupt"
-    return "failed", reason_of(error)
+    handled = _handled_by(error)
+    if handled is None:
+        return "failed", reason_of(error)
+    return "failed", f"{reason_of(error)}, after {reason_of(handled)}"[:_MAX_REASON]
+
+
+def _handled_by(error: BaseException) -> BaseException | None:
+    """What was on its way when the program was told to exit: the cause, as a rule."""
+    return error.__context__ if isinstance(error, SystemExit) else None
 
 
 def text_of(value: object) -> str:
@@ -115,6 +123,10 @@ class EndsWithItsBlock(ABC):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._end_by(error)
+
+    def _end_by(self, error: BaseException | None) -> None:
+        """End the run as its block, its thread or its program ended: by this, or in order."""
         status, reason = ending_by(error)
         if error is not None and status == "failed":
             self._note_fatal(error)

@@ -15,7 +15,7 @@ from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.bundles import Witness
 from runwatch_hooks.detail import Detail
 from runwatch_hooks.device_health import DeviceSensors
-from runwatch_hooks.endings import Fatal, Status, ending_of, fatal_of, reason_of
+from runwatch_hooks.endings import Fatal, Status, ending_by, ending_of, fatal_of, reason_of
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard
@@ -89,7 +89,7 @@ class LiveWatch(Watch):
         )
         self._sensors = sensors
         self._own_time = own_time
-        self._program_exit = ProgramExit(self._fail_at_exit)
+        self._program_exit = ProgramExit(self._close_at_exit, self._end_by)
         self._pid = os.getpid()
         self._loader = loader
         self._course = BatchCourse()
@@ -308,10 +308,13 @@ class LiveWatch(Watch):
             detail = {"error": reason_of(error)}
             self._reports.tell_event(self._last_step or 0, fatal, time.time(), detail)
 
-    def _fail_at_exit(self, reason: str) -> None:
-        """The process ends. What lies on a device is not waited for: that may be why."""
+    def _close_at_exit(self, error: BaseException | None) -> None:
+        """The process ends, by this. What lies on a device is not waited for: that may be why."""
+        status, reason = ending_by(error)
+        if error is not None and status == "failed":
+            self._note_fatal(error)
         with self._faults.guard("exit"):
-            self._reports.close("failed", _CLOSE_TIMEOUT_S, reason=reason)
+            self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
 
     @property
     def _is_inert(self) -> bool:

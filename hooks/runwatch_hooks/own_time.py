@@ -17,7 +17,8 @@ from typing import Final
 import torch
 
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.wraps import Arguments, Ears, Holds, Keywords, Listener
+from runwatch_hooks.torch_wraps import TorchHolds
+from runwatch_hooks.wraps import Arguments, Ears, Keywords, Listener
 
 Mark = float | torch.Event
 """A moment: monotonic seconds of the host, or a place in an accelerator's stream."""
@@ -53,7 +54,7 @@ class OwnTime:
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
-        self._holds = Holds()
+        self._holds = TorchHolds()
         self._pid = os.getpid()
         self._device = torch.device("cpu")
         self._since: Mark | None = None

@@ -22,7 +22,8 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.graph_capture import is_capturing
-from runwatch_hooks.wraps import Arguments, Ears, Holds, Keywords, Listener
+from runwatch_hooks.torch_wraps import TorchHolds
+from runwatch_hooks.wraps import Arguments, Ears, Keywords, Listener
 
 OptimizerListener = Callable[[Optimizer, Arguments, Keywords], None]
 
@@ -54,7 +55,7 @@ class Patches:
         self._observer = observer
         self._meter = meter or nullcontext()
         self._handles: list[RemovableHandle] = []
-        self._holds = Holds()
+        self._holds = TorchHolds()
         self._pid = 0
 
     @property

@@ -30,6 +30,7 @@ from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import GivenNumbers, as_float
 from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.machine import describe_machine
+from runwatch_hooks.program_exit import ProgramExit
 from runwatch_hooks.rows import Row
 from runwatch_hooks.run_facts import check_text, config_of
 from runwatch_hooks.run_totals import RunTotals
@@ -64,6 +65,9 @@ class PlainRun(EndsWithItsBlock):
         self._phases = [Phase.INIT]
         self._lr_scale = 1.0
         self._stop = False
+        self._program_exit = ProgramExit(self._end_by, self._end_by)
+        if line is not None:
+            self._program_exit.install()
 
     @property
     def next_step(self) -> int:
@@ -94,6 +98,7 @@ class PlainRun(EndsWithItsBlock):
         step, self._next_step = self._next_step, self._next_step + 1
         if self._line is None:
             return StepReport(step)
+        self._program_exit.go_on()
         with self._faults.guard("row"):
             numbers = self._timed(tokens) | self._numbers(metrics)
             if loss is not None:
@@ -135,6 +140,7 @@ class PlainRun(EndsWithItsBlock):
         if self._line is None:
             return
         status, reason = ending_of(status, reason)
+        self._program_exit.remove()
         line, self._line = self._line, None
         with self._faults.guard("finish"):
             line.close("stopped" if self._stop else status, reason=reason)

@@ -1,45 +1,107 @@
-"""With which code a program leaves: noted as it says so, since Python has forgotten it by the time
-of its exit handlers, and "the loss is nan, stopping" with `sys.exit(1)` is no end in order."""
+"""By what a program is left that holds a run open: heard as it happens, since Python has forgotten
+it by the time of its exit handlers, and "the loss is nan, stopping" with `sys.exit(1)` is no end in
+order."""
 
 import atexit
+import builtins
+import logging
 import os
 import sys
 import threading
 from collections.abc import Callable
+from multiprocessing import parent_process
+from multiprocessing.util import Finalize
 
-from runwatch_hooks.endings import text_of
 from runwatch_hooks.wraps import Arguments, Ears, Holds, Keywords
+
+log = logging.getLogger(__name__)
 
 
 class ProgramExit:
-    """One watch's ear at `sys.exit`. An exit that was caught is forgotten as training goes on."""
+    """One run's ears at the end of its program, from `install` to `remove`.
 
-    def __init__(self, tell_failed: Callable[[str], None]) -> None:
-        """`tell_failed` hears the reason at the end of a process that was left with an error; it
-        must not raise."""
-        self._tell_failed = tell_failed
+    Two things cannot be heard, and count as an end in order: `raise SystemExit(1)`, of which
+    Python tells nobody, and the code of a `sys.exit(main())` whose `main` opens the run, since the
+    function is taken before its argument is made.
+    """
+
+    def __init__(
+        self,
+        on_exit: Callable[[BaseException | None], None],
+        on_death: Callable[[BaseException], None],
+    ) -> None:
+        """`on_exit` hears that the process ends, and by what; `on_death` that the thread which
+        trained has died, while the process goes on. Neither may raise."""
+        self._on_exit = on_exit
+        self._on_death = on_death
         self._holds = Holds()
+        self._finalizer: Finalize | None = None
         self._pid = 0
-        self._code: object = None
+        self._thread = 0
+        self._exit: SystemExit | None = None
+        self._old_error: object = None
 
     def install(self) -> None:
-        """After the line was opened: what is registered later is heard earlier at the exit."""
         self._pid = os.getpid()
-        self._holds.hold(sys, "exit", Ears(before=self._note))
+        self.go_on()
+        self._holds.hold(sys, "exit", Ears(before=self._note_exit))
+        if hasattr(builtins, "exit"):  # of `site`; `quit` is another of its kind
+            self._holds.hold(type(builtins.exit), "__call__", Ears(before=self._note_quit))
+        self._holds.hold(threading, "excepthook", Ears(after=self._note_death))
         atexit.register(self._at_exit)
+        if parent_process() is not None:
+            # Where it was forked it is left by os._exit, and nobody hears atexit.
+            self._finalizer = Finalize(None, self._at_exit, exitpriority=0)
 
     def remove(self) -> None:
         self._holds.release()
         atexit.unregister(self._at_exit)
+        if self._finalizer is not None:
+            self._finalizer.cancel()
+        self._finalizer = self._exit = self._old_error = None
 
     def go_on(self) -> None:
-        """Another step was trained: the process has not been left."""
-        self._code = None
+        """Another step was trained, by this thread: an exit or error before was caught."""
+        self._thread = threading.get_ident()
+        self._exit = None
+        self._old_error = _last_error()
 
-    def _note(self, args: Arguments, kwargs: Keywords) -> None:
+    def _note_exit(self, args: Arguments, kwargs: Keywords) -> None:
         if threading.current_thread() is threading.main_thread():  # another one ends itself alone
-            self._code = args[0] if args else None
+            self._exit = SystemExit(*args)
+            self._exit.__context__ = sys.exception()
+
+    def _note_quit(self, args: Arguments, kwargs: Keywords) -> None:
+        self._note_exit((*args[1:], *kwargs.values()), {})
+
+    def _note_death(self, args: Arguments, kwargs: Keywords) -> None:
+        error: BaseException | None = args[0].exc_value
+        if error is not None and self._is_ours() and threading.get_ident() == self._thread:
+            log.warning("runwatch: the thread that trained has died, and the run ends with it")
+            self._on_death(error)
 
     def _at_exit(self) -> None:
-        if os.getpid() == self._pid and self._code not in (None, 0):
-            self._tell_failed(f"SystemExit: {text_of(self._code)}")
+        if self._is_ours():
+            error = self._error()
+            self.remove()
+            self._on_exit(error)
+
+    def _is_ours(self) -> bool:
+        """Not in a child that was forked after the run had been opened."""
+        return os.getpid() == self._pid
+
+    def _error(self) -> BaseException | None:
+        """By what the process is being left; None where that is in order."""
+        passing = sys.exception()  # multiprocessing's finalizers are run as it passes
+        if passing is not None:
+            return passing
+        last = _last_error()
+        if last is not None and last is not self._old_error:
+            return last
+        return self._exit
+
+
+def _last_error() -> BaseException | None:
+    """What the main thread has died of; in a notebook a cell."""
+    last: BaseException | None = getattr(sys, "last_value", None)
+    return last

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from types import MethodType, ModuleType
 from typing import Any, Final, cast
 
-import torch
-
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 Listener = Callable[[Arguments, Keywords], None]
@@ -26,7 +24,7 @@ class Ears:
 
 
 class Wrap:
-    """Stands in for a function of torch: tells its listeners, and calls it unchanged."""
+    """Stands in for a function: tells its listeners, and calls it unchanged."""
 
     def __init__(self, original: Callable[..., Any]) -> None:
         functools.update_wrapper(self, original)
@@ -34,8 +32,6 @@ class Wrap:
         self.ears: tuple[Ears, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # traced: what we did here would become a graph break
-            return self.original(*args, **kwargs)
         ears = self.ears
         args = tuple(_readable(arg) for arg in args)
         kwargs = {name: _readable(arg) for name, arg in kwargs.items()}
@@ -55,7 +51,9 @@ class Wrap:
 class Holds:
     """One listener's wraps, to be let go together."""
 
-    def __init__(self) -> None:
+    def __init__(self, wrap: type[Wrap] = Wrap) -> None:
+        """`wrap` stands in where none of ours does yet."""
+        self._wrap = wrap
         self._held: list[tuple[ModuleType | type, str, Wrap, Ears]] = []
 
     def hold(self, owner: ModuleType | type, name: str, ears: Ears) -> None:
@@ -63,7 +61,7 @@ class Holds:
         found = vars(owner).get(name)
         if not callable(found):  # another version of the library: we see less, and training goes on
             return
-        wrap = found if isinstance(found, Wrap) else Wrap(found)
+        wrap = found if isinstance(found, Wrap) else self._wrap(found)
         setattr(owner, name, wrap)
         wrap.ears = (*wrap.ears, ears)
         self._held.append((owner, name, wrap, ears))

@@ -23,8 +23,9 @@ from runwatch_hooks.adapters.keywords import Keywords, checked
 from runwatch_hooks.attaching import attach
 from runwatch_hooks.endings import Status
 from runwatch_hooks.inert import InertWatch
+from runwatch_hooks.torch_wraps import TorchHolds
 from runwatch_hooks.watch import Watch
-from runwatch_hooks.wraps import Arguments, Ears, Holds
+from runwatch_hooks.wraps import Arguments, Ears
 from runwatch_hooks.wraps import Keywords as CallKeywords
 
 _OWN_LOGS: Final = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step"})
@@ -48,7 +49,7 @@ class RunwatchCallback(TrainerCallback, ExportableState):
         self._keywords = checked(keywords, "the Trainer")
         self._watch: Watch | None = None
         self._loss: Tensor | None = None
-        self._holds = Holds()
+        self._holds = TorchHolds()
         self._phase: AbstractContextManager[None] | None = None
 
     @property

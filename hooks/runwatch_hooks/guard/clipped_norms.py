@@ -15,7 +15,8 @@ from torch.nn.utils import clip_grad
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.graph_capture import is_capturing
 from runwatch_hooks.ranks.shards import whole
-from runwatch_hooks.wraps import Arguments, Ears, Holds, Keywords
+from runwatch_hooks.torch_wraps import TorchHolds
+from runwatch_hooks.wraps import Arguments, Ears, Keywords
 
 
 class ClippedNorms:
@@ -23,7 +24,7 @@ class ClippedNorms:
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
-        self._holds = Holds()
+        self._holds = TorchHolds()
         self._norms: dict[int, Tensor] = {}
         """Of the newest clip over a parameter, by its id."""
         self._pid = os.getpid()

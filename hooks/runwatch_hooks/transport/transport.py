@@ -1,10 +1,8 @@
 """The face of the transport: what the training thread calls, which never waits and never fails."""
 
-import atexit
 import logging
 import numbers
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ from runwatch.commands import Command, Receipt
 from runwatch.frames import Event
 from runwatch.messages import AttemptClose, AttemptOpen, RunOpen
 from runwatch.vocabulary import Phase, RunId
-from runwatch_hooks.endings import ending_by, fatal_of, reason_of, text_of
+from runwatch_hooks.endings import text_of
 from runwatch_hooks.rows import Row
 from runwatch_hooks.transport.client import Client
 from runwatch_hooks.transport.clock import ServiceClock
@@ -40,7 +38,6 @@ log = logging.getLogger(__name__)
 
 EndStatus = Literal["finished", "failed", "stopped"]
 
-_EXIT_TIMEOUT_S: Final = 10.0
 _MAX_CONFIG_BYTES: Final = 256 * 1024
 
 
@@ -99,8 +96,6 @@ class Transport:
         except RuntimeError as error:  # no thread to be had
             self._is_closed = True
             log.warning("the run is not watched: %s", error)
-            return
-        atexit.register(self._close_at_exit)
 
     def put_row(self, row: Row) -> None:
         """An urgent row is sent at once."""
@@ -138,7 +133,6 @@ class Transport:
         if self._is_inert():
             return
         self._is_closed = True
-        atexit.unregister(self._close_at_exit)
         closing = AttemptClose(
             status,
             last_step=self._progress.last_step,
@@ -151,16 +145,6 @@ class Transport:
         # By the process id and not by a hook on fork: no hook can be taken back, and a lock
         # that another thread held when the process forked is never released in the child.
         return self._is_closed or os.getpid() != self._pid
-
-    def _close_at_exit(self) -> None:
-        """A program that forgot `finish`, or died of an exception that nobody caught."""
-        error: BaseException | None = getattr(sys, "last_value", None)
-        fatal = None if error is None else fatal_of(error)
-        if error is not None and fatal is not None:
-            step, detail = self._progress.last_step or 0, {"error": reason_of(error)}
-            self.put_event(Event(step, fatal, time.time(), {**detail}))
-        status, reason = ending_by(error)
-        self.close(status, _EXIT_TIMEOUT_S, reason=reason)
 
     def _connect(
         self, settings: TransportSettings, meta: SpoolMeta

@@ -3,8 +3,6 @@
 import os
 import shutil
 import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -370,31 +368,6 @@ def test_close_is_bounded_while_the_service_hangs(tmp_path: Path) -> None:
         transport.close("finished", timeout_s=0.5)
 
         assert time.monotonic() - began < LONGEST_S / 2  # it would wait for an answer
-
-
-@pytest.mark.parametrize(
-    ("last_line", "status"),
-    [
-        ("", "finished"),
-        ("raise ValueError('diverged')", "failed"),
-        ("raise KeyboardInterrupt", "stopped"),
-    ],
-)
-def test_a_program_that_forgets_to_close_is_closed_at_its_exit(
-    tmp_path: Path, service: StubService, last_line: str, status: str
-) -> None:
-    program = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from tests.hooks.transport.factories import started, train\n"
-        "transport = started(Path(sys.argv[1]), sys.argv[2])\n"
-        f"train(transport, 20)\n{last_line}\n"
-    )
-    command_line = [sys.executable, "-c", program, str(tmp_path), service.url]
-    subprocess.run(command_line, check=False, stderr=subprocess.DEVNULL)
-
-    assert service.steps == list(range(20))
-    assert [closing.status for closing in service.closings] == [status]
 
 
 def test_a_spool_removed_under_a_run_costs_no_later_step(
