@@ -25,6 +25,7 @@ from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.line import Line
 from runwatch_hooks.machine import describe_machine
 from runwatch_hooks.objects import Objects, extra_of, modules_of, optimizers_of, stateful_of
+from runwatch_hooks.one_watch import end_former, note
 from runwatch_hooks.options import DEFAULT_ALLOW, DEFAULT_GOOD_AFTER, Guarding, Options, kinds_of
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
 from runwatch_hooks.run_facts import check_text, config_of
@@ -86,6 +87,9 @@ def attach(
     hundredth of a step's time: where it takes more, less is read of some steps, and that is told;
     by default every layer is read at every step.
 
+    A model has one watch: one that it had before, as of a notebook's cell that is run again, is
+    told as stopped.
+
     Without a URL, given here or in RUNWATCH_URL, the run is written to the spool folder, to be
     sent later. Raises AttachError for an argument that cannot be used; afterwards nothing is
     raised into the training.
@@ -128,6 +132,7 @@ def attach(
         check_guardable(objects.optimizers)
     if max_overhead is not None:
         check_thinnable(objects.optimizers)
+    end_former(objects.modules.values(), run)
     proposed = SharedAttempt(RunId(environment.run_id or _new_ulid()), _new_ulid(), time.time())
     world = find_world(environment)
     team = join_team(world, proposed, is_run_given=environment.run_id is not None)
@@ -148,7 +153,9 @@ def attach(
     def sensors() -> DeviceSensors | None:
         return open_sensors(uuids_of(objects.modules))
 
-    return build_watch(objects, options, open_line, team, state, sensors)
+    watch = build_watch(objects, options, open_line, team, state, sensors)
+    note(objects.modules.values(), watch)
+    return watch
 
 
 def _line_opener(

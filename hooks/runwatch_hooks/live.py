@@ -114,6 +114,11 @@ class LiveWatch(Watch):
         return self._boundary.is_stopping
 
     @property
+    def is_open(self) -> bool:
+        """Whether it has not ended yet, and this process is the one that it was made in."""
+        return not self._is_inert
+
+    @property
     def num_faults(self) -> int:
         """Faults of our own that were kept from the training."""
         return self._faults.count

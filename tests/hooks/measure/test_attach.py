@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 from tests.hooks.measure.test_patches import facts
-from tests.hooks.measure.tiny import tiny_gpt, train_one
+from tests.hooks.measure.tiny import TinyGpt, tiny_gpt, train_one
+from tests.hooks.transport.stub_service import TOKEN, StubService, serving
 from torch import nn
 
 from runwatch_hooks import AttachError, StepReport, attach
@@ -23,7 +24,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def model() -> nn.Module:
+def model() -> TinyGpt:
     return tiny_gpt()
 
 
@@ -50,6 +51,39 @@ def test_a_run_goes_on_under_the_id_it_is_given(
     monkeypatch.setenv("RUNWATCH_RUN_ID", RUN_ID)
     with attach(model, optimizer, run="again") as watch:
         assert watch.run_id == RUN_ID
+
+
+def test_a_model_that_is_attached_again_has_one_watch(
+    model: TinyGpt,
+    optimizer: torch.optim.Optimizer,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with serving(StubService()) as service:
+        first = attach(model, optimizer, run="cell", url=service.url, token=TOKEN)
+        first.step(train_one(model, optimizer))
+        with attach(model, optimizer, run="cell", url=service.url, token=TOKEN) as second:
+            for _ in second.steps(3):
+                second.step(train_one(model, optimizer))
+        first.step(1.0)
+
+    reason = "its model was attached again, for the run 'cell'"
+    assert [(one.status, one.reason) for one in service.closings] == [
+        ("stopped", reason),
+        ("finished", ""),
+    ]
+    assert service.steps == [0, 0, 1, 2]
+    assert f"run {first.run_id} is told as stopped: {reason}" in caplog.text
+
+
+def test_an_argument_that_cannot_be_used_ends_no_watch(
+    model: TinyGpt, optimizer: torch.optim.Optimizer
+) -> None:
+    with attach(model, optimizer, run="cell") as watch:
+        with pytest.raises(AttachError):
+            attach(model, optimizer, run="cell", allow=("dance",))
+        report = watch.step(train_one(model, optimizer))
+
+    assert watch.next_step == report.step + 1 == 1
 
 
 def test_disabled_it_touches_nothing(
