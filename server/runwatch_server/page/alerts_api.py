@@ -6,6 +6,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from runwatch.alerts import AlertState
+from runwatch.rules import Rule
 from runwatch.vocabulary import AlertId, RunId, Severity
 from runwatch_server.alerts.records import AlertFilter, AlertRecord
 from runwatch_server.alerts.rungs import recovery_after
@@ -16,11 +17,13 @@ from runwatch_server.commands.records import CommandRecord
 from runwatch_server.notify.cases import labels_of_alert
 from runwatch_server.notify.silences import Silence, list_silences
 from runwatch_server.page.command_travel import Travel, travel_of
+from runwatch_server.page.judged_curves import Curve, curves_of
 from runwatch_server.page.people import names_of_keys
 from runwatch_server.page.rendering import render
 from runwatch_server.runbooks import runbook_url
 from runwatch_server.runs.queries import find_runs
 from runwatch_server.services import CurrentServices, Services
+from runwatch_server.telemetry.queries import list_metrics
 
 router: Final = APIRouter(include_in_schema=False)
 
@@ -85,17 +88,52 @@ async def show_alert(
     principal.check_project(alert.project)
     run = await services.runs.find(alert.run_id, principal)
     card = await services.alerts.card(alert)
+    rule = await _rule_of(services, alert)
+    curves = await _curves(services, alert, rule)
     return render(
         request,
         "alert.html",
         alert=alert,
         card=card,
         run=run,
+        curves=curves,
+        facts=_facts(alert, rule, curves),
         trips=await _trips(services, alert, card.commands),
         silences=await _silences_of(services, alert, run.name),
         runbook=runbook_url(alert.facts.runbook),
         names=await names_of_keys(services),
     )
+
+
+async def _rule_of(services: Services, alert: AlertRecord) -> Rule | None:
+    """The one of its name that is in force now, whether or not it is the one that judged."""
+    in_force = await services.rules.in_force(alert.project)
+    return next((rule for rule in in_force.rules if rule.name == alert.rule), None)
+
+
+async def _curves(services: Services, alert: AlertRecord, rule: Rule | None) -> list[Curve]:
+    async with services.database.read() as connection:
+        metrics = await list_metrics(connection, alert.run_id)
+    return curves_of(alert, rule, metrics, await services.layouts.all(alert.run_id))
+
+
+def _facts(alert: AlertRecord, rule: Rule | None, curves: Sequence[Curve]) -> dict[str, object]:
+    """What the page's scripts must know."""
+    return {
+        "id": alert.id,
+        "run": alert.run_id,
+        "rule": alert.rule,
+        "project": alert.project,
+        "severity": alert.severity.value,
+        "attempt": alert.attempt,
+        "segment": alert.segment,
+        "rank": alert.rank,
+        "onset": alert.onset_step,
+        "fires": alert.firing_step,
+        "over": alert.resolved_step,
+        "is_rule_as_it_was": rule is not None and rule.hash == alert.rule_hash,
+        "curves": [{"name": curve.name, "layer": curve.layer} for curve in curves],
+    }
 
 
 async def _names_of_runs(services: Services, alerts: Sequence[AlertRecord]) -> Mapping[RunId, str]:

@@ -1,4 +1,5 @@
-// An alert's card: acknowledge, silence, approve; fresh as things happen.
+// An alert's card: its curves, acknowledge, silence, approve; fresh as things happen.
+import { AlertCurves } from "./alert_curves.js";
 import { postJson } from "./api.js";
 import { embedded } from "./dom.js";
 import { onSend, openers } from "./dialogs.js";
@@ -7,11 +8,18 @@ import { proposals } from "./proposals.js";
 import { renew } from "./refresh.js";
 
 const facts = embedded("facts");
-const refresh = atMostEvery(300, () => renew());
+const section = document.getElementById("curves");
+const curves = section && new AlertCurves(section, facts);
+const draw = atMostEvery(2500, async () => curves?.refresh(embedded("facts")));
+const refresh = atMostEvery(300, async () => {
+  await renew();
+  draw();
+});
 
 openers();
 proposals(document.getElementById("main"), refresh);
-listen(`/api/v1/stream?run_id=${facts.run}`, { alert: refresh, command: refresh }, { onPoll: refresh });
+listen(`/api/v1/stream?run_id=${facts.run}`, { alert: refresh, command: refresh, progress: draw }, { onPoll: refresh });
+draw();
 
 const ack = document.querySelector("#ack form");
 if (ack) {

@@ -29,7 +29,7 @@ export class Chart {
   #steps = "";
 
   /** `figure`: an element with a <figcaption> and a `.plot`. `options`: `run`, `series` (a list of
-      `{name, what, dash, sign}`), `isLog`, `along()` for what they run along (step, tokens or time), `extras(range)` for more series, `lines()` for upright lines (`{step, look, dash}`) and
+      `{name, what, dash, sign}`), `isLog`, `along()` for what they run along (step, tokens or time), `extras(range)` for more series, `lines()` for upright lines (`{step, look, dash, width}`) and
       `spans()` for shaded steps (`{from, to, look}`): a look is a severity. */
   constructor(figure, axis, view, options) {
     this.figure = figure;
@@ -174,7 +174,7 @@ export class Chart {
     const gaps = gapSpans(measured, colours.faint);
     const spans = (this.options.spans?.() ?? []).map((one) => stretch(one.from, one.to, `${colours[one.look]}2e`));
     const lines = (this.options.lines?.() ?? []).map((line) =>
-      upright(line.step, line.look ? colours[line.look] : colours.faint, line.dash ?? "solid"));
+      upright(line.step, line.look ? colours[line.look] : colours.faint, line.dash ?? "solid", line.width));
     this.log.setAttribute("aria-pressed", String(this.isLog));
     await plotly.react(this.canvas, traces, this.#layout(colours, [...gaps, ...broken, ...spans, ...lines]), CONFIG);
     this.#isDrawn = true;

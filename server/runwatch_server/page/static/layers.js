@@ -8,11 +8,10 @@ import { gridOf } from "./heat_grid.js";
 import { Heatmap, mapQuery, placeLines } from "./heatmap.js";
 import { LayerHistograms } from "./layer_histograms.js";
 import { count, short } from "./numbers.js";
+import { isOfSizes } from "./series.js";
 import { margins, moveByKeys, pointAlong } from "./step_axis.js";
 import { limitsOf } from "./thresholds.js";
 import { WorstLayers } from "./worst_layers.js";
-
-const OWN_STATS = /norm|absmax|ratio/;
 
 export class Layers {
   #asked = null;
@@ -59,7 +58,7 @@ export class Layers {
   }
 
   #chooseScale() {
-    this.mode.value = OWN_STATS.test(this.stat.value) ? "own" : "size";
+    this.mode.value = isOfSizes(this.stat.value) ? "own" : "size";
   }
 
   async refresh() {
@@ -254,7 +253,7 @@ export class Layers {
     }));
     place.querySelector("h3").textContent = `${this.stat.value} of ${this.layer} and its neighbours`;
     this.#showHistograms();
-    const isLog = OWN_STATS.test(this.stat.value);
+    const isLog = isOfSizes(this.stat.value);
     if (this.chart) return this.chart.replace(series);
     const limits = (range, signal) => this.#limits(range, signal);
     this.chart = new Chart(place, this.axis, this.view, { run: this.run, series, isLog, limits });

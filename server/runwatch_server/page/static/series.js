@@ -2,7 +2,13 @@
 import { getJson } from "./api.js";
 import { decode } from "./numbers.js";
 
+const SIZES = /norm|absmax|ratio/;
 const KINDS = { NaN: "nan", "+Inf": "up", "-Inf": "down" };
+
+/** Whether values of this name are sizes, which differ by orders of magnitude. */
+export function isOfSizes(name) {
+  return SIZES.test(name);
+}
 
 /** Asks for a series of a run. `what`: `{metric}` or `{layer, stat}`, with `rank`, `attempt` and
     `segment` where they are not the run's own; `range`: first and last step, null for all. */

@@ -121,8 +121,8 @@ export const stretch = (from, to, colour) => ({
   fillcolor: colour, line: { width: 0 }, layer: "below",
 });
 
-/** An upright line through the whole plot. */
-export const upright = (step, colour, dash) => ({
+/** An upright line through the whole plot, so many pixels wide. */
+export const upright = (step, colour, dash, width = 1) => ({
   type: "line", xref: "x", yref: "paper", x0: step, x1: step, y0: 0, y1: 1,
-  line: { color: colour, width: 1, dash }, layer: "below",
+  line: { color: colour, width, dash }, layer: "below",
 });

@@ -108,8 +108,8 @@ function verdict({ rows, alerts }) {
 }
 
 const legend = () => h("p", { class: "legend" },
-  h("span", { class: "sign sign-onset" }), "onset", h("span", { class: "sign sign-fires" }), "fires",
-  h("span", { class: "sign sign-over" }), "until it is over",
+  ...[["onset", "onset"], ["fires", "fires"], ["over", "until it is over"]].map(([name, words]) =>
+    h("span", { class: "entry" }, h("span", { class: `sign sign-${name}` }), words)),
   h("span", { class: "words" }, "A step in the table shows its place; double-click or 0 shows all."));
 
 function table(alerts, axis) {
