@@ -11,7 +11,7 @@ import msgspec
 
 from runwatch.commands import AnyAction, LowerLr, Rollback, Stop
 from runwatch.errors import CommandError
-from runwatch.policy import PolicyReason
+from runwatch.policy import ALREADY_PROPOSED, ALREADY_ROLLED_BACK, PolicyReason
 
 
 class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="page"):
@@ -29,7 +29,12 @@ MAX_RUNGS: Final = 8
 CURES: Final = ("rollback", "lower_lr")
 """A checkpoint saves what there is, a stop gives up: neither promises a recovery."""
 
-_PASSING: Final = (PolicyReason.ALREADY_OPEN, PolicyReason.COOLING_DOWN)
+_PASSING: Final = (
+    PolicyReason.ALREADY_OPEN,
+    PolicyReason.COOLING_DOWN,
+    ALREADY_PROPOSED,
+    ALREADY_ROLLED_BACK,
+)
 
 
 def rung_from_document(document: object) -> Rung:
@@ -63,7 +68,7 @@ def begins_at_once(actions: Sequence[AnyAction]) -> bool:
 
 def can_wait_for(objection: str) -> bool:
     """Whether what speaks against a rung now will pass by itself; else the rung is passed over."""
-    return objection in _PASSING or objection in ("already_proposed", "already_rolled_back")
+    return objection in _PASSING
 
 
 def words_of(rung: Rung) -> str:

@@ -6,6 +6,7 @@ The last word is the trainer's allow-list; this is the service's, and it returns
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from runwatch.commands import AnyAction, Checkpoint, Detail, LowerLr, Rollback, Stop
 from runwatch.vocabulary import PolicyMode
@@ -32,6 +33,12 @@ class PolicyReason(StrEnum):
     BELOW_LR_FLOOR = "below_lr_floor"
     NO_EFFECT = "no_effect"
     """The learning rate is already as low, or lower."""
+
+
+ALREADY_PROPOSED: Final = "already_proposed"
+"""What speaks against an action beside the policy: one of its kind waits for a person."""
+ALREADY_ROLLED_BACK: Final = "already_rolled_back"
+"""Likewise: what it answers to was taken back by another's rollback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

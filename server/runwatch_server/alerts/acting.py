@@ -13,11 +13,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState
 from runwatch.commands import AnyAction, CommandState, LowerLr, Rollback
-from runwatch.policy import Decision, PastAction, PolicyLimits, PolicyVerdict, decide
+from runwatch.policy import (
+    ALREADY_PROPOSED,
+    ALREADY_ROLLED_BACK,
+    Decision,
+    PastAction,
+    PolicyLimits,
+    PolicyVerdict,
+    decide,
+)
 from runwatch.vocabulary import CommandId, PolicyMode, Severity
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.records import AlertRecord
-from runwatch_server.alerts.recovery import ALREADY_ROLLED_BACK
 from runwatch_server.alerts.rungs import FIRST_RUNG
 from runwatch_server.clock import Clock
 from runwatch_server.commands import queries as command_queries
@@ -226,7 +233,7 @@ def _objection(
         and command.after_id is None
         for command in commands
     )
-    return "already_proposed" if is_proposed else None
+    return ALREADY_PROPOSED if is_proposed else None
 
 
 def _suppression(decision: Decision) -> str | None:

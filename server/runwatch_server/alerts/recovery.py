@@ -10,6 +10,7 @@ from runwatch.alerts import AlertState
 from runwatch.commands import CommandState
 from runwatch.frames import Scalar
 from runwatch.ladders import CURES
+from runwatch.policy import ALREADY_ROLLED_BACK
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.records import AlertRecord, Recovery, Resolution
 from runwatch_server.alerts.rungs import FIRST_RUNG
@@ -21,9 +22,6 @@ several times what the built-in rules ask for before they call an alert resolved
 
 WORSE_STEPS: Final = 50
 """What gets worse sooner after the command was on its way before it."""
-
-ALREADY_ROLLED_BACK: Final = "already_rolled_back"
-"""Why a command is not needed now: what it answers to was taken back by another's rollback."""
 
 
 async def note_command(

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from runwatch.commands import AnyAction, Checkpoint, CommandState, Detail, LowerLr, Rollback, Stop
+from runwatch.ladders import CURES
 from runwatch_server.alerts.records import Recovery
 from runwatch_server.commands.records import CommandEvent, CommandRecord
 
@@ -56,7 +57,6 @@ _ROAD: Final = (
     (CommandState.ACCEPTED, "Agreed", "the ranks agree on a step"),
     (CommandState.APPLIED, "Applied", "at the boundary of that step"),
 )
-_CURES: Final = ("rollback", "lower_lr")
 
 
 def words_of(action: AnyAction) -> str:
@@ -97,7 +97,7 @@ def travel_of(
     first = {event.kind: event for event in reversed(events)}
     answers = _answers(events)
     stations = [*_proposal(command, first), *_road(command, first, answers, num_ranks)]
-    if command.state is CommandState.APPLIED and command.kind in _CURES and recovery is not None:
+    if command.state is CommandState.APPLIED and command.kind in CURES and recovery is not None:
         stations.append(_recovery(recovery))
     return Travel(
         command=command,
