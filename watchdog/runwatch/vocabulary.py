@@ -47,6 +47,11 @@ class Severity(StrEnum):
     CRITICAL = "critical"
     """Pages a person."""
 
+    @property
+    def gravity(self) -> int:
+        """The larger, the graver."""
+        return tuple(Severity).index(self)
+
 
 class Scope(StrEnum):
     """What one verdict of a rule is about."""

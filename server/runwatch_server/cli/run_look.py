@@ -11,7 +11,7 @@ import msgspec
 from runwatch.alerts import AlertState
 from runwatch.commands import CommandState
 from runwatch.nonfinite import JsonNumber
-from runwatch.vocabulary import PolicyMode, RunState
+from runwatch.vocabulary import PolicyMode, RunState, Severity
 from runwatch_server.cli.client import Client
 from runwatch_server.cli.worst_layers import LayerLook, number_of, worst_layers
 
@@ -190,7 +190,7 @@ def _read_alerts(client: Client, run_id: str, states: Sequence[AlertState]) -> l
 
 
 def _urgency(alert: AlertLook) -> tuple[int, str]:
-    return (("critical", "warning", "info").index(alert.severity), alert.id)
+    return (-Severity(alert.severity).gravity, alert.id)
 
 
 def _read_commands(client: Client, run_id: str) -> list[CommandLook]:

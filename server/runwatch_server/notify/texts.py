@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from runwatch.vocabulary import Severity
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.rungs import ladder_in_words
 from runwatch_server.clock import rfc3339
@@ -15,7 +14,6 @@ from runwatch_server.runbooks import runbook_url
 MAX_CASES: Final = 10
 """Alerts that one message speaks of in full."""
 _MAX_LAYERS: Final = 4
-_WORST_FIRST: Final = tuple(reversed(Severity))
 
 
 _CLOSED: Final[Mapping[Resolution | None, str]] = {
@@ -33,7 +31,7 @@ def title_of(cases: Sequence[Case], *, still_open: int = 0) -> str:
         rest = f", {still_open} still firing" if still_open else ""
         recovered = all(did_recover(case) for case in cases)
         return f"[{'resolved' if recovered else 'closed, not recovered'}] {rules} in {run}{rest}"
-    worst = min((case.alert.severity for case in cases), key=_WORST_FIRST.index)
+    worst = max((case.alert.severity for case in cases), key=lambda one: one.gravity)
     return f"[{worst}] {rules} in {run}"
 
 

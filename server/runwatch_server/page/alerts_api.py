@@ -28,7 +28,6 @@ from runwatch_server.telemetry.queries import list_metrics
 router: Final = APIRouter(include_in_schema=False)
 
 _SHOWN: Final = 100
-_WORST_FIRST: Final = tuple(reversed(Severity))
 _SHOWS: Final = {
     "open": (AlertState.FIRING, AlertState.RECOVERING),
     "pending": (AlertState.PENDING,),
@@ -61,7 +60,7 @@ async def show_alerts(
     )
     found = await services.alerts.list(wanted, limit=_SHOWN)
     if show == "open":
-        found.sort(key=lambda alert: _WORST_FIRST.index(alert.severity))
+        found.sort(key=lambda alert: -alert.severity.gravity)
     return render(
         request,
         "alerts.html",

@@ -130,9 +130,8 @@ async def _alerts_that_matter(services: Services, run: Run) -> list[AlertRecord]
 
 def _urgency(alert: AlertRecord) -> tuple[bool, int, int]:
     """Firing before pending, critical before the others, the earliest onset first."""
-    severities = ("critical", "warning", "info")
     is_quiet = alert.firing_step is None
-    return (is_quiet, severities.index(alert.severity.value), alert.onset_step)
+    return (is_quiet, -alert.severity.gravity, alert.onset_step)
 
 
 def _progress(run: Run, attempt: Attempt | None) -> float | None:

@@ -24,9 +24,6 @@ from runwatch.rules.transitions import Transition
 from runwatch.rules.windows import Floats, Ints
 from runwatch.vocabulary import Scope, Severity
 
-_GRAVITY: Final[Mapping[Severity, int]] = {
-    severity: place for place, severity in enumerate(Severity)
-}
 _NEVER: Final = 2**62
 
 
@@ -216,7 +213,7 @@ class Incidents:
 def may_explain(source: Explanation, edge: Inhibition, told: Transition) -> bool:
     """Whether an alert may be a consequence of another, by gravity, onset and layers."""
     return (
-        _GRAVITY[source.severity] >= _GRAVITY[told.severity]
+        source.severity.gravity >= told.severity.gravity
         and told.onset_step >= source.onset_step - edge.within_steps
         and (edge.scope is not Scope.LAYER or _covers(source, told))
     )
