@@ -24,6 +24,7 @@ from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.commands.api import CommandView, view_of
 from runwatch_server.http import documented, json_body, json_response
+from runwatch_server.listing import part_of
 from runwatch_server.parameters import NextToken
 from runwatch_server.services import CurrentServices
 
@@ -148,9 +149,9 @@ async def list_alerts(
         shadow=shadow,
         before_id=next_token,
     )
-    found = await services.alerts.list(wanted, limit=limit)
-    token = found[-1].id if len(found) == limit else None
-    return json_response(AlertList([_view(alert) for alert in found], token, judged))
+    found = await services.alerts.list(wanted, limit=limit + 1)
+    shown, token = part_of(found, limit, lambda alert: alert.id)
+    return json_response(AlertList([_view(alert) for alert in shown], token, judged))
 
 
 @router.get(

@@ -12,6 +12,7 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.http import documented, json_response
+from runwatch_server.listing import part_of
 from runwatch_server.parameters import NextNumber
 from runwatch_server.services import CurrentServices
 
@@ -48,15 +49,15 @@ async def list_audit(
 ) -> Response:
     """What people and the policy did, newest first."""
     async with services.database.read() as connection:
-        deeds = await list_deeds(
+        found = await list_deeds(
             connection,
             project=principal.project,
             about_run=None if run_id is None else RunId(run_id),
             before=next_token,
-            limit=limit,
+            limit=limit + 1,
         )
-    token = str(deeds[-1].number) if len(deeds) == limit else None
-    return json_response(DeedList([_view(deed) for deed in deeds], token))
+    shown, token = part_of(found, limit, lambda deed: deed.number)
+    return json_response(DeedList([_view(deed) for deed in shown], token))
 
 
 def _view(deed: Deed) -> DeedView:

@@ -19,6 +19,7 @@ from runwatch_server.commands.records import CommandEvent, CommandRecord, KeptRe
 from runwatch_server.commands.service import MAX_WAIT_S
 from runwatch_server.errors import NotFoundError
 from runwatch_server.http import documented, json_body, json_response
+from runwatch_server.listing import part_of
 from runwatch_server.parameters import MAX_ATTEMPT, NextToken
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices, Services
@@ -117,9 +118,11 @@ async def list_commands(
 ) -> Response:
     """The commands of a run, newest first."""
     async with services.database.read() as connection:
-        found = await queries.list_commands(connection, run_id, before_id=next_token, limit=limit)
-    token = found[-1].id if len(found) == limit else None
-    return json_response(CommandList([view_of(record) for record in found], token))
+        found = await queries.list_commands(
+            connection, run_id, before_id=next_token, limit=limit + 1
+        )
+    shown, token = part_of(found, limit, lambda record: record.id)
+    return json_response(CommandList([view_of(record) for record in shown], token))
 
 
 @router.get(

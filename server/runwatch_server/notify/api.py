@@ -13,6 +13,7 @@ from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.errors import NotFoundError, UnprocessableError
 from runwatch_server.http import documented, json_body, json_response
+from runwatch_server.listing import part_of
 from runwatch_server.notify import queries, silences
 from runwatch_server.notify.queries import Delivery, DeliveryState
 from runwatch_server.notify.recurrence import Recurrence
@@ -97,10 +98,10 @@ async def list_notifications(
     """What receivers were told, or not yet, newest first. Receivers are shown by name alone."""
     async with services.database.read() as connection:
         found = await queries.list_deliveries(
-            connection, project=principal.project, state=state, before=next_token, limit=limit
+            connection, project=principal.project, state=state, before=next_token, limit=limit + 1
         )
-    token = str(found[-1].number) if len(found) == limit else None
-    return json_response(NotificationList([_delivery_view(one) for one in found], token))
+    shown, token = part_of(found, limit, lambda one: one.number)
+    return json_response(NotificationList([_delivery_view(one) for one in shown], token))
 
 
 @router.get(

@@ -14,6 +14,7 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.commands import queries as command_queries
 from runwatch_server.commands.records import CommandRecord
+from runwatch_server.listing import part_of
 from runwatch_server.notify.cases import labels_of_alert
 from runwatch_server.notify.silences import Silence, list_silences
 from runwatch_server.page.command_travel import Travel, travel_of
@@ -58,14 +59,15 @@ async def show_alerts(
         rule=rule or None,
         before_id=before or None,
     )
-    found = await services.alerts.list(wanted, limit=_SHOWN)
+    found = await services.alerts.list(wanted, limit=_SHOWN + 1)
+    shown, older = part_of(found, _SHOWN, lambda alert: alert.id)
     if show == "open":
-        found.sort(key=lambda alert: -alert.severity.gravity)
+        shown = sorted(shown, key=lambda alert: -alert.severity.gravity)
     return render(
         request,
         "alerts.html",
-        alerts=found,
-        runs=await _names_of_runs(services, found),
+        alerts=shown,
+        runs=await _names_of_runs(services, shown),
         names=await names_of_keys(services),
         chosen={
             "show": show,
@@ -74,7 +76,7 @@ async def show_alerts(
             "project": within,
             "run_id": run_id,
         },
-        older=min((alert.id for alert in found), default="") if len(found) == _SHOWN else "",
+        older=older,
     )
 
 

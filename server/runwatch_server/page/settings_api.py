@@ -9,6 +9,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.audit.queries import list_deeds
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
+from runwatch_server.listing import part_of
 from runwatch_server.notify.receivers_api import view_of
 from runwatch_server.page.people import names_of_keys
 from runwatch_server.page.rendering import render
@@ -67,9 +68,10 @@ async def show_audit(
 ) -> Response:
     """What people and the policy did, newest first."""
     async with services.database.read() as connection:
-        deeds = await list_deeds(
-            connection, project=principal.project, before=before, limit=_DEEDS_SHOWN
+        found = await list_deeds(
+            connection, project=principal.project, before=before, limit=_DEEDS_SHOWN + 1
         )
+        deeds, older = part_of(found, _DEEDS_SHOWN, lambda deed: deed.number)
         about = {RunId(deed.about_run) for deed in deeds if deed.about_run}
         runs = await find_runs(connection, about)
     return render(
@@ -77,6 +79,6 @@ async def show_audit(
         "audit.html",
         deeds=deeds,
         runs={run.id: run.name for run in runs},
-        older=deeds[-1].number if len(deeds) == _DEEDS_SHOWN else None,
+        older=older,
         names=await names_of_keys(services),
     )

@@ -22,6 +22,7 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.http import documented, json_body, json_response
+from runwatch_server.listing import part_of
 from runwatch_server.parameters import AttemptInPath, NextToken
 from runwatch_server.runs.access import VisibleRun, VisibleRunId
 from runwatch_server.runs.queries import Attempt, Run
@@ -110,8 +111,7 @@ async def list_runs(
         before=next_token,
         limit=limit + 1,
     )
-    shown = found[:limit]
-    token = shown[-1].id if len(found) > limit else None
+    shown, token = part_of(found, limit, lambda run: run.id)
     return json_response(RunList([_view(run, services) for run in shown], token))
 
 

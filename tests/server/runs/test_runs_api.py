@@ -57,6 +57,21 @@ async def test_runs_come_in_pages_newest_first(api: Api) -> None:
     assert rest["next_token"] is None
 
 
+async def test_a_list_whose_last_part_is_full_has_no_more(api: Api) -> None:
+    run_id = await api.new_run()
+    for _ in range(2):  # each is a deed, too
+        order = {"action": {"kind": "checkpoint"}}
+        await api.json("POST", f"/runs/{run_id}/commands", json=order)
+
+    for path, name in ((f"/runs/{run_id}/commands", "commands"), ("/audit", "deeds")):
+        whole = await api.json("GET", path)
+        num = len(whole[name])
+        full = await api.json("GET", path, params={"limit": num})
+        part = await api.json("GET", path, params={"limit": num - 1})
+        assert (full["next_token"], len(full[name])) == (None, num)
+        assert (part["next_token"] is not None, len(part[name])) == (True, num - 1)
+
+
 async def test_a_token_gives_the_same_attempt_however_often_it_is_asked(api: Api) -> None:
     run_id = await api.new_run()
     token = new_id()
