@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
 from tests.page.seeding import (
@@ -110,10 +110,11 @@ def test_a_zoom_asks_the_server_for_finer_data(window: OpenWindow, runs: Runs) -
     assert loss.locator(".canvas").evaluate(width) < 5000
     visitor.shoot("run-million")
 
-    box = loss.locator(".plot").bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 400, box["y"] + 60)
+    plot = loss.locator(".plot")
+    plot.hover(position={"x": 400, "y": 60})
     page.mouse.down()
+    box = plot.bounding_box()
+    assert box is not None
     page.mouse.move(box["x"] + 404, box["y"] + 60, steps=4)
     page.mouse.move(box["x"] + 430, box["y"] + 60, steps=4)
     page.mouse.up()
@@ -362,6 +363,43 @@ def test_news_leave_the_focus_where_the_reader_has_it(window: OpenWindow, runs: 
 
     expect(worst.locator("h3")).to_have_text("Worst layers at step 39")
     expect(embedding).to_be_focused()
+
+
+def test_news_leave_the_focus_where_it_is_in_the_banner(
+    window: OpenWindow, service: RealService
+) -> None:
+    sent = SentRun(service, "read by keys in its banner")
+    sent.send([2.0] * 10 + ["NaN"])
+    sent.wait_for_alert("NonFinite")
+    page = window().open(f"/runs/{sent.id}")
+    expect(page.locator("#live")).to_have_text("Live")
+    alert = page.locator("#banner").get_by_role("link", name="NonFinite")
+    alert.focus()
+
+    sent.send(["NaN"] * 2)
+
+    expect(page.locator(".vitals div", has_text=re.compile("^Step"))).to_contain_text("12")
+    expect(alert).to_be_focused()
+
+
+def test_what_happened_before_the_stream_was_open_is_shown(
+    window: OpenWindow, service: RealService
+) -> None:
+    sent = SentRun(service, "broke while its page was opened")
+    sent.send([2.0] * 10)
+    visitor = window()
+    held: list[Route] = []
+    visitor.page.route("**/api/v1/stream*", lambda route: held.append(route))
+    with visitor.page.expect_request("**/api/v1/stream*"):
+        page = visitor.open(f"/runs/{sent.id}")
+    expect(page.get_by_text("No alert fires.")).to_be_visible()
+    sent.send(["NaN"])
+    sent.wait_for_alert("NonFinite")
+
+    held[0].continue_()
+
+    expect(page.locator("#banner").get_by_role("link", name="NonFinite")).to_be_visible()
+    expect(page.locator("#timeline .lanes .bar.critical")).to_have_count(1)
 
 
 def test_a_run_without_steps_says_what_to_do(window: OpenWindow, runs: Runs) -> None:

@@ -5,15 +5,17 @@ const POLL_MS = 5000;
 const RETRY_MS = 30_000;
 
 /** Calls `handlers[topic](data)` for each event, and `onPoll()` every five seconds while no stream
-    is open. `onState("live" | "polling")` hears which of the two it is. Nothing is asked while the
-    page is hidden; it catches up when it is looked at again. */
-export function listen(path, handlers, { onPoll, onState = () => {} }) {
+    is open. `onOpen()` catches up what a stream that has just opened does not tell: what happened
+    since the page was made, or while there was none. `onState("live" | "polling")` hears which of
+    the two it is. Nothing is asked while the page is hidden; it catches up when it is looked at
+    again. */
+export function listen(path, handlers, { onPoll, onOpen = onPoll, onState = () => {} }) {
   const line = { source: null, timer: 0, retry: 0 };
 
   function open() {
     close();
     line.source = new EventSource(path);
-    line.source.onopen = () => { stopPolling(); onState("live"); };
+    line.source.onopen = () => { stopPolling(); onState("live"); onOpen(); };
     line.source.onerror = () => {
       startPolling();
       if (line.source.readyState === EventSource.CLOSED) line.retry = setTimeout(open, RETRY_MS);

@@ -6,11 +6,10 @@ import { Layers } from "./layers.js";
 import { atMostEvery, listen } from "./live.js";
 import { count } from "./numbers.js";
 import { Ranks } from "./ranks.js";
-import { released } from "./refresh.js";
+import { renew } from "./refresh.js";
 import { StepAxis } from "./step_axis.js";
 import { storyOf } from "./story.js";
 import { limitsOf } from "./thresholds.js";
-import { showAges } from "./time.js";
 import { Timeline } from "./timeline.js";
 import { Turns } from "./turns.js";
 import { undoneSeries } from "./undone.js";
@@ -83,20 +82,15 @@ async function everything(path, name, limit) {
   return found;
 }
 
-async function refreshBanner() {
-  const answer = await fetch(`/runs/${told.run}/banner`);
-  if (!answer.ok || answer.redirected) return;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("banner");
-  await released("#banner");
-  by("banner").replaceWith(fresh);
-  showAges(fresh);
+/** What happened; the charts' steps only where there are more of them. */
+async function catchUp() {
+  await Promise.all([renew(`/runs/${told.run}/banner`), tellStory()]);
+  if (!by("charts") && axis.last > told.last) location.reload();
 }
 
 const refresh = atMostEvery(2500, async () => {
   const before = axis.last;
-  const hadNoMetrics = !by("charts") && told.live;
-  await Promise.all([refreshBanner(), tellStory()]);
-  if (hadNoMetrics && axis.last > 0) location.reload();
+  await catchUp();
   if (axis.last === before && !axis.isWhole) return;
   if (axis.isWhole && axis.last !== before) return;  // the axis has told its parts already
   for (const chart of charts) chart.refresh();
@@ -169,15 +163,17 @@ if (layers) {
 describeView();
 
 setTimeout(async () => { for (const chart of charts) await chart.prepare(); }, AHEAD_MS);
-tellStory().catch((error) => { by("at").textContent = error.message; });
+const sayWhy = (error) => { by("at").textContent = error.message; };
+tellStory().catch(sayWhy);
 if (told.live) {
-  const ask = () => refresh().catch((error) => { by("at").textContent = error.message; });
+  const ask = () => refresh().catch(sayWhy);
   const tell = () => {
     document.dispatchEvent(new CustomEvent("runnews"));
     return ask();
   };
   listen(`/api/v1/stream?run_id=${told.run}`, { alert: tell, command: tell, progress: ask }, {
     onPoll: ask,
+    onOpen: () => catchUp().catch(sayWhy),
     onState: (name) => {
       by("live").textContent = name === "live" ? "Live" : "Every 5 s";
       by("live").dataset.state = name;
