@@ -17,6 +17,10 @@ from typing import Any, Final
 import urllib3
 from tests.waiting import until
 
+NOBODY_IS_MISSED: Final = {"RUNWATCH_LOST_S": "3600"}
+"""Runs that a test has sent have no trainer who goes on: a minute later they would be lost, and
+have an alert of it, and whether a test lasts a minute is the machine's doing."""
+
 _KEY: Final = re.compile(r"RUNWATCH_TOKEN=(\S+)")
 
 

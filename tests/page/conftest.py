@@ -6,18 +6,13 @@ The browser is Debian's Chromium, driven by Playwright, which downloads none of 
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
-from tests.end_to_end.real_service import RealService
+from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
 from tests.page.visitor import DESKTOP, Theme, Visitor
 
 OpenWindow = Callable[..., Visitor]
-
-NOBODY_IS_MISSED: Final = {"RUNWATCH_LOST_S": "3600"}
-"""Runs that a test has sent have no trainer who goes on: a minute later they would be lost, and
-stand first among those in trouble, in whatever test that minute ends."""
 
 
 @pytest.fixture(scope="module")

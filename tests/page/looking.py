@@ -6,13 +6,25 @@ from playwright.sync_api import Page
 
 
 def settle(page: Page) -> None:
-    """Until all that comes into sight on the way down is there."""
-    height = page.evaluate("document.documentElement.scrollHeight")
-    for top in range(0, height, 600):
+    """Until all that comes into sight on the way down is there, however long the page becomes by
+    that, and no colour is on its way to another."""
+    top = 0
+    while top < page.evaluate("document.documentElement.scrollHeight"):
         page.evaluate("top => scrollTo(0, top)", top)
         page.wait_for_function(_IS_DRAWN)
+        top += 600
     page.evaluate("scrollTo(0, 0)")
     page.mouse.move(0, 0)
+    let_it_fade(page)
+
+
+def let_it_fade(page: Page) -> None:
+    """Until colours that change have changed."""
+    page.wait_for_function(_NOTHING_FADES)
+
+
+_NOTHING_FADES: Final = """() =>
+  !document.getAnimations().some((one) => one instanceof CSSTransition)"""
 
 
 _IS_DRAWN: Final = """() => !['.says', '#actions', '.loss-now'].some((place) =>

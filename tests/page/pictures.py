@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from playwright.sync_api import Browser, Page, sync_playwright
-from tests.end_to_end.real_service import RealService
-from tests.page.conftest import NOBODY_IS_MISSED
+from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
 from tests.page.seeding import Sender, Stream, curve, send_healthy, send_nan
 from tests.page.visitor import Theme, Visitor
 from tests.waiting import until

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
-from tests.end_to_end.real_service import RealService
-from tests.page.conftest import NOBODY_IS_MISSED, OpenWindow
+from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
+from tests.page.conftest import OpenWindow
 from tests.page.seeding import Sender, send_healthy
 from tests.page.sent_run import SentRun
 from tests.server.notify.sink import Sink, running_sink
@@ -28,7 +28,7 @@ receivers:
 @pytest.fixture(scope="module")
 def sink() -> Iterator[Sink]:
     with running_sink() as running:
-        running.answer = lambda _: 500 if running.posts[-1][0] == "/refused" else 200
+        running.refused = frozenset({"/refused"})
         yield running
 
 

@@ -50,9 +50,7 @@ def test_a_chart_breaks_where_steps_cannot_be_read_and_says_why(
     shapes = drawn.evaluate("plot => plot.layout.shapes.map(shape => [shape.x0, shape.x1])")
     assert [39.5, 59.5] in shapes
     assert None in drawn.evaluate("plot => plot.data.find(trace => trace.yaxis !== 'y2').y")
-    box = loss.locator(".plot").bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    loss.locator(".plot").hover()
     expect(loss.locator(".readout")).to_contain_text("steps 40 to 59 cannot be read")
 
 

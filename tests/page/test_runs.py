@@ -82,8 +82,8 @@ def test_a_list_that_comes_late_is_not_put_over_a_newer_one(
     page = visitor.open("/")
     expect(page.locator("#live")).to_have_text("Live")
     held: list[Route] = []
-    page.route(re.compile(r"/$"), lambda route: held.append(route))
-    with page.expect_request(re.compile(r"/$")):
+    with page.expect_request(re.compile(r"/$")):  # before it is held: one that is, is the last
+        page.route(re.compile(r"/$"), lambda route: held.append(route))
         sender.open("stirs the list")
     page.get_by_role("searchbox").fill("gpt ada")
     expect(page.locator("#fleet td.name a")).to_have_text(["gpt-trains"])
@@ -101,6 +101,7 @@ def test_groups_projects_and_order_choose_what_is_listed(window: OpenWindow) -> 
     page.locator(".groups").get_by_role("link", name="Ended").click()
     expect(page.locator("#fleet td.name a")).to_have_text(["gpt-done"])
     page.locator(".groups").get_by_role("link", name="All", exact=False).first.click()
+    expect(page.get_by_role("link", name=LONG)).to_be_visible()  # else it is chosen on the old page
     page.get_by_label("Project").select_option("speech")
     page.get_by_label("Order").select_option("name")
     expect(page.locator("#fleet td.name a")).to_have_text(["gpt-done", "gpt-trains"])

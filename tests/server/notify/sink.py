@@ -17,6 +17,9 @@ class Sink:
     posts: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
     """Path and JSON body, in the order of arrival."""
     answer: Callable[[Any], int] = lambda _: 200
+    """The status for a body."""
+    refused: frozenset[str] = frozenset()
+    """Paths that are answered with 500, whatever comes."""
     location: str = ""
     """Sent along with an answer of 3xx."""
 
@@ -38,7 +41,7 @@ def running_sink(port: int = 0) -> Generator[Sink]:
             length = int(self.headers.get("Content-Length", 0))
             body = json.loads(self.rfile.read(length) or b"null")
             sink.posts.append((self.path, body))
-            self.send_response(sink.answer(body))
+            self.send_response(500 if self.path in sink.refused else sink.answer(body))
             if sink.location:
                 self.send_header("Location", sink.location)
             self.send_header("Content-Length", "0")
