@@ -53,7 +53,8 @@ def _linked(rule: Rule) -> str:
 
 
 def _actions(rule: Rule) -> str:
-    return ", ".join(f"`{action.kind}`" for action in rule.actions)
+    at_once = ", ".join(f"`{action.kind}`" for action in rule.actions)
+    return at_once + "".join(f", then `{rung.kind}`" for rung in rule.ladder)
 
 
 def _condition(rule: Rule) -> str:
