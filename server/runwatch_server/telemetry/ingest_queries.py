@@ -133,8 +133,22 @@ _EXTEND_SEGMENT: Final = (
         ),
     )
 )
+_FURTHER: Final = (
+    sa.select(segments.c.segment)
+    .where(
+        segments.c.run_id == bindparam("of_run"),
+        segments.c.attempt == bindparam("of_attempt"),
+        segments.c.rank == bindparam("of_rank"),
+        sa.or_(
+            segments.c.segment > bindparam("of_segment"),
+            sa.and_(segments.c.segment == bindparam("of_segment"), segments.c.last_step > _LAST),
+        ),
+    )
+    .exists()
+)
+"""The stream came further already: the frame is one that was out of order, or sent later."""
 _SET_LAST_STEP: Final = (
-    runs.update().where(runs.c.id == bindparam("of_run")).values(last_step=bindparam("last"))
+    runs.update().where(runs.c.id == bindparam("of_run"), sa.not_(_FURTHER)).values(last_step=_LAST)
 )
 _STORE_FRAME: Final = _EXTEND_SEGMENT.add_cte(
     _INSERT_FRAME.values(
@@ -182,7 +196,8 @@ async def store_frame(
 ) -> int:
     """Keeps a frame and notes what is held now; returns the lowest sequence number that is not.
 
-    `moves_run`: its last step is the run's newest, which after a rollback is an earlier one.
+    `moves_run`: its last step is the run's newest, which after a rollback is an earlier one,
+    unless the stream came further before this frame did.
     """
     marks = await _marks_after(connection, frame, before)
     if connection.dialect.name == "postgresql" and frame.num_steps and not before.is_new:
@@ -204,8 +219,9 @@ async def store_frame(
     if frame.num_steps:
         await _extend_segment(connection, frame)
         if moves_run:
-            last = {"of_run": frame.run_id, "last": frame.last_step}
-            await connection.execute(_SET_LAST_STEP, last)
+            await connection.execute(
+                _SET_LAST_STEP, _key(frame) | {"of_segment": frame.segment, "last": frame.last_step}
+            )
     return marks.next_seq
 
 

@@ -12,7 +12,7 @@ import zstandard
 from tests.server.harness import LAYOUT, Api, Storage, both_engines, frame, new_id, serve
 
 from runwatch.codec import FrameHeader, encode_frame, join_frame, split_frame
-from runwatch.frames import Event, Scalar
+from runwatch.frames import Event, Frame, Scalar
 from runwatch.vocabulary import RunId
 from runwatch_server.telemetry.ingest import MAX_AHEAD
 from runwatch_server.telemetry.tables import frames
@@ -101,6 +101,32 @@ async def test_frames_may_come_in_any_order(api: Api) -> None:
 
     assert replies == [1, 2, 2, 5]
     assert (await api.series(run_id, metric="loss"))["values"] == [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("sent", "last_step"),
+    [
+        ([frame(1, [1.0]), frame(3, [3.0], first_step=2), frame(2, [2.0], first_step=1)], 2),
+        (
+            [
+                frame(1, [1.0, 2.0]),
+                frame(3, [2.0], first_step=1, segment=1),
+                frame(2, [3.0], first_step=2),
+            ],
+            1,
+        ),
+    ],
+    ids=["a gap is filled", "from before a rollback"],
+)
+async def test_what_was_left_out_at_first_does_not_take_the_run_back(
+    api: Api, sent: list[Frame], last_step: int
+) -> None:
+    run_id = await api.new_run()
+
+    for one in sent:
+        assert (await api.post(run_id, one)).status_code == 200
+
+    assert (await api.json("GET", f"/runs/{run_id}"))["last_step"] == last_step
 
 
 async def test_a_fenced_attempt_is_refused_but_its_duplicates_are_not(api: Api) -> None:
