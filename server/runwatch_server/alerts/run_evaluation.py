@@ -15,7 +15,7 @@ from runwatch_server.alerts.consequences import Consequences, StreamMovedError
 from runwatch_server.alerts.judging import Judge, JudgeLostError
 from runwatch_server.alerts.recording import News, end_alerts
 from runwatch_server.alerts.records import Evaluation, Resolution
-from runwatch_server.alerts.stored_frames import iterate_frames, read_frames
+from runwatch_server.alerts.stored_frames import read_frames
 from runwatch_server.alerts.stream import FrameQueue, Stream, StreamKey
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.mailbox import Posted
@@ -101,46 +101,45 @@ class RunEvaluation:
         return self._arrived.setdefault(key, FrameQueue(next_seq=1))
 
     async def _load(self, key: StreamKey, arrived: FrameQueue) -> Stream:
-        """A stream as it was left: the saved state, and the frames since, judged silently."""
+        """A stream as it was left: the saved state, and the frames since, judged silently.
+
+        Judges wait for their turn, here and below: no connection is held meanwhile, or a service
+        that starts with a thousand runs would have none left for anybody else.
+        """
         async with self._shop.database.read() as connection:
             addressee = await self._consequences.addressee(connection)
-            stored = await evaluation_queries.find_evaluation(
-                connection, self.run_id, key.attempt, key.rank
-            )
-            if stored is None:
-                return await self._fresh(connection, key, arrived, addressee)
-            judge = await self._as_left(connection, stored)
+            stored = await self._find(connection, key)
+        if stored is None:
+            return await self._fresh(key, arrived, addressee)
+        judge = await self._as_left(stored)
         arrived.done(stored.evaluated_seq)
         return Stream(stored, True, judge, arrived, addressee.project)
 
-    async def _as_left(self, connection: AsyncConnection, stored: Evaluation) -> Judge:
-        documents = await evaluation_queries.find_rule_set(connection, stored.rule_set)
+    async def _find(self, connection: AsyncConnection, key: StreamKey) -> Evaluation | None:
+        return await evaluation_queries.find_evaluation(
+            connection, self.run_id, key.attempt, key.rank
+        )
+
+    async def _as_left(self, stored: Evaluation) -> Judge:
+        async with self._shop.database.read() as connection:
+            documents = await evaluation_queries.find_rule_set(connection, stored.rule_set)
         rule_set = RuleSet.of_documents(documents)
         judge = await self._shop.judging.open(
             self.run_id, stored.rank, rule_set, state=stored.state
         )
-        async for frames in iterate_frames(
-            connection,
-            self._shop.packs,
-            self.run_id,
-            StreamKey(stored.attempt, stored.rank),
-            first_seq=stored.state_seq + 1,
-            last_seq=stored.evaluated_seq,
-        ):
+        key = StreamKey(stored.attempt, stored.rank)
+        first_seq, last_seq = stored.state_seq + 1, stored.evaluated_seq
+        while frames := await self._read(key, first_seq, last_seq):
             await judge.observe(frames)
+            first_seq = frames[-1].seq + 1
         return judge
 
-    async def _fresh(
-        self,
-        connection: AsyncConnection,
-        key: StreamKey,
-        arrived: FrameQueue,
-        addressee: Addressee,
-    ) -> Stream:
+    async def _fresh(self, key: StreamKey, arrived: FrameQueue, addressee: Addressee) -> Stream:
         rule_set = await self._shop.rules.in_force(addressee.project)
-        run = await find_run(connection, self.run_id)
+        async with self._shop.database.read() as connection:
+            run = await find_run(connection, self.run_id)
         known = {} if run is None else known_from(run.config)
-        known |= await self._end_of_last(connection, key)
+        known |= await self._end_of_last(key)
         judge = await self._shop.judging.open(self.run_id, key.rank, rule_set, known=known)
         evaluation = Evaluation(
             run_id=self.run_id,
@@ -153,30 +152,34 @@ class RunEvaluation:
         )
         return Stream(evaluation, False, judge, arrived, addressee.project)
 
-    async def _end_of_last(self, connection: AsyncConnection, key: StreamKey) -> dict[str, float]:
+    async def _end_of_last(self, key: StreamKey) -> dict[str, float]:
         """How the attempt before ended, as far as its frames were judged."""
         before = StreamKey(key.attempt - 1, key.rank)
         if before in self._streams:
             return await self._streams[before].judge.known_to_next()
-        stored = await evaluation_queries.find_evaluation(
-            connection, self.run_id, before.attempt, before.rank
-        )
-        if stored is None:
-            return {}
-        return await (await self._as_left(connection, stored)).known_to_next()
+        async with self._shop.database.read() as connection:
+            stored = await self._find(connection, before)
+        return {} if stored is None else await (await self._as_left(stored)).known_to_next()
+
+    async def _read(
+        self, key: StreamKey, first_seq: int, last_seq: int | None = None
+    ) -> list[CommittedFrame]:
+        """Some frames of a stream, from the disk."""
+        async with self._shop.database.read() as connection:
+            return await read_frames(
+                connection,
+                self._shop.packs,
+                self.run_id,
+                key,
+                first_seq=first_seq,
+                last_seq=last_seq,
+                limit=BATCH_FRAMES,
+            )
 
     async def _next_frames(self, key: StreamKey, stream: Stream) -> list[CommittedFrame]:
         frames = stream.queue.take(BATCH_FRAMES)
         if not frames:
-            async with self._shop.database.read() as connection:
-                frames = await read_frames(
-                    connection,
-                    self._shop.packs,
-                    self.run_id,
-                    key,
-                    first_seq=stream.queue.next_seq,
-                    limit=BATCH_FRAMES,
-                )
+            frames = await self._read(key, stream.queue.next_seq)
         return self._without_gap(key, stream, frames)
 
     def _without_gap(

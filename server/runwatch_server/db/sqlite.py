@@ -16,12 +16,13 @@ from typing import Final, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import event
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from runwatch_server.db.data_dir import DataDirLock
 from runwatch_server.db.direct_sqlite import DirectConnection, run_here
 from runwatch_server.db.group_writer import Order, Outcome
-from runwatch_server.errors import NoDatabaseError, UnprocessableError
+from runwatch_server.errors import NoDatabaseError, OverloadedError, UnprocessableError
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +94,7 @@ class SqliteStore:
             return [line for line in found if line != "ok"]
 
     def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Raises OverloadedError where no reader was free for long."""
         return self._read()
 
     @asynccontextmanager
@@ -100,6 +102,8 @@ class SqliteStore:
         try:
             async with self._readers.connect() as connection:
                 yield connection
+        except PoolTimeoutError as error:
+            raise OverloadedError("readers_busy", "Too many requests read at a time.") from error
         except OverflowError as error:
             raise _answer_of(error) from error
 

@@ -2,19 +2,27 @@
 
 import asyncio
 import math
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 import pytest
-from tests.server.alerts.bench import RUN, Bench, StartService, healthy, rule_file
-from tests.server.harness import both_engines, frame
+from tests.server.alerts.bench import ADMIN, RUN, Bench, StartService, healthy, rule_file
+from tests.server.harness import both_engines, frame, new_id
 from tests.waiting import until_so
 
 from runwatch.alerts import AlertState
+from runwatch.codec import encode_frame
+from runwatch.messages import AttemptOpen, RunOpen
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.judging.threaded import ThreadJudging
 from runwatch_server.rules.pack import split_file
 from runwatch_server.telemetry.events import list_events
 from runwatch_server.telemetry.seams import CommittedFrame
 
 pytestmark = both_engines
+
+_MORE_THAN_READERS: Final = 24
 
 
 async def story(bench: Bench) -> list[tuple[str, str, int, int | None, int | None]]:
@@ -240,3 +248,41 @@ def test_a_frame_that_cannot_be_judged_shows_and_stops_no_other_run(
             assert not bench.alerting.evaluators.health.is_well
 
     asyncio.run(scenario())
+
+
+def test_runs_that_wait_for_their_judges_leave_readers_to_others(
+    start_service: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            turn, waiting = asyncio.Event(), list[RunId]()
+            open_judge = ThreadJudging.open
+
+            async def open_in_turn(
+                judging: ThreadJudging, run_id: RunId, *args: Any, **more: Any
+            ) -> Any:
+                waiting.append(run_id)
+                await turn.wait()
+                return await open_judge(judging, run_id, *args, **more)
+
+            monkeypatch.setattr(ThreadJudging, "open", open_in_turn)
+            run_ids = [await opened(bench) for _ in range(_MORE_THAN_READERS)]
+            for run_id in run_ids:
+                await bench.ingest.put_frame(run_id, encode_frame(frame(1, [2.0])), late=False)
+            await until_so(lambda: len(waiting) == len(run_ids))
+
+            await bench.database.ping()
+
+            turn.set()
+            for run_id in run_ids:
+                await until_so(partial(bench.alerting.evaluators.is_drained, run_id))
+
+    asyncio.run(scenario())
+
+
+async def opened(bench: Bench) -> RunId:
+    """A run beside the bench's own."""
+    run_id = new_id()
+    await bench.runs.open(RunOpen(run_id, "another"), ADMIN)
+    await bench.runs.open_attempt(run_id, AttemptOpen(run_id, 0.0))
+    return run_id

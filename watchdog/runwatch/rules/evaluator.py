@@ -26,7 +26,7 @@ from runwatch.rules.saving import Memory, dump, load
 from runwatch.rules.single_row import SingleRow
 from runwatch.rules.standing import Standing
 from runwatch.rules.transitions import Transition
-from runwatch.rules.window_keys import Histories, KeyTable
+from runwatch.rules.window_keys import Histories
 
 _BLOCK_VALUES: Final = 2**16
 """Values of one stat in a block: few enough for the cache, enough to spread numpy's cost a call."""
@@ -55,11 +55,8 @@ class Evaluator:
         self._stamps: list[tuple[int, float]] = []
         self._histories: Histories = {}
         self._incidents = Incidents(self.rules)
-        table: KeyTable = {}
         self._judges: list[Judge] = [
-            NonFiniteJudge(rule, ())
-            if rule.name == NON_FINITE.name
-            else ConditionJudge(rule, (), table)
+            NonFiniteJudge(rule, ()) if rule.name == NON_FINITE.name else ConditionJudge(rule, ())
             for rule in self.rules
             if rule.absence is None
         ]

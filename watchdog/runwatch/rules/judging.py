@@ -8,46 +8,20 @@ judged a block at a time, and a failing one still gets the verdicts of one row a
 Legend: T rows, R rows of a stretch, C columns (layers, or one for the run).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from runwatch.rules import expressions as tree
-from runwatch.rules.block import Block, Level
+from runwatch.rules.block import Block
+from runwatch.rules.condition import OfOneRow, condition_of
 from runwatch.rules.evaluation import Evaluation, Laid
 from runwatch.rules.following import Found, Seen, Sight, Verdicts, follow
-from runwatch.rules.names import STEP, comes_from_gradients
 from runwatch.rules.nonfinite_rule import RUN_COLUMN
 from runwatch.rules.reporting import excess
-from runwatch.rules.rule import Baseline, Rule
-from runwatch.rules.single_row import (
-    LAID_ALONE,
-    Compiler,
-    SingleRow,
-    Verdict,
-    Worth,
-    looks_at_layers,
-)
+from runwatch.rules.rule import Rule
+from runwatch.rules.single_row import LAID_ALONE, SingleRow
 from runwatch.rules.standing import Standing
-from runwatch.rules.window_keys import Histories, KeyTable, Reader, WindowKey
+from runwatch.rules.window_keys import Histories, WindowKey
 from runwatch.rules.windows import Bools
 from runwatch.vocabulary import Scope
-
-
-@dataclass(frozen=True, slots=True)
-class OfOneRow:
-    """A condition compiled for a single row, and what such a row brings to each of its windows."""
-
-    verdict: Verdict
-    windows: tuple[tuple[WindowKey, Worth], ...]
-    """Inner ones first."""
-
-
-def windows_with_level(node: tree.Expression, level: Level) -> list[tuple[Level, tree.Windowed]]:
-    """Every window of a tree, inner ones first, and whether it is the run's or the layers'."""
-    below = Level.LAYER if isinstance(node, tree.AcrossLayers) else level
-    found = [window for child in tree.children(node) for window in windows_with_level(child, below)]
-    return [*found, (level, node)] if isinstance(node, tree.Windowed) else found
 
 
 def _of_one(failing: bool | None) -> Verdicts:
@@ -58,29 +32,17 @@ def _of_one(failing: bool | None) -> Verdicts:
 class ConditionJudge:
     """A rule with a condition, and how it stands."""
 
-    def __init__(self, rule: Rule, columns: tuple[str, ...], table: KeyTable) -> None:
-        assert rule.when is not None
+    def __init__(self, rule: Rule, columns: tuple[str, ...]) -> None:
         self.rule = rule
         self.standing = Standing(rule, self.columns_of(columns))
-        self._condition = rule.when
-        self._is_clean = rule.baseline is Baseline.CLEAN
-        self._level = Level.LAYER if rule.scope is Scope.LAYER else Level.RUN
-        self._reader = Reader(rule.min_history, rule.name if self._is_clean else "", table)
-        self._windows = windows_with_level(rule.when, self._level)
-        self._series = tree.series_read(rule.when) - {STEP}
-        self._has_window_of_steps = any(
-            tree.series_read(node.operand) <= {STEP} for _, node in self._windows
-        )
-        self._subject, self._comparison = tree.subject_of(rule.when)
-        self._backward = comes_from_gradients(self._series)
-        self._of_one_row = None if self._looks_at_layers() else self._compile(rule.when)
+        self._condition = condition_of(rule)
 
     def columns_of(self, layers: tuple[str, ...]) -> tuple[str, ...]:
         return layers if self.rule.scope is Scope.LAYER else (RUN_COLUMN,)
 
     def window_keys(self) -> set[WindowKey]:
         """The windows that the rule needs."""
-        return {self._reader.key(level, node) for level, node in self._windows}
+        return self._condition.window_keys()
 
     def judge(
         self, block: Block, histories: Histories, laid: Laid, single: SingleRow | None
@@ -89,31 +51,21 @@ class ConditionJudge:
         is_quiet = self.standing.is_quiet
         if is_quiet and not self._concerns(block):
             return []
-        if single is not None and self._of_one_row is not None:
-            return self._judge_one(self._of_one_row, single, block, laid, is_quiet)
+        of_one_row = self._condition.of_one_row
+        if single is not None and of_one_row is not None:
+            return self._judge_one(of_one_row, single, block, laid, is_quiet)
         found: Found = []
         triggered_T = self._triggered(block)
         start, width = 0, block.num_rows
         while start < block.num_rows:
             rows = range(start, min(block.num_rows, start + width))
-            reading = Evaluation(block, self._reader, histories, laid, rows)
+            reading = Evaluation(block, self._condition.reader, histories, laid, rows)
             verdicts = self._verdicts(reading, triggered_T, rows)
             start += len(verdicts.failing_RC)
             width = 1 if verdicts.failing_RC.any() else 2 * width
             found.extend(follow(self.standing, verdicts, self._sight(reading), block))
             self._keep(reading, verdicts, histories)
         return found
-
-    def _looks_at_layers(self) -> bool:
-        return self._level is Level.LAYER or looks_at_layers(self._condition)
-
-    def _compile(self, condition: tree.Truth) -> OfOneRow:
-        compiler = Compiler(self._reader)
-        windows = [
-            (self._reader.key(level, node), compiler.sample(node.operand))
-            for level, node in self._windows
-        ]
-        return OfOneRow(compiler.verdict(condition), tuple(dict(windows).items()))
 
     def _judge_one(
         self, one: OfOneRow, row: SingleRow, block: Block, laid: Laid, is_quiet: bool
@@ -127,9 +79,11 @@ class ConditionJudge:
         failing = one.verdict(row) if self._is_triggered(row, block) else None
         found: Found = []
         if failing or not is_quiet:
-            reading = Evaluation(block, self._reader, row.histories, laid, range(1), private)
+            reading = Evaluation(
+                block, self._condition.reader, row.histories, laid, range(1), private
+            )
             found = follow(self.standing, _of_one(failing), self._sight(reading), block)
-        if self._is_clean:
+        if self._condition.is_clean:
             self._keep_one(row, failing, private)
         return found
 
@@ -148,7 +102,7 @@ class ConditionJudge:
 
     def _is_triggered(self, row: SingleRow, block: Block) -> bool:
         """The same as `_triggered`, of one row."""
-        names = self._series if self.rule.every is None else (self.rule.every,)
+        names = self._condition.series if self.rule.every is None else (self.rule.every,)
         if not names or any(row.read(name) is not None for name in names):
             return True
         stats = block.rows.stat_columns
@@ -159,9 +113,9 @@ class ConditionJudge:
         verdict is known and no sample enters a window: most runs lack the metrics of some rules,
         which would cost as much as the others. (A window over the steps alone always has samples.)
         """
-        if self._has_window_of_steps:
+        if self._condition.has_window_of_steps:
             return True
-        return not self._series or not self._series.isdisjoint(block.names)
+        return not self._condition.series or not self._condition.series.isdisjoint(block.names)
 
     def _triggered(self, block: Block) -> Bools:
         """(T,) the rows that recorded what a verdict needs: a rule is not judged twice because
@@ -169,43 +123,44 @@ class ConditionJudge:
         if self.rule.every is not None:
             return block.records(self.rule.every)
         return np.asarray(
-            np.any([block.records(name) for name in sorted(self._series)], axis=0)
-            if self._series
+            np.any([block.records(name) for name in sorted(self._condition.series)], axis=0)
+            if self._condition.series
             else np.ones(block.num_rows, np.bool_)
         )
 
     def _verdicts(self, reading: Evaluation, triggered_T: Bools, rows: range) -> Verdicts:
-        for level, node in self._windows:
+        for level, node in self._condition.windows:
             reading.lay(level, node)
-        truths = reading.truths(self._condition, reading.grid(self._level))
+        truths = reading.truths(self._condition.when, reading.grid(self._condition.level))
         shape_RC = (len(rows), len(self.standing.columns))
         known_RC = truths.known.reshape(shape_RC) & triggered_T[rows.start : rows.stop, np.newaxis]
         verdicts = Verdicts(rows.start, truths.values.reshape(shape_RC) & known_RC, known_RC)
         failing_rows = np.flatnonzero(verdicts.failing_RC.any(axis=1))
-        if self._is_clean and failing_rows.size:
+        if self._condition.is_clean and failing_rows.size:
             return verdicts.before(int(failing_rows[0]) + 1)
         return verdicts
 
     def _sight(self, reading: Evaluation) -> Sight:
         shape_RC = (reading.num_rows, len(self.standing.columns))
+        subject, comparison = self._condition.subject, self._condition.comparison
 
         def look() -> Seen:
-            points = reading.grid(self._level)
-            shown = reading.numbers(self._subject, points)
+            points = reading.grid(self._condition.level)
+            shown = reading.numbers(subject, points)
             values = np.where(shown.known, shown.values, np.nan)
-            limit = values
-            if self._comparison is not None:
-                limit = reading.numbers(self._comparison.right, points).values
-            beyond = excess(self._comparison, values, limit)
+            limit = (
+                values if comparison is None else reading.numbers(comparison.right, points).values
+            )
+            beyond = excess(comparison, values, limit)
             known = shown.known.reshape(shape_RC)
             return Seen(values.reshape(shape_RC), beyond.reshape(shape_RC), known)
 
-        operator = None if self._comparison is None else self._comparison.operator
-        return Sight(look, self._backward, downward=operator in ("<", "<="))
+        is_low = comparison is not None and comparison.operator in ("<", "<=")
+        return Sight(look, self._condition.is_backward, downward=is_low)
 
     def _keep(self, reading: Evaluation, verdicts: Verdicts, histories: Histories) -> None:
         """Let the stretch into the rule's own windows, but for what was failing."""
-        if not self._is_clean:
+        if not self._condition.is_clean:
             return
         self.standing.count_streaks(verdicts.failing_RC, verdicts.known_RC)
         failing_C = verdicts.failing_RC[-1]

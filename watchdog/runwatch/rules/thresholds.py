@@ -111,14 +111,14 @@ class _Tracer(ConditionJudge):
     def __init__(
         self, rule: Rule, compared: Sequence[tree.Comparison], columns: tuple[str, ...], column: int
     ) -> None:
-        super().__init__(rule, columns, {})
+        super().__init__(rule, columns)
         self._compared = compared
         self._column = column
         self.levels: list[Floats] = []
 
     def _verdicts(self, reading: Evaluation, triggered_T: Bools, rows: range) -> Verdicts:
         verdicts = super()._verdicts(reading, triggered_T, rows)
-        points = reading.grid(self._level)
+        points = reading.grid(self._condition.level)
         is_alone = len(self.standing.columns) == 1
         own = points if is_alone else points.where(points.columns == self._column)
         found = [reading.numbers(one.right, own) for one in self._compared]

@@ -5,6 +5,9 @@ dozens of them, and must neither build nor compare trees for it.
 """
 
 from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+from weakref import WeakValueDictionary
 
 from runwatch.rules import expressions as tree
 from runwatch.rules.block import Level
@@ -13,9 +16,9 @@ from runwatch.rules.names import STATS
 from runwatch.rules.windows import History
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class WindowKey:
-    """Which window. Two keys of one table are equal only if they are the same object."""
+    """Which window. Two keys are equal only if they are the same object (see `Reader`)."""
 
     level: Level
     operand: tree.Expression
@@ -29,8 +32,9 @@ class WindowKey:
     """Names the window in a saved state: the same for windows that are the same, only."""
 
 
-KeyTable = dict[str, WindowKey]
-"""The windows of all rules that are judged together, by their texts."""
+_in_use: Final[WeakValueDictionary[str, WindowKey]] = WeakValueDictionary()
+"""The windows of all rules, by their texts."""
+_making: Final = Lock()
 
 Histories = dict[WindowKey, History]
 
@@ -47,11 +51,10 @@ def reads_layers(node: tree.Expression) -> bool:
 class Reader:
     """How one rule reads: what its windows hold, and from when on they speak."""
 
-    def __init__(self, min_history: int | None, owner: str, table: KeyTable | None = None) -> None:
+    def __init__(self, min_history: int | None, owner: str) -> None:
         """`owner` is the rule's name where its baseline is clean, or else empty."""
         self._min_history = min_history
         self._owner = owner
-        self._table: KeyTable = {} if table is None else table
         self._known: dict[tuple[int, Level], tuple[WindowKey, tree.Windowed]] = {}
         """By the node's identity; the node is held with its key, so that no other can take it."""
 
@@ -83,4 +86,5 @@ class Reader:
         parts = (level.value, node.size, min_history, owner, is_clean, is_opening, operand)
         text = "|".join(map(str, parts))
         fresh = WindowKey(level, node.operand, node.size, owner, is_clean, is_opening, text)
-        return self._table.setdefault(text, fresh)
+        with _making:
+            return _in_use.setdefault(text, fresh)
