@@ -7,9 +7,11 @@ RunwatchError
 │   ├── ForbiddenError          403
 │   ├── NotFoundError           404
 │   ├── ConflictError           409
+│   ├── ChangedMeanwhileError   412
 │   ├── TooLargeError           413
 │   ├── UnsupportedTypeError    415
 │   ├── UnprocessableError      422
+│   ├── VersionMissingError     428
 │   └── RetryLaterError         with the seconds after which to come again
 │       ├── RateLimitedError    429
 │       ├── TooManyStreamsError 429
@@ -75,6 +77,11 @@ class ConflictError(ServiceError):
     title = "Conflict"
 
 
+class ChangedMeanwhileError(ServiceError):
+    status = 412
+    title = "Changed meanwhile"
+
+
 class TooLargeError(ServiceError):
     status = 413
     title = "Too large"
@@ -88,6 +95,11 @@ class UnsupportedTypeError(ServiceError):
 class UnprocessableError(ServiceError):
     status = 422
     title = "Cannot be used"
+
+
+class VersionMissingError(ServiceError):
+    status = 428
+    title = "Version missing"
 
 
 class RetryLaterError(ServiceError):

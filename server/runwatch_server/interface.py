@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from runwatch_server.auth.guard import Requirement, requirement_of
 from runwatch_server.errors import (
     BadRequestError,
+    ChangedMeanwhileError,
     ConflictError,
     ForbiddenError,
     NotFoundError,
@@ -20,10 +21,10 @@ from runwatch_server.errors import (
     UnauthenticatedError,
     UnprocessableError,
     UnsupportedTypeError,
+    VersionMissingError,
 )
 from runwatch_server.http import refusal_name, schema_of
 from runwatch_server.problems import MEDIA_TYPE, RuleProblem
-from runwatch_server.rules.service import ChangedMeanwhileError, VersionMissingError
 
 _SCHEME: Final = "key"
 _JSON: Final = "application/json"

@@ -12,12 +12,11 @@ from runwatch.rules import NON_FINITE
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
-from runwatch_server.errors import ForbiddenError, UnprocessableError
+from runwatch_server.errors import ForbiddenError, UnprocessableError, VersionMissingError
 from runwatch_server.http import documented, json_response
 from runwatch_server.rules.documents import Lines, located, parse_yaml
 from runwatch_server.rules.pack import FiledRule, split_file
 from runwatch_server.rules.queries import RuleRecord
-from runwatch_server.rules.service import VersionMissingError
 from runwatch_server.services import CurrentServices
 from runwatch_server.texts import check_texts
 

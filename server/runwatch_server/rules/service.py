@@ -12,23 +12,18 @@ from runwatch.rules import NON_FINITE
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
-from runwatch_server.errors import ConflictError, NotFoundError, ServiceError, UnprocessableError
+from runwatch_server.errors import (
+    ChangedMeanwhileError,
+    ConflictError,
+    NotFoundError,
+    UnprocessableError,
+)
 from runwatch_server.rules import queries
 from runwatch_server.rules.pack import FiledRule, RuleSet, layered, load_builtin, split_file
 from runwatch_server.rules.queries import RuleRecord
 
 MAX_RULES: Final = 200
 """Of one project, and as many global ones."""
-
-
-class ChangedMeanwhileError(ServiceError):
-    status = 412
-    title = "Changed meanwhile"
-
-
-class VersionMissingError(ServiceError):
-    status = 428
-    title = "Version missing"
 
 
 class Rules:
