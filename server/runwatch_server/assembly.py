@@ -223,7 +223,6 @@ def _build(
         roller=Roller(database, layouts, packs),
         retention=Retention(database, clock, _ages(settings)),
         pulses=Pulses(database, reader, clock),
-        command_source=alerting.commands,
         rules=alerting.rules,
         commands=alerting.commands,
         alerts=alerting.alerts,

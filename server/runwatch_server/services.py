@@ -35,7 +35,6 @@ from runwatch_server.telemetry.packs.packing import Packer
 from runwatch_server.telemetry.packs.reading import PackReader
 from runwatch_server.telemetry.reading import Reader
 from runwatch_server.telemetry.roller import Roller
-from runwatch_server.telemetry.seams import CommandSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,6 @@ class Services:
     roller: Roller
     retention: Retention
     pulses: Pulses
-    command_source: CommandSource
     rules: Rules
     commands: Commands
     alerts: Alerts

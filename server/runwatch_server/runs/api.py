@@ -213,7 +213,7 @@ async def heartbeat(
 ) -> Response:
     """Alive, and doing what; the reply carries commands."""
     await services.runs.note_heartbeat(run_id, beat)
-    commands = await services.command_source.pending(run_id, beat.attempt, beat.rank)
+    commands = await services.commands.pending(run_id, beat.attempt, beat.rank)
     return json_response(HeartbeatReply(services.clock.wall(), commands))
 
 

@@ -1,9 +1,8 @@
-"""Where telemetry meets judging and acting: what it tells them, and what it asks of them."""
+"""Where telemetry meets judging: what it tells those who judge."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from runwatch.commands import Command
 from runwatch.frames import Frame
 from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
@@ -27,9 +26,3 @@ class Committed(Protocol):
     """Hears of each frame once, after its commit, on the event loop; must not block or raise."""
 
     def __call__(self, frame: CommittedFrame) -> None: ...
-
-
-class CommandSource(Protocol):
-    """Gives the commands that a rank has yet to hear of."""
-
-    async def pending(self, run_id: RunId, attempt: int, rank: int) -> tuple[Command, ...]: ...
