@@ -34,3 +34,8 @@ def rfc3339(at: float) -> datetime:
     such event must not hide all others of its run.
     """
     return datetime.fromtimestamp(min(max(at, 0.0), _LAST), UTC)
+
+
+def rfc3339_if_any(at: float | None) -> datetime | None:
+    """The same of what may not have happened."""
+    return None if at is None else rfc3339(at)

@@ -21,7 +21,7 @@ from runwatch_server.alerts.records import (
 from runwatch_server.alerts.service import Card
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.clock import rfc3339
+from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.commands.api import CommandView, view_of
 from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.listing import part_of
@@ -185,45 +185,55 @@ async def acknowledge_alert(
 
 
 def _view(alert: AlertRecord) -> AlertView:
-    return AlertView(**_columns(alert))  # type: ignore[arg-type]  # by name, checked by a test
+    facts = alert.facts
+    return AlertView(
+        id=alert.id,
+        run_id=alert.run_id,
+        project=alert.project,
+        rule=alert.rule,
+        severity=alert.severity.value,
+        labels=dict(alert.labels),
+        state=alert.state.value,
+        live=alert.live,
+        attempt=alert.attempt,
+        segment=alert.segment,
+        rank=alert.rank,
+        onset_step=alert.onset_step,
+        onset_at=rfc3339(alert.onset_at),
+        firing_step=alert.firing_step,
+        firing_at=rfc3339_if_any(alert.firing_at),
+        resolved_step=alert.resolved_step,
+        resolved_at=rfc3339_if_any(alert.resolved_at),
+        last_step=alert.last_step,
+        value=facts.value,
+        first_layer=facts.first_layer,
+        worst_layer=facts.worst_layer,
+        layers=facts.layers,
+        num_layers=facts.num_layers,
+        peak=facts.peak,
+        widest=facts.widest,
+        summary=facts.summary,
+        description=facts.description,
+        runbook=facts.runbook,
+        acked_at=rfc3339_if_any(alert.acked_at),
+        acked_by=alert.acked_by,
+        ack_note=alert.ack_note,
+        inhibited_by=alert.inhibited_by,
+        shadow=alert.shadow,
+        resolution=alert.resolution,
+        recovery=alert.recovery,
+    )
 
 
 def _card_view(card: Card) -> CardView:
     return CardView(
-        **_columns(card.alert),  # type: ignore[arg-type]  # by name, checked by a test
+        **msgspec.structs.asdict(_view(card.alert)),
         events=[_event_view(event) for event in card.events],
         commands=[view_of(command) for command in card.commands],
         changed_before=[_run_event_view(event) for event in card.changed_before],
         similar=[_view(alert) for alert in card.similar],
         card=card.diagnosis,
     )
-
-
-def _columns(alert: AlertRecord) -> dict[str, object]:
-    return {
-        **{name: getattr(alert, name) for name in _SAME},
-        **{name: getattr(alert.facts, name) for name in _FACTS},
-        **{name: _time(getattr(alert, name)) for name in _TIMES},
-        "severity": alert.severity.value,
-        "state": alert.state.value,
-        "labels": dict(alert.labels),
-    }
-
-
-_SAME = (
-    *("id", "run_id", "project", "rule", "live", "attempt", "segment", "rank", "onset_step"),
-    *("firing_step", "resolved_step", "last_step", "acked_by", "ack_note", "recovery"),
-    *("inhibited_by", "shadow", "resolution"),
-)
-_FACTS = (
-    *("value", "first_layer", "worst_layer", "layers", "num_layers", "peak", "widest"),
-    *("summary", "description", "runbook"),
-)
-_TIMES = ("onset_at", "firing_at", "resolved_at", "acked_at")
-
-
-def _time(at: float | None) -> datetime | None:
-    return None if at is None else rfc3339(at)
 
 
 def _event_view(event: AlertEvent) -> AlertEventView:

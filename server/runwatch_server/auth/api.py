@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Response
 
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import ApiKey, KeyScope
-from runwatch_server.clock import rfc3339
+from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.errors import ForbiddenError, UnprocessableError
 from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.services import CurrentServices
@@ -74,7 +74,8 @@ async def create_key(
         expires_at=None if wanted.expires_at is None else wanted.expires_at.timestamp(),
         created_by=principal.actor,
     )
-    return json_response(KeyCreated(**_facts(new.key), key=new.text), 201)  # type: ignore[arg-type]
+    created = KeyCreated(**msgspec.structs.asdict(_view(new.key)), key=new.text)
+    return json_response(created, 201)
 
 
 @router.get("", dependencies=[require(KeyScope.ADMIN)], openapi_extra=documented(answer=KeyList))
@@ -82,7 +83,7 @@ async def list_keys(services: CurrentServices, principal: CurrentPrincipal) -> R
     """All keys that the asker may know of, without their secrets."""
     found = await services.keys.list_keys()
     visible = [key for key in found if principal.project in (None, key.project)]
-    return json_response(KeyList([KeyView(**_facts(key)) for key in visible]))  # type: ignore[arg-type]
+    return json_response(KeyList([_view(key) for key in visible]))
 
 
 @router.delete("/{key_id}", status_code=204, dependencies=[require(KeyScope.ADMIN)])
@@ -94,16 +95,15 @@ async def revoke_key(
     return Response(status_code=204)
 
 
-def _facts(key: ApiKey) -> dict[str, object]:
-    times = {
-        name: None if (at := getattr(key, name)) is None else rfc3339(at)
-        for name in ("created_at", "expires_at", "revoked_at", "last_used_at")
-    }
-    return {
-        "id": key.id,
-        "name": key.name,
-        "scopes": sorted(key.scopes),
-        "project": key.project,
-        "created_by": key.created_by,
-        **times,
-    }
+def _view(key: ApiKey) -> KeyView:
+    return KeyView(
+        id=key.id,
+        name=key.name,
+        scopes=sorted(key.scopes),
+        project=key.project,
+        created_at=rfc3339(key.created_at),
+        created_by=key.created_by,
+        expires_at=rfc3339_if_any(key.expires_at),
+        revoked_at=rfc3339_if_any(key.revoked_at),
+        last_used_at=rfc3339_if_any(key.last_used_at),
+    )

@@ -12,7 +12,7 @@ from runwatch.messages import CommandsReply
 from runwatch.vocabulary import CommandId
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
-from runwatch_server.clock import rfc3339
+from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.commands import queries
 from runwatch_server.commands.changes import COMMAND_TTL_S
 from runwatch_server.commands.records import CommandEvent, CommandRecord, KeptReceipt
@@ -221,7 +221,7 @@ def view_of(record: CommandRecord) -> CommandView:
         after_id=record.after_id,
         created_at=rfc3339(record.created_at),
         expires_at=rfc3339(record.expires_at),
-        ended_at=None if record.ended_at is None else rfc3339(record.ended_at),
+        ended_at=rfc3339_if_any(record.ended_at),
         ended_step=record.ended_step,
         detail=dict(record.detail),
     )

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from runwatch.vocabulary import RunId, RunState
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
-from runwatch_server.clock import rfc3339
+from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.fleet.pulse import Pulse, visible_runs
 from runwatch_server.fleet.queries import count_fleet, fleet_marks, list_fleet
 from runwatch_server.fleet.records import FleetFilter, FleetRow, Group, Order
@@ -162,14 +162,14 @@ def _view(row: FleetRow) -> FleetRowView:
         host=row.host,
         state=row.state,
         created_at=rfc3339(row.created_at),
-        ended_at=None if row.ended_at is None else rfc3339(row.ended_at),
+        ended_at=rfc3339_if_any(row.ended_at),
         current_attempt=row.attempt,
         last_step=row.last_step,
-        last_step_at=None if row.last_step_at is None else rfc3339(row.last_step_at),
+        last_step_at=rfc3339_if_any(row.last_step_at),
         num_critical=row.num_critical,
         num_warning=row.num_warning,
         num_info=row.num_info,
-        firing_since=None if row.firing_since is None else rfc3339(row.firing_since),
+        firing_since=rfc3339_if_any(row.firing_since),
         num_critical_left=row.num_critical_left,
         num_warning_left=row.num_warning_left,
     )

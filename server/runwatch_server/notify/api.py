@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.clock import rfc3339
+from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.errors import NotFoundError, UnprocessableError
 from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.listing import part_of
@@ -239,7 +239,7 @@ def _silence_view(silence: Silence, now: float) -> SilenceView:
         created_at=rfc3339(silence.created_at),
         active=silence.is_in_force(now),
         recurs=silence.recurs,
-        next_at=None if next_at is None else rfc3339(next_at),
+        next_at=rfc3339_if_any(next_at),
     )
 
 
@@ -256,7 +256,7 @@ def _delivery_view(one: Delivery) -> DeliveryView:
         dedup_key=one.dedup_key,
         created_at=rfc3339(one.created_at),
         due_at=rfc3339(one.due_at) if waits else None,
-        delivered_at=None if one.delivered_at is None else rfc3339(one.delivered_at),
+        delivered_at=rfc3339_if_any(one.delivered_at),
         attempts=one.attempts,
         error=one.error,
     )

@@ -10,7 +10,7 @@ from runwatch.messages import is_name
 from runwatch.vocabulary import RunId
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.clock import rfc3339
+from runwatch_server.clock import rfc3339_if_any
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.retention.ages import Ages
@@ -174,7 +174,7 @@ def _due_view(due: DueRun) -> DueRunView:
         run_id=run.run_id,
         name=run.name,
         project=run.project,
-        ended_at=None if run.ended_at is None else rfc3339(run.ended_at),
+        ended_at=rfc3339_if_any(run.ended_at),
         frames=AmountView(due.frames.number, due.frames.num_bytes),
         rollups=AmountView(due.rollups.number, due.rollups.num_bytes),
         histograms=AmountView(due.histograms.number, due.histograms.num_bytes),

@@ -20,7 +20,7 @@ from runwatch.messages import (
 from runwatch.vocabulary import PolicyMode, RunId, RunState
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.clock import rfc3339
+from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.listing import part_of
 from runwatch_server.parameters import AttemptInPath, NextToken
@@ -226,7 +226,7 @@ def _view(run: Run, services: CurrentServices) -> RunView:
         state=run.state,
         policy=run.policy or services.settings.policy,
         created_at=rfc3339(run.created_at),
-        ended_at=None if run.ended_at is None else rfc3339(run.ended_at),
+        ended_at=rfc3339_if_any(run.ended_at),
         current_attempt=run.current_attempt,
         last_step=run.last_step,
         config=dict(run.config),
@@ -243,7 +243,7 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
         world_size=attempt.world_size,
         allow=attempt.allow,
         host=dict(attempt.host),
-        closed_at=None if attempt.closed_at is None else rfc3339(attempt.closed_at),
+        closed_at=rfc3339_if_any(attempt.closed_at),
         status=attempt.status,
         reason=attempt.reason,
         last_step=attempt.last_step,
