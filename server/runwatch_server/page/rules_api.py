@@ -9,24 +9,23 @@ from fastapi import APIRouter, Request, Response
 from runwatch.rules import NON_FINITE
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
-from runwatch_server.errors import NotFoundError
 from runwatch_server.page.people import names_of_keys
 from runwatch_server.page.rendering import render
 from runwatch_server.page.rule_texts import NEW_RULE, RuleLine, as_yaml, changes, line_of
+from runwatch_server.rules.pack import BUILTIN
 from runwatch_server.rules.queries import RuleRecord, RuleVersion, list_versions
 from runwatch_server.runbooks import runbook_url
 from runwatch_server.services import CurrentServices, Services
 
 router: Final = APIRouter(include_in_schema=False)
 
-_BUILTIN: Final = "builtin:"
 _RUNS_OFFERED: Final = 100
 _NEWEST_TRIED: Final = 5
 """By one click, one after the other."""
 _VERSIONS_SHOWN: Final = 50
 
 _NON_FINITE: Final = RuleLine(
-    id=f"{_BUILTIN}{NON_FINITE.name}",
+    id=f"{BUILTIN}{NON_FINITE.name}",
     name=NON_FINITE.name,
     source="builtin",
     project=None,
@@ -81,7 +80,7 @@ async def show_rule(
         return await _editor(
             request, services, principal, text="", record=None, builtin=_NON_FINITE
         )
-    if rule_id.startswith(_BUILTIN):
+    if rule_id.startswith(BUILTIN):
         document = _builtin_document(services, rule_id)
         line = line_of(rule_id, document, source="builtin")
         return await _editor(
@@ -155,12 +154,8 @@ def _own_line(record: RuleRecord) -> RuleLine:
 
 def _builtin_lines(services: Services) -> list[RuleLine]:
     lines = [line_of("", filed.file, source="builtin") for filed in services.rules.builtin]
-    return [_NON_FINITE, *(replace(line, id=f"{_BUILTIN}{line.name}") for line in lines)]
+    return [_NON_FINITE, *(replace(line, id=f"{BUILTIN}{line.name}") for line in lines)]
 
 
 def _builtin_document(services: Services, rule_id: str) -> dict[str, Any]:
-    name = rule_id.removeprefix(_BUILTIN)
-    for filed in services.rules.builtin:
-        if filed.rule.name == name:
-            return dict(filed.file)
-    raise NotFoundError("rule_not_found", f"There is no built-in rule {name!r}.")
+    return dict(services.rules.find_builtin(rule_id.removeprefix(BUILTIN)).file)

@@ -15,9 +15,9 @@ from runwatch_server.clock import rfc3339
 from runwatch_server.errors import ForbiddenError, UnprocessableError, VersionMissingError
 from runwatch_server.http import documented, json_response
 from runwatch_server.rules.documents import Lines, located, parse_yaml
-from runwatch_server.rules.pack import FiledRule, split_file
+from runwatch_server.rules.pack import BUILTIN, FiledRule, split_file
 from runwatch_server.rules.queries import RuleRecord
-from runwatch_server.services import CurrentServices
+from runwatch_server.services import CurrentServices, Services
 from runwatch_server.texts import check_texts
 
 router: Final = APIRouter(prefix="/api/v1/rules", tags=["rules"])
@@ -39,6 +39,8 @@ _OF_ANY_KIND: Final = {
     }
 }
 """Checking tells of what is no rule file, too: of none at all it says so."""
+_NON_FINITE: Final = FiledRule(NON_FINITE, NON_FINITE.document)
+"""Shown like the others. It stands in no file: its document says what it is, and makes no rule."""
 
 
 class RuleView(msgspec.Struct, frozen=True):
@@ -112,8 +114,8 @@ async def list_rules(
         principal.check_project(project)
     wanted = project if project is not None else principal.project
     records = await services.rules.list_all(wanted)
-    builtin = [_builtin_view(filed) for filed in services.rules.builtin]
-    views = [_non_finite_view(), *builtin, *(_view(record) for record in records)]
+    builtin = (_NON_FINITE, *services.rules.builtin)
+    views = [*map(_builtin_view, builtin), *map(_view, records)]
     return json_response(RuleList(views))
 
 
@@ -159,7 +161,9 @@ async def check_rules(request: Request) -> Response:
 async def get_rule(
     rule_id: str, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
-    """A person's rule, with its version as ETag."""
+    """A rule; a person's with its version as ETag."""
+    if rule_id.startswith(BUILTIN):
+        return json_response(_builtin_view(_builtin(services, rule_id.removeprefix(BUILTIN))))
     record = await services.rules.get(rule_id)
     if record.project:
         principal.check_project(record.project)
@@ -250,25 +254,17 @@ def _view(record: RuleRecord) -> RuleView:
     )
 
 
+def _builtin(services: Services, name: str) -> FiledRule:
+    return _NON_FINITE if name == NON_FINITE.name else services.rules.find_builtin(name)
+
+
 def _builtin_view(filed: FiledRule) -> RuleView:
     return RuleView(
-        id=f"builtin:{filed.rule.name}",
+        id=f"{BUILTIN}{filed.rule.name}",
         name=filed.rule.name,
         source="builtin",
         project=None,
         version=1,
         enabled=True,
         document=dict(filed.file),
-    )
-
-
-def _non_finite_view() -> RuleView:
-    return RuleView(
-        id=f"builtin:{NON_FINITE.name}",
-        name=NON_FINITE.name,
-        source="builtin",
-        project=None,
-        version=1,
-        enabled=True,
-        document=dict(NON_FINITE.document),
     )

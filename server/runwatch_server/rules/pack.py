@@ -5,11 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
+from typing import Final
 
 import msgspec
 
 from runwatch.rules import Rule, load_rules
 from runwatch_server.rules.documents import parse_yaml
+
+BUILTIN: Final = "builtin:"
+"""Before its name, the id of a rule that the service ships."""
 
 
 @dataclass(frozen=True, slots=True)

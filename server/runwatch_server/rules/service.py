@@ -56,6 +56,13 @@ class Rules:
         self._in_force[project] = rule_set
         return rule_set
 
+    def find_builtin(self, name: str) -> FiledRule:
+        """A rule of the pack. Raises NotFoundError, for NON_FINITE too: no file can hold it."""
+        for filed in self.builtin:
+            if filed.rule.name == name:
+                return filed
+        raise NotFoundError("rule_not_found", f"There is no built-in rule {name!r}.")
+
     async def list_all(self, project: str | None) -> list[RuleRecord]:
         """People's rules: those that hold for a project, or all."""
         async with self._database.read() as connection:

@@ -41,6 +41,21 @@ async def test_the_built_in_pack_is_listed_with_the_rule_that_stays(api: Api) ->
     assert {"NonFinite", "LossSpike", "NoStep"} <= await names(api)
 
 
+async def test_every_rule_that_is_listed_is_found_under_its_id(api: Api) -> None:
+    await create(api)
+    listed = (await api.json("GET", "/rules"))["rules"]
+
+    found = [await api.json("GET", f"/rules/{rule['id']}") for rule in listed]
+
+    assert found == listed
+
+
+async def test_a_built_in_rule_that_is_none_is_not_found(api: Api) -> None:
+    missing = await api.call("GET", "/rules/builtin:Nothing")
+
+    assert (missing.status_code, missing.json()["code"]) == (404, "rule_not_found")
+
+
 async def test_nobody_takes_the_place_of_the_rule_that_stays(api: Api) -> None:
     text = LOW.replace("Low", "NonFinite")
     refused = await api.call("POST", "/rules", content=text, headers=YAML)
