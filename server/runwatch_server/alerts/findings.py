@@ -44,7 +44,8 @@ _IN_ORDER: Final = ("loss", "val_loss", "grad_norm", "nonfinite", "step_time", "
 """Metrics of which a reader asks which went first."""
 _CHANGED: Final = ("lr", "loss_scale", "skipped", "clip_coef")
 _MOST_LAYERS: Final = 5
-_BEFORE_STEPS: Final = 200
+BEFORE_STEPS: Final = 200
+"""What changed so few steps before an alert's onset may have to do with it."""
 _TIMEOUT_S: Final = 5.0
 
 
@@ -111,7 +112,7 @@ class Detective:
                 connection,
                 alert.run_id,
                 attempt=alert.attempt,
-                first_step=onset - _BEFORE_STEPS,
+                first_step=onset - BEFORE_STEPS,
                 last_step=onset,
                 limit=20,
             )

@@ -10,7 +10,7 @@ from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.card import DiagnosisView, card_of, similar_of
-from runwatch_server.alerts.findings import Detective
+from runwatch_server.alerts.findings import BEFORE_STEPS, Detective
 from runwatch_server.alerts.frame_queries import list_behind
 from runwatch_server.alerts.records import AlertEvent, AlertFilter, AlertRecord, RunEvent
 from runwatch_server.audit.queries import Deed, append_deed
@@ -19,9 +19,6 @@ from runwatch_server.commands.queries import list_for_alert
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.db import Database
 from runwatch_server.errors import NotFoundError
-
-BEFORE_STEPS: Final = 200
-"""What changed so few steps before an alert's onset may have to do with it."""
 
 _MOST_SIMILAR: Final = 5
 

@@ -1,5 +1,7 @@
-"""`runwatch policy`, `approve`, `cancel`: how far rules may go, and a person's word on it."""
+"""`runwatch signal`, `policy`, `approve`, `cancel`: a person's hand on a run, and how far rules
+may go."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -10,6 +12,49 @@ from runwatch_server.cli.output import AsJson, say_either
 from runwatch_server.cli.run_names import Run, find_run_id
 
 CommandId = Annotated[str, typer.Argument(help="Id of the command.")]
+
+
+class Signal(StrEnum):
+    """What a run can be told."""
+
+    CHECKPOINT = "checkpoint"
+    DETAIL = "detail"
+    LOWER_LR = "lower-lr"
+    ROLLBACK = "rollback"
+    STOP = "stop"
+
+
+def signal(
+    run: Run,
+    what: Annotated[Signal, typer.Argument(help="What it is to do.")],
+    scale: Annotated[
+        float | None, typer.Option(min=0, help="lower-lr: times what the schedule says.")
+    ] = None,
+    to_step: Annotated[
+        int | None, typer.Option(help="rollback: to the state after this step.")
+    ] = None,
+    before_step: Annotated[
+        int | None, typer.Option(help="rollback: to the newest good state before this step.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="detail: so many steps with histograms and activations.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Stands in the audit.")] = "",
+    url: Url = DEFAULT_URL,
+    token: Token = "",
+    as_json: AsJson = False,
+) -> None:
+    """Give a run a command; the trainer applies it at its next step boundary."""
+    arguments = {"scale": scale, "to_step": to_step, "before_step": before_step, "steps": steps}
+    if what is Signal.LOWER_LR and scale is None:
+        raise typer.BadParameter("wanted one for lower-lr, such as 0.5", param_hint="'--scale'")
+    action: dict[str, object] = {"kind": what.replace("-", "_")}
+    action |= {name: value for name, value in arguments.items() if value is not None}
+    with open_client(url, token) as client:
+        body = {"action": action, "reason": reason}
+        path = f"/runs/{find_run_id(client, run)}/commands"
+        command = client.request("POST", path, json=body).json()
+    say_either(f"{command['id']} is {command['state']}.", command, as_json=as_json)
 
 
 def policy(

@@ -42,7 +42,7 @@ def _commands() -> list[LazyCommand]:
         LazyCommand("alerts", f"{_HERE}.alerts:alerts", "Show the newest alerts."),
         LazyCommand(
             "signal",
-            f"{_HERE}.alerts:signal",
+            f"{_HERE}.acting:signal",
             "Give a run a command; the trainer applies it at its next step boundary.",
         ),
         LazyCommand(
