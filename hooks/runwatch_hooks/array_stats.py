@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from runwatch.layouts import MAX_LAYERS, MAX_NAME_BYTES, Layer, Layout
 from runwatch.nonfinite import ABSENT_32
+from runwatch_hooks.exact_sums import exact_sums
 from runwatch_hooks.stats import (
     GRAD_ABSMAX,
     GRAD_NORM,
@@ -75,13 +76,7 @@ class ArrayStats:
 
 
 def _read_gradient(gradient: NDArray[Any], column: NDArray[np.float32]) -> None:
-    squares, greatest, num_nonfinite, num_zeros = 0.0, 0.0, 0, 0
-    for chunk in _chunks(gradient):
-        finite = chunk[np.isfinite(chunk)]
-        squares += float(np.dot(finite, finite))
-        greatest = max(greatest, float(np.abs(finite).max(initial=0.0)))
-        num_nonfinite += chunk.size - finite.size
-        num_zeros += finite.size - int(np.count_nonzero(finite))
+    squares, greatest, num_nonfinite, num_zeros = exact_sums(_chunks(gradient))
     column[GRAD_NORM] = math.sqrt(squares)
     column[GRAD_ABSMAX] = greatest
     column[NONFINITE] = num_nonfinite

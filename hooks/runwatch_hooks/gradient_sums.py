@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from runwatch_hooks.dense import dense
+from runwatch_hooks.exact_sums import exact_sums
 from runwatch_hooks.one_pass import OnePass
 
 Sums = NDArray[np.float64]
@@ -197,16 +198,7 @@ def _sum_of_squares(chunk: _Float32s) -> float:
 
 
 def _read_exactly(flat: Tensor) -> _Four:
-    """The slow way: in float64, and with the elements that are not finite left out."""
-    squares, greatest, num_nonfinite, num_zeros = 0.0, 0.0, 0, 0
-    for piece in _pieces(flat):
-        chunk = piece.double().numpy()
-        finite = chunk[np.isfinite(chunk)]
-        squares += float(np.dot(finite, finite))
-        greatest = max(greatest, float(np.abs(finite).max(initial=0.0)))
-        num_nonfinite += chunk.size - finite.size
-        num_zeros += finite.size - int(np.count_nonzero(finite))
-    return squares, greatest, num_nonfinite, num_zeros
+    return exact_sums(piece.double().numpy() for piece in _pieces(flat))
 
 
 def _chunks(numbers: _Float32s) -> Iterator[_Float32s]:

@@ -5,9 +5,10 @@ size of the model, and no accelerator has room for those of every epoch.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary, ref
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 Groups = list[dict[str, Any]]
@@ -32,6 +33,12 @@ class KnownOptimizer:
         if optimizer is not None:
             self._groups = optimizer.param_groups
         return self._groups
+
+
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """What it steps, in the order of its groups: a capture names them by it."""
+    groups = cast("list[dict[str, list[Tensor]]]", optimizer.param_groups)
+    return [parameter for group in groups for parameter in group["params"]]
 
 
 class Roster:

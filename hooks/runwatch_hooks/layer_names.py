@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -72,6 +72,11 @@ def parameters_of(module: nn.Module, prefix: str) -> list[tuple[str, Tensor]]:
         return list(module.named_parameters(prefix, remove_duplicate=False))
     except TypeError:
         return list(nn.Module.named_parameters(module, prefix, remove_duplicate=False))
+
+
+def named_parts(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """A module and its parts, with their paths; its own is empty."""
+    return list(cast("Iterator[tuple[str, nn.Module]]", module.named_modules()))
 
 
 def _all_named(

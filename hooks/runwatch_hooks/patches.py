@@ -9,7 +9,7 @@ looks them up at call time; a `clip_grad_norm_` that was imported by name long a
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, cast
+from typing import Protocol
 
 import torch
 from torch.nn import utils as nn_utils
@@ -23,6 +23,7 @@ from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.graph_capture import is_capturing
 from runwatch_hooks.torch_wraps import TorchHolds
+from runwatch_hooks.untraced import untraced
 from runwatch_hooks.wraps import Arguments, Ears, Keywords, Listener
 
 OptimizerListener = Callable[[Optimizer, Arguments, Keywords], None]
@@ -67,8 +68,8 @@ class Patches:
             return
         self._pid = os.getpid()
         see = self._observer
-        pre = _untraced(self._guarded_hook(see.before_optimizer_step))
-        post = _untraced(self._guarded_hook(see.after_optimizer_step))
+        pre = untraced(self._guarded_hook(see.before_optimizer_step))
+        post = untraced(self._guarded_hook(see.after_optimizer_step))
         self._handles = [
             register_optimizer_step_pre_hook(pre),
             register_optimizer_step_post_hook(post),
@@ -118,10 +119,3 @@ class Patches:
     def _hears(self) -> bool:
         """Not in a process that was forked from ours, nor while a CUDA graph is captured."""
         return os.getpid() == self._pid and not is_capturing()
-
-
-def _untraced(listener: OptimizerListener) -> OptimizerListener:
-    """Left alone by torch.compile: in a compiled optimizer step our Python would be traced, and
-    recompiled whenever its state changes, up to the limit of 8."""
-    disable = cast("Callable[[OptimizerListener], OptimizerListener]", torch.compiler.disable)
-    return disable(listener)

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from runwatch_hooks.actions.errors import StateMismatchError
-from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
+from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped, tensors_in
+from runwatch_hooks.known_optimizers import parameters_of
 from runwatch_hooks.ranks.shards import is_sharded
 
 
@@ -78,26 +79,10 @@ def _make_shards(live: Mapped, saved: Mapped, keys: list[str], parameter: Tensor
             live[key] = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
 
 
-def parameters_of(optimizer: Optimizer) -> list[Tensor]:
-    """In the order of the groups, which names them in a capture."""
-    return [p for group in _groups(optimizer) for p in cast("list[Tensor]", group["params"])]
-
-
 def optimizer_tensors(optimizer: Optimizer) -> Iterator[Tensor]:
     """What must be finite: the state tensors."""
     for state in cast("dict[object, object]", optimizer.state).values():
-        yield from _tensors(state)
-
-
-def _tensors(value: object) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in cast(Mapped, value).values():
-            yield from _tensors(item)
-    elif isinstance(value, (list, tuple)):
-        for item in cast("list[object]", value):
-            yield from _tensors(item)
+        yield from tensors_in(state)
 
 
 def _groups(optimizer: Optimizer) -> list[Mapped]:

@@ -14,11 +14,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from runwatch_hooks.actions.checkpoints import Checkpoint, CheckpointStore, Loaded
 from runwatch_hooks.actions.errors import DamagedCheckpointError, StateMismatchError
-from runwatch_hooks.actions.optimizers import parameters_of
 from runwatch_hooks.actions.rng import ProcessRng
 from runwatch_hooks.actions.scattered import Place, Scattered, place_of
 from runwatch_hooks.actions.training_state import Captured, TrainingState
 from runwatch_hooks.actions.trees import Mapped
+from runwatch_hooks.known_optimizers import parameters_of
 from runwatch_hooks.ranks import World
 from runwatch_hooks.ranks.shards import is_sharded
 

@@ -9,6 +9,7 @@ Of a tensor that lies on several ranks in parts, each rank copies its own part, 
 
 import copy
 from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
 import torch
@@ -136,6 +137,18 @@ class InPlace:
             and part.dtype == saved.dtype
             and _address(live) not in self._written
         )
+
+
+def tensors_in(value: object) -> Iterator[Tensor]:
+    """Those in mappings, lists and tuples, however deep."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in cast(Mapped, value).values():
+            yield from tensors_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in cast("Sequence[object]", value):
+            yield from tensors_in(item)
 
 
 def _address(tensor: Tensor) -> int:

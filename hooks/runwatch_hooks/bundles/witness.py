@@ -7,11 +7,9 @@ what follows the first broken step is its consequence.
 import logging
 import queue
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, cast
-
-from torch import nn
+from typing import Final
 
 from runwatch.frames import Event, Scalar
 from runwatch.nonfinite import to_json
@@ -37,6 +35,7 @@ from runwatch_hooks.bundles.memory import (
     tensors_of,
     torch_rng,
 )
+from runwatch_hooks.layer_names import named_parts
 from runwatch_hooks.ranks.shards import is_sharded
 from runwatch_hooks.rows import Row
 
@@ -226,13 +225,9 @@ def _eval_modules(state: TrainingState) -> list[str]:
     return [
         f"{name}:{path}" if name else path
         for name, module in state.modules.items()
-        for path, part in _named(module)
+        for path, part in named_parts(module)
         if not part.training
     ]
-
-
-def _named(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    return list(cast("Iterator[tuple[str, nn.Module]]", module.named_modules()))
 
 
 def _are_sharded(state: TrainingState) -> bool:

@@ -20,9 +20,9 @@ gradients after their reduction, and so decide alike, by the same past.
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -43,10 +43,11 @@ from runwatch_hooks.guard.objections import (
     asks_the_device,
     objection_to,
     objection_to_closures,
-    parameters_of,
 )
 from runwatch_hooks.guard.outliers import Outliers
 from runwatch_hooks.guard.tally import Number, Tally
+from runwatch_hooks.known_optimizers import parameters_of
+from runwatch_hooks.untraced import untraced
 from runwatch_hooks.wraps import Arguments, Keywords
 
 GUARDED: Final = "guarded_steps"
@@ -90,13 +91,13 @@ class Guard:
 
     def install_after_steps(self) -> None:
         """Before whoever wants to read the gradients when a step has ended: they are back then."""
-        self._handles.append(register_optimizer_step_post_hook(_untraced(self._after_step)))
+        self._handles.append(register_optimizer_step_post_hook(untraced(self._after_step)))
 
     def install_before_steps(self) -> None:
         """After whoever wants to read the gradients first."""
         if self._outliers is not None:
             self._outliers.clipped.install()
-        self._handles.append(register_optimizer_step_pre_hook(_untraced(self._before_step)))
+        self._handles.append(register_optimizer_step_pre_hook(untraced(self._before_step)))
 
     def remove(self) -> None:
         """Nothing is guarded any more."""
@@ -261,12 +262,3 @@ def _is_on_the_stack(frame: FrameType) -> bool:
     while here is not None and here is not frame:
         here = here.f_back
     return here is frame
-
-
-_Hook = TypeVar("_Hook", bound=Callable[..., object])
-
-
-def _untraced(hook: _Hook) -> _Hook:
-    """Left alone by torch.compile."""
-    disable = cast("Callable[[_Hook], _Hook]", torch.compiler.disable)
-    return disable(hook)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import cast
 
-from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
 from runwatch_hooks.errors import AttachError
+from runwatch_hooks.known_optimizers import parameters_of
 from runwatch_hooks.ranks.shards import is_sharded
 
 
@@ -47,8 +47,3 @@ def asks_the_device(optimizer: Optimizer) -> bool:
     groups = cast("list[dict[str, object]]", optimizer.param_groups)
     are_fused = all(bool(group.get("fused")) for group in groups)
     return are_fused and bool(getattr(optimizer, "_step_supports_amp_scaling", False))
-
-
-def parameters_of(optimizer: Optimizer) -> list[Tensor]:
-    groups = cast("list[dict[str, list[Tensor]]]", optimizer.param_groups)
-    return [one for group in groups for one in group["params"]]

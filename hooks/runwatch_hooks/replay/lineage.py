@@ -9,14 +9,15 @@ Anomaly detection alone would not do: it sees NaN but no infinity, names what tu
 NaN (a product with zero) rather than what made it (a root at zero), and knows no modules.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from runwatch_hooks.actions.trees import tensors_in
 from runwatch_hooks.replay.places import Place, Places
 
 _UNWRITTEN: Final = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "resize_"})
@@ -82,11 +83,11 @@ class Lineage(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func.overloadpacket.__name__
         if name in _UNWRITTEN:
             return func(*args, **kwargs)
-        given = list(_tensors((args, kwargs)))
+        given = list(tensors_in((args, kwargs)))
         # What is written in place is looked at before, or its own result would excuse it.
         before = self._broken(given) if func._schema.is_mutable else None
         result = func(*args, **kwargs)
-        made = [(one, kind) for one in _tensors(result) if (kind := _kind_of(one))]
+        made = [(one, kind) for one in tensors_in(result) if (kind := _kind_of(one))]
         if made:
             broken = self._broken(given) if before is None else before
             for tensor, kind in made:
@@ -129,14 +130,3 @@ def _kind_of(tensor: Tensor) -> str:
     if tensor.is_meta or bool(tensor.isfinite().all()):
         return ""
     return "NaN" if bool(tensor.isnan().any()) else "Inf"
-
-
-def _tensors(value: object) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in cast("dict[object, object]", value).values():
-            yield from _tensors(item)
-    elif isinstance(value, (list, tuple)):
-        for item in cast("Sequence[object]", value):
-            yield from _tensors(item)

@@ -2,15 +2,17 @@
 
 import traceback
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
+
+from runwatch_hooks.layer_names import named_parts
 
 _OURS: Final = str(Path(__file__).parent)
 _TORCH: Final = str(Path(torch.__file__).parent)
@@ -40,7 +42,7 @@ class Places:
         self._names = {
             id(part): ".".join(filter(None, (prefix, path))) or type(part).__name__
             for prefix, module in modules.items()
-            for path, part in _named(module)
+            for path, part in named_parts(module)
         }
         self._stack: list[nn.Module] = []
         self._numbers: list[int] = []
@@ -114,7 +116,3 @@ def _line_of(node: Any) -> str:
             number = line.removeprefix("line ")
             return f"{name}:{number} {function}: {code.strip()}"
     return ""
-
-
-def _named(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    return list(cast("Iterator[tuple[str, nn.Module]]", module.named_modules()))

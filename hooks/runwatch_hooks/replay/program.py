@@ -7,7 +7,7 @@ def program(bundle):                                                # my_replay.
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from runwatch_hooks.actions.trees import Mapped
 from runwatch_hooks.bundles import Bundle
-from runwatch_hooks.layer_names import clean_name
+from runwatch_hooks.layer_names import clean_name, named_parts
 from runwatch_hooks.replay.errors import ReplayError
 
 LossOf = Callable[[object], Tensor]
@@ -104,13 +104,13 @@ def _restore_module(module: nn.Module, saved: Mapped) -> None:
         if kept is not None and kept.shape == buffer.shape:
             buffer.copy_(kept)
     extra = _cleaned(cast("dict[str, object]", saved["extra"]))
-    for path, part in _named(module):
+    for path, part in named_parts(module):
         if clean_name(path) in extra:
             part.set_extra_state(extra[clean_name(path)])
 
 
 def _set_modes(module: nn.Module, eval_paths: set[str]) -> None:
-    for path, part in _named(module):
+    for path, part in named_parts(module):
         part.training = (clean_name(path) if path else "") not in eval_paths
 
 
@@ -120,7 +120,3 @@ def _cleaned(named: Mapping[str, Any]) -> dict[str, Any]:
 
 def _form(tensor: Tensor | None) -> str:
     return "none" if tensor is None else f"{list(tensor.shape)}"
-
-
-def _named(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    yield from module.named_modules()
