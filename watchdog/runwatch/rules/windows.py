@@ -49,8 +49,8 @@ class History:
     def __init__(self, size: int, num_columns: int) -> None:
         self.size = size
         self.depth = 2 * size
-        self._values_LC = np.full((num_columns, self.depth), np.nan)
-        self._steps_LC = np.full((num_columns, self.depth), NO_STEP, np.int64)
+        self._values_LC = np.full((num_columns, 2 * self.depth), np.nan)
+        self._steps_LC = np.full((num_columns, 2 * self.depth), NO_STEP, np.int64)
         self._ends_L = np.full(num_columns, self.depth, np.intp)
         self._filled_L = np.zeros(num_columns, np.intp)
         self._before_TL = np.zeros((0, num_columns), np.intp)
@@ -180,6 +180,10 @@ class History:
 
     def kept(self) -> tuple[Floats, Ints]:
         """(L, D) values and steps, newest last: all that there is to save."""
+        last = int(self._ends_L.max(initial=self.depth))
+        if (self._ends_L == last).all():  # a slice, not a gathering
+            kept = slice(last - self.depth, last)
+            return self._values_LC[:, kept].copy(), self._steps_LC[:, kept].copy()
         places_LD = self._ends_L[:, np.newaxis] + np.arange(-self.depth, 0)
         return (
             np.take_along_axis(self._values_LC, places_LD, axis=1),
@@ -218,10 +222,11 @@ class History:
         if self.num_columns == 0 or self._ends_L.max() + num_rows <= capacity:
             return
         values_LD, steps_LD = self.kept()
-        room = max(capacity, 2 * self.depth, self.depth + 2 * num_rows) - self.depth
-        padding = ((0, 0), (0, room))
-        self._values_LC = np.pad(values_LD, padding, constant_values=np.nan)
-        self._steps_LC = np.pad(steps_LD, padding, constant_values=NO_STEP)
+        shape_LC = (self.num_columns, max(capacity, 2 * self.depth, self.depth + 2 * num_rows))
+        self._values_LC = np.full(shape_LC, np.nan)
+        self._steps_LC = np.full(shape_LC, NO_STEP, np.int64)
+        self._values_LC[:, : self.depth] = values_LD
+        self._steps_LC[:, : self.depth] = steps_LD
         self._ends_L = np.full(self.num_columns, self.depth, np.intp)
 
     def _gather(self, buffer_LC: Floats, rows_K: Indices, columns_K: Indices) -> Floats:
