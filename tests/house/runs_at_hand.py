@@ -9,27 +9,26 @@ import math
 import os
 import runpy
 import threading
-import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 import urllib3
 from tests.house import reader
+from tests.waiting import until
 
 from runwatch_hooks import attach
 
 _ALLOW: Final = ("checkpoint", "lower_lr", "rollback", "stop")
-_DEADLINE_S: Final = 240.0
 _NUM_STEPS, _FAULT_STEP = 8, 5
 
 
 @contextlib.contextmanager
-def training(*, breaks_at: float = math.inf) -> Generator[str]:
+def training(*, breaks: threading.Event | None = None) -> Generator[str]:
     """The id of a run that takes a step every tenth of a second, in a thread, and may be told
-    everything. What it is told is what the documents' commands do. From the step `breaks_at` on
-    its losses are NaN."""
+    everything. What it is told is what the documents' commands do. Once `breaks` is set its
+    losses are NaN."""
     names = reader.torch_loop()
     model, optimizer = names["model"], names["optimizer"]
     is_over = threading.Event()
@@ -42,13 +41,14 @@ def training(*, breaks_at: float = math.inf) -> Generator[str]:
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-                watch.step(loss if watch.next_step < breaks_at else loss * math.nan)
+                is_broken = breaks is not None and breaks.is_set()
+                watch.step(loss * math.nan if is_broken else loss)
 
         thread = threading.Thread(target=train)
         thread.start()
         run_id = str(watch.run_id)
         try:
-            _until(lambda: _asked("GET", f"/runs/{run_id}"))
+            until(lambda: _asked("GET", f"/runs/{run_id}"))
             yield run_id
         finally:
             is_over.set()
@@ -58,9 +58,11 @@ def training(*, breaks_at: float = math.inf) -> Generator[str]:
 @contextlib.contextmanager
 def proposal() -> Generator[Mapping[str, str]]:
     """COMMAND: the id of what a rule would do about a run, which waits for a person."""
-    with training(breaks_at=20) as run_id:
+    breaks = threading.Event()
+    with training(breaks=breaks) as run_id:
         _asked("PATCH", f"/runs/{run_id}", {"policy": "ask"})
-        yield {"COMMAND": _until(lambda: _proposed(run_id))[0]}
+        breaks.set()  # not before: what fires under another policy is proposed to nobody
+        yield {"COMMAND": until(lambda: _proposed(run_id))[0]}
 
 
 def _proposed(run_id: str) -> list[str]:
@@ -79,15 +81,6 @@ def _asked(method: str, path: str, message: object = None) -> Any:
     )
     assert reply.status < 300 or reply.status == HTTPStatus.NOT_FOUND, reply.data
     return reply.json() if reply.status < 300 else None
-
-
-def _until(found: Callable[[], Any]) -> Any:
-    """What is there at last."""
-    deadline = time.monotonic() + _DEADLINE_S
-    while not (value := found()):
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.1)
-    return value
 
 
 @contextlib.contextmanager
