@@ -50,8 +50,11 @@ class Trainer:
         """Until it has trained so many."""
 
         def are_trained() -> bool:
-            assert self.process.poll() is None, self.output.read_text()
-            return len(self.trained()) >= num_steps
+            is_over = self.process.poll() is not None  # then no more steps will come
+            if len(self.trained()) >= num_steps:
+                return True
+            assert not is_over, self.output.read_text()
+            return False
 
         until(are_trained, said=self.output.read_text)
 
@@ -59,9 +62,7 @@ class Trainer:
         """The steps in the order in which they were trained, each with its loss to the bit. What
         did not arrive in the ten seconds that a run's end waits is brought in."""
         assert self.process.wait(LONGEST_S) == 0, self.output.read_text()
-        if any(self._spool.rglob("meta.json")):
-            bring_in = [sys.executable, "-m", "runwatch_hooks.sync", str(self._spool)]
-            subprocess.run(bring_in, env=self._environment, check=True)
+        bring_in(self._spool, self._environment)
         return self.trained()
 
     def trained(self) -> list[tuple[int, str]]:
@@ -71,6 +72,14 @@ class Trainer:
         lines = [line for line in self._losses.read_text().splitlines(True) if line[-1] == "\n"]
         rows = [json.loads(line) for line in lines]
         return [(row["step"], row["loss"]) for row in rows]
+
+
+def bring_in(spool: Path, environment: Mapping[str, str]) -> None:
+    """What lies in a spool whose runs have ended, if anything does, to the service that the
+    environment names."""
+    if any(spool.rglob("meta.json")):
+        sync = [sys.executable, "-m", "runwatch_hooks.sync", str(spool)]
+        subprocess.run(sync, env=environment, check=True)
 
 
 def unwatched(folder: Path, *options: str, steps: int = 200) -> list[tuple[int, str]]:
