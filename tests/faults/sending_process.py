@@ -23,7 +23,8 @@ def main() -> int:
     sender = RecordingSender(url, os.environ["KEY"], run_id, http, history=History(Path(history)))
     for seq in itertools.count(1):
         try:
-            sender.send(seq, [float(seq)] * 2, first_step=2 * (seq - 1))
+            # What was on its way when the process was stopped may have been cut off meanwhile.
+            sender.send_until_acknowledged(seq, [float(seq)] * 2, first_step=2 * (seq - 1))
         except AssertionError as refused:
             if "stale_attempt" in str(refused):
                 return FENCED

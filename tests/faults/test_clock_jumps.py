@@ -1,7 +1,6 @@
 """The service's wall clock set back and forth under a run, by an hour, by a summer time, beyond
 2038: what is stored and what is judged are those of a run on a steady clock."""
 
-import asyncio
 import math
 import sqlite3
 import time
@@ -18,6 +17,7 @@ from tests.faults.history import Acked, Alerts, History, Sent, checksum
 from tests.faults.noisy_run import NUM_FRAMES, STEPS_A_FRAME, losses_of
 from tests.faults.recording import note_frames, stream_name
 from tests.server.harness import Api, HandClock, frame, serve
+from tests.waiting import until_told
 
 from runwatch.codec import encode_frame
 from runwatch.vocabulary import RunId
@@ -78,13 +78,14 @@ async def send_run(
 
 async def judged(api: Api, run_id: RunId) -> str:
     """Once the last step has been judged."""
-    async with asyncio.timeout(180):
-        while True:
-            params = {"run_id": run_id, "limit": 500}
-            alerts: list[Any] = (await api.json("GET", "/alerts", params=params))["alerts"]
-            if any(one["firing_step"] == NUM_FRAMES * STEPS_A_FRAME for one in alerts):
-                break
-            await asyncio.sleep(0.05)
+
+    async def all_told() -> list[Any]:
+        params = {"run_id": run_id, "limit": 500}
+        found: list[Any] = (await api.json("GET", "/alerts", params=params))["alerts"]
+        last = NUM_FRAMES * STEPS_A_FRAME
+        return found if any(one["firing_step"] == last for one in found) else []
+
+    alerts = await until_told(all_told)
     facts = ("rule", "state", "severity", "onset_step", "firing_step", "resolved_step", "summary")
     return repr(sorted([one[fact] for fact in facts] for one in alerts))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.end_to_end.real_service import RealService
+from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
 from tests.faults.checker import violations
 from tests.faults.history import Alerts, Ended, History, Ordered
 from tests.faults.noisy_run import NUM_FRAMES, judged, open_run, send_all
@@ -27,10 +27,15 @@ class Pair:
     def __init__(self, folder: Path, database_url: str, postgres: Postgres) -> None:
         self.postgres = postgres
         self._database = database_url.rsplit("/", 1)[1]
-        self.first = RealService(folder / "first", database_url=database_url)
+        self.first = RealService(
+            folder / "first", database_url=database_url, environment=NOBODY_IS_MISSED
+        )
         self.first.start()
         self.second = RealService(
-            folder / "second", database_url=database_url, admin_key=self.first.admin_key
+            folder / "second",
+            database_url=database_url,
+            admin_key=self.first.admin_key,
+            environment=NOBODY_IS_MISSED,
         )
         self.second.start()
         self.key = self.first.create_key("ingest")
@@ -129,8 +134,7 @@ def test_a_replica_that_was_paused_beyond_its_lease_is_fenced(
     run = pair.open_run(history)
     thread = sending(run)
     until(lambda: pair.count_frames(run.run_id) > NUM_FRAMES // 8)
-    until(lambda: pair.owner_of(run.run_id) is not None)
-    paused = pair.owner_of(run.run_id)
+    paused = until(lambda: pair.owner_of(run.run_id))
     assert paused is not None
     other = pair.second if paused is pair.first else pair.first
     paused.pause()

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.real_service import RealService
+from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
 from tests.faults.checker import violations
 from tests.faults.history import Fired, History, Notified
 from tests.faults.sender import Sender
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.heavy
 def test_a_kill_between_sending_and_marking_makes_a_second_message_and_never_none(
     tmp_path: Path,
 ) -> None:
-    service = RealService(tmp_path / "service")
+    service = RealService(tmp_path / "service", environment=NOBODY_IS_MISSED)
     (tmp_path / "service" / "data").mkdir()
     is_killed = threading.Event()
     with running_sink() as sink:
