@@ -1,5 +1,6 @@
 """Bodies in and out: msgspec structs, documented in OpenAPI."""
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -14,6 +15,8 @@ T = TypeVar("T")
 _Json = dict[str, "_Json"] | list["_Json"] | str | float | None
 
 _NAMED_ANEW: Final = {413: "Content Too Large", 422: "Unprocessable Content"}
+_PLACE: Final = re.compile(r" - at `\$((?:\.\w+|\[\d+\])+)`$")
+_STEP_INTO: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 _MAX_DEPTH: Final = 8
 """Of references within references: a type that holds itself is left as a reference there."""
 
@@ -28,9 +31,28 @@ def json_body(kind: type[T]) -> Callable[[Request], Awaitable[T]]:
         try:
             return decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UnprocessableError("invalid_body", f"body: {error}") from error
+            told = f"body: {error}{_found(body, error)}"
+            raise UnprocessableError("invalid_body", told) from error
 
     return read
+
+
+def _found(body: bytes, error: Exception) -> str:
+    """The number that is out of bounds, which msgspec does not tell; nothing of another kind,
+    which could be a secret. Empty where what follows it is no JSON."""
+    place = _PLACE.search(str(error))
+    if place is None:
+        return ""
+    try:
+        value: _Json = msgspec.json.decode(body)
+        for name, index in _STEP_INTO.findall(place[1]):
+            if isinstance(value, dict):
+                value = value[name]
+            elif isinstance(value, list):
+                value = value[int(index)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError):
+        return ""
+    return f", found {value}" if isinstance(value, int | float) else ""
 
 
 def json_response(value: object, status: int = 200) -> Response:

@@ -12,6 +12,7 @@ from fastapi import Path, Query, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
+from runwatch.frames import MAX_ATTEMPT
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.texts import check_texts
 
@@ -22,9 +23,6 @@ NextToken = Annotated[str | None, Query(pattern=_ULID)]
 
 NextNumber = Annotated[int | None, Query(ge=0, lt=2**63, alias="next_token")]
 """Where a list of numbered things goes on."""
-
-MAX_ATTEMPT: Final = 2**31 - 1
-"""Of attempts, ranks and segments: what their columns hold."""
 
 AttemptInPath = Annotated[int, Path(ge=0, le=MAX_ATTEMPT)]
 

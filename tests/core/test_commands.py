@@ -53,6 +53,8 @@ def test_every_kind_has_its_name() -> None:
         ({"kind": "lower_lr", "scale": 1.5}, "scale: found 1.5"),
         ({"kind": "lower_lr"}, "missing required field `scale`"),
         ({"kind": "rollback", "before_step": -1}, "before_step: found -1"),
+        ({"kind": "rollback", "before_step": 2**70}, "wanted a step from 0 to 9007199254740992"),
+        ({"kind": "rollback", "to_step": 2**53 + 1}, "to_step: found 9007199254740993"),
         ({"kind": "reboot"}, "Invalid value 'reboot'"),
         ({"kind": "stop", "now": True}, "unknown field `now`"),
         ("stop", "Expected `object`"),

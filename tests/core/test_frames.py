@@ -73,3 +73,19 @@ def test_columns_of_another_layout_are_refused() -> None:
 
     with pytest.raises(FrameError, match="found 4 columns, wanted 1"):
         frame().check_layout(other)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"times": np.array([1.7e12, 1.8e12])}, r"times: found 1.8e\+12, wanted Unix seconds"),
+        ({"events": (Event(10, "phase", -1.0),)}, "event 'phase': found -1, wanted Unix seconds"),
+        ({"events": (Event(-2, "phase", 1.0),)}, "event 'phase': step: found -2, wanted -1 to"),
+        ({"events": (Event(2**62, "phase", 1.0),)}, f"step: found {2**62}, wanted -1 to {2**53}"),
+    ],
+)
+def test_what_no_calendar_and_no_run_has_is_refused_as_it_comes_in(
+    changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(FrameError, match=message):
+        frame(**changes).check_arrival()

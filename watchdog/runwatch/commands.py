@@ -6,11 +6,12 @@ would change nothing more; all the same it is applied at most once, by its id.
 
 import math
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
 from runwatch.errors import CommandError
-from runwatch.frames import Scalar
+from runwatch.frames import MAX_ATTEMPT, MAX_RANK, MAX_STEP, Scalar
 from runwatch.vocabulary import CommandId
 
 MAX_DETAIL_STEPS = 1000
@@ -61,8 +62,8 @@ class Rollback(Action, frozen=True, tag="rollback"):
 
     def __post_init__(self) -> None:
         for place, step in (("before_step", self.before_step), ("to_step", self.to_step)):
-            if step is not None and step < 0:
-                raise CommandError(f"{place}: found {step}, wanted a step >= 0")
+            if step is not None and not 0 <= step <= MAX_STEP:
+                raise CommandError(f"{place}: found {step}, wanted a step from 0 to {MAX_STEP}")
 
 
 class Stop(Action, frozen=True, tag="stop"):
@@ -129,11 +130,11 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A rank's answer to a command."""
 
     command_id: CommandId
-    attempt: int
-    rank: int
+    attempt: Annotated[int, msgspec.Meta(ge=0, le=MAX_ATTEMPT)]
+    rank: Annotated[int, msgspec.Meta(ge=0, le=MAX_RANK)]
     state: CommandState
     """`accepted`, `applied`, `failed`, `rejected` or `expired`."""
-    step: int
+    step: Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
     """The boundary at which it was decided: the number of the step that comes next."""
     detail: dict[str, Scalar] = {}
     """`error`, `path`, `to_step`, `lr_scale`, ..."""

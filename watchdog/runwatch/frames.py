@@ -19,6 +19,9 @@ MAX_HISTOGRAMS: Final = 256
 """Parts, of any kind and step."""
 MAX_STEP: Final = 2**53
 """Steps stay exact in a float64, and so in JSON and in a chart."""
+MAX_ATTEMPT: Final = 2**31 - 1
+"""Of attempts and segments: what the columns of the service hold."""
+MAX_RANK: Final = 2**24
 
 END_OF_TIME: Final = 253_402_300_800
 """The year 10000 in Unix seconds: what is given for a time beyond is in other units."""
@@ -30,6 +33,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something that happened inside the trainer, at its place among the steps."""
 
     step: int
+    """-1: before the first."""
     kind: str
     """`phase`, `checkpoint`, `checkpoint_good`, `rollback`, `lr_scale`, `gap`, `clock`, ..."""
     at: float
@@ -65,10 +69,10 @@ class Frame:
     histograms: tuple[Histograms, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_range("attempt", self.attempt, 0, 2**31)
-        _check_range("rank", self.rank, 0, 2**24)
+        _check_range("attempt", self.attempt, 0, MAX_ATTEMPT)
+        _check_range("rank", self.rank, 0, MAX_RANK)
         _check_range("seq", self.seq, 1, MAX_STEP)
-        _check_range("segment", self.segment, 0, 2**31)
+        _check_range("segment", self.segment, 0, MAX_ATTEMPT)
         _check_range("first_step", self.first_step, 0, MAX_STEP)
         _check_range("number of steps", self.num_steps, 0, MAX_STEPS)
         _check_range("number of events", len(self.events), 0, MAX_EVENTS)
@@ -96,12 +100,14 @@ class Frame:
         if not (self.num_steps or self.events or self.histograms):
             raise FrameError("frame: found no step and no event, wanted at least one")
 
-    def check_times(self) -> None:
-        """Raises FrameError for a time that no calendar has: milliseconds, most likely. Asked of
-        what comes in; what is stored already is read all the same."""
+    def check_arrival(self) -> None:
+        """Raises FrameError for a time that no calendar has (milliseconds, most likely), and for an
+        event at a step that there cannot be. Asked of what comes in; what is stored already is
+        read all the same."""
         for at in (self.times.min(initial=0.0), self.times.max(initial=0.0)):
             _check_time("times", float(at))
         for event in self.events:
+            _check_range(f"event {event.kind!r}: step", event.step, -1, MAX_STEP)
             _check_time(f"event {event.kind!r}", event.at)
 
     def check_layout(self, layout: Layout) -> None:

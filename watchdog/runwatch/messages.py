@@ -4,15 +4,26 @@ Both sides encode and decode with these, so that neither can drift from the othe
 under `/api/v1`; a trainer needs a key with the scope `ingest`.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from runwatch.commands import Command
-from runwatch.frames import Scalar
+from runwatch.frames import MAX_ATTEMPT, MAX_RANK, MAX_STEP, Scalar
 from runwatch.vocabulary import Phase, RunId
 
 TEXT_LIMIT = 256
+
+_Attempt = Annotated[int, msgspec.Meta(ge=0, le=MAX_ATTEMPT)]
+_Rank = Annotated[int, msgspec.Meta(ge=0, le=MAX_RANK)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
+"""Of steps, or of what is counted: more is no number that a column holds or a chart shows."""
+_LastStep = Annotated[int, msgspec.Meta(ge=-1, le=MAX_STEP)]
+"""-1: before the first."""
+_LONGEST_S = 1e9
+"""Some thirty years."""
+_ActionKind = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]{1,64}$")]
+"""Also one that this service does not know yet; they are kept separated by spaces."""
 
 UNDERSTANDS_HEADER = "Runwatch-Understands"
 """Of the request that opens an attempt: what the trainer can do beyond the first version, so that
@@ -48,11 +59,11 @@ class AttemptOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A ULID made by the trainer: the same token gives the same attempt, however often asked."""
     started_at: float
     """Unix seconds by the trainer's clock."""
-    resume_step: int = 0
+    resume_step: _Count = 0
     live: bool = True
     """False for an attempt that is over and is sent afterwards: it does not fence others."""
-    world_size: int = 1
-    allow: tuple[str, ...] = ()
+    world_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_RANK + 1)] = 1
+    allow: tuple[_ActionKind, ...] = ()
     """Kinds of action that the trainer will carry out (`runwatch.commands.ACTION_KINDS`), so
     that the service proposes nothing that would be rejected. The trainer checks it again."""
     host: dict[str, Scalar] = {}
@@ -80,20 +91,24 @@ class FrameReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /runs/{run_id}/heartbeat`: alive, and doing what."""
+    """`POST /runs/{run_id}/heartbeat`: alive, and doing what.
 
-    attempt: int
-    rank: int
-    last_step: int | None
+    Its bounds are wide, and are there for the others: replicas share their signs of life in one
+    write, and a number that no column holds would keep those of all other runs back with it.
+    """
+
+    attempt: _Attempt
+    rank: _Rank
+    last_step: _LastStep | None
     """None before the first step."""
-    step_age_s: float
+    step_age_s: Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_S)]
     """Seconds since the last step ended, by the trainer's monotonic clock."""
     phase: Phase
-    lr_scale: float = 1.0
+    lr_scale: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     """What is in force, so that the service need not assume it."""
-    dropped_rows: int = 0
+    dropped_rows: _Count = 0
     """Rows lost on the trainer's side since the attempt began."""
-    spooled_frames: int = 0
+    spooled_frames: _Count = 0
     """Frames waiting to be sent."""
 
 
@@ -116,9 +131,9 @@ class AttemptClose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     status: Literal["finished", "failed", "stopped"]
-    last_step: int | None = None
+    last_step: _LastStep | None = None
     reason: str = ""
-    rank: int = 0
+    rank: _Rank = 0
 
 
 class Problem(msgspec.Struct, frozen=True):

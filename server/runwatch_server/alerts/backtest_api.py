@@ -8,6 +8,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Response
 
 from runwatch.errors import RuleError
+from runwatch.frames import MAX_STEP
 from runwatch.rules import Rows, Rule
 from runwatch.rules.background import known_from
 from runwatch.vocabulary import RunId
@@ -27,13 +28,15 @@ from runwatch_server.texts import check_texts
 
 router: Final = APIRouter(prefix="/api/v1/rules", tags=["rules"])
 
+_Step = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
+
 
 class BacktestOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run_id: str
     rules: dict[str, object] | str | None = None
     """A rule file as a document, or as YAML text; null: the rules in force."""
-    first_step: int | None = None
-    last_step: int | None = None
+    first_step: _Step | None = None
+    last_step: _Step | None = None
 
 
 @router.post(

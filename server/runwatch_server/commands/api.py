@@ -7,7 +7,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Response
 
 from runwatch.commands import AnyAction, Receipt
-from runwatch.frames import Scalar
+from runwatch.frames import MAX_ATTEMPT, Scalar
 from runwatch.messages import CommandsReply
 from runwatch.vocabulary import CommandId
 from runwatch_server.auth.guard import CurrentPrincipal, require
@@ -20,7 +20,7 @@ from runwatch_server.commands.service import MAX_WAIT_S
 from runwatch_server.errors import NotFoundError
 from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.listing import part_of
-from runwatch_server.parameters import MAX_ATTEMPT, NextToken
+from runwatch_server.parameters import NextToken
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices, Services
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import msgspec
 from fastapi import APIRouter, Query, Response
 
-from runwatch.frames import MAX_STEP
+from runwatch.frames import MAX_ATTEMPT, MAX_STEP
 from runwatch.histograms import (
     ABOVE,
     BELOW,
@@ -20,7 +20,6 @@ from runwatch.vocabulary import RunId
 from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.http import documented, json_response
-from runwatch_server.parameters import MAX_ATTEMPT
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices
 from runwatch_server.telemetry.histogram_store import LayerHistogram, find_histograms

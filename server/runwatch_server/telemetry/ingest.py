@@ -127,7 +127,7 @@ class Ingest:
 
     async def _store(self, run_id: RunId, received: _Received, late: bool) -> Receipted:
         frame = received.frame
-        frame.check_times()
+        frame.check_arrival()
         check_texts("frame", _texts(frame))
         if frame.attempt < 1:
             raise FrameError(f"attempt: found {frame.attempt}, wanted 1 or more")

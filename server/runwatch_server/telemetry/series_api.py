@@ -9,14 +9,13 @@ import numpy as np
 from fastapi import APIRouter, Depends, Query, Request, Response
 from numpy.typing import NDArray
 
-from runwatch.frames import MAX_STEP
+from runwatch.frames import MAX_ATTEMPT, MAX_STEP
 from runwatch.nonfinite import JsonNumber, to_json_list
 from runwatch.vocabulary import RunId
 from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.http import documented, json_response
-from runwatch_server.parameters import MAX_ATTEMPT
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices
 from runwatch_server.telemetry import queries

@@ -100,6 +100,45 @@ async def test_a_fenced_attempt_is_not_heard(api: Api) -> None:
     assert (response.status_code, response.json()["code"]) == (409, "stale_attempt")
 
 
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"dropped_rows": -5}, "`int` >= 0 - at `$.dropped_rows`, found -5"),
+        ({"spooled_frames": -1}, "`int` >= 0 - at `$.spooled_frames`, found -1"),
+        ({"lr_scale": 1e308}, "`float` <= 1.0 - at `$.lr_scale`, found 1e+308"),
+        ({"lr_scale": 0}, "`float` > 0.0 - at `$.lr_scale`, found 0"),
+        ({"step_age_s": -3.5}, "`float` >= 0.0 - at `$.step_age_s`, found -3.5"),
+        ({"last_step": -2}, "`int` >= -1 - at `$.last_step`, found -2"),
+        ({"rank": -1}, "`int` >= 0 - at `$.rank`, found -1"),
+    ],
+)
+async def test_a_heartbeat_out_of_bounds_is_refused(
+    api: Api, facts: dict[str, object], told: str
+) -> None:
+    run_id = await api.new_run()
+
+    refused = await api.call("POST", f"/runs/{run_id}/heartbeat", json=beat(1, **facts))
+
+    assert (refused.status_code, refused.json()["detail"]) == (422, f"body: Expected {told}")
+    (known,) = api.services.liveness.facts(run_id, now=api.services.clock.monotonic())
+    assert (known.dropped_rows, known.spooled_frames, known.lr_scale) == (0, 0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"world_size": 0}, {"world_size": -1}, {"resume_step": -1}, {"allow": ["checkpoint stop"]}],
+)
+async def test_an_attempt_that_cannot_be_is_refused(api: Api, facts: dict[str, object]) -> None:
+    run_id = await api.new_run()
+    body = {"token": new_id(), "started_at": 1.8e9} | facts
+
+    refused = await api.call("POST", f"/runs/{run_id}/attempts", json=body)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_body")
+    attempts = (await api.json("GET", f"/runs/{run_id}/attempts"))["attempts"]
+    assert [attempt["attempt"] for attempt in attempts] == [1]
+
+
 async def test_closing_the_attempt_ends_the_run_once(api: Api, hand_clock: HandClock) -> None:
     run_id = await api.new_run()
     path = f"/runs/{run_id}/attempts/1/close"
