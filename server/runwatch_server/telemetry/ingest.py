@@ -25,6 +25,7 @@ from runwatch_server.telemetry import ingest_queries as queries
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.histogram_store import store_histograms
 from runwatch_server.telemetry.ingest_queries import FrameRow, StreamState
+from runwatch_server.telemetry.late_sums import add_late_steps
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.queries import packed_checksum
 from runwatch_server.telemetry.seams import Committed, CommittedFrame
@@ -185,6 +186,8 @@ class Ingest:
             before=state,
             moves_run=frame.rank == 0 and state.current_attempt in (frame.attempt, 0),
         )
+        if late:
+            await add_late_steps(connection, run_id, frame, received.layout)
         if (run_id, frame.metric_names) not in self._known_metrics:
             await queries.add_metrics(connection, run_id, frame.metric_names)
         await store_histograms(connection, run_id, frame)

@@ -66,6 +66,14 @@ async def list_segments(connection: AsyncConnection, run_id: RunId, rank: int) -
     return [_segment(row) for row in await connection.execute(query)]
 
 
+async def find_segment(
+    connection: AsyncConnection, run_id: RunId, attempt: int, rank: int, segment: int
+) -> SegmentRow | None:
+    query = sa.select(segments).where(*_is_segment(run_id, attempt, rank, segment))
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else _segment(row)
+
+
 async def list_segments_of_ranks(
     connection: AsyncConnection, run_id: RunId
 ) -> dict[int, list[SegmentRow]]:
