@@ -85,6 +85,13 @@ def silent_s(rule: Rule, facts: RankFacts, team: Sequence[RankFacts]) -> float:
     return facts.step_age_s
 
 
+def is_broken(rule: Rule, facts: RankFacts, team: Sequence[RankFacts]) -> bool:
+    """Whether what a rule misses came since we began to listen: a word, or a step."""
+    if rule.name == RUN_LOST:
+        return any(rank.has_spoken for rank in team)
+    return facts.has_spoken if rule.name == RANK_LOST else facts.has_stepped
+
+
 def rules_of_absence(rules: Sequence[Rule], rank: int) -> list[Rule]:
     """Those that a rank's silence is judged by."""
     return [
@@ -111,7 +118,8 @@ def judge_silence(
     longest_phase_s: float | None = None,
 ) -> Change | None:
     """The alert of one absence rule after a look at one rank of a team; None: nothing can be
-    said now, because the rank is lost, which RunLost or RankLost tells once."""
+    said now, because the rank is lost, which RunLost or RankLost tells once, or because we listen
+    for less long than the silence of an alert from before a restart has to last."""
     is_lost = not facts.contact_age_s <= lost_s
     if is_lost and rule.name not in _OF_CONTACT:
         return None
@@ -123,7 +131,10 @@ def judge_silence(
         longest_pause_s=facts.longest_pause_s,
         longest_phase_s=longest_phase_s,
     )
-    return judge_absence(rule, liveness, None if known is None else known.alert, now)
+    change = judge_absence(rule, liveness, None if known is None else known.alert, now)
+    if known is not None and not _goes_on(change) and not is_broken(rule, facts, team):
+        return None
+    return change
 
 
 def transition_of(
@@ -160,8 +171,8 @@ def transition_of(
         inhibited_by=inhibited_by,
         episode=_new_episode(told, num_before) if known is None else known.episode,
     )
-    goes_on = change.alert is not None and change.alert.state is not AlertState.RESOLVED
-    return told, Silence(alert, told.episode, inhibited_by, rule.shadow) if goes_on else None
+    silence = Silence(alert, told.episode, inhibited_by, rule.shadow)
+    return told, silence if _goes_on(change) else None
 
 
 def silence_of(record: AlertRecord) -> Silence:
@@ -169,6 +180,10 @@ def silence_of(record: AlertRecord) -> Silence:
     onset = Moment(record.onset_step, record.onset_at)
     alert = Alert(record.state, onset, Moment(record.last_step, record.onset_at))
     return Silence(alert, record.episode, record.inhibited_by, record.shadow)
+
+
+def _goes_on(change: Change) -> bool:
+    return change.alert is not None and change.alert.state is not AlertState.RESOLVED
 
 
 def _new_episode(told: Transition, num_before: int) -> str:

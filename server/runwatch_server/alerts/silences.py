@@ -31,6 +31,7 @@ from runwatch_server.alerts.recording import News, Source, end_alerts, record
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.queries import find_addressee
+from runwatch_server.commands.records import Addressee
 from runwatch_server.runs.liveness import RankFacts
 
 _Key = tuple[RunId, int, int, str]
@@ -68,10 +69,11 @@ class Silences:
         facts = self._shop.liveness.facts(run_id, now=now)
         if not facts:
             return
-        project = await self._project(run_id)
-        if project is None:
+        addressee = await self._addressee(run_id)
+        if addressee is None:
             return
-        rules = (await self._shop.rules.in_force(project)).rules
+        facts = _with_last_step(facts, addressee.last_step)
+        rules = (await self._shop.rules.in_force(addressee.project)).rules
         for rank in facts:
             await self._forget_older(run_id, rank)
             longest_phase_s = await self._longest_phase_s(run_id, rank)
@@ -221,7 +223,15 @@ class Silences:
                 await self._phases.learn(connection, run_id, rank)
         return self._phases.longest_s(run_id, rank)
 
-    async def _project(self, run_id: RunId) -> str | None:
+    async def _addressee(self, run_id: RunId) -> Addressee | None:
         async with self._shop.database.read() as connection:
-            addressee = await find_addressee(connection, run_id)
-        return None if addressee is None else addressee.project
+            return await find_addressee(connection, run_id)
+
+
+def _with_last_step(facts: tuple[RankFacts, ...], last_step: int | None) -> tuple[RankFacts, ...]:
+    """Rank 0 with the run's last step, where none was heard of: after a restart of the service,
+    or in an attempt that has made none."""
+    return tuple(
+        replace(rank, last_step=last_step) if rank.rank == 0 and rank.last_step is None else rank
+        for rank in facts
+    )

@@ -24,6 +24,8 @@ class _Rank:
     since: float
     """When we began to listen for it."""
     last_contact: float
+    has_spoken: bool = False
+    has_stepped: bool = False
     last_step_at: float | None = None
     last_step: int | None = None
     phase: Phase = Phase.INIT
@@ -53,12 +55,14 @@ class _Rank:
     def take_over(self, sign: "Sign", now: float) -> None:
         """What another replica heard, which is newer."""
         self.last_contact = now - sign.contact_age_s
+        self.has_spoken = True
         self.phase = sign.phase
         self.lr_scale = sign.lr_scale
         self.dropped_rows = sign.dropped_rows
         self.spooled_frames = sign.spooled_frames
         if sign.last_step is not None and sign.step_age_s is not None:
             self.last_step = sign.last_step
+            self.has_stepped |= now - sign.step_age_s > self.since
             self.last_step_at = max(now - sign.step_age_s, self.since)
         if sign.step_time_s is not None:
             self.step_times.append(sign.step_time_s)
@@ -74,6 +78,10 @@ class RankFacts:
     """Since its last word, or since we began to listen."""
     step_age_s: float
     """Since its last step, or since we began to listen."""
+    has_spoken: bool
+    """A word came since we began to listen."""
+    has_stepped: bool
+    """A step was made since we began to listen."""
     last_step: int | None
     """None: no step was heard of since we began to listen."""
     phase: Phase
@@ -143,9 +151,10 @@ class Liveness:
         if known is None:
             return
         self._heard[run_id, attempt, rank] = None
-        known.last_contact = now
+        known.last_contact, known.has_spoken = now, True
         if times:
             known.note_steps(times, now)
+            known.has_stepped = True
             known.last_step_at = now
             known.last_step = last_step
             known.phase = Phase.TRAIN
@@ -168,7 +177,7 @@ class Liveness:
         if known is None:
             return
         self._heard[run_id, attempt, rank] = None
-        known.last_contact = now
+        known.last_contact, known.has_spoken = now, True
         known.phase = phase
         known.is_explained |= phase is not Phase.TRAIN
         known.lr_scale = lr_scale
@@ -177,6 +186,7 @@ class Liveness:
         if last_step is not None and step_age_s >= 0:
             stepped_at = max(now - step_age_s, known.since)
             known.last_step = last_step
+            known.has_stepped |= now - step_age_s > known.since
             known.last_step_at = max(stepped_at, known.last_step_at or stepped_at)
 
     def take_signs(self, *, now: float) -> list[Sign]:
@@ -258,6 +268,8 @@ def _facts(attempt: int, rank: int, known: _Rank, now: float) -> RankFacts:
         rank=rank,
         contact_age_s=max(now - known.last_contact, 0.0),
         step_age_s=max(now - stepped_at, 0.0),
+        has_spoken=known.has_spoken,
+        has_stepped=known.has_stepped,
         last_step=known.last_step,
         phase=known.phase,
         step_time_s=statistics.median(known.step_times) if known.step_times else None,

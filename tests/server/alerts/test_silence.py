@@ -279,6 +279,9 @@ def test_a_restart_neither_doubles_nor_forgets_an_alert_about_silence(
             bench.clock.advance(61)
             await bench.alerting.ticker.tick()
         async with start_service() as bench:
+            await bench.alerting.ticker.tick()
+            assert await told(bench) == [("RunLost", AlertState.FIRING)]
+
             bench.clock.advance(61)
             await bench.alerting.ticker.tick()
             assert await told(bench) == [("RunLost", AlertState.FIRING)]
@@ -286,6 +289,45 @@ def test_a_restart_neither_doubles_nor_forgets_an_alert_about_silence(
             await beat(bench, step_age_s=200)
             await bench.alerting.ticker.tick()
             assert await told(bench) == [("RunLost", AlertState.RESOLVED)]
+
+    asyncio.run(scenario())
+
+
+def test_after_a_restart_an_alert_about_steps_stays_until_one_is_made(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0)
+            bench.clock.advance(301)
+            await beat(bench, step_age_s=301)
+            await bench.alerting.ticker.tick()
+        async with start_service() as bench:
+            bench.clock.advance(1)
+            await beat(bench, step_age_s=302)
+            await bench.alerting.ticker.tick()
+            assert await told(bench) == [("NoStep", AlertState.FIRING)]
+
+            await bench.send(healthy(1), first_step=10, seq=2)
+            await bench.alerting.ticker.tick()
+            assert await told(bench) == [("NoStep", AlertState.RESOLVED)]
+
+    asyncio.run(scenario())
+
+
+def test_a_run_that_was_lost_while_the_service_was_away_is_told_by_its_last_step(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0)
+        async with start_service() as bench:
+            bench.clock.advance(61)
+            await bench.alerting.ticker.tick()
+            [alert] = await bench.alerts()
+            assert (alert.rule, alert.onset_step, alert.last_step) == ("RunLost", 9, 9)
 
     asyncio.run(scenario())
 
