@@ -33,6 +33,20 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert anchor in documents.anchors(to), f"{name_of(page)}: {target}"
 
 
+OF_THE_CODE = [
+    page for page in PAGES if re.match(r"CONTRIBUTING|docs/(design|expl)", name_of(page))
+]
+"""Pages that speak of modules of ours; in others a reader's own file may be named."""
+
+
+@pytest.mark.parametrize("page", OF_THE_CODE, ids=name_of)
+def test_every_module_that_is_named_is_there(page: Path) -> None:
+    roots = ("watchdog", "hooks", "server", "migrations", "tests", "benchmarks", "docs")
+    there = [f"/{path.relative_to(ROOT)}" for root in roots for path in (ROOT / root).rglob("*")]
+    for name in re.findall(r"`((?:\w+/)*\w+\.(?:py|js))`", page.read_text("utf-8")):
+        assert any(path.endswith(f"/{name}") for path in there), f"{name_of(page)}: {name}"
+
+
 @pytest.mark.parametrize("block", documents.blocks("python"), ids=lambda block: block.place)
 def test_python_can_be_read(block: Block) -> None:
     ast.parse(block.text, block.place)
