@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from tests.end_to_end.real_service import RealService
 from tests.end_to_end.trainer import Trainer, watched_by
-from tests.waiting import until
+from tests.waiting import LONGEST_S, until
 
 pytestmark = pytest.mark.slow
+
+ENDLESS = 1_000_000
 
 
 class Shell:
@@ -59,7 +61,7 @@ def test_a_proposal_waits_for_a_person_and_is_carried_out_once_approved(
     run_id = environment["RUNWATCH_RUN_ID"]
     assert shell.run("policy", run_id, "ask")["policy"] == "ask"
     jobs.append(
-        Trainer(tmp_path / "job", "--fault-at", "100", environment=environment, steps=100_000)
+        Trainer(tmp_path / "job", "--fault-at", "100", environment=environment, steps=ENDLESS)
     )
 
     proposed = until(lambda: commands(service, run_id, "rollback", "proposed"))
@@ -77,7 +79,7 @@ def test_a_run_obeys_the_commands_it_is_given(
     run_id = environment["RUNWATCH_RUN_ID"]
     checkpoints = tmp_path / "checkpoints"
     options = ("--checkpoints", str(checkpoints))
-    job = Trainer(tmp_path / "job", *options, environment=environment, steps=100_000)
+    job = Trainer(tmp_path / "job", *options, environment=environment, steps=ENDLESS)
     jobs.append(job)
     until(lambda: len(job.trained()) > 20)
 
@@ -97,7 +99,7 @@ def test_a_run_obeys_the_commands_it_is_given(
     until(lambda: 0.5 in service.ask("GET", f"/runs/{run_id}/series?metric=lr_scale")["values"])
 
     shell.run("signal", run_id, "stop")
-    assert job.process.wait(120) == 0
+    assert job.process.wait(LONGEST_S) == 0
     until(lambda: service.ask("GET", f"/runs/{run_id}")["state"] == "stopped")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.real_service import RealService
+from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
 from tests.faults.checker import violations
 from tests.faults.history import Alerts, History
 from tests.faults.noisy_run import judged, open_run, send_all
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.heavy
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[RealService]:
-    with RealService(tmp_path / "service") as running:
+    with RealService(tmp_path / "service", environment=NOBODY_IS_MISSED) as running:
         yield running
 
 

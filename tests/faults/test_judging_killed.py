@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.real_service import RealService
+from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
 from tests.faults.checker import violations
 from tests.faults.history import Alerts, History
 from tests.faults.noisy_run import NUM_FRAMES, STEPS_A_FRAME, judged, losses_of, open_run, send_all
@@ -29,7 +29,8 @@ APART = {"RUNWATCH_JUDGE_PROCESSES": "1"}
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[RealService]:
-    with RealService(tmp_path / "service", environment=APART) as running:
+    environment = APART | NOBODY_IS_MISSED
+    with RealService(tmp_path / "service", environment=environment) as running:
         yield running
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 import urllib3
-from tests.end_to_end.real_service import RealService
+from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
 from tests.faults.checker import violations
 from tests.faults.cutting_proxy import cutting_proxy
 from tests.faults.history import Acked, Alerts, History, Sent
@@ -23,7 +23,8 @@ _TOGETHER: Final = 20
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
-    with RealService(tmp_path_factory.mktemp("line")) as running:
+    folder = tmp_path_factory.mktemp("line")
+    with RealService(folder, environment=NOBODY_IS_MISSED) as running:
         yield running
 
 
