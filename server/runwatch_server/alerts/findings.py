@@ -179,20 +179,20 @@ class Detective:
         if alert.facts.first_layer is None:
             return {}, 0
         try:
-            layout, series = await self.reader.all_layers(alert.run_id, "grad_norm", _window(alert))
+            layers, series = await self.reader.all_layers(alert.run_id, "grad_norm", _window(alert))
         except NotFoundError:
             return {}, 0
         if series.values is None:
-            return {}, len(layout.layers)
+            return {}, len(layers)
         steps = series.buckets.steps
         found = {
             name: gone
-            for column, name in enumerate(layout.layer_names)
+            for column, name in enumerate(layers)
             if (gone := departure(Recorded.of(steps, series.values[:, column]), alert.onset_step))
         }
         # Gradients run from the loss to the first layer: of one step the last layer went first.
         first = sorted(found.items(), key=lambda one: one[1].step)[:_MOST_LAYERS]
-        return dict(first), len(layout.layers)
+        return dict(first), len(layers)
 
 
 def _window(alert: AlertRecord) -> Window:

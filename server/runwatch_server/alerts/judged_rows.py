@@ -23,6 +23,7 @@ from runwatch.rules.thresholds import (
 from runwatch.vocabulary import RunId
 from runwatch_server.services import Services
 from runwatch_server.telemetry import queries
+from runwatch_server.telemetry.layer_union import columns_among
 from runwatch_server.telemetry.reading import Series, Window
 
 
@@ -126,7 +127,8 @@ async def _read(services: Services, run_id: RunId, columns: _Columns, window: Wi
     stats: list[Series] = []
     for stat in columns.stats:
         if columns.is_all_layers:
-            _, series = await reader.all_layers(run_id, stat, window)
+            names, series = await reader.all_layers(run_id, stat, window)
+            series = series.columns(columns_among(names, columns.layers))
         else:
             series = await reader.layer_series(run_id, columns.layers[0], stat, window)
         stats.append(series)

@@ -56,7 +56,7 @@ class Buckets:
             self.nonfinite[keep],
         )
 
-    def columns(self, columns: slice) -> "Buckets":
+    def columns(self, columns: slice | NDArray[np.int64]) -> "Buckets":
         return Buckets(
             self.steps,
             self.low[:, columns],
@@ -65,6 +65,28 @@ class Buckets:
             self.count[:, columns],
             self.nonfinite[:, columns],
         )
+
+    def spread(self, targets: NDArray[np.int64] | None, num_columns: int) -> "Buckets":
+        """Each column as that of `targets` (C,) among so many, the others without values; None:
+        they are all of them, in order."""
+        if targets is None:
+            return self
+        return Buckets(
+            self.steps,
+            _spread(self.low, targets, num_columns, np.nan),
+            _spread(self.high, targets, num_columns, np.nan),
+            _spread(self.mean, targets, num_columns, np.nan),
+            _spread(self.count, targets, num_columns, 0),
+            _spread(self.nonfinite, targets, num_columns, 0),
+        )
+
+
+def _spread(
+    values: NDArray[N], targets: NDArray[np.int64], num_columns: int, empty: float
+) -> NDArray[N]:
+    spread: NDArray[N] = np.full((len(values), num_columns), empty, values.dtype)
+    spread[:, targets] = values
+    return spread
 
 
 def from_values(

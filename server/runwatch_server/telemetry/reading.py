@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
 from runwatch_server.db import Database
 from runwatch_server.errors import NotFoundError
@@ -30,6 +29,7 @@ from runwatch_server.telemetry.buckets import (
 from runwatch_server.telemetry.coverage import are_held
 from runwatch_server.telemetry.gaps import Gap, joined
 from runwatch_server.telemetry.history import Stretch, attempts_in_time, effective_history
+from runwatch_server.telemetry.layer_union import columns_among, targets_of, united
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.reading import PackReader
 from runwatch_server.telemetry.queries import SegmentRow
@@ -72,6 +72,11 @@ class Series:
     gaps: tuple[Gap, ...]
     """Steps that are stored and could not be read: they have no values here."""
 
+    def columns(self, columns: NDArray[np.int64]) -> "Series":
+        """Some of the columns, in this order."""
+        values = None if self.values is None else self.values[:, columns]
+        return replace(self, buckets=self.buckets.columns(columns), values=values)
+
 
 class Reader:
     """All that is read of a run's telemetry."""
@@ -102,20 +107,33 @@ class Reader:
             )
         return await self._read(run_id, Wanted(stat, places, starts, 1), window)
 
-    async def all_layers(self, run_id: RunId, stat: str, window: Window) -> tuple[Layout, Series]:
-        """A stat of every layer of the newest layout that has it. Raises NotFoundError."""
+    async def all_layers(
+        self, run_id: RunId, stat: str, window: Window
+    ) -> tuple[tuple[str, ...], Series]:
+        """A stat of every layer of the newest layout that has it, and of the layers of older ones
+        of which these steps hold anything: their names in the model's order, and a column for
+        each. Raises NotFoundError."""
         having = [lay for lay in await self._layouts.all(run_id) if stat in lay.stats]
         if not having:
             raise NotFoundError("stat_not_found", f"No layout of the run has the stat {stat!r}.")
-        layout = having[-1]
-        num_layers = len(layout.layers)
+        names = united(having)
+        targets = targets_of(having, names)
+        known = [layout for layout in having if layout.hash in targets]
         wanted = Wanted(
             stat,
-            {layout.hash: (0, num_layers)},
-            {layout.hash: layout.stats.index(stat) * num_layers},
-            num_layers,
+            {layout.hash: (0, len(layout.layers)) for layout in known},
+            {layout.hash: layout.stats.index(stat) * len(layout.layers) for layout in known},
+            len(names),
+            targets,
         )
-        return layout, await self._read(run_id, wanted, window)
+        series = await self._read(run_id, wanted, window)
+        if len(known) == 1:
+            return names, series
+        held = np.flatnonzero((series.buckets.count + series.buckets.nonfinite).any(axis=0))
+        newest = columns_among(names, having[-1].layer_names)
+        kept: NDArray[np.int64] = np.union1d(held, newest)
+        columns: list[int] = kept.tolist()
+        return tuple(names[column] for column in columns), series.columns(kept)
 
     async def all_ranks(
         self, run_id: RunId, metric: str, window: Window

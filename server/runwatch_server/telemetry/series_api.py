@@ -201,10 +201,11 @@ async def get_heatmap(
     stat: str,
     aggregate: Aggregate = "max",
 ) -> Response:
-    """One stat of all layers over steps; `points` is the number of buckets."""
-    layout, series = await services.reader.all_layers(run_id, stat, window)
+    """One stat of all layers over steps; `points` is the number of buckets. The layers are those
+    of the newest layout, and those of older ones of which these steps hold anything."""
+    layers, series = await services.reader.all_layers(run_id, stat, window)
     view = await asyncio.to_thread(
-        _heatmap_view, run_id, stat, aggregate, window.rank, layout.layer_names, series
+        _heatmap_view, run_id, stat, aggregate, window.rank, layers, series
     )
     return json_response(view)
 

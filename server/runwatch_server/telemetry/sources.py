@@ -96,6 +96,8 @@ class Source:
 
     def _layer_tile(self) -> int | None:
         """The one tile that holds the layer, where all layouts agree on it."""
+        if self.wanted.num_columns != 1:
+            return None
         tiles = {layer // TILE_LAYERS for layer, num in self.wanted.layouts.values() if num == 1}
         return tiles.pop() if len(tiles) == 1 else None
 
@@ -135,10 +137,15 @@ class Source:
 def _decode_tiles(found: Sequence[TileRow], wanted: Wanted) -> list[Buckets]:
     if wanted.is_metric or wanted.num_columns == 1:
         return [_decode_column(tile, wanted) for tile in found if _has_layer(tile, wanted)]
-    if not found:
-        return []
-    grid = {(tile.first_step, tile.layer_tile): tile.data for tile in found}
-    return [decode_grid(grid, level=found[0].level, num_columns=wanted.num_columns)]
+    grids: dict[str, dict[tuple[int, int], bytes]] = {}
+    for tile in found:
+        grids.setdefault(tile.layout_hash, {})[tile.first_step, tile.layer_tile] = tile.data
+    return [
+        decode_grid(grid, level=found[0].level, num_columns=wanted.layouts[layout_hash][1]).spread(
+            wanted.targets.get(layout_hash), wanted.num_columns
+        )
+        for layout_hash, grid in grids.items()
+    ]
 
 
 def _has_layer(tile: TileRow, wanted: Wanted) -> bool:

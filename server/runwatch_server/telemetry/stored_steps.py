@@ -147,7 +147,8 @@ def _hot_parts(found: Sequence[HotFrame], wanted: Wanted) -> Found[Part]:
                 values = frame.metrics[:, columns.start - 1 : columns.stop - 1]
             else:
                 values = widened(frame.stats[:, columns.start : columns.stop])
-            read.items.append(Part(hot.seq, hot.first_step, np.ascontiguousarray(values)))
+            values = np.ascontiguousarray(values)
+            read.items.append(Part(hot.seq, hot.first_step, values, place.targets))
     return read
 
 
@@ -168,7 +169,12 @@ def _laid_over(
         start, stop = max(first, part.first_step), min(last + 1, part.end)
         rows = part.values[start - part.first_step : stop - part.first_step]
         place = int(np.searchsorted(steps, start))
-        np.copyto(matrix[place : place + len(rows)], rows, where=~is_absent(rows))
+        under = matrix[place : place + len(rows)]
+        if part.targets is None:
+            np.copyto(under, rows, where=~is_absent(rows))
+        else:
+            own = under[:, part.targets]
+            under[:, part.targets] = np.where(is_absent(rows), own, rows)
     held = np.flatnonzero(~is_absent(matrix).all(axis=1))
     return steps[held], matrix[held]
 

@@ -1,6 +1,10 @@
 """What is asked for of stored frames: some columns, wherever the frames have them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from runwatch_server.telemetry.packs.contents import Kind
 from runwatch_server.telemetry.packs.unpacking import Place
@@ -16,6 +20,11 @@ class Wanted:
     stat_starts: dict[str, int]
     """Hash of a layout -> column at which the stat begins."""
     num_columns: int
+    targets: Mapping[str, NDArray[np.int64] | None] = field(
+        default_factory=dict[str, NDArray[np.int64] | None]
+    )
+    """Hash of a layout -> the columns of the answer in which its layers stand; without one: all,
+    in order."""
 
     @property
     def is_metric(self) -> bool:
@@ -32,4 +41,5 @@ class Wanted:
             return None
         layer, num_layers = self.layouts[layout_hash]
         start = self.stat_starts[layout_hash] + layer
-        return Place(Kind.STATS, range(start, start + num_layers))
+        columns = range(start, start + num_layers)
+        return Place(Kind.STATS, columns, self.targets.get(layout_hash))

@@ -168,7 +168,8 @@ export class Heatmap {
     const column = Math.max(0, lastAtMost(this.grid.steps, step));
     const layers = this.layersOf(row);
     const at = (layer) => layer * this.grid.columns + column;
-    const layer = layers.find((one) => this.grid.broken[at(one)]) ?? layers[0];
+    const layer = layers.find((one) => this.grid.broken[at(one)])
+      ?? layers.find((one) => !Number.isNaN(this.grid.values[one][column])) ?? layers[0];
     const since = step - this.grid.steps[column];
     return { row, layer, column, step, isInside: since >= 0 && since < this.grid.step_width,
       value: this.grid.values[layer][column], broken: this.grid.broken[at(layer)],
@@ -179,9 +180,10 @@ export class Heatmap {
   words(cell) {
     const gap = cell.gap ? gapWords(cell.gap) : "";
     if (!cell.isInside) return { step: cell.step, worth: gap ? "" : "–", gap };
-    const worth = cell.broken ? `${count(cell.broken)} NaN or ∞`
-      : short(Number.isNaN(cell.value) ? undefined : cell.value);
-    return { step: this.grid.steps[cell.column], worth, gap };
+    const step = this.grid.steps[cell.column];
+    if (cell.broken) return { step, worth: `${count(cell.broken)} NaN or ∞`, gap };
+    if (Number.isNaN(cell.value)) return { step, worth: gap ? "" : "not recorded", gap };
+    return { step, worth: short(cell.value), gap };
   }
 }
 

@@ -24,6 +24,8 @@ class Place:
 
     kind: Kind
     columns: range
+    targets: NDArray[np.int64] | None = None
+    """The columns of the answer in which they stand; None: all, in order."""
 
 
 Places = Callable[[str, tuple[str, ...]], Place | None]
@@ -38,6 +40,8 @@ class Part:
     first_step: int
     values: NDArray[np.float64]
     """(N, C)"""
+    targets: NDArray[np.int64] | None = None
+    """(C,) the columns of the answer in which they stand; None: all, in order."""
 
     @property
     def end(self) -> int:
@@ -146,7 +150,8 @@ def parts_of(pack: PackRow, table: Table, first_step: int, last_step: int) -> Fo
             first = contents.frames[number].first_step + part.start - rows.start
             if reason is None:
                 values = widened(table.of(part))
-                found.items.append(Part(pack.first_seq + number, first, values))
+                seq = pack.first_seq + number
+                found.items.append(Part(seq, first, values, table.place.targets))
             else:
                 found.gaps.append(pack.gap(first, first + len(part) - 1, reason))
     return found
