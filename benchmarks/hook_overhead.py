@@ -14,15 +14,19 @@ its distance from 1.000 is the noise of the method.
 import argparse
 import copy
 import gc
+import math
 import os
 import random
 import statistics
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import torch
 from benchmarks.harness import machine, markdown_table, median_interval, running_service
@@ -103,7 +107,57 @@ class Foreach(Bare):
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norms = torch._foreach_norm(gradients)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
         weights = torch._foreach_norm([p.detach() for p in self.parameters])  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
-        self.seen = torch.stack([*norms, *weights, loss.detach()]).tolist()
+        self.seen: list[float] = torch.stack([*norms, *weights, loss.detach()]).tolist()
+
+
+class ComposerNorms(Bare):
+    """What Composer's OptimizerMonitor computes with its DecoupledAdamW, at every step instead of
+    every tenth: norms of gradient, parameter, moment and update, and one `.item()` for each
+    (composer/callbacks/optimizer_monitor.py and optim/decoupled_weight_decay.py)."""
+
+    def after_optimizer(self, loss: Tensor) -> None:
+        found: dict[str, Tensor] = {}
+        squares = torch.zeros(())
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is None:
+                continue
+            moment, update = self._update_of(parameter)
+            grad_norm = _norm(parameter.grad)
+            squares = squares + grad_norm**2
+            found[f"l2_norm/moment/{name}"] = _norm(moment)
+            found[f"l2_norm/param/{name}"] = _norm(parameter.data)
+            found[f"l2_norm/update/{name}"] = _norm(update)
+            found[f"l2_norm/grad/{name}"] = grad_norm
+        found["l2_norm/grad/global"] = squares**0.5
+        self.seen = {name: norm.item() for name, norm in found.items()}
+
+    def _update_of(self, parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
+        """The first moment, and the step that AdamW has made by it, reckoned again."""
+        group, state = self.optimizer.param_groups[0], self.optimizer.state[parameter]
+        (beta1, beta2), num_steps = group["betas"], float(state["step"])
+        moment: Tensor = state["exp_avg"]
+        spread: Tensor = state["exp_avg_sq"].sqrt() / math.sqrt(1 - beta2**num_steps)
+        update = group["lr"] / (1 - beta1**num_steps) * moment.div(spread.add_(group["eps"]))
+        return moment, update.add_(parameter.data, alpha=-group["weight_decay"])
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    return cast("Callable[[Tensor], Tensor]", torch.linalg.vector_norm)(tensor)
+
+
+class TensorBoardScalars(Foreach):
+    """The same norms as scalars of TensorBoard, one each, where it is installed."""
+
+    def __init__(self, model: nn.Module, batches: list[Tensor], folder: Path) -> None:
+        super().__init__(model, batches)
+        self._writer = import_module("torch.utils.tensorboard").SummaryWriter(str(folder))
+
+    def after_optimizer(self, loss: Tensor) -> None:
+        for number, norm in enumerate(self.seen):
+            self._writer.add_scalar(f"norm/{number}", norm, self._step)
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class Watched(Bare):
@@ -134,14 +188,22 @@ def build(
                 allow=(),
             )
         )
-    return {
+    variants: dict[str, Variant] = {
         "bare": Bare(model, batches),
         "bare again": Bare(model, batches),
         "naive `.norm().item()`": NaiveItem(model, batches),
         "foreach norms": Foreach(model, batches),
+        "the arithmetic of Composer's OptimizerMonitor": ComposerNorms(model, batches),
         "Runwatch, to a spool": spooled,
         "Runwatch, to a local service": served,
     }
+    if find_spec("tensorboard") is None:
+        print("TensorBoard's scalars are left out: tensorboard is not installed")
+    else:
+        scalars = TensorBoardScalars(model, batches, folder / "tensorboard")
+        stack.callback(scalars.close)
+        variants["foreach norms as TensorBoard scalars"] = scalars
+    return variants
 
 
 def take_turns(variants: dict[str, Variant], num_steps: int, seconds: float) -> int:
