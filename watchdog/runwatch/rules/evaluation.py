@@ -90,8 +90,9 @@ class Evaluation:
         match node:
             case tree.Comparison():
                 left, right = self.numbers(node.left, points), self.numbers(node.right, points)
-                ordered = ~(np.isnan(left.values) | np.isnan(right.values))
-                verdict = _COMPARE[node.operator](left.values, right.values) & ordered
+                verdict = _COMPARE[node.operator](left.values, right.values)
+                if node.operator == "!=":  # the only one that holds for NaN
+                    verdict &= ~(np.isnan(left.values) | np.isnan(right.values))
                 return Truths(verdict, left.known & right.known)
             case tree.Check():
                 operand = self.numbers(node.operand, points)
@@ -135,14 +136,20 @@ class Evaluation:
 
     def _logic(self, node: tree.Logic, points: Points) -> Truths:
         decided_by = node.operator == "or"
-        decided = np.zeros(points.size, np.bool_)
-        known = np.ones(points.size, np.bool_)
-        for operand in node.operands:
+        if not points.size:  # a rule over layers, of a run that has none
+            return Truths(np.empty(0, np.bool_), np.empty(0, np.bool_))
+        first, *others = node.operands
+        part = self.truths(first, points)
+        decided, known = _decided(part, decided_by), part.known.copy()
+        for operand in others:
             is_open = ~decided
-            if not is_open.any():
+            num_open = int(np.count_nonzero(is_open))
+            if not num_open:
                 break
-            part = self.truths(operand, points if is_open.all() else points.where(is_open))
-            decided[is_open] = part.known & (part.values == decided_by)
+            part = self.truths(
+                operand, points if num_open == points.size else points.where(is_open)
+            )
+            decided[is_open] = _decided(part, decided_by)
             known[is_open] &= part.known
         return Truths(decided if decided_by else ~decided, known | decided)
 
@@ -266,6 +273,11 @@ class Evaluation:
             return self.numbers(node, points)
         verdicts = self.truths(node, points)
         return Numbers(verdicts.values.astype(np.float64), verdicts.known)
+
+
+def _decided(part: Truths, decided_by: bool) -> Bools:
+    """Where one operand of `and` or `or` decides by itself."""
+    return np.asarray(part.known & (part.values if decided_by else ~part.values))
 
 
 def _settled(node: tree.Windowed, points: Points, history: History, rows_K: Indices) -> Numbers:

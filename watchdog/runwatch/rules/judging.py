@@ -8,6 +8,8 @@ judged a block at a time, and a failing one still gets the verdicts of one row a
 Legend: T rows, R rows of a stretch, C columns (layers, or one for the run).
 """
 
+from functools import reduce
+
 import numpy as np
 
 from runwatch.rules.block import Block
@@ -61,10 +63,12 @@ class ConditionJudge:
             rows = range(start, min(block.num_rows, start + width))
             reading = Evaluation(block, self._condition.reader, histories, laid, rows)
             verdicts = self._verdicts(reading, triggered_T, rows)
+            fails = bool(verdicts.failing_RC.any())
             start += len(verdicts.failing_RC)
-            width = 1 if verdicts.failing_RC.any() else 2 * width
-            found.extend(follow(self.standing, verdicts, self._sight(reading), block))
-            self._keep(reading, verdicts, histories)
+            width = 1 if fails else 2 * width
+            if fails or not self.standing.is_quiet:
+                found.extend(follow(self.standing, verdicts, self._sight(reading), block))
+            self._keep(reading, verdicts, histories, fails=fails)
         return found
 
     def _judge_one(
@@ -122,11 +126,8 @@ class ConditionJudge:
         a row came that tells it nothing."""
         if self.rule.every is not None:
             return block.records(self.rule.every)
-        return np.asarray(
-            np.any([block.records(name) for name in sorted(self._condition.series)], axis=0)
-            if self._condition.series
-            else np.ones(block.num_rows, np.bool_)
-        )
+        recorded = [block.records(name) for name in self._condition.series]
+        return reduce(np.logical_or, recorded) if recorded else np.ones(block.num_rows, np.bool_)
 
     def _verdicts(self, reading: Evaluation, triggered_T: Bools, rows: range) -> Verdicts:
         for level, node in self._condition.windows:
@@ -135,10 +136,10 @@ class ConditionJudge:
         shape_RC = (len(rows), len(self.standing.columns))
         known_RC = truths.known.reshape(shape_RC) & triggered_T[rows.start : rows.stop, np.newaxis]
         verdicts = Verdicts(rows.start, truths.values.reshape(shape_RC) & known_RC, known_RC)
+        if not self._condition.is_clean:
+            return verdicts
         failing_rows = np.flatnonzero(verdicts.failing_RC.any(axis=1))
-        if self._condition.is_clean and failing_rows.size:
-            return verdicts.before(int(failing_rows[0]) + 1)
-        return verdicts
+        return verdicts.before(int(failing_rows[0]) + 1) if failing_rows.size else verdicts
 
     def _sight(self, reading: Evaluation) -> Sight:
         shape_RC = (reading.num_rows, len(self.standing.columns))
@@ -158,16 +159,19 @@ class ConditionJudge:
         is_low = comparison is not None and comparison.operator in ("<", "<=")
         return Sight(look, self._condition.is_backward, downward=is_low)
 
-    def _keep(self, reading: Evaluation, verdicts: Verdicts, histories: Histories) -> None:
-        """Let the stretch into the rule's own windows, but for what was failing."""
+    def _keep(
+        self, reading: Evaluation, verdicts: Verdicts, histories: Histories, *, fails: bool
+    ) -> None:
+        """Let the stretch into the rule's own windows, but for what was failing: its last row, if
+        any of it `fails`."""
         if not self._condition.is_clean:
             return
         self.standing.count_streaks(verdicts.failing_RC, verdicts.known_RC)
-        failing_C = verdicts.failing_RC[-1]
-        if len(verdicts.failing_RC) == reading.num_rows and not failing_C.any():
+        if not fails:
             for key in reading.private:
                 histories[key].keep()
             return
+        failing_C = verdicts.failing_RC[-1]
         if self.rule.relearn_after:
             failing_C = failing_C & (self.standing.streaks_L <= self.rule.relearn_after)
         for key, samples in reading.private.items():
