@@ -26,7 +26,7 @@ _OF_CONTACT: Final = (RUN_LOST, RANK_LOST)
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class AbsenceAlert:
     """An open alert about silence."""
 
     alert: Alert
@@ -111,7 +111,7 @@ def judge_silence(
     rule: Rule,
     facts: RankFacts,
     team: Sequence[RankFacts],
-    known: Silence | None,
+    known: AbsenceAlert | None,
     *,
     lost_s: float,
     now: float,
@@ -141,12 +141,12 @@ def transition_of(
     rule: Rule,
     change: Change,
     facts: RankFacts,
-    known: Silence | None,
+    known: AbsenceAlert | None,
     *,
     silence_s: float,
     num_before: int,
     inhibited_by: str | None,
-) -> tuple[Transition, Silence | None]:
+) -> tuple[Transition, AbsenceAlert | None]:
     """What to tell of a change, and what to remember of it.
 
     `num_before` counts the rule's earlier alerts in this attempt: a run may fall silent twice
@@ -171,15 +171,15 @@ def transition_of(
         inhibited_by=inhibited_by,
         episode=_new_episode(told, num_before) if known is None else known.episode,
     )
-    silence = Silence(alert, told.episode, inhibited_by, rule.shadow)
-    return told, silence if _goes_on(change) else None
+    open_alert = AbsenceAlert(alert, told.episode, inhibited_by, rule.shadow)
+    return told, open_alert if _goes_on(change) else None
 
 
-def silence_of(record: AlertRecord) -> Silence:
+def absence_alert_of(record: AlertRecord) -> AbsenceAlert:
     """An alert as it is kept, taken up again after a restart."""
     onset = Moment(record.onset_step, record.onset_at)
     alert = Alert(record.state, onset, Moment(record.last_step, record.onset_at))
-    return Silence(alert, record.episode, record.inhibited_by, record.shadow)
+    return AbsenceAlert(alert, record.episode, record.inhibited_by, record.shadow)
 
 
 def _goes_on(change: Change) -> bool:

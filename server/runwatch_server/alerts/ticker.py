@@ -12,11 +12,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import queries
+from runwatch_server.alerts.absence_alerts import AbsenceAlerts
 from runwatch_server.alerts.evaluators import Evaluators
 from runwatch_server.alerts.groups import Groups
 from runwatch_server.alerts.recording import end_alerts
 from runwatch_server.alerts.records import Resolution
-from runwatch_server.alerts.silences import Silences
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
@@ -41,7 +41,7 @@ class Ticker:
     ) -> None:
         self._shop = workshop
         self._evaluators = evaluators
-        self._silences = Silences(workshop, lost_s=lost_s)
+        self._absence_alerts = AbsenceAlerts(workshop, lost_s=lost_s)
         self._groups = Groups(workshop, reader)
         self._last_tick = workshop.clock.monotonic()
         self.open_alerts: dict[tuple[str, str], int] = {}
@@ -75,11 +75,11 @@ class Ticker:
     async def tick(self) -> None:
         """Judge the silence of every rank that is expected to speak."""
         ours = [id_ for id_ in self._shop.liveness.run_ids() if self._shop.ownership.owns(id_)]
-        for run_id in self._silences.runs - set(ours):
+        for run_id in self._absence_alerts.runs - set(ours):
             self.drop(run_id)
         for run_id in ours:
             try:
-                await self._silences.judge(run_id)
+                await self._absence_alerts.judge(run_id)
             except NotOwnerError as error:
                 log.info("%s", error)
                 self.drop(run_id)
@@ -90,7 +90,7 @@ class Ticker:
 
     def drop(self, run_id: RunId) -> None:
         """Forget what is known of a run's silence: another replica may judge it meanwhile."""
-        self._silences.drop(run_id)
+        self._absence_alerts.drop(run_id)
 
     async def tick_slowly(self) -> None:
         """Expire commands, resolve what a run's end leaves open, look for frames left behind."""

@@ -14,13 +14,13 @@ from runwatch.rules import Rule
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import queries
 from runwatch_server.alerts.absence import (
-    Silence,
+    AbsenceAlert,
+    absence_alert_of,
     explained_by,
     judge_silence,
     rank_lost,
     rules_of_absence,
     run_lost,
-    silence_of,
     silent_s,
     transition_of,
 )
@@ -38,7 +38,7 @@ _Key = tuple[RunId, int, int, str]
 """Run, attempt, rank, rule."""
 
 
-class Silences:
+class AbsenceAlerts:
     """The open alerts about silence, of the runs that this replica judges."""
 
     def __init__(self, workshop: Workshop, *, lost_s: float) -> None:
@@ -46,7 +46,7 @@ class Silences:
         self._lost_s = lost_s
         self._run_lost = run_lost(lost_s)
         self._rank_lost = rank_lost(lost_s)
-        self._silences: dict[_Key, Silence] = {}
+        self._alerts: dict[_Key, AbsenceAlert] = {}
         self._recalled: set[RunId] = set()
         self._phases = PhaseHistory()
 
@@ -59,8 +59,8 @@ class Silences:
         """Forget what is known of a run: another replica may judge it meanwhile."""
         self._recalled.discard(run_id)
         self._phases.drop(run_id)
-        for key in [key for key in self._silences if key[0] == run_id]:
-            del self._silences[key]
+        for key in [key for key in self._alerts if key[0] == run_id]:
+            del self._alerts[key]
 
     async def judge(self, run_id: RunId) -> None:
         """Look at each rank that is expected to speak. Raises NotOwnerError."""
@@ -83,7 +83,7 @@ class Silences:
                     rule,
                     rank,
                     facts,
-                    self._silences.get(key),
+                    self._alerts.get(key),
                     lost_s=self._lost_s,
                     now=self._shop.clock.wall(),
                     longest_phase_s=longest_phase_s,
@@ -95,7 +95,7 @@ class Silences:
         self, key: _Key, rule: Rule, change: Change, facts: RankFacts, silence_s: float
     ) -> None:
         """Tell what is news of an alert: its state, or that another explains it."""
-        known, why = self._silences.get(key), explained_by(rule, self._firing_beside(key))
+        known, why = self._alerts.get(key), explained_by(rule, self._firing_beside(key))
         if change.is_news:
             await self._tell(key, rule, change, facts, silence_s, inhibited_by=why)
         elif known is not None and change.alert is not None and why != known.inhibited_by:
@@ -103,16 +103,16 @@ class Silences:
             folded = replace(change, reason=reason)
             await self._tell(key, rule, folded, facts, silence_s, inhibited_by=why)
         elif known is not None and change.alert is not None:
-            self._silences[key] = replace(known, alert=change.alert)
+            self._alerts[key] = replace(known, alert=change.alert)
 
     def _firing_beside(self, key: _Key) -> set[str]:
         """The rules of silence that fire about the same rank."""
         return {
             rule
-            for (*whose, rule), silence in self._silences.items()
+            for (*whose, rule), open_alert in self._alerts.items()
             if tuple(whose) == key[:3]
-            and silence.alert.state is AlertState.FIRING
-            and not silence.shadow
+            and open_alert.alert.state is AlertState.FIRING
+            and not open_alert.shadow
         }
 
     def _rules_of_contact(self, rank: RankFacts, team: Sequence[RankFacts]) -> list[Rule]:
@@ -132,15 +132,15 @@ class Silences:
     ) -> None:
         run_id, attempt, rank, _ = key
         consequences = Consequences(run_id, self._shop)
-        lr_scale, known = consequences.lr_scale, self._silences.get(key)
+        lr_scale, known = consequences.lr_scale, self._alerts.get(key)
 
-        async def work(connection: AsyncConnection) -> tuple[list[News], Silence | None, bool]:
+        async def work(connection: AsyncConnection) -> tuple[list[News], AbsenceAlert | None, bool]:
             await self._shop.ownership.check(connection, run_id)
             addressee = await find_addressee(connection, run_id)
             if addressee is None:
                 return [], None, False
             num_before = await queries.count_episodes(connection, run_id, rule.name, attempt)
-            transition, silence = transition_of(
+            transition, open_alert = transition_of(
                 rule,
                 change,
                 facts,
@@ -164,13 +164,13 @@ class Silences:
                 news.append(one)
                 if one.acts and rule.actions:
                     ordered |= await consequences.act(connection, one, lr_scale)
-            return news, silence, ordered
+            return news, open_alert, ordered
 
-        news, silence, ordered = await self._shop.database.write(work, of=run_id)
-        if silence is None:
-            self._silences.pop(key, None)
+        news, open_alert, ordered = await self._shop.database.write(work, of=run_id)
+        if open_alert is None:
+            self._alerts.pop(key, None)
         else:
-            self._silences[key] = silence
+            self._alerts[key] = open_alert
         if ordered:
             await self._shop.commands.refresh(run_id)
         self._shop.on_news(news)
@@ -179,10 +179,10 @@ class Silences:
         """Alerts about the silence of an attempt that a newer one has replaced."""
         for key in [
             key
-            for key in self._silences
+            for key in self._alerts
             if key[0] == run_id and key[2] == rank.rank and key[1] < rank.attempt
         ]:
-            del self._silences[key]
+            del self._alerts[key]
 
             async def work(connection: AsyncConnection, key: _Key = key) -> None:
                 await self._shop.ownership.check(connection, run_id)
@@ -213,7 +213,7 @@ class Silences:
             for alert in await queries.list_open(connection, run_id):
                 if not alert.rule_hash and alert.rule != GROUP_OUTLIER:
                     key = (run_id, alert.attempt, alert.rank, alert.rule)
-                    self._silences[key] = silence_of(alert)
+                    self._alerts[key] = absence_alert_of(alert)
         self._recalled.add(run_id)
 
     async def _longest_phase_s(self, run_id: RunId, rank: RankFacts) -> float | None:
