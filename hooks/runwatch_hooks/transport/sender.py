@@ -125,17 +125,17 @@ class Sender:
     def _pause(self, pause_s: float, error: TransportError | None = None) -> None:
         self._retry_at = time.monotonic() + pause_s
         if error is not None and self._backoff.num_failures == 1:
-            log.warning("runwatch: not delivered; the spool keeps what comes: %s", error)
+            log.warning("runwatch: not delivered; what comes is kept: %s", error)
 
     def _warn_of_key(self, error: TransportError) -> None:
         self._backoff.num_failures += 1
         if time.monotonic() >= self._warn_at:
-            log.warning("runwatch: the key is refused; the spool keeps what comes: %s", error)
+            log.warning("runwatch: the key is refused; what comes is kept: %s", error)
             self._warn_at = time.monotonic() + _FORBIDDEN_WARNING_S
 
     def _fall_silent(self, error: TransportError) -> None:
         """A newer life of the run speaks now; what this one still does is kept for a sync."""
-        log.warning("runwatch: this attempt is over; the spool keeps what comes: %s", error)
+        log.warning("runwatch: this attempt is over; what comes is kept: %s", error)
         self._link = None
         if self._inbox is not None:
             self._inbox.stop()
