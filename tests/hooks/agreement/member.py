@@ -138,6 +138,8 @@ class Member:
                 self._orders[self._next_step] = "c1"
             elif word == "tell":
                 self._say(self._next_step)
+            elif word == "is there":
+                self._say(self._agreement.agreed_turn == self._next_step)
         self._goes_on.set()
         self._ends.set()
 

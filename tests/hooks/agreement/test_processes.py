@@ -1,6 +1,5 @@
 """Four processes with gloo: all do what is commanded at one step, or none, whoever dies."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
@@ -8,7 +7,7 @@ from typing import cast
 import pytest
 from tests.hooks.agreement.member import Death, Job, Saw, be, host
 from tests.hooks.processes import Process
-from tests.waiting import LONGEST_S, until
+from tests.waiting import until
 
 from runwatch_hooks.agreement import Patience
 
@@ -42,6 +41,10 @@ class Rank(Process):
     def next_step(self) -> int:
         self.line.send("tell")
         return cast(int, self.recv())
+
+    def is_at_the_agreed_step(self) -> bool:
+        self.line.send("is there")
+        return cast(bool, self.recv())
 
 
 class Ranks:
@@ -143,7 +146,7 @@ def test_when_the_store_goes_away_at_the_agreed_step_nobody_acts(ranks: Ranks) -
     held = Job(rank=3, stands_at=100, patience=LONG)
     members = ranks.start(Job(orders={300: "c1"}, patience=LONG), held)
     assert members[3].recv() == "stands"
-    wait_until_it_stands(members[1])
+    until(lambda: all(member.is_at_the_agreed_step() for member in members[:3]))
 
     ranks.store.kill()
     saw = [members[rank].see() for rank in (0, 1, 2)]
@@ -190,14 +193,3 @@ def test_a_restarted_job_knows_nothing_of_what_the_first_left_undecided(ranks: R
 
     assert saw[0] == saw[1] == saw[2] == saw[3]
     assert [(one.command, one.is_go) for one in saw[0]] == [("c2", True)]
-
-
-def wait_until_it_stands(member: Rank) -> None:
-    """At a boundary: it says the same step for half a second."""
-    deadline = time.monotonic() + LONGEST_S
-    step, since = member.next_step(), time.monotonic()
-    while time.monotonic() - since < 0.5:
-        found = member.next_step()
-        if found != step:
-            step, since = found, time.monotonic()
-        assert time.monotonic() < deadline
