@@ -13,6 +13,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from runwatch.errors import FrameError
+from runwatch.layouts import MAX_NAME_BYTES
 
 LOWEST_EXPONENT: Final = -40
 NUM_EXPONENTS: Final = 80
@@ -27,7 +28,6 @@ NUM_BINS: Final = NONFINITE + 1
 
 MAX_TENSORS: Final = 256
 """In one part: models of more tensors send several."""
-_MAX_NAME_BYTES: Final = 256
 _ROW_BYTES: Final = NUM_BINS * 8
 _MAX_STEP: Final = 2**53
 
@@ -86,10 +86,10 @@ class Histograms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"histograms: found {len(self.names)} names, wanted 1 to {MAX_TENSORS}"
             )
         for name in self.names:
-            if not 0 < len(name.encode()) <= _MAX_NAME_BYTES:
+            if not 0 < len(name.encode()) <= MAX_NAME_BYTES:
                 raise FrameError(
                     f"histograms: found a name of {len(name.encode())} bytes, "
-                    f"wanted 1 to {_MAX_NAME_BYTES}"
+                    f"wanted 1 to {MAX_NAME_BYTES}"
                 )
         self.counts()
 
