@@ -1,5 +1,5 @@
 // A chart over steps: its series asked for at the resolution in view, and drawn by Plotly.
-import { h } from "./dom.js";
+import { h, refill } from "./dom.js";
 import { colourOf, palette } from "./palette.js";
 import { loadPlotly } from "./plotly_loader.js";
 import { emptyWords, readoutOf } from "./readout.js";
@@ -144,12 +144,13 @@ export class Chart {
     return this.options.limits?.(this.axis.range, signal) ?? [];
   }
 
+  /** Who tried again by keys stays on the button as long as it fails, and then on the plot. */
   #say(text, isFault = false) {
-    this.says.replaceChildren(text);
-    if (isFault) {
-      this.says.append(h("button", { type: "button", onclick: () => this.refresh() }, "Try again"));
-    }
+    const isHeld = this.says.contains(document.activeElement);
+    const again = isFault ? [h("button", { type: "button", onclick: () => this.refresh() }, "Try again")] : [];
+    refill(this.says, text, ...again);
     this.says.hidden = !text;
+    if (isHeld && !isFault) this.plot.focus({ preventScroll: true });
   }
 
   async #draw() {

@@ -1,7 +1,7 @@
 // A rule file as text: checked as one types, saved, and tried on runs of the past.
 import { api, postJson } from "./api.js";
 import { backtest } from "./backtest.js";
-import { h } from "./dom.js";
+import { h, refill } from "./dom.js";
 
 const YAML = "application/yaml";
 const PAUSE_MS = 250;
@@ -47,7 +47,7 @@ function show({ valid, rules, faults }) {
   faultyLines = new Set(faults.map((fault) => fault.line));
   drawGutter();
   if (save) save.disabled = !valid;
-  verdict.replaceChildren(...(valid
+  refill(verdict, ...(valid
     ? [h("span", { class: "state state-good" }, `Good: ${rules.join(", ")}`)]
     : faults.map(faultButton)));
 }

@@ -150,6 +150,8 @@ export function pointAlong(element, axis) {
 /** The keys by which somebody without a pointer moves along the axis. */
 export function moveByKeys(element, axis) {
   element.addEventListener("keydown", (event) => {
+    // On a link or a button inside, Enter is a click.
+    if (event.key === "Enter" && event.target !== element) return;
     const [from, to] = axis.range;
     const stride = Math.max(1, Math.round((to - from) / 100));
     const at = axis.cursor ?? axis.selected ?? Math.round((from + to) / 2);
