@@ -1,6 +1,7 @@
 """The writer: groups, savepoints, and what is told when."""
 
 import asyncio
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -127,6 +128,27 @@ async def test_a_reader_cannot_write(tmp_path: Path) -> None:
         async with database.read() as connection:
             with pytest.raises(DatabaseError, match="readonly"):
                 await insert(connection, 1)
+
+
+def test_a_reader_that_is_cancelled_leaves_no_thread_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever on its way it is cancelled; it would fail once the event loop is gone."""
+    failed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+
+    async def cancel_after(moment_s: float, folder: Path) -> None:
+        async with Database(SqliteStore(folder)) as database:
+            reading = [asyncio.create_task(database.ping()) for _ in range(4)]
+            await asyncio.sleep(moment_s)
+            for one in reading:
+                one.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+
+    for index in range(120):
+        asyncio.run(cancel_after(0.0001 * index, tmp_path / str(index)))
+
+    assert failed == []
 
 
 async def test_a_second_service_on_the_directory_is_refused(tmp_path: Path) -> None:

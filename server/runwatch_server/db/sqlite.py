@@ -8,11 +8,11 @@ before 3.51.3 a checkpoint that races a write of another connection can corrupt 
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -100,7 +100,7 @@ class SqliteStore:
     @asynccontextmanager
     async def _read(self) -> AsyncGenerator[AsyncConnection]:
         try:
-            async with self._readers.connect() as connection:
+            async with _connected(self._readers) as connection:
                 yield connection
         except PoolTimeoutError as error:
             raise OverloadedError("readers_busy", "Too many requests read at a time.") from error
@@ -114,6 +114,27 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(
             self._thread, lambda: run_here(_transaction(connection, orders))
         )
+
+
+@asynccontextmanager
+async def _connected(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection]:
+    """A connection, which is made to the end and given back also where its asker is cancelled: the
+    thread of one that nobody has would speak to an event loop that is gone."""
+    connection = engine.connect()
+    try:
+        await _to_the_end(connection.start())
+        yield connection
+    finally:
+        if connection.sync_connection is not None:
+            await _to_the_end(connection.close())
+
+
+async def _to_the_end(coroutine: Coroutine[Any, Any, object]) -> None:
+    task = asyncio.ensure_future(coroutine)
+    try:
+        await asyncio.shield(task)
+    finally:
+        await asyncio.wait([task])
 
 
 async def _transaction(connection: AsyncConnection, orders: Sequence[Order]) -> list[Outcome]:
