@@ -96,7 +96,7 @@ def test_an_incident_from_the_first_alert_to_the_recovery(
         visitor = window()
         page = visitor.open("/alerts")
         page.get_by_role("link", name="NonFinite", exact=True).click()
-        expect(page.get_by_role("heading", name="NonFinite")).to_be_visible()
+        expect(page.get_by_role("heading", name="NonFinite", exact=True)).to_be_visible()
         expect(page.get_by_text("waits for a person")).to_be_visible()
         visitor.shoot("alert-firing")
 

@@ -37,7 +37,7 @@ def test_what_fires_stands_in_the_list_and_leads_to_its_card(
 
     row.get_by_role("link", name="NonFinite").click()
 
-    expect(page.get_by_role("heading", name="NonFinite")).to_be_visible()
+    expect(page.get_by_role("heading", name="NonFinite", exact=True)).to_be_visible()
     expect(page.locator("dd", has_text=HOSTILE).first).to_be_visible()
     expect(page.locator("dd a")).to_have_attribute("href", f"/runs/{broken_run.id}")
 
@@ -69,7 +69,7 @@ def test_a_click_is_heard_though_its_row_changes_meanwhile(
     visitor.let_it_draw()
     page.mouse.up()
 
-    expect(page.get_by_role("heading", name="NonFinite")).to_be_visible()
+    expect(page.get_by_role("heading", name="NonFinite", exact=True)).to_be_visible()
 
 
 def test_a_run_that_ended_broken_says_so_wherever_one_looks(

@@ -18,7 +18,7 @@ def test_a_stranger_is_led_to_the_login_and_back(window: OpenWindow, service: Re
     page.get_by_role("button", name="Log in").click()
 
     expect(page).to_have_url(f"{service.url}/runbooks/non-finite")
-    expect(page.get_by_role("heading", name="NonFinite")).to_be_visible()
+    expect(page.get_by_role("heading", name="NonFinite", exact=True)).to_be_visible()
     visitor.shoot("runbook")
 
 

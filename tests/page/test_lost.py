@@ -40,7 +40,7 @@ def test_a_run_whose_trainer_was_killed_is_lost_and_says_since_when(
     visitor.shoot("run-lost")
 
     told.get_by_role("link", name="RunLost").click()
-    expect(page.get_by_role("heading", name="RunLost")).to_be_visible()
+    expect(page.get_by_role("heading", name="RunLost", exact=True)).to_be_visible()
     expect(page.locator(".state-bad", has_text="firing")).to_be_visible()
     expect(page.get_by_role("link", name="Open the runbook")).to_be_visible()
     visitor.shoot("alert-lost")

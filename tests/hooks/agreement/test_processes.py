@@ -131,7 +131,9 @@ def test_when_the_leader_dies_the_others_call_it_off_and_go_on(ranks: Ranks, die
 
 
 def test_a_dead_follower_calls_it_off(ranks: Ranks) -> None:
-    members = ranks.start(Job(patience=SHORT))
+    """The leader says it, whose patience ends before that of the others."""
+    others = [Job(rank=rank, patience=LONG) for rank in (1, 2, 3)]
+    members = ranks.start(Job(patience=replace(LONG, promise_s=SHORT.promise_s)), *others)
     members[2].kill()
     members[0].line.send("order")
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.server.objects.s3 import S3Server
 
 from runwatch_server.errors import SettingsError
 from runwatch_server.objects import (
@@ -30,6 +31,20 @@ async def test_of_an_object_cut_short_there_is_less_to_read(objects: ObjectStore
     await objects.put("a.pack", b"01")
 
     assert await objects.read("a.pack", [(5, 9)]) == [b""]
+
+
+async def test_a_number_in_a_name_does_not_say_that_an_object_was_cut_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = S3Server()
+    for name, value in server.variables.items():
+        monkeypatch.setenv(name, value)
+    objects = make_objects(f"s3://{server.make_bucket('bucket-416')}")
+    assert objects is not None
+    server.stop()
+
+    with pytest.raises(ObjectsAwayError):
+        await objects.read("416.pack", [(0, 3)])
 
 
 async def test_what_was_deleted_is_gone_and_may_be_deleted_again(objects: ObjectStore) -> None:
