@@ -2,9 +2,10 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
-from tests.hooks.agreement.party import SHORT, Party, Seen
+from tests.hooks.agreement.party import LONG, SHORT, Party, Seen
 from tests.waiting import until
 from torch._C._distributed_c10d import HashStore
 
@@ -65,7 +66,7 @@ def test_two_commands_in_a_row_are_done_one_after_the_other(make_party: MakePart
 
 
 def test_a_rank_that_never_answers_leaves_the_others_training(make_party: MakeParty) -> None:
-    party = make_party(SHORT)
+    party = make_party(replace(LONG, promise_s=SHORT.promise_s))
     party.start([0, 1, 2])
     party.order("c1")
 
@@ -89,7 +90,7 @@ def test_without_its_leader_a_command_is_called_off_by_all(make_party: MakeParty
 
 
 def test_a_rank_that_stops_short_of_the_agreed_step_calls_it_off(make_party: MakeParty) -> None:
-    party = make_party(SHORT)
+    party = make_party(replace(LONG, gather_s=SHORT.gather_s))
     party.start([0, 1, 2])
     party.ranks[3].agreement.start(0)  # it promises, and its training stands in the first step
     party.order("c1")
