@@ -96,6 +96,8 @@ def test_an_incident_from_the_first_alert_to_the_recovery(
         visitor = window()
         page = visitor.open("/alerts")
         page.get_by_role("link", name="NonFinite", exact=True).click()
+        page.wait_for_url("**/alerts/*")
+        page.wait_for_load_state()  # from here on its buttons are listened to
         expect(page.get_by_role("heading", name="NonFinite", exact=True)).to_be_visible()
         expect(page.get_by_text("waits for a person")).to_be_visible()
         visitor.shoot("alert-firing")
