@@ -1,11 +1,11 @@
 """Train under DeepSpeed on several processes, watched on all of them.
 
     pip install deepspeed
-    torchrun --standalone --nproc-per-node 2 examples/deepspeed_engine.py --steps 200
+    torchrun --standalone --nproc-per-node 2 examples/deepspeed_engine.py --stage 2 --steps 200
 
 The engine reduces, clips and steps by itself; what it gives back as its optimizer is handed to
-`attach` where that is a torch optimizer (ZeRO stage 0). In stages 1 to 3 each rank holds pieces of
-flat buffers, no parameter has a gradient of its own any more, and `attach` refuses the optimizer.
+`attach`, at any stage of ZeRO. From stage 1 on each rank reads the pieces that it steps, and rank 0
+joins what the others found: the norms that arrive are those of whole gradients, before the clip.
 On CPUs DeepSpeed compiles an operation of its own at the first start, which takes a minute.
 RUNWATCH_URL and RUNWATCH_TOKEN say where the service is; without them the run is written to
 ./runwatch-spool.
@@ -27,30 +27,35 @@ MICRO_BATCH, WIDTH, NUM_CLASSES = 16, 32, 10
 CONFIG: Final[dict[str, Any]] = {
     "train_micro_batch_size_per_gpu": MICRO_BATCH,
     "gradient_accumulation_steps": ACCUMULATED,
-    "gradient_clipping": 1.0,
+    "gradient_clipping": 0.1,
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
-    "zero_optimization": {"stage": 0},
 }
 
 
 def main() -> None:
     arguments = parse_arguments()
-    torch.manual_seed(0)  # the same weights on every rank
-    model = make_model()
-    deepspeed.init_distributed()
-    initialize = cast("Any", deepspeed.initialize)
-    engine, optimizer, _, _ = initialize(
-        model=model, model_parameters=model.parameters(), config=CONFIG
-    )
-    generator = torch.Generator().manual_seed(1 + dist.get_rank())  # and other data
+    model, engine, optimizer = make_engine({"zero_optimization": {"stage": arguments.stage}})
+    generator = torch.Generator().manual_seed(1 + dist.get_rank())  # other data on every rank
 
-    with attach(model, optimizer, run="deepspeed", config=CONFIG) as watch:
+    with attach(model, optimizer, run="deepspeed", config=vars(arguments)) as watch:
         for _ in watch.steps(arguments.steps):
             losses = [train_one(engine, generator) for _ in range(ACCUMULATED)]
             watch.step(torch.stack(losses).mean(), tokens=MICRO_BATCH * ACCUMULATED)
     if dist.get_rank() == 0:
         print(f"run {watch.run_id}: {watch.next_step} steps on {dist.get_world_size()} ranks")
     dist.destroy_process_group()
+
+
+def make_engine(settings: dict[str, Any]) -> tuple[nn.Module, Any, Any]:
+    """The model, DeepSpeed's engine, and what it gives back as its optimizer."""
+    torch.manual_seed(0)  # the same weights on every rank
+    model = make_model()
+    deepspeed.init_distributed()
+    initialize = cast("Any", deepspeed.initialize)
+    engine, optimizer, _, _ = initialize(
+        model=model, model_parameters=model.parameters(), config=CONFIG | settings
+    )
+    return model, engine, optimizer
 
 
 def train_one(engine: Any, generator: torch.Generator) -> Tensor:
@@ -75,6 +80,7 @@ def make_micro_batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="train under DeepSpeed, watched")
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--stage", type=int, default=2, choices=range(4), help="of ZeRO")
     return parser.parse_args()
 
 

@@ -14,13 +14,13 @@ from runwatch.nonfinite import ABSENT_32
 from runwatch_hooks.detail import Closeup
 from runwatch_hooks.governor import EVERYTHING, Sampled
 from runwatch_hooks.jumps import Jumps
-from runwatch_hooks.own_time import Spans
-from runwatch_hooks.probe import Number, Reading
-from runwatch_hooks.readback import Readback, Ticket
+from runwatch_hooks.measuring.readback import Readback, Ticket
+from runwatch_hooks.measuring.run_totals import RunTotals, over_parts
+from runwatch_hooks.measuring.sharing import Sharing
+from runwatch_hooks.measuring.stats import STATS
 from runwatch_hooks.rows import Row
-from runwatch_hooks.run_totals import RunTotals, over_parts
-from runwatch_hooks.sharing import Sharing
-from runwatch_hooks.stats import STATS
+from runwatch_hooks.seeing.own_time import Spans
+from runwatch_hooks.seeing.probe import Number, Reading
 
 _ROOM_FOR_NUMBERS = 64
 """Left free for more numbers than the first step had on a device: loss, scale, the user's own."""

@@ -24,14 +24,22 @@ from runwatch_hooks.guard import check_guardable
 from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.line import Line
 from runwatch_hooks.machine import describe_machine
-from runwatch_hooks.objects import Objects, extra_of, modules_of, optimizers_of, stateful_of
+from runwatch_hooks.objects import (
+    Objects,
+    extra_of,
+    modules_of,
+    optimizers_of,
+    stateful_of,
+    zero_optimizers_of,
+)
 from runwatch_hooks.one_watch import end_former, note
 from runwatch_hooks.options import DEFAULT_ALLOW, DEFAULT_GOOD_AFTER, Guarding, Options, kinds_of
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
-from runwatch_hooks.run_facts import check_text, config_of
+from runwatch_hooks.run_facts import config_of
 from runwatch_hooks.settings import Environment, override, read_environment
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import Watch
+from runwatch_hooks.zero_limits import check_zero
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +85,10 @@ def attach(
     `dataloader` does so where it has a `state_dict` (go over it by `watch.batches`). `allow` names
     the actions that may be carried out: `checkpoint`, `detail`, `lower_lr`, `rollback`, `stop`.
     `state` is what `state_dict` of an earlier life of the run returned, where your own checkpoint
-    kept it: the run goes on from there. `bundles` is a folder for diagnostic bundles: what there is
-    of the first step whose loss or gradients are not finite, for `runwatch replay`.
+    kept it: the run goes on from there, as its next attempt where `run_id=state["run_id"]` says
+    that it is the same one, and as a new run elsewhere. `bundles` is a folder for diagnostic
+    bundles: what there is of the first step whose loss or gradients are not finite, for
+    `runwatch replay`.
     `guard` makes a step by gradients that are not finite change nothing, without waiting for a
     device; `guard="outliers"` also one whose gradients' norm lies far outside its past.
     `histograms` and `activations` are steps: so often the elements of gradients, weights
@@ -98,18 +108,22 @@ def attach(
     if environment.disabled:
         return InertWatch(RunId(run_id or _new_ulid()))
     environment = override(
-        environment, run_id=run_id, project=project, group=group, url=url, token=token, spool=spool
+        environment,
+        run=run,
+        run_id=run_id,
+        project=project,
+        group=group,
+        url=url,
+        token=token,
+        spool=spool,
     )
-    check_text("run", run)
-    check_text("project", environment.project)
-    if environment.group:
-        check_text("group", environment.group)
+    zeros = zero_optimizers_of(optimizer)
     objects = Objects(
         modules=modules_of(model),
         optimizers=optimizers_of(optimizer),
         schedulers=stateful_of(scheduler, "scheduler"),
         scalers=stateful_of(scaler, "scaler"),
-        extra=extra_of(extra, dataloader),
+        extra=extra_of(extra, dataloader, zeros),
     )
     settings = config_of(config)
     options = Options(
@@ -128,6 +142,7 @@ def attach(
         activations=activations,
         max_overhead=max_overhead,
     )
+    check_zero(zeros, options)
     if guard:
         check_guardable(objects.optimizers)
     if max_overhead is not None:

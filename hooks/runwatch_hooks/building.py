@@ -19,15 +19,16 @@ from runwatch_hooks.device_health import DeviceSensors
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard, Outliers
+from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.line import Line
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.options import Options
 from runwatch_hooks.orders import orders_for
-from runwatch_hooks.own_time import OwnTime
-from runwatch_hooks.probe import Probe
 from runwatch_hooks.ranks import Team
 from runwatch_hooks.reports import Reports
+from runwatch_hooks.seeing.own_time import OwnTime
+from runwatch_hooks.seeing.probe import Probe
 
 
 def build_watch(
@@ -96,8 +97,14 @@ def build_watch(
         detail,
         governor,
     )
-    guard = _guard(options, objects, faults, outliers)
-    own_time = None if team.world.is_alone else OwnTime(faults)
+    instruments = Instruments(
+        witness=witness,
+        guard=_guard(options, objects, faults, outliers),
+        detail=detail,
+        own_time=None if team.world.is_alone else OwnTime(faults),
+        governor=governor,
+        sensors=_sensors(open_sensors, faults),
+    )
     boundary = Boundary(
         actor,
         orders_for(actor, reports, team),
@@ -112,17 +119,12 @@ def build_watch(
         reports=reports,
         open_line=open_line,
         team=team,
+        instruments=instruments,
         loader=objects.extra.get("dataloader"),
-        witness=witness,
-        guard=guard,
-        detail=detail,
-        own_time=own_time,
-        governor=governor,
-        sensors=_sensors(open_sensors, faults),
     )
     if saved is not None:
         watch.load_state_dict(saved)
-    _install(probe, guard, own_time)
+    instruments.install(probe)
     if saved is not None or not _may_resume(options):
         watch.begin()
     return watch
@@ -167,16 +169,6 @@ def _guard(
     if not options.guard:
         return None
     return Guard(objects.modules, objects.optimizers, faults, outliers)
-
-
-def _install(probe: Probe, guard: Guard | None, own_time: OwnTime | None) -> None:
-    if guard is not None:  # what it has put out of sight is back before the probe looks again
-        guard.install_after_steps()
-    probe.install()
-    if own_time is not None:
-        own_time.install()
-    if guard is not None:  # after the probe, which reads what the guard puts out of sight
-        guard.install_before_steps()
 
 
 def _witness(

@@ -12,22 +12,18 @@ from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.actions import Notes
 from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.boundary import Boundary
-from runwatch_hooks.bundles import Witness
-from runwatch_hooks.detail import Detail
-from runwatch_hooks.device_health import DeviceSensors
+from runwatch_hooks.company import Member
 from runwatch_hooks.endings import Fatal, Status, ending_by, ending_of, fatal_of, reason_of
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.governor import Governor
-from runwatch_hooks.guard import Guard
 from runwatch_hooks.inert import InertWatch
+from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.line import Line
 from runwatch_hooks.outlet import Outlet
-from runwatch_hooks.own_time import OwnTime
-from runwatch_hooks.probe import Probe
 from runwatch_hooks.program_exit import ProgramExit
 from runwatch_hooks.ranks import Team
 from runwatch_hooks.reports import Reports
 from runwatch_hooks.row_maker import RowMaker
+from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.watch import Loggable, StepReport, Watch
 
 log = logging.getLogger(__name__)
@@ -52,19 +48,11 @@ class LiveWatch(Watch):
         reports: Reports,
         open_line: Callable[[int], Line],
         team: Team,
+        instruments: Instruments,
         loader: object | None = None,
-        witness: Witness | None = None,
-        guard: Guard | None = None,
-        detail: Detail | None = None,
-        own_time: OwnTime | None = None,
-        governor: Governor | None = None,
-        sensors: DeviceSensors | None = None,
     ) -> None:
         """`open_line` is given the number of the first step to be trained; `loader` is the one
-        that a rollback positions; `witness` writes diagnostic bundles; `guard` stops
-        steps that would spoil the weights; `detail` takes histograms and activations; `own_time`
-        tells how long this rank works by itself; `governor` reads less where it costs much;
-        `sensors` tell how the devices are."""
+        that a rollback positions."""
         self.run_id = run_id
         self._is_leader = team.world.is_leader
         self._probe = probe
@@ -80,22 +68,17 @@ class LiveWatch(Watch):
             reports,
             self._outlet,
             is_leader=self._is_leader,
-            guard=guard,
-            witness=witness,
-            detail=detail,
-            own_time=own_time,
-            governor=governor,
-            sensors=sensors,
+            instruments=instruments,
         )
-        self._sensors = sensors
-        self._own_time = own_time
+        self._instruments = instruments
+        self._witness = instruments.witness
+        self._guard = instruments.guard
+        self._detail = instruments.detail
         self._program_exit = ProgramExit(self._close_at_exit, self._end_by)
+        self._member = Member(self._wait_for_another)
         self._pid = os.getpid()
         self._loader = loader
         self._course = BatchCourse()
-        self._witness = witness
-        self._guard = guard
-        self._detail = detail
         self._phases: list[Phase] = [Phase.INIT]
         self._next_step = 0
         self._segment = 0
@@ -135,9 +118,10 @@ class LiveWatch(Watch):
         with self._faults.guard("begin"):
             self._reports.open(self._open_line(self._next_step))
             self._program_exit.install()
+            self._member.join()
             self._outlet.open()
-            if self._sensors is not None:
-                self._sensors.start()
+            if self._instruments.sensors is not None:
+                self._instruments.sensors.start()
             self._tell_progress()
             self._boundary.begin(self._next_step)
         self._begin_step()
@@ -165,6 +149,7 @@ class LiveWatch(Watch):
             rolled_back_to = self._act(step)
         with self._faults.guard("progress"):
             self._phases[0] = Phase.TRAIN
+            self._member.trained()
             self._tell_progress()
             self._tell_faults()
             self._rows.begin_step()
@@ -270,18 +255,20 @@ class LiveWatch(Watch):
         self.begin()
         self._is_finished = True
         self._program_exit.remove()
+        self._member.leave()
         self._probe.remove()
-        with self._faults.guard("guard"):
-            if self._guard is not None:
-                self._guard.remove()
-            if self._own_time is not None:
-                self._own_time.remove()
-        with self._faults.guard("devices"):
-            if self._sensors is not None:
-                self._sensors.close()
-        with self._faults.guard("detail"):
-            if self._detail is not None:
-                self._detail.close()
+        self._instruments.remove(self._faults)
+        self._tell_last()
+        with self._faults.guard("ranks"):
+            self._outlet.close(_LEAVE_TIMEOUT_S[status])
+        with self._faults.guard("finish"):
+            self._tell_faults()
+            if status == "finished" and self._boundary.is_stopping:
+                status = "stopped"
+            self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
+
+    def _tell_last(self) -> None:
+        """What is on its way when the run ends: commands, rows, a checkpoint, a bundle."""
         with self._faults.guard("last commands"):
             self._boundary.close()
         with self._faults.guard("last rows"):
@@ -296,13 +283,6 @@ class LiveWatch(Watch):
             if self._witness is not None:
                 self._witness.close(_CLOSE_TIMEOUT_S)
                 self._tell_bundles()
-        with self._faults.guard("ranks"):
-            self._outlet.close(_LEAVE_TIMEOUT_S[status])
-        with self._faults.guard("finish"):
-            self._tell_faults()
-            if status == "finished" and self._boundary.is_stopping:
-                status = "stopped"
-            self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
 
     def _note_fatal(self, error: BaseException) -> None:
         fatal = fatal_of(error)
@@ -344,6 +324,13 @@ class LiveWatch(Watch):
                 detail = {"of_step": self._boundary.fault_step, "batches": num_left_out}
                 self._reports.tell_event(step, "batches_left_out", time.time(), detail)
         return rolled_back_to
+
+    def _wait_for_another(self) -> None:
+        """The program trains another run now."""
+        if not self._is_inert:
+            with self._faults.guard("progress"):
+                self._phases[0] = Phase.IDLE
+                self._tell_progress()
 
     def _tell_progress(self) -> None:
         self._reports.tell_progress(self._last_step, self._phases[-1], self._actor.lr_scale)

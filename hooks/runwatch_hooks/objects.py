@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from runwatch_hooks.actions import Generator, HasState
 from runwatch_hooks.errors import AttachError
+from runwatch_hooks.ranks.zero import LossScale, ZeroOptimizer, is_zero
 
 _Item = TypeVar("_Item")
 
@@ -41,10 +42,17 @@ def modules_of(model: nn.Module | Mapping[str, nn.Module]) -> dict[str, nn.Modul
 
 
 def optimizers_of(given: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ...]:
+    """Torch's own; of DeepSpeed's the one that it steps by."""
     optimizers = _several(given, _is_optimizer, "optimizer")
     if not optimizers:
         raise AttachError(f"optimizer: found {_found(given)}, wanted at least one torch optimizer")
-    return optimizers
+    return tuple(one.optimizer if is_zero(one) else one for one in optimizers)
+
+
+def zero_optimizers_of(given: object) -> tuple[ZeroOptimizer, ...]:
+    """DeepSpeed's among the optimizers."""
+    items = cast("Sequence[object]", given) if isinstance(given, Sequence) else (given,)
+    return tuple(one for one in items if is_zero(one))
 
 
 def stateful_of(given: HasState | Sequence[HasState] | None, place: str) -> tuple[HasState, ...]:
@@ -77,7 +85,7 @@ def _is_module(item: object) -> bool:
 
 
 def _is_optimizer(item: object) -> bool:
-    return isinstance(item, Optimizer)
+    return isinstance(item, Optimizer) or is_zero(item)
 
 
 def _is_mapping(item: object) -> bool:
@@ -89,11 +97,15 @@ def _has_state(item: object) -> bool:
 
 
 def extra_of(
-    extra: Mapping[str, HasState | Generator] | None, dataloader: object | None
+    extra: Mapping[str, HasState | Generator] | None,
+    dataloader: object | None,
+    zeros: Sequence[ZeroOptimizer] = (),
 ) -> dict[str, HasState | Generator]:
+    """What the user names, and what of others has state: the loader, DeepSpeed's loss scalers."""
     if extra is not None and not _is_mapping(extra):
         raise AttachError(f"extra: found {_found(extra)}, wanted a mapping")
     items = dict(extra or {})
     if isinstance(dataloader, HasState):
         items["dataloader"] = dataloader
+    items |= {f"deepspeed.loss_scale{index}": LossScale(one) for index, one in enumerate(zeros)}
     return items

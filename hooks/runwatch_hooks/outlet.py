@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.layer_names import NamedTensor
+from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.ranks import StoreLostError, Team
 from runwatch_hooks.ranks.follower import Follower
 from runwatch_hooks.ranks.leader import Leader
 from runwatch_hooks.ranks.letters import Fingerprint
 from runwatch_hooks.ranks.replicas import ReplicaSampler
+from runwatch_hooks.ranks.standing import Standing
 from runwatch_hooks.rows import Row
 
 log = logging.getLogger(__name__)
@@ -23,9 +24,7 @@ PutRow = Callable[[Row], None]
 class Peers(Protocol):
     """This rank's part in what all ranks do: `Leader` or `Follower`."""
 
-    has_drifted: bool | None
-    lag_s: float
-    loss_gap: float
+    standing: Standing
 
     def start(self) -> None: ...
     def put(self, row: Row) -> None: ...
@@ -49,11 +48,11 @@ class Outlet:
         """How this rank stands among the others, as far as it is known: `replica_drift` (1 where
         its parameters are others than its replicas', 0 where they are equal), `rank_lag` (seconds
         a step) and `loss_gap` (a share of the loss): medians over the last steps compared."""
-        peers = self._peers
-        if peers is None:
+        if self._peers is None:
             return {}
-        drift = math.nan if peers.has_drifted is None else float(peers.has_drifted)
-        known = {"replica_drift": drift, "rank_lag": peers.lag_s, "loss_gap": peers.loss_gap}
+        own = self._peers.standing
+        drift = math.nan if own.has_drifted is None else float(own.has_drifted)
+        known = {"replica_drift": drift, "rank_lag": own.lag_s, "loss_gap": own.loss_gap}
         return {name: value for name, value in known.items() if not math.isnan(value)}
 
     def open(self) -> None:

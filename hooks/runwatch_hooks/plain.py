@@ -23,17 +23,17 @@ from runwatch.frames import Event, Scalar
 from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import Phase, RunId
-from runwatch_hooks.array_stats import Arrays, ArrayStats
 from runwatch_hooks.endings import EndsWithItsBlock, Status, ending_of, fatal_of, reason_of
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import GivenNumbers, as_float
 from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.machine import describe_machine
+from runwatch_hooks.measuring.array_stats import Arrays, ArrayStats
+from runwatch_hooks.measuring.run_totals import RunTotals
 from runwatch_hooks.program_exit import ProgramExit
 from runwatch_hooks.rows import Row
-from runwatch_hooks.run_facts import check_text, config_of
-from runwatch_hooks.run_totals import RunTotals
+from runwatch_hooks.run_facts import config_of
 from runwatch_hooks.settings import Environment, override, read_environment
 from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.transport import Transport, TransportSettings
@@ -234,6 +234,7 @@ def open_run(
     if not environment.disabled:  # else nothing can be wrong with what was given
         environment = override(
             environment,
+            run=run,
             run_id=run_id,
             project=project,
             group=group,
@@ -241,13 +242,9 @@ def open_run(
             token=token,
             spool=spool,
         )
-    found = RunId(run_id or environment.run_id or ulid(int(time.time() * 1000), os.urandom(10)))
+    found = RunId(environment.run_id or run_id or ulid(int(time.time() * 1000), os.urandom(10)))
     if environment.disabled or environment.rank != 0:
         return PlainRun(found, None, next_step=next_step, allow=())
-    check_text("run", run)
-    check_text("project", environment.project)
-    if environment.group:
-        check_text("group", environment.group)
     kinds = _checked(allow)
     settings = config_of(config)
     opened = RunOpen(

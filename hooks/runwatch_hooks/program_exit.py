@@ -12,7 +12,7 @@ from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 
-from runwatch_hooks.wraps import Arguments, Ears, Holds, Keywords
+from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords
 
 log = logging.getLogger(__name__)
 

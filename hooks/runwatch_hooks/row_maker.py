@@ -5,20 +5,16 @@ import time
 from collections.abc import Iterable, Mapping
 
 from runwatch_hooks.assembly import Assembly
-from runwatch_hooks.bundles import Witness
-from runwatch_hooks.detail import Closeup, Detail
-from runwatch_hooks.device_health import DeviceSensors
+from runwatch_hooks.detail import Closeup
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import GivenNumbers
-from runwatch_hooks.governor import Governor
-from runwatch_hooks.guard import Guard
+from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_names import OF_LAYERS, OwnNames
-from runwatch_hooks.own_time import OwnTime
-from runwatch_hooks.probe import Number, Probe, Reading, number
 from runwatch_hooks.reports import Reports
 from runwatch_hooks.rows import Row
-from runwatch_hooks.sight import Sight
+from runwatch_hooks.seeing.probe import Number, Probe, Reading, number
+from runwatch_hooks.seeing.sight import Sight
 from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.watch import Loggable
 
@@ -37,31 +33,24 @@ class RowMaker:
         outlet: Outlet,
         *,
         is_leader: bool,
-        guard: Guard | None,
-        witness: Witness | None,
-        detail: Detail | None = None,
-        own_time: OwnTime | None = None,
-        governor: Governor | None = None,
-        sensors: DeviceSensors | None = None,
+        instruments: Instruments,
     ) -> None:
-        """What is the same on all ranks is told by the leader alone; `own_time` is measured where
-        there are others to compare it with. `governor` is told what each step costs; `sensors`
-        tell how the devices are."""
-        self._governor = governor
-        self._sensors = sensors
+        """What is the same on all ranks is told by the leader alone."""
         self._probe = probe
         self._faults = faults
         self._reports = reports
         self._outlet = outlet
         self._is_leader = is_leader
-        self._guard = guard
-        self._witness = witness
-        self._detail = detail
-        self._own_time = own_time
+        self._guard = instruments.guard
+        self._witness = instruments.witness
+        self._detail = instruments.detail
+        self._own_time = instruments.own_time
+        self._governor = instruments.governor
+        self._sensors = instruments.sensors
         self._assembly = Assembly()
         self._own_names = OwnNames()
-        if sensors is not None:
-            self._own_names.add(sensors.names)
+        if self._sensors is not None:
+            self._own_names.add(self._sensors.names)
         self._given = GivenNumbers(faults)
         self._sight = Sight()
         self._timer = StepTimer()

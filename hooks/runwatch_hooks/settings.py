@@ -8,12 +8,17 @@ from typing import Final
 
 from runwatch.ulids import is_ulid
 from runwatch_hooks.errors import AttachError
+from runwatch_hooks.run_facts import check_text
 
 DEFAULT_SPOOL_DIR: Final = Path("runwatch-spool")
 DEFAULT_PROJECT: Final = "default"
 
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
+
+_BEARERS: Final[dict[str, str]] = {}
+"""By the id of a run that the environment names, the name of the program's run that has it: it is
+the first that asks. A program may train several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +34,8 @@ class Environment:
     spool_dir: Path = DEFAULT_SPOOL_DIR
     """RUNWATCH_SPOOL: where frames wait on disk until the service has acknowledged them."""
     run_id: str | None = None
-    """RUNWATCH_RUN_ID: the ULID of a run to go on with, as a restarted job does."""
+    """RUNWATCH_RUN_ID: the ULID of a run to go on with, as a restarted job does. Of a program that
+    watches runs of several names, the first one has it."""
     project: str = DEFAULT_PROJECT
     """RUNWATCH_PROJECT: where the run belongs; keys can be bound to one."""
     group: str = ""
@@ -81,6 +87,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
 def override(
     environment: Environment,
     *,
+    run: str,
     run_id: str | None,
     project: str | None,
     group: str | None,
@@ -88,16 +95,26 @@ def override(
     token: str | None,
     spool: str | os.PathLike[str] | None,
 ) -> Environment:
-    """The environment with the arguments that were given in their places. Raises AttachError."""
-    return replace(
+    """The environment with the arguments that were given in their places, for the run of this
+    name. Raises AttachError."""
+    found = replace(
         environment,
-        run_id=run_id or environment.run_id,
         project=environment.project if project is None else project,
         group=environment.group if group is None else group,
         url=url or environment.url,
         token=token or environment.token,
         spool_dir=environment.spool_dir if spool is None else Path(spool),
     )
+    check_text("run", run)
+    check_text("project", found.project)
+    if found.group:
+        check_text("group", found.group)
+    return replace(found, run_id=run_id or _goes_on_with(environment.run_id, run))
+
+
+def _goes_on_with(run_id: str | None, run: str) -> str | None:
+    """RUNWATCH_RUN_ID where it is meant: one run cannot be two of a program's at once."""
+    return run_id if run_id is not None and _BEARERS.setdefault(run_id, run) == run else None
 
 
 def _flag(variables: Mapping[str, str], name: str) -> bool:

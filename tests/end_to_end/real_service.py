@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import urllib3
+from tests.ports import reserved_port
 from tests.waiting import until
 
 NOBODY_IS_MISSED: Final = {"RUNWATCH_LOST_S": "3600"}
@@ -45,7 +45,7 @@ class RealService:
         self._process: subprocess.Popen[bytes] | None = None
         self._http = urllib3.PoolManager(retries=False, timeout=60.0)
         self.admin_key = admin_key
-        self.port = _free_port()
+        self.port = reserved_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> "RealService":
@@ -169,9 +169,3 @@ class RealService:
             return self._http.request("GET", f"{self.url}/readyz").status == 200
         except urllib3.exceptions.HTTPError:
             return False
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port

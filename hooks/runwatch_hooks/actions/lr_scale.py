@@ -10,7 +10,6 @@ it shrinks as well.
 """
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -20,12 +19,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 
 from runwatch_hooks.actions.errors import LrScaleError
+from runwatch_hooks.wrapping.step_hooks import (
+    frame_of_step,
+    hear_after_steps,
+    hear_before_steps,
+    is_on_the_stack,
+)
 
 _AVERAGING_KEYS: Final = frozenset({"weight_sum", "d", "d_coef"})
 """Groups of schedule-free, Prodigy and D-Adaptation: they use the rate inside their averages."""
@@ -68,8 +69,8 @@ class LrScale:
         for optimizer in optimizers:
             self._ours[optimizer] = True
         self._handles = (
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
+            hear_before_steps(self._before_step),
+            hear_after_steps(self._after_step),
         )
 
     @property
@@ -108,7 +109,7 @@ class LrScale:
     ) -> None:
         open_step = self._scaled.get(optimizer)
         if open_step is not None:
-            if _is_on_the_stack(open_step.caller):  # a subclass that calls super().step()
+            if is_on_the_stack(open_step.caller):  # a subclass that calls super().step()
                 open_step.depth += 1
                 return
             self._put_back(optimizer)
@@ -125,7 +126,7 @@ class LrScale:
                 self._put_back(optimizer)
 
     def _put_in(self, optimizer: Optimizer) -> _Scaled:
-        scaled = _Scaled(caller=sys._getframe(2))  # pyright: ignore[reportPrivateUsage]
+        scaled = _Scaled(caller=frame_of_step())
         seen: set[int] = set()
         with torch.no_grad():
             for group in cast("list[Group]", optimizer.param_groups):
@@ -180,12 +181,3 @@ def _check_scalable(optimizer: Optimizer) -> None:
                 f"{name}, group {index}: uses its learning rate inside its averages "
                 f"({averaging[0]!r}), so that scaling it would change what they mean"
             )
-
-
-def _is_on_the_stack(frame: FrameType | None) -> bool:
-    here: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while here is not None:
-        if here is frame:
-            return True
-        here = here.f_back
-    return False

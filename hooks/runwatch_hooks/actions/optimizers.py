@@ -1,6 +1,6 @@
 """An optimizer's part of the training state: every state tensor and every hyper-parameter."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 import torch
@@ -9,18 +9,27 @@ from torch.optim import Optimizer
 
 from runwatch_hooks.actions.errors import StateMismatchError
 from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped, tensors_in
-from runwatch_hooks.known_optimizers import parameters_of
 from runwatch_hooks.ranks.shards import is_sharded
+from runwatch_hooks.seeing.known_optimizers import parameters_of
 
 
-def capture_optimizer(optimizer: Optimizer, copies: HostCopies, old: Mapped) -> Mapped:
-    """An owned copy, with parameters named by their place in the groups."""
+def capture_optimizer(
+    optimizer: Optimizer, copies: HostCopies, old: Mapped, own: Mapping[int, Tensor] | None = None
+) -> Mapped:
+    """An owned copy, with parameters named by their place in the groups.
+
+    `own` are the parameters that no module holds: of others the module's part has a copy.
+    """
     states = {
         index: optimizer.state[parameter]
         for index, parameter in enumerate(parameters_of(optimizer))
         if parameter in optimizer.state
     }
-    parts: Mapped = {"groups": [_options(group) for group in _groups(optimizer)], "states": states}
+    parts: Mapped = {
+        "groups": [_options(group) for group in _groups(optimizer)],
+        "states": states,
+        "parameters": dict(own or {}),
+    }
     captured = {key: copies.copy(part, old.get(key)) for key, part in parts.items()}
     captured["sizes"] = _sizes(optimizer)
     captured["on_host"] = _on_host(optimizer)
@@ -32,10 +41,18 @@ def capture_optimizer(optimizer: Optimizer, copies: HostCopies, old: Mapped) -> 
 
 
 def check_optimizer(place: str, optimizer: Optimizer, saved: Mapped) -> None:
-    """Raises StateMismatchError unless the groups are those of the capture."""
+    """Raises StateMismatchError unless the groups, and parameters of its own, are those of the
+    capture."""
     found, wanted = _sizes(optimizer), saved["sizes"]
     if found != wanted:
         raise StateMismatchError(f"{place}: found groups of {found} parameters, wanted {wanted}")
+    living = parameters_of(optimizer)
+    for index, parameter in _own_parameters(saved).items():
+        if living[index].shape != parameter.shape:
+            raise StateMismatchError(
+                f"{place}, parameter {index}: found {list(living[index].shape)}, "
+                f"wanted {list(parameter.shape)}"
+            )
 
 
 def restore_optimizer(optimizer: Optimizer, saved: Mapped, in_place: InPlace) -> None:
@@ -51,7 +68,10 @@ def restore_optimizer(optimizer: Optimizer, saved: Mapped, in_place: InPlace) ->
     states = cast("dict[int, Mapped]", saved["states"])
     on_host = cast("dict[int, list[str]]", saved["on_host"])
     sharded = cast("dict[int, list[str]]", saved.get("sharded", {}))
+    own = _own_parameters(saved)
     for index, parameter in enumerate(parameters_of(optimizer)):
+        if index in own:
+            in_place.put(parameter, own[index], parameter.device)
         if index not in states:
             optimizer.state.pop(parameter, None)
         else:
@@ -83,6 +103,11 @@ def optimizer_tensors(optimizer: Optimizer) -> Iterator[Tensor]:
     """What must be finite: the state tensors."""
     for state in cast("dict[object, object]", optimizer.state).values():
         yield from tensors_in(state)
+
+
+def _own_parameters(saved: Mapped) -> dict[int, Tensor]:
+    """Of a capture; older ones have none."""
+    return cast("dict[int, Tensor]", saved.get("parameters", {}))
 
 
 def _groups(optimizer: Optimizer) -> list[Mapped]:

@@ -18,9 +18,9 @@ from runwatch_hooks.actions.rng import ProcessRng
 from runwatch_hooks.actions.scattered import Place, Scattered, place_of
 from runwatch_hooks.actions.training_state import Captured, TrainingState
 from runwatch_hooks.actions.trees import Mapped
-from runwatch_hooks.known_optimizers import parameters_of
 from runwatch_hooks.ranks import World
 from runwatch_hooks.ranks.shards import is_sharded
+from runwatch_hooks.seeing.known_optimizers import parameters_of
 
 log = logging.getLogger(__name__)
 
@@ -172,6 +172,11 @@ class RankCheckpoints(CheckpointStore):
         for index in cast("dict[int, Mapped]", base[_OPTIMIZERS] or parts[0].tree[_OPTIMIZERS]):
             live = parameters_of(optimizers[index])
             first = cast("dict[int, Mapped]", parts[0].tree[_OPTIMIZERS])[index]
+            if first.get("parameters"):
+                raise StateMismatchError(
+                    f"optimizer {index} steps tensors that are no module's: nobody knows which "
+                    "part of what they are"
+                )
             states = {
                 number: self._gathered_state(index, number, parts, live[number])
                 for number in cast("dict[int, Mapped]", first["states"])

@@ -26,8 +26,8 @@ from runwatch_hooks.actions.optimizers import (
 from runwatch_hooks.actions.rng import Generator, GeneratorState, HasState, ProcessRng
 from runwatch_hooks.actions.scalers import capture_scaler, restore_scaler
 from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
-from runwatch_hooks.known_optimizers import Roster
 from runwatch_hooks.ranks.shards import local_of
+from runwatch_hooks.seeing.known_optimizers import Roster, parameters_of
 
 
 @dataclass(slots=True, eq=False)
@@ -115,7 +115,9 @@ class TrainingState:
                 for name, module in self.modules.items()
             },
             "optimizers": {
-                index: capture_optimizer(item, copies, _part(old, "optimizers", index))
+                index: capture_optimizer(
+                    item, copies, _part(old, "optimizers", index), self._own_parameters(item)
+                )
                 for index, item in self.optimizers.items()
             },
             "scalers": {
@@ -239,7 +241,15 @@ class TrainingState:
         ]
         for optimizer in self.optimizers.values():
             tensors.extend(optimizer_tensors(optimizer))
+            tensors.extend(self._own_parameters(optimizer).values())
         return FiniteFlag(tensors)
+
+    def _own_parameters(self, optimizer: Optimizer) -> dict[int, Tensor]:
+        """Those that an optimizer steps and no module holds, by their place in its groups: flat
+        buffers (DeepSpeed's), tensors that the program keeps by itself."""
+        held = {id(one) for module in self.modules.values() for one in module.parameters()}
+        stepped = enumerate(parameters_of(optimizer))
+        return {index: one for index, one in stepped if id(one) not in held}
 
 
 def _part(tree: Mapped, kind: str, name: object) -> Mapped:

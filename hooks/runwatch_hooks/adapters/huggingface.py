@@ -23,10 +23,10 @@ from runwatch_hooks.adapters.keywords import Keywords, checked
 from runwatch_hooks.attaching import attach
 from runwatch_hooks.endings import Status
 from runwatch_hooks.inert import InertWatch
-from runwatch_hooks.torch_wraps import TorchHolds
 from runwatch_hooks.watch import Watch
-from runwatch_hooks.wraps import Arguments, Ears
-from runwatch_hooks.wraps import Keywords as CallKeywords
+from runwatch_hooks.wrapping.torch_wraps import TorchHolds
+from runwatch_hooks.wrapping.wraps import Arguments, Ears
+from runwatch_hooks.wrapping.wraps import Keywords as CallKeywords
 
 _OWN_LOGS: Final = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step"})
 """What the Trainer logs of what we record ourselves, step by step and unrounded."""

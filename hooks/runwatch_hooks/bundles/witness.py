@@ -35,7 +35,7 @@ from runwatch_hooks.bundles.memory import (
     tensors_of,
     torch_rng,
 )
-from runwatch_hooks.layer_names import named_parts
+from runwatch_hooks.measuring.layer_names import named_parts
 from runwatch_hooks.ranks.shards import is_sharded
 from runwatch_hooks.rows import Row
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runwatch.nonfinite import ABSENT_32
-from runwatch_hooks.dense import dense_view
+from runwatch_hooks.measuring.dense import dense_view
 
 STATS: Final = ("act_mean", "act_std", "act_absmax", "act_zero_frac", "act_nonfinite")
 """Mean, standard deviation and greatest magnitude are over the finite elements."""

@@ -20,7 +20,7 @@ from runwatch.histograms import (
     NUM_EXPONENTS,
     ZEROS,
 )
-from runwatch_hooks.dense import dense, dense_view
+from runwatch_hooks.measuring.dense import dense, dense_view
 
 _BIAS: Final = 127
 _NUM_CODES: Final = 257

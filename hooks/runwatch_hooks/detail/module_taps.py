@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from runwatch.layouts import MAX_LAYERS, MAX_NAME_BYTES
-from runwatch_hooks.layer_names import clean_name
+from runwatch_hooks.measuring.layer_names import clean_name
 
 See = Callable[[int, Tensor], None]
 """What is told of a module, by its place in `names`, and of the tensor that it returned."""

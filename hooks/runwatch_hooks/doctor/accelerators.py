@@ -8,7 +8,7 @@ from typing import Any
 
 from runwatch.findings import Finding, Verdict
 from runwatch_hooks.device_health import Nvml, NvmlError
-from runwatch_hooks.one_pass import LIBRARY, load_one_pass
+from runwatch_hooks.measuring.one_pass import LIBRARY, load_one_pass
 
 
 def compiled_reading() -> Finding:

@@ -13,10 +13,10 @@ from torch.nn import utils as nn_utils
 from torch.nn.utils import clip_grad
 
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.graph_capture import is_capturing
 from runwatch_hooks.ranks.shards import whole
-from runwatch_hooks.torch_wraps import TorchHolds
-from runwatch_hooks.wraps import Arguments, Ears, Keywords
+from runwatch_hooks.wrapping.graph_capture import is_capturing
+from runwatch_hooks.wrapping.torch_wraps import TorchHolds
+from runwatch_hooks.wrapping.wraps import Arguments, Ears, Keywords
 
 
 class ClippedNorms:

@@ -19,7 +19,6 @@ gradients after their reduction, and so decide alike, by the same past.
 """
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, Final, cast
@@ -28,15 +27,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
-from torch.utils.hooks import RemovableHandle
 
-from runwatch_hooks.closures import closure_of, followed_by
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.graph_capture import is_capturing
 from runwatch_hooks.guard.look import Look
 from runwatch_hooks.guard.newborn import about_to_have_momentum, blank_momentum
 from runwatch_hooks.guard.objections import (
@@ -46,16 +38,22 @@ from runwatch_hooks.guard.objections import (
 )
 from runwatch_hooks.guard.outliers import Outliers
 from runwatch_hooks.guard.tally import Number, Tally
-from runwatch_hooks.known_optimizers import parameters_of
-from runwatch_hooks.untraced import untraced
-from runwatch_hooks.wraps import Arguments, Keywords
+from runwatch_hooks.seeing.known_optimizers import parameters_of
+from runwatch_hooks.wrapping.closures import closure_of, followed_by
+from runwatch_hooks.wrapping.graph_capture import is_capturing
+from runwatch_hooks.wrapping.step_hooks import (
+    StepHandle,
+    frame_of_step,
+    hear_after_steps,
+    hear_before_steps,
+    is_on_the_stack,
+)
+from runwatch_hooks.wrapping.untraced import untraced
+from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
 GUARDED: Final = "guarded_steps"
 OUTLIERS: Final = "guarded_outliers"
 RELEARNED: Final = "guard_relearned"
-
-_STEP: Final = "profile_hook_step.<locals>.wrapper"
-"""What torch puts around `step`, and calls the hooks from."""
 
 
 class Guard:
@@ -86,18 +84,18 @@ class Guard:
         self._look = Look(faults)
         self._tally = Tally(GUARDED, *(() if outliers is None else (OUTLIERS, RELEARNED)))
         self._notices: list[str] = []
-        self._handles: list[RemovableHandle] = []
+        self._handles: list[StepHandle] = []
         self._pid = os.getpid()
 
     def install_after_steps(self) -> None:
         """Before whoever wants to read the gradients when a step has ended: they are back then."""
-        self._handles.append(register_optimizer_step_post_hook(untraced(self._after_step)))
+        self._handles.append(hear_after_steps(untraced(self._after_step)))
 
     def install_before_steps(self) -> None:
         """After whoever wants to read the gradients first."""
         if self._outliers is not None:
             self._outliers.clipped.install()
-        self._handles.append(register_optimizer_step_pre_hook(untraced(self._before_step)))
+        self._handles.append(hear_before_steps(untraced(self._before_step)))
 
     def remove(self) -> None:
         """Nothing is guarded any more."""
@@ -138,11 +136,11 @@ class Guard:
             return None
         with self._faults.guard("guard", self.remove):
             under_way = self._open.get(optimizer)
-            if under_way is not None and _is_on_the_stack(under_way):
+            if under_way is not None and is_on_the_stack(under_way):
                 return None  # a subclass whose `step` calls that of its parent
             self._put_back(optimizer)  # after a step that raised
             self._take_flag(optimizer)
-            self._open[optimizer] = _frame_of_step()
+            self._open[optimizer] = frame_of_step()
             closure = closure_of(args, kwargs)
             if self._objection_to(optimizer, with_closure=closure is not None) != "":
                 return None
@@ -161,7 +159,7 @@ class Guard:
         if os.getpid() != self._pid:
             return
         with self._faults.guard("guard", self.remove):
-            if self._open.get(optimizer) is _frame_of_step():
+            if self._open.get(optimizer) is frame_of_step():
                 self._open.pop(optimizer, None)
                 self._put_back(optimizer)
                 told = self._take_flag(optimizer)
@@ -247,18 +245,3 @@ class Guard:
 
 def _with_gradients(optimizer: Optimizer) -> list[tuple[Tensor, Tensor]]:
     return [(one, one.grad) for one in parameters_of(optimizer) if one.grad is not None]
-
-
-def _frame_of_step() -> FrameType | None:
-    """Of the `step` from which a hook is called; None where it was compiled."""
-    here: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while here is not None and not here.f_code.co_qualname.endswith(_STEP):
-        here = here.f_back
-    return here
-
-
-def _is_on_the_stack(frame: FrameType) -> bool:
-    here: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while here is not None and here is not frame:
-        here = here.f_back
-    return here is frame

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from runwatch_hooks.actions.finite import all_finite
-from runwatch_hooks.dense import dense
-from runwatch_hooks.device_reading import NORM, NUM_NONFINITE, GradientsOnDevice, norms_of
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.gradient_sums import GradientReader
 from runwatch_hooks.guard.outliers import norm_over
-from runwatch_hooks.one_pass import load_one_pass
+from runwatch_hooks.measuring.dense import dense
+from runwatch_hooks.measuring.device_reading import NORM, NUM_NONFINITE, GradientsOnDevice, norms_of
+from runwatch_hooks.measuring.gradient_sums import GradientReader
+from runwatch_hooks.measuring.one_pass import load_one_pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,8 +6,8 @@ from typing import cast
 from torch.optim import LBFGS, Optimizer
 
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.known_optimizers import parameters_of
 from runwatch_hooks.ranks.shards import is_sharded
+from runwatch_hooks.seeing.known_optimizers import parameters_of
 
 
 def check_guardable(optimizers: Sequence[Optimizer]) -> None:

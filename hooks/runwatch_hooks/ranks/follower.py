@@ -19,11 +19,11 @@ from runwatch_hooks.ranks.letters import (
     Batch,
     Fingerprint,
     batch_key,
-    number_of,
 )
 from runwatch_hooks.ranks.parts import Columns, PartRow
 from runwatch_hooks.ranks.rank_store import RankStore
-from runwatch_hooks.ranks.standing import Pace, pace_of
+from runwatch_hooks.ranks.standing import Pace, Standing
+from runwatch_hooks.ranks.untold import Untold
 from runwatch_hooks.rows import Row
 from runwatch_hooks.transport.priority import yield_to_training
 
@@ -49,9 +49,8 @@ class Follower:
         self._lock = threading.Lock()
         self._wakeup = threading.Event()
         self._rows: list[tuple[Columns, PartRow]] = []
-        self._fingerprints: list[Fingerprint] = []
+        self._untold = Untold()
         self._broken: list[tuple[int, int]] = []
-        self._paces: list[Pace] = []
         self._paced_at = 0.0
         self._columns: Columns | None = None
         self._sent_columns: Columns | None = None
@@ -60,12 +59,8 @@ class Follower:
         self._is_closing = False
         self.num_lost = 0
         """Part rows that rank 0 has to do without."""
-        self.has_drifted: bool | None = None
-        """Whether this rank's parameters are others than its replicas'; None: never compared."""
-        self.lag_s = math.nan
-        """How much longer than the others it works by itself in a step; NaN: not known."""
-        self.loss_gap = math.nan
-        """By which share of the others' loss its own lies above it; NaN: not known."""
+        self.standing = Standing()
+        """Of this rank, among the others."""
         self._thread = threading.Thread(target=self._run, name="runwatch-ranks", daemon=True)
 
     def start(self) -> None:
@@ -92,17 +87,11 @@ class Follower:
                 self._broken.append((row.segment, row.step))
                 del self._broken[:-_MAX_UNREAD]
             self._wakeup.set()
-        pace = pace_of(row.segment, row.step, row.metrics)
-        if pace is not None:
-            with self._lock:
-                self._paces.append(pace)
-                del self._paces[:-_MAX_WAITING]
+        self._untold.put_row(row)
         self._put_row(replace(row, layout=None, stats=None, sharing=None))
 
     def put_fingerprints(self, fingerprints: Sequence[Fingerprint]) -> None:
-        with self._lock:
-            self._fingerprints.extend(fingerprints)
-            del self._fingerprints[:-_MAX_WAITING]
+        self._untold.put_fingerprints(fingerprints)
 
     def take_notices(self) -> list[str]:
         return []
@@ -131,9 +120,9 @@ class Follower:
     def _send(self, *, is_last: bool = False) -> None:
         with self._lock:
             waiting, self._rows = self._rows, []
-            fingerprints, self._fingerprints = self._fingerprints, []
             broken, self._broken = self._broken, []
-            paces = self._take_paces(is_last or bool(waiting or fingerprints or broken))
+        fingerprints = self._untold.take_fingerprints()
+        paces = self._take_paces(is_last or bool(waiting or fingerprints or broken))
         while waiting or fingerprints or broken or paces or is_last:
             columns = waiting[0][0] if waiting else None
             alike = [row for its, row in waiting if its is columns]
@@ -142,24 +131,23 @@ class Follower:
             batch = Batch(
                 columns=columns if is_new else None,
                 rows=tuple(alike),
-                fingerprints=tuple(fingerprints),
+                fingerprints=fingerprints,
                 broken=tuple(broken),
                 is_last=is_last and not waiting,
-                paces=tuple(paces),
+                paces=paces,
             )
             if self._put(batch) and is_new:
                 self._sent_columns = columns
-            fingerprints, broken, paces = [], [], []
+            fingerprints, broken, paces = (), [], ()
             if not waiting:
                 return
 
-    def _take_paces(self, is_going: bool) -> list[Pace]:
+    def _take_paces(self, is_going: bool) -> tuple[Pace, ...]:
         now = time.monotonic()
         if not is_going and now - self._paced_at < _PACE_EVERY_S:
-            return []
+            return ()
         self._paced_at = now
-        paces, self._paces = self._paces, []
-        return paces
+        return self._untold.take_paces()
 
     def _put(self, batch: Batch) -> bool:
         oldest = self._number - _MAX_UNREAD
@@ -177,7 +165,4 @@ class Follower:
         self._asked_at = now
         found = self._store.get(ANSWER_KEY)
         if found is not None:
-            answer = ANSWER.decode(found)
-            self.has_drifted = None if answer.drifted is None else self._rank in answer.drifted
-            self.lag_s = number_of(self._rank, answer.lags_s)
-            self.loss_gap = number_of(self._rank, answer.loss_gaps)
+            self.standing = ANSWER.decode(found).standing_of(self._rank)

@@ -20,6 +20,8 @@ import msgspec
 
 from runwatch.nonfinite import is_absent
 from runwatch_hooks.jumps import Jumps
+from runwatch_hooks.measuring.run_totals import RunTotals
+from runwatch_hooks.measuring.stats import GRAD_NORM, STATS
 from runwatch_hooks.ranks.errors import StoreError
 from runwatch_hooks.ranks.letters import (
     ANSWER_KEY,
@@ -27,16 +29,14 @@ from runwatch_hooks.ranks.letters import (
     Answer,
     Batch,
     Fingerprint,
-    number_of,
 )
 from runwatch_hooks.ranks.parts import Joining, Part
 from runwatch_hooks.ranks.peers import Peers, Place
 from runwatch_hooks.ranks.rank_store import RankStore
 from runwatch_hooks.ranks.replicas import ReplicaJudge
-from runwatch_hooks.ranks.standing import Pace, Standings, pace_of
+from runwatch_hooks.ranks.standing import Standing, Standings
+from runwatch_hooks.ranks.untold import Untold
 from runwatch_hooks.rows import Row
-from runwatch_hooks.run_totals import RunTotals
-from runwatch_hooks.stats import GRAD_NORM, STATS
 from runwatch_hooks.transport.priority import yield_to_training
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ WITNESS_S: Final = 0.5
 """How long a row waits whose gradients broke and whose own loss did not: another rank's loss may
 have, which reached all of them by the reduction, and then that rank is to be named."""
 _MAX_WAITING: Final = 1024
-"""Rows and paces; beyond it the oldest row goes on as it is, and the oldest pace is lost."""
+"""Rows; beyond it the oldest goes on as it is."""
 _STANDING_EVERY_S: Final = 1.0
 """Between two answers that differ in how the ranks stand only."""
 
@@ -78,19 +78,14 @@ class Leader:
         self._joining, self._totals, self._jumps = Joining(), RunTotals(), Jumps()
         self._judge = ReplicaJudge()
         self._standings = Standings(world_size)
-        self._fingerprints: list[Fingerprint] = []
-        self._paces: list[Pace] = []
+        self._untold = Untold()
         self._answer = Answer()
         self._answered_at = 0.0
         self._notices: list[str] = []
         self._close_by: float | None = None
         self._is_lost = False
-        self.has_drifted: bool | None = None
-        """Whether this rank's parameters are others than its replicas'; None: never compared."""
-        self.lag_s = math.nan
-        """How much longer than the others it works by itself in a step; NaN: not known."""
-        self.loss_gap = math.nan
-        """By which share of the others' loss its own lies above it; NaN: not known."""
+        self.standing = Standing()
+        """Of this rank, among the others."""
         self._thread = threading.Thread(target=self._run, name="runwatch-ranks", daemon=True)
 
     def start(self) -> None:
@@ -99,11 +94,8 @@ class Leader:
 
     def put(self, row: Row) -> None:
         """Send a row on, in its turn; one of parts once it is whole."""
-        pace = pace_of(row.segment, row.step, row.metrics)
+        self._untold.put_row(row)
         with self._lock:
-            if pace is not None:
-                self._paces.append(pace)
-                del self._paces[:-_MAX_WAITING]
             if row.sharing is None and not self._rows and not _needs_witness(row):
                 self._put_row(row)
                 return
@@ -112,8 +104,7 @@ class Leader:
             self._wakeup.set()
 
     def put_fingerprints(self, fingerprints: Sequence[Fingerprint]) -> None:
-        with self._lock:
-            self._fingerprints.extend(fingerprints)
+        self._untold.put_fingerprints(fingerprints)
 
     def take_notices(self) -> list[str]:
         """What is not watched as it was, to be told once."""
@@ -162,9 +153,7 @@ class Leader:
         return is_all_said or time.monotonic() >= self._close_by
 
     def _compare(self, theirs: Sequence[tuple[int, Batch]]) -> None:
-        with self._lock:
-            own = Batch(fingerprints=tuple(self._fingerprints), paces=tuple(self._paces))
-            self._fingerprints, self._paces = [], []
+        own = Batch(fingerprints=self._untold.take_fingerprints(), paces=self._untold.take_paces())
         for rank, batch in (*theirs, (0, own)):
             for fingerprint in batch.fingerprints:
                 self._note(self._judge.take(rank, fingerprint))
@@ -175,9 +164,7 @@ class Leader:
         if answer.drifted != self._answer.drifted or (is_due and answer != self._answer):
             self._answer, self._answered_at = answer, now
             self._store.put(ANSWER_KEY, msgspec.msgpack.encode(answer))
-            self.has_drifted = None if answer.drifted is None else 0 in answer.drifted
-            self.lag_s = number_of(0, answer.lags_s)
-            self.loss_gap = number_of(0, answer.loss_gaps)
+            self.standing = answer.standing_of(0)
 
     def _answer_now(self) -> Answer:
         # Stages of a pipeline work by themselves for times of their own: replicas must not.

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from runwatch_hooks.ranks.parts import Columns, PartRow
-from runwatch_hooks.ranks.standing import Pace
+from runwatch_hooks.ranks.standing import Pace, Standing
 
 
 class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
@@ -49,6 +49,13 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     loss_gaps: bytes = b""
     """The same."""
 
+    def standing_of(self, rank: int) -> Standing:
+        return Standing(
+            None if self.drifted is None else rank in self.drifted,
+            _number_of(rank, self.lags_s),
+            _number_of(rank, self.loss_gaps),
+        )
+
 
 BATCH: Final = msgspec.msgpack.Decoder(Batch)
 ANSWER: Final = msgspec.msgpack.Decoder(Answer)
@@ -57,8 +64,7 @@ EXIT_TIMEOUT_S: Final = 1.0
 """How long a process that ends without `finish` gives its last letters."""
 
 
-def number_of(rank: int, numbers: bytes) -> float:
-    """A rank's of one number a rank; NaN where there is none."""
+def _number_of(rank: int, numbers: bytes) -> float:
     found = np.frombuffer(numbers, "<f4")[rank : rank + 1]
     return float(found[0]) if len(found) else math.nan
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_32, is_absent
-from runwatch_hooks.sharing import Sharing
-from runwatch_hooks.stats import (
+from runwatch_hooks.measuring.sharing import Sharing
+from runwatch_hooks.measuring.stats import (
     GRAD_ABSMAX,
     GRAD_NORM,
     NONFINITE,

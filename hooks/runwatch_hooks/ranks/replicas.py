@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from runwatch_hooks.dense import dense_view
-from runwatch_hooks.layer_names import NamedTensor
+from runwatch_hooks.measuring.dense import dense_view
+from runwatch_hooks.measuring.layer_names import NamedTensor
+from runwatch_hooks.measuring.readback import Readback, Ticket
+from runwatch_hooks.measuring.statistics import NORM_TURNS, deal
 from runwatch_hooks.ranks.letters import Fingerprint
 from runwatch_hooks.ranks.shards import local_of, replicas_of
-from runwatch_hooks.readback import Readback, Ticket
-from runwatch_hooks.statistics import NORM_TURNS, deal
 
 EVERY: Final = 8
 """Steps between two samples, each of an eighth of the parameters."""
@@ -28,6 +28,8 @@ _MODULUS: Final = 2**24
 """Sums are taken modulo this: they pass through float32, which holds no larger integers."""
 _INTEGERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _MAX_OPEN: Final = 512
+_ROUND: Final = EVERY * NORM_TURNS
+"""Steps in which each parameter is sampled once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +92,10 @@ class ReplicaJudge:
         self._odd: dict[int, tuple[int, ...]] = {}
         """Of each key, the ranks that stood apart when it was compared last."""
         self._are_replicas = False
+        self._have_met = False
+        """Whether ranks ever told of the same parameters."""
+        self._newest: dict[int, int] = {}
+        """Each rank's step that was told last: they come in order."""
         self._is_told = False
 
     @property
@@ -102,15 +108,17 @@ class ReplicaJudge:
         return tuple(sorted({rank for odd in self._odd.values() for rank in odd}))
 
     def take(self, rank: int, print_: Fingerprint) -> str | None:
-        """What is to be told, once: copies that never were any."""
+        """What is to be told, once: copies that never were any, parameters without a copy."""
         place = print_.step, print_.key
+        self._newest[rank] = print_.step
         comparison = self._open.setdefault(place, _Comparison())
         comparison.values[rank] = print_.value
         if not set(print_.ranks) <= comparison.values.keys():
             while len(self._open) > _MAX_OPEN:
                 del self._open[next(iter(self._open))]
-            return None
+            return self._without_copies(print_.ranks)
         del self._open[place]
+        self._have_met = True
         odd = _odd_ones(comparison.values)
         self._are_replicas = self._are_replicas or not odd
         if self._are_replicas:
@@ -122,6 +130,19 @@ class ReplicaJudge:
         return (
             "the ranks' parameters differ from the first comparison on: they are no replicas, "
             "and are not watched for drifting apart"
+        )
+
+    def _without_copies(self, ranks: Sequence[int]) -> str | None:
+        """What is to be told where all these ranks are past a comparison that none of the others
+        has joined: they name other parameters."""
+        oldest_step, _ = next(iter(self._open))
+        passed = min(self._newest.get(rank, oldest_step) for rank in ranks)
+        if self._have_met or self._is_told or passed < oldest_step + _ROUND:
+            return None
+        self._is_told = True
+        return (
+            "the ranks train parameters of other names or shapes, as stages of a pipeline do: "
+            "layers that rank 0 does not hold are not measured"
         )
 
 
@@ -142,8 +163,10 @@ def _hands(named: Sequence[NamedTensor], rank: int, world_size: int) -> list[lis
         sets: dict[tuple[tuple[int, ...], torch.device], list[NamedTensor]] = {}
         for one, its_turn in zip(named, turns, strict=True):
             ranks = replicas_of(one.tensor, rank, world_size)
-            if its_turn == turn and len(ranks) > 1:
-                sets.setdefault((ranks, local_of(one.tensor).device), []).append(one)
+            part = local_of(one.tensor)
+            # DeepSpeed's stage 3 leaves nothing of a parameter between uses: no copy to compare.
+            if its_turn == turn and len(ranks) > 1 and part.numel():
+                sets.setdefault((ranks, part.device), []).append(one)
         hands.append([_copies(ranks, mates) for (ranks, _), mates in sets.items()])
     return hands
 

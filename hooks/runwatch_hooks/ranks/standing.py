@@ -8,6 +8,7 @@ steps of which all have told, and answers with the median over the last of them.
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -39,6 +40,18 @@ def pace_of(segment: int, step: int, metrics: Mapping[str, float]) -> Pace | Non
     if math.isnan(own_time_s) and not math.isfinite(loss):
         return None
     return Pace(segment, step, own_time_s, loss if math.isfinite(loss) else math.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one rank stands among the others, as far as it is known."""
+
+    has_drifted: bool | None = None
+    """Whether its parameters are others than its replicas'; None: never compared."""
+    lag_s: float = math.nan
+    """How much longer than the others it works by itself in a step; NaN: not known."""
+    loss_gap: float = math.nan
+    """By which share of the others' loss its own lies above it; NaN: not known."""
 
 
 class Standings:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from runwatch_hooks.actions.trees import Mapped
 from runwatch_hooks.bundles import Bundle
-from runwatch_hooks.layer_names import clean_name, named_parts
+from runwatch_hooks.measuring.layer_names import clean_name, named_parts
 from runwatch_hooks.replay.errors import ReplayError
 
 LossOf = Callable[[object], Tensor]

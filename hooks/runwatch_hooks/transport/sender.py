@@ -86,10 +86,12 @@ class Sender:
     def _turn(self) -> None:
         self._recorder.open()
         self._record()
-        if self._link is None or time.monotonic() < self._retry_at:
+        link = self._link
+        if link is None or time.monotonic() < self._retry_at:
             return
-        self._talk(self._link, until=time.monotonic() + _PORTION_S)
-        if self._link.attempt is not None and self._inbox is not None:
+        self._talk(link, until=time.monotonic() + _PORTION_S)
+        fell_silent = self._link is None
+        if link.attempt is not None and self._inbox is not None and not fell_silent:
             self._inbox.start()
 
     def _record(self, *, is_last: bool = False) -> None:

@@ -372,3 +372,45 @@ def test_what_was_put_into_a_nested_state_later_is_gone() -> None:
 
     assert training.optimizer.state[first]["nested"] is nested
     assert list(nested) == ["old"]
+
+
+def test_what_an_optimizer_steps_and_no_module_holds_goes_back() -> None:
+    torch.manual_seed(0)
+    free = torch.randn(3, requires_grad=True)
+    optimizer = torch.optim.AdamW([free], lr=0.1)
+    state = TrainingState({"": nn.Linear(1, 1)}, [optimizer])
+
+    def train() -> list[float]:
+        losses: list[float] = []
+        for _ in range(3):
+            loss = (free * torch.randn(3)).square().sum()
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    train()
+    captured = state.capture()
+    losses = train()
+    state.restore(captured.tree)
+
+    assert train() == losses
+
+
+def test_free_tensors_of_other_sizes_are_refused() -> None:
+    two, three = (
+        torch.optim.SGD([torch.ones(size, requires_grad=True)], lr=0.1) for size in (2, 3)
+    )
+    module = nn.Linear(1, 1)
+    captured = TrainingState({"": module}, [three]).capture()
+
+    with pytest.raises(StateMismatchError, match=r"parameter 0: found \[2\], wanted \[3\]"):
+        TrainingState({"": module}, [two]).restore(captured.tree)
+
+
+def test_a_free_tensor_that_is_not_finite_makes_a_state_unsound() -> None:
+    optimizer = torch.optim.SGD([torch.full((2,), torch.nan, requires_grad=True)], lr=0.1)
+    state = TrainingState({"": nn.Linear(1, 1)}, [optimizer])
+
+    assert not state.capture().is_finite

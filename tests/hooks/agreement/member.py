@@ -36,6 +36,8 @@ class Job:
     expires_in_s: float = 1e6
     patience: Patience = field(default_factory=Patience)
     promises_after_s: float = 0.0
+    promises_after: tuple[int, ...] = ()
+    """Ranks whose promises, in the first round, come before its own."""
     dies: Death = "never"
     stands_at: int | None = None
     """A step in which it stays, until it is told to go on."""
@@ -66,7 +68,7 @@ class Member:
         store = TCPStore("127.0.0.1", job.port, is_master=False)
         life = PrefixStore(job.attempt, store)
         dist.init_process_group("gloo", store=life, rank=job.rank, world_size=4)
-        ours = RankStore(life).under("runwatch")
+        ours = self._store = RankStore(life).under("runwatch")
         self._agreement = Agreement(
             ours.clone,
             rank=job.rank,
@@ -120,6 +122,8 @@ class Member:
         if self._job.dies == "with its promise":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(self._job.promises_after_s)
+        for rank in self._job.promises_after:
+            self._store.wait(f"1/promise/{rank}", LONGEST_S)
         return ""
 
     def _take(self) -> list[Proposal]:

@@ -13,8 +13,10 @@ from runwatch_hooks.agreement import Agreement, Ended, Patience, Proposal, Stand
 from runwatch_hooks.agreement.ledger import Ledger
 from runwatch_hooks.ranks import RankStore
 
-SHORT = Patience(promise_s=4.0, decide_s=4.0, gather_s=4.0, store_s=4.0)
-LONG = Patience(promise_s=120.0, decide_s=120.0, gather_s=120.0, store_s=120.0)
+LONG = Patience(promise_s=LONGEST_S, decide_s=LONGEST_S, gather_s=LONGEST_S, store_s=LONGEST_S)
+"""No patience ends before a test does, but for the one that it is about."""
+BRIEF_S = 0.5
+"""For that one: it may end at any time once it has begun."""
 
 
 @dataclass
@@ -73,6 +75,11 @@ class Party:
         """As one that died at once after it had written its proposal."""
         command = Command(CommandId(name), LowerLr(scale=0.5), 1, 1e12)
         Ledger(self.store, 4).put("1/proposal", Proposal(command))
+
+    def wait_for_promises(self, ranks: Sequence[int]) -> None:
+        """Until these ranks have promised, in the first round, what the leader will read."""
+        for number in ranks:
+            self.store.wait(f"1/promise/{number}", LONGEST_S)
 
     def order(
         self, name: str, action: AnyAction | None = None, *, expires_at: float = 1e12

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from tests.hooks.agreement.party import LONG, SHORT, Party, Seen
+from tests.hooks.agreement.party import BRIEF_S, LONG, Party, Seen
 from tests.waiting import until
 from torch._C._distributed_c10d import HashStore
 
@@ -66,9 +66,11 @@ def test_two_commands_in_a_row_are_done_one_after_the_other(make_party: MakePart
 
 
 def test_a_rank_that_never_answers_leaves_the_others_training(make_party: MakeParty) -> None:
-    party = make_party(replace(LONG, promise_s=SHORT.promise_s))
-    party.start([0, 1, 2])
-    party.order("c1")
+    party = make_party(replace(LONG, promise_s=BRIEF_S))
+    party.start([1, 2])
+    party.propose_without_a_leader("c1")
+    party.wait_for_promises([1, 2])
+    party.start([0])
 
     seen = party.wait_for_ends(1, [0, 1, 2])
 
@@ -79,7 +81,7 @@ def test_a_rank_that_never_answers_leaves_the_others_training(make_party: MakePa
 
 def test_without_its_leader_a_command_is_called_off_by_all(make_party: MakeParty) -> None:
     """The proposal stands in the store, and nobody is there to decide."""
-    party = make_party(SHORT)
+    party = make_party(replace(LONG, decide_s=BRIEF_S))
     party.start([1, 2, 3])
     party.propose_without_a_leader("c1")
 
@@ -90,7 +92,7 @@ def test_without_its_leader_a_command_is_called_off_by_all(make_party: MakeParty
 
 
 def test_a_rank_that_stops_short_of_the_agreed_step_calls_it_off(make_party: MakeParty) -> None:
-    party = make_party(replace(LONG, gather_s=SHORT.gather_s))
+    party = make_party(replace(LONG, gather_s=BRIEF_S))
     party.start([0, 1, 2])
     party.ranks[3].agreement.start(0)  # it promises, and its training stands in the first step
     party.order("c1")
@@ -137,15 +139,15 @@ def test_a_rank_that_leaves_calls_off_what_it_promised(make_party: MakeParty) ->
 
 
 class HangingStore(RankStore):
-    """Answers until it hangs, and then not at all."""
+    """Answers until it is asked how a command ended, and then not at all."""
 
     def __init__(self) -> None:
         super().__init__(HashStore())
-        self.answers = threading.Event()
-        self.answers.set()
+        self.goes_on = threading.Event()
 
     def get(self, key: str) -> bytes | None:
-        self.answers.wait()
+        if key.endswith("/verdict"):
+            self.goes_on.wait()
         return super().get(key)
 
 
@@ -153,12 +155,10 @@ def test_a_store_that_hangs_holds_the_training_up_no_longer_than_said(
     make_party: MakeParty,
 ) -> None:
     store = HangingStore()
-    party = make_party(SHORT, store)
+    party = make_party(replace(LONG, gather_s=BRIEF_S, store_s=BRIEF_S), store)
     party.start([0, 1, 2])
     party.ranks[3].agreement.start(0)
     party.order("c1")
-    until(lambda: party.ranks[2].agreement.agreed_turn is not None)
-    store.answers.clear()
 
     try:
         seen = party.wait_for_ends(1, [0, 1, 2])
@@ -166,4 +166,4 @@ def test_a_store_that_hangs_holds_the_training_up_no_longer_than_said(
         before = party.ranks[1].next_step
         until(lambda: party.ranks[1].next_step > before + 10)
     finally:
-        store.answers.set()
+        store.goes_on.set()

@@ -6,15 +6,13 @@ from typing import cast
 
 import pytest
 from tests.hooks.agreement.member import Death, Job, Saw, be, host
+from tests.hooks.agreement.party import BRIEF_S, LONG
 from tests.hooks.processes import Process
 from tests.waiting import until
 
 from runwatch_hooks.agreement import Patience
 
 pytestmark = pytest.mark.heavy
-
-SHORT = Patience(promise_s=8.0, decide_s=8.0, gather_s=8.0, store_s=8.0)
-LONG = Patience(promise_s=120.0, decide_s=120.0, gather_s=120.0)
 
 
 class Rank(Process):
@@ -115,11 +113,19 @@ def test_a_rank_that_is_there_before_the_decision_neither_acts_nor_runs_on(ranks
     assert saw[0][0].is_go
 
 
-@pytest.mark.parametrize("dies", ["with its promise", "on its way to the agreed step"])
-def test_when_the_leader_dies_the_others_call_it_off_and_go_on(ranks: Ranks, dies: Death) -> None:
+@pytest.mark.parametrize(
+    ("dies", "patience"),
+    [
+        ("with its promise", replace(LONG, decide_s=BRIEF_S)),
+        ("on its way to the agreed step", replace(LONG, gather_s=BRIEF_S)),
+    ],
+)
+def test_when_the_leader_dies_the_others_call_it_off_and_go_on(
+    ranks: Ranks, dies: Death, patience: Patience
+) -> None:
     members = ranks.start(
-        Job(orders={20: "c1"}, dies=dies, patience=SHORT),
-        *[Job(rank=rank, patience=SHORT) for rank in (1, 2, 3)],
+        Job(orders={20: "c1"}, dies=dies, patience=LONG),
+        *[Job(rank=rank, patience=patience) for rank in (1, 2, 3)],
     )
     members[0].wait_for_death()
 
@@ -131,9 +137,10 @@ def test_when_the_leader_dies_the_others_call_it_off_and_go_on(ranks: Ranks, die
 
 
 def test_a_dead_follower_calls_it_off(ranks: Ranks) -> None:
-    """The leader says it, whose patience ends before that of the others."""
+    """The leader says it, whose patience begins once the living have promised."""
     others = [Job(rank=rank, patience=LONG) for rank in (1, 2, 3)]
-    members = ranks.start(Job(patience=replace(LONG, promise_s=SHORT.promise_s)), *others)
+    patience = replace(LONG, promise_s=BRIEF_S)
+    members = ranks.start(Job(patience=patience, promises_after=(1, 3)), *others)
     members[2].kill()
     members[0].line.send("order")
 

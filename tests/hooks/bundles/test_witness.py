@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 import torch
-from tests.hooks.measure.recorder import RecordingLine
-from tests.hooks.measure.tiny import TEAM, TinyGpt, batch, tiny_gpt
+from tests.hooks.recorder import RecordingLine
+from tests.hooks.tiny import TEAM, TinyGpt, batch, tiny_gpt
 from torch import Tensor
 
 from runwatch.commands import Command, Rollback

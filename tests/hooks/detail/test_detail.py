@@ -5,16 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.hooks.measure.recorder import RecordingLine, of_layer
-from tests.hooks.measure.tiny import tiny_gpt, train_one, watched
+from tests.hooks.recorder import RecordingLine, of_layer
+from tests.hooks.tiny import tiny_gpt, train_one, watched
 from torch import nn
 
 from runwatch.commands import Command, CommandState, Detail
 from runwatch.histograms import ABOVE, FIRST_EXPONENT, NONFINITE, ZEROS, HistogramKind, Histograms
 from runwatch.vocabulary import CommandId
 from runwatch_hooks.detail.bits import Lot
+from runwatch_hooks.measuring.readback import Readback
 from runwatch_hooks.options import Options
-from runwatch_hooks.readback import Readback
 from runwatch_hooks.rows import Row
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.hooks.measure.recorder import RecordingLine
-from tests.hooks.measure.tiny import TEAM
+from tests.hooks.recorder import RecordingLine
+from tests.hooks.tiny import TEAM
 from torch import nn
 
 from runwatch_hooks.building import build_watch

@@ -1,12 +1,11 @@
 """Real trainings under a budget that nothing keeps: what is still read, and what always is."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
-from tests.hooks.measure.recorder import RecordingLine, stat
-from tests.hooks.measure.tiny import TEAM, watched
+from tests.hooks.recorder import RecordingLine, stat
+from tests.hooks.tiny import TEAM, watched
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
@@ -18,25 +17,12 @@ from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.options import Options
 from runwatch_hooks.rows import Row
-from runwatch_hooks.sight import BLIND_AFTER
+from runwatch_hooks.seeing.sight import BLIND_AFTER
 
 THIN = Options(max_overhead=1e-9)
 CLIMB = 32 * len(LADDER)
 """Steps after which it stands on the last rung, of which every 64th is read."""
 LAST = LADDER[-1].gradients_every
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
-def line() -> RecordingLine:
-    return RecordingLine()
 
 
 class Training:

@@ -11,7 +11,7 @@ from typing import Final
 
 import torch
 import torch.distributed as dist
-from tests.hooks.measure.recorder import RecordingLine
+from tests.hooks.recorder import RecordingLine
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard

@@ -16,8 +16,8 @@ from tests.waiting import until
 from runwatch.commands import AnyAction, Checkpoint, Command, CommandState, LowerLr, Stop
 from runwatch.frames import Frame
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.array_stats import ArrayStats
 from runwatch_hooks.errors import AttachError
+from runwatch_hooks.measuring.array_stats import ArrayStats
 from runwatch_hooks.plain import PlainRun, open_run
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "numpy_loop.py"

@@ -31,7 +31,7 @@ def run_ranks(
     assert done.returncode == 0, done.stderr.decode()[-4000:]
 
 
-def seen_by_ranks(program: Path, folder: Path) -> list[dict[str, Any]]:
-    """Runs a program, which is given the folder, to its end; what each of the ranks saw."""
-    run_ranks(program, str(folder))
+def seen_by_ranks(program: Path, folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """Runs a program, which is given the folder first, to its end; what each of the ranks saw."""
+    run_ranks(program, str(folder), *arguments)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(NUM_RANKS)]

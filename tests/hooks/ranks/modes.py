@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from tests.hooks.measure.recorder import RecordingLine
+from tests.hooks.recorder import RecordingLine
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard

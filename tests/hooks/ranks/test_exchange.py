@@ -9,13 +9,13 @@ from tests.waiting import LONGEST_S, until
 from torch._C._distributed_c10d import HashStore
 
 from runwatch.nonfinite import is_absent
+from runwatch_hooks.measuring.stats import GRAD_NORM, STATS
 from runwatch_hooks.outlet import Peers
 from runwatch_hooks.ranks import RankStore
 from runwatch_hooks.ranks.follower import Follower
 from runwatch_hooks.ranks.leader import Leader
 from runwatch_hooks.ranks.letters import Fingerprint
 from runwatch_hooks.rows import Row
-from runwatch_hooks.stats import GRAD_NORM, STATS
 
 
 class Ranks:
@@ -163,11 +163,11 @@ def test_the_rank_whose_parameters_stand_apart_learns_of_it_and_no_other() -> No
         for rank, one in everyone.items():
             value = odd if rank == 3 else 7
             one.put_fingerprints([Fingerprint(step, 1, (0, 1, 2, 3), value)])
-    until(lambda: all(one.has_drifted is not None for one in everyone.values()))
-    until(lambda: everyone[3].has_drifted is True)
+    until(lambda: all(one.standing.has_drifted is not None for one in everyone.values()))
+    until(lambda: everyone[3].standing.has_drifted is True)
     ranks.close()
 
-    assert [everyone[rank].has_drifted for rank in range(3)] == [False] * 3
+    assert [everyone[rank].standing.has_drifted for rank in range(3)] == [False] * 3
 
 
 def test_the_rank_that_is_slow_learns_by_how_much_and_so_does_one_whose_loss_is_apart() -> None:
@@ -177,11 +177,15 @@ def test_the_rank_that_is_slow_learns_by_how_much_and_so_does_one_whose_loss_is_
         one.put_fingerprints([Fingerprint(0, 1, (0, 1, 2, 3), 7)])
         for step in range(20):
             one.put(whole_row(step, own_time=0.3 if rank == 2 else 0.1, loss=1.0 + (rank == 3)))
-    until(lambda: not any(math.isnan(one.lag_s) for one in everyone.values()))
+    until(lambda: not any(math.isnan(one.standing.lag_s) for one in everyone.values()))
     ranks.close()
 
-    assert [everyone[rank].lag_s for rank in range(4)] == pytest.approx([0.0, 0.0, 0.2, 0.0])
-    assert [everyone[rank].loss_gap for rank in range(4)] == pytest.approx([0.0, 0.0, 0.0, 1.0])
+    assert [everyone[rank].standing.lag_s for rank in range(4)] == pytest.approx(
+        [0.0, 0.0, 0.2, 0.0]
+    )
+    assert [everyone[rank].standing.loss_gap for rank in range(4)] == pytest.approx(
+        [0.0, 0.0, 0.0, 1.0]
+    )
 
 
 def test_ranks_that_are_no_replicas_are_not_compared_by_their_time() -> None:
@@ -189,7 +193,7 @@ def test_ranks_that_are_no_replicas_are_not_compared_by_their_time() -> None:
     for step in range(20):
         ranks.leader.put(whole_row(step, own_time=0.1, loss=1.0))
         ranks.others[1].put(whole_row(step, own_time=0.4, loss=1.0))
-    until(lambda: not math.isnan(ranks.others[1].loss_gap))
+    until(lambda: not math.isnan(ranks.others[1].standing.loss_gap))
     ranks.close()
 
-    assert math.isnan(ranks.others[1].lag_s)
+    assert math.isnan(ranks.others[1].standing.lag_s)

@@ -2,21 +2,25 @@
 
 import pytest
 import torch
-from tests.hooks.measure.tiny import tiny_gpt
+from tests.hooks.tiny import tiny_gpt
 
-from runwatch_hooks.layer_names import name_tensors
+from runwatch_hooks.measuring.layer_names import name_tensors
+from runwatch_hooks.measuring.statistics import NORM_TURNS
 from runwatch_hooks.ranks.letters import Fingerprint
 from runwatch_hooks.ranks.replicas import EVERY, ReplicaJudge, ReplicaSampler
-from runwatch_hooks.statistics import NORM_TURNS
 
 ALL_STEPS = EVERY * NORM_TURNS
 
 
 def fingerprints(model: torch.nn.Module, rank: int = 0) -> list[Fingerprint]:
     """Of a model that does not change, over as many steps as it takes to see all of it."""
+    return fingerprints_over(ALL_STEPS, model, rank)
+
+
+def fingerprints_over(steps: int, model: torch.nn.Module, rank: int) -> list[Fingerprint]:
     named = name_tensors({"": model}, [])
     sampler = ReplicaSampler(rank, 2)
-    return [one for step in range(ALL_STEPS) for one in sampler.sample(step, named)]
+    return [one for step in range(steps) for one in sampler.sample(step, named)]
 
 
 def test_equal_models_have_equal_fingerprints() -> None:
@@ -80,3 +84,28 @@ def test_ranks_that_never_were_equal_are_no_replicas_and_that_is_told_once() -> 
     assert (judge.drifted, judge.has_compared) == ((), False)
     assert len(told) == 1
     assert "no replicas" in told[0]
+
+
+def test_ranks_without_a_parameter_in_common_are_told_once_all_was_sampled() -> None:
+    stages = [
+        iter(fingerprints_over(2 * ALL_STEPS + 1, torch.nn.ModuleDict({name: tiny_gpt()}), rank))
+        for rank, name in enumerate(("first", "last"))
+    ]
+    judge = ReplicaJudge()
+    told = [
+        (one.step, said)
+        for pair in zip(*stages, strict=True)
+        for rank, one in enumerate(pair)
+        if (said := judge.take(rank, one)) is not None
+    ]
+
+    assert [step for step, _ in told] == [ALL_STEPS]
+    assert "layers that rank 0 does not hold are not measured" in told[0][1]
+
+
+def test_a_rank_that_is_far_ahead_is_no_stage() -> None:
+    judge = ReplicaJudge()
+    ahead = fingerprints_over(2 * ALL_STEPS + 1, tiny_gpt(), 0)
+
+    assert {judge.take(0, one) for one in ahead} == {None}
+    assert {judge.take(1, one) for one in ahead} == {None}

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from tests.hooks.transport.factories import row, started, train
 from tests.hooks.transport.stub_service import TOKEN, Fault, StubService, serving
 from tests.hooks.transport.test_sync import sync
+from tests.ports import reserved_port
 from tests.waiting import until
 
 from runwatch.frames import Frame
@@ -96,8 +96,7 @@ def test_a_key_that_is_good_again_brings_the_rest(tmp_path: Path, service: StubS
 
 
 def test_a_long_absence_loses_the_oldest_rows_and_counts_every_one(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = reserved_port()
     transport = started(tmp_path, f"http://127.0.0.1:{port}", spool_bytes=2**16)
     noise = np.random.default_rng(0)
     for first in range(0, 3000, 100):

@@ -186,6 +186,17 @@ def test_a_stale_attempt_falls_silent_and_keeps_its_spool(
     assert list(transport.spool_path.glob("*.seg"))
 
 
+def test_an_attempt_that_is_stale_before_its_first_frame_is_no_fault_of_ours(
+    tmp_path: Path, service: StubService, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.fault = Fault.STALE
+    transport = started(tmp_path, service.url)
+    until(lambda: "this attempt is over" in caplog.text)
+    transport.close("finished")
+
+    assert "fault of our own" not in caplog.text
+
+
 def test_a_refused_key_is_never_told_to_the_log(
     tmp_path: Path, service: StubService, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,24 +4,15 @@ import copy
 import io
 import math
 import pickle
-from collections.abc import Iterator
 
 import pytest
 import torch
-from tests.hooks.measure.recorder import of_layer
+from tests.hooks.recorder import of_layer
 from tests.hooks.ways.scripts import SCRIPTS, one_huge_embedding
 from tests.hooks.ways.trial import Trial, both, loss_of, mlp
 from torch.optim import SGD
 
 from runwatch_hooks.inert import InertWatch
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

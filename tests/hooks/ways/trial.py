@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from tests.hooks.measure.recorder import RecordingLine, stat
-from tests.hooks.measure.tiny import TEAM
+from tests.hooks.recorder import RecordingLine, stat
+from tests.hooks.tiny import TEAM
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer

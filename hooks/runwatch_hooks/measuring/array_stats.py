@@ -1,0 +1,147 @@
+"""The stats of a program's layers from its arrays, without torch: numpy's own, or what it can read.
+
+Of a run that is watched here nobody sees the optimizer step, so an update is what lies between the
+parameters of one call and those of the next, by the same sample as everywhere.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runwatch.layouts import MAX_LAYERS, MAX_NAME_BYTES, Layer, Layout
+from runwatch.nonfinite import ABSENT_32
+from runwatch_hooks.measuring.exact_sums import exact_sums
+from runwatch_hooks.measuring.stats import (
+    GRAD_ABSMAX,
+    GRAD_NORM,
+    NONFINITE,
+    PARAM_NORM,
+    STATS,
+    UPDATE_RATIO,
+    ZERO_FRAC,
+)
+
+Arrays = Mapping[str, Any]
+"""By a layer's name, or in mappings and lists within one another, as JAX's parameters are."""
+
+_CHUNK: Final = 65_536
+_NUM_SAMPLED: Final = 1024
+_ALL_UP_TO: Final = 4096
+
+
+class ArrayStats:
+    """One run's layers, step by step. Keeps of each parameter a sample of at most 32 KiB."""
+
+    def __init__(self) -> None:
+        self._layout: Layout | None = None
+        self._samples: dict[str, NDArray[np.float64]] = {}
+        self._norms: dict[str, float] = {}
+
+    def read(
+        self, gradients: Arrays, parameters: Arrays, known: Mapping[str, Mapping[str, float]]
+    ) -> tuple[Layout, NDArray[np.float32]]:
+        """The layers, and their (S, T) stats; `known` are stats that the program has computed.
+
+        Raises TypeError or ValueError for what is no array of numbers.
+        """
+        grads, params = _flat(gradients), _flat(parameters)
+        names = list(dict.fromkeys([*params, *grads, *known]))[:MAX_LAYERS]
+        layers = tuple(_layer(name, params.get(name, grads.get(name))) for name in names)
+        if self._layout is None or self._layout.layers != layers:
+            self._layout = Layout(layers=layers, stats=STATS)
+        stats = np.full((len(STATS), len(names)), ABSENT_32, np.float32)
+        with np.errstate(all="ignore"):  # beyond float32 is infinite
+            for place, name in enumerate(names):
+                if name in grads:
+                    _read_gradient(grads[name], stats[:, place])
+                if name in params:
+                    self._read_parameter(name, params[name], stats[:, place])
+                for stat, value in known.get(name, {}).items():
+                    stats[STATS.index(stat), place] = value
+        return self._layout, stats
+
+    def _read_parameter(
+        self, name: str, parameter: NDArray[Any], column: NDArray[np.float32]
+    ) -> None:
+        column[PARAM_NORM] = norm = math.sqrt(_squares(parameter))
+        before, was = self._samples.get(name), self._norms.get(name, 0.0)
+        sample = self._samples[name] = _sample(parameter)
+        self._norms[name] = norm
+        if before is not None and before.shape == sample.shape and sample.size and was != 0.0:
+            mean = float(np.mean(np.square(sample - before)))
+            column[UPDATE_RATIO] = math.sqrt(mean * parameter.size) / was
+
+
+def _read_gradient(gradient: NDArray[Any], column: NDArray[np.float32]) -> None:
+    squares, greatest, num_nonfinite, num_zeros = exact_sums(_chunks(gradient))
+    column[GRAD_NORM] = math.sqrt(squares)
+    column[GRAD_ABSMAX] = greatest
+    column[NONFINITE] = num_nonfinite
+    column[ZERO_FRAC] = num_zeros / max(gradient.size, 1)
+
+
+def _squares(array: NDArray[Any]) -> float:
+    """Over all elements: one that is not finite shows."""
+    return float(sum(float(np.dot(chunk, chunk)) for chunk in _chunks(array)))
+
+
+def _chunks(array: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
+    flat = array.reshape(-1)
+    if np.iscomplexobj(flat):  # as pairs
+        flat = flat.astype(np.complex128).view(np.float64)
+    for start in range(0, flat.size, _CHUNK):
+        yield flat[start : start + _CHUNK].astype(np.float64)
+
+
+def _sample(array: NDArray[Any]) -> NDArray[np.float64]:
+    """Fixed elements, evenly spread; no common factor with a row, or they would come from a few
+    columns. A copy."""
+    flat = array.reshape(-1)
+    if flat.size > _ALL_UP_TO:
+        stride = flat.size // _NUM_SAMPLED
+        while math.gcd(stride, array.shape[-1]) != 1:
+            stride -= 1
+        flat = flat[::stride][:_NUM_SAMPLED]
+    return np.abs(flat).astype(np.float64) if np.iscomplexobj(flat) else flat.astype(np.float64)
+
+
+def _flat(arrays: object, prefix: str = "") -> dict[str, NDArray[Any]]:
+    """Every array under one name: the keys on the way to it, with dots between."""
+    found: dict[str, NDArray[Any]] = {}
+    for key, value in _items(arrays):
+        name = f"{prefix}.{key}" if prefix else str(key)
+        if isinstance(value, (Mapping, list, tuple)):
+            found |= _flat(cast(object, value), name)
+        elif value is not None:
+            found[_short(name)] = _array(name, value)
+    return found
+
+
+def _items(arrays: object) -> Iterator[tuple[object, object]]:
+    if isinstance(arrays, Mapping):
+        yield from cast("Mapping[object, object]", arrays).items()
+    else:
+        yield from enumerate(cast("Sequence[object]", arrays))
+
+
+def _array(name: str, value: object) -> NDArray[Any]:
+    array = np.asarray(value)
+    if array.dtype == object or array.dtype.kind in "USO":
+        raise TypeError(f"{name}: found {type(value).__name__}, wanted an array of numbers")
+    return array
+
+
+def _short(name: str) -> str:
+    """The end of a name that the wire would refuse for its length: the end tells more."""
+    return (
+        name.replace("\0", "?").encode()[-(MAX_NAME_BYTES - 8) :].decode(errors="ignore") or "layer"
+    )
+
+
+def _layer(name: str, array: NDArray[Any] | None) -> Layer:
+    if array is None:
+        return Layer(name)
+    return Layer(name=name, shape=tuple(array.shape), dtype=str(array.dtype))

@@ -1,0 +1,140 @@
+"""Launches our kernel over many tensors at once: two launches for all of one type.
+
+As torch's foreach operations do, a launch is cut into stretches of equal length, and a table says
+which tensor each is of. Theirs travels with the arguments of the launch, 4 KiB of it, so that many
+tensors are many launches; ours lies on the device. What of it stays from step to step (lengths,
+stretches, places) is put there once. The addresses of gradients are not the same at each step
+where they are set to None in between: they are copied again where one has moved, from page-locked
+memory that torch's allocator lends until the copy is over, so that nobody waits for it.
+
+Needs Triton, and so is imported by whoever knows that it is there.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from runwatch_hooks.measuring.device_reading import kernels
+
+_KERNELS: Final[Any] = kernels
+"""Triton's language has no types that a checker could follow."""
+
+STRETCH: Final = 32_768
+"""Elements of a program: enough programs for every processor of a card from some million elements
+on. By bandwidth arithmetic, like the next two: no card has run it yet."""
+_BLOCK: Final = 2_048
+"""Elements that a program has in flight: eight for each of its threads, one load of bfloat16."""
+_WARPS: Final = 8
+_JOINED_AT_ONCE: Final = 256
+
+_ALIGNMENT: Final = 16
+"""Bytes that one thread can load at once, where the first lies at a multiple of it."""
+_MAX_PLANS: Final = 1024
+"""Sets of tensors that come back each step: one, or one for each parameter where the optimizer
+runs in the backward pass."""
+
+_Kind = tuple[torch.dtype, bool]
+"""Type, and whether the memory is aligned: tensors of one kind are read by one launch."""
+
+
+class GroupedReader:
+    """Reads tensors of one device; a `DeviceReader`. Raises whatever Triton raises."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._plans: dict[tuple[tuple[_Kind, int], ...], _Plan] = {}
+
+    def read(self, flats: Sequence[Tensor]) -> Tensor:
+        flats = [flat if flat.dtype in _KERNELS.ELEMENT_TYPES else flat.float() for flat in flats]
+        addresses = [flat.data_ptr() for flat in flats]
+        shape = tuple(
+            ((flat.dtype, address % _ALIGNMENT == 0), flat.numel())
+            for flat, address in zip(flats, addresses, strict=True)
+        )
+        plan = self._plans.get(shape)
+        if plan is None:
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            plan = self._plans[shape] = _Plan(shape, self._device)
+        # Triton launches on the device that is current.
+        with torch.cuda.device_of(flats[0]):  # type: ignore[no-untyped-call]
+            return plan.read(addresses)
+
+
+class _Plan:
+    """The launches for tensors of certain types and lengths."""
+
+    def __init__(self, shape: Sequence[tuple[_Kind, int]], device: torch.device) -> None:
+        places: dict[_Kind, list[int]] = {}
+        for place, (kind, _) in enumerate(shape):
+            places.setdefault(kind, []).append(place)
+        self._found = torch.empty((len(shape), 4), dtype=torch.float32, device=device)
+        self._groups = [
+            _Group(kind, ours, [shape[place][1] for place in ours], device)
+            for kind, ours in places.items()
+        ]
+
+    def read(self, addresses: Sequence[int]) -> Tensor:
+        for group in self._groups:
+            group.read(addresses, self._found)
+        return self._found.T
+
+
+class _Group:
+    """The tensors of one kind among those of a plan, and their tables on the device."""
+
+    def __init__(
+        self, kind: _Kind, places: Sequence[int], sizes: Sequence[int], device: torch.device
+    ) -> None:
+        self._dtype, self._is_aligned = kind
+        self._members = list(places)
+        num_stretches = -(-np.array(sizes, np.int64) // STRETCH)
+        firsts = np.concatenate(([0], np.cumsum(num_stretches)))
+        owners = np.repeat(np.arange(len(sizes)), num_stretches)
+        starts = (np.arange(len(owners)) - firsts[owners]) * STRETCH
+        self._num_stretches = len(owners)
+        self._places = _table(np.array(places), np.int64, device)
+        self._sizes = _table(np.array(sizes), np.int64, device)
+        self._firsts = _table(firsts, np.int32, device)
+        self._owners = _table(owners, np.int32, device)
+        self._starts = _table(starts, np.int64, device)
+        self._partials = torch.empty((len(owners), 4), dtype=torch.float64, device=device)
+        self._addresses = torch.zeros(len(sizes), dtype=torch.int64, device=device)
+        self._last: list[int] = []
+
+    def read(self, addresses: Sequence[int], found: Tensor) -> None:
+        """Queue the reading of the group's members, whose results go into (N, 4) `found`."""
+        ours = [addresses[place] for place in self._members]
+        if ours != self._last:
+            is_pinned = self._addresses.device.type != "cpu"
+            numbers = torch.tensor(ours, dtype=torch.int64, device="cpu", pin_memory=is_pinned)
+            self._addresses.copy_(numbers, non_blocking=True)
+            self._last = ours
+        _launch(
+            _KERNELS.read_stretches,
+            self._num_stretches,
+            (self._addresses, self._sizes, self._owners, self._starts, self._partials),
+            DTYPE=_KERNELS.ELEMENT_TYPES[self._dtype],
+            IS_ALIGNED=self._is_aligned,
+            STRETCH=STRETCH,
+            BLOCK=_BLOCK,
+            num_warps=_WARPS,
+        )
+        _launch(
+            _KERNELS.join_stretches,
+            len(ours),
+            (self._partials, self._firsts, self._sizes, self._places, found),
+            BLOCK=_JOINED_AT_ONCE,
+        )
+
+
+def _launch(kernel: Any, num_programs: int, tensors: Sequence[Tensor], **constants: object) -> None:
+    kernel[(num_programs,)](*tensors, **constants)
+
+
+def _table(numbers: NDArray[Any], dtype: type[np.integer[Any]], device: torch.device) -> Tensor:
+    return torch.from_numpy(numbers.astype(dtype)).to(device, non_blocking=True)

@@ -1,0 +1,152 @@
+"""The measuring of tensors on an accelerator: kernels are queued, and nothing waits for them.
+
+How gradients are read is their reader's matter (`device_reading`). Not all parameters are read
+where gradients break, as the host learns of that too late: those whose turn it is not are known by
+the elements that `update_ratio` samples, and have the norm NaN where one of these is not finite.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from runwatch.nonfinite import ABSENT_32
+from runwatch_hooks.measuring.dense import dense_view
+from runwatch_hooks.measuring.device_reading import (
+    GREATEST,
+    NORM,
+    NUM_NONFINITE,
+    ZERO_SHARE,
+    DeviceReader,
+    norms_of,
+)
+from runwatch_hooks.measuring.sampled_updates import SampledUpdates
+from runwatch_hooks.measuring.statistics import NormTurns, deal
+from runwatch_hooks.measuring.stats import (
+    GRAD_ABSMAX,
+    GRAD_NORM,
+    NONFINITE,
+    PARAM_NORM,
+    STATS,
+    UPDATE_RATIO,
+    ZERO_FRAC,
+)
+
+_MAX_CACHED: Final = 64
+"""Index tensors kept on the device; more sets of slots than that do not come back."""
+
+
+class DeviceStatistics:
+    """The statistics of tensors of one device, gathered there."""
+
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        device: torch.device,
+        reader: DeviceReader,
+        turns: Sequence[int] | None = None,
+        *,
+        are_parts: bool = False,
+    ) -> None:
+        """As `CpuStatistics`; `reader` is the one of the device."""
+        self._tensors = tensors
+        self._are_parts = are_parts
+        self._device = device
+        self._reader = reader
+        self._updates = SampledUpdates(tensors)
+        self._turns = NormTurns(deal([one.numel() for one in tensors]) if turns is None else turns)
+        absent = torch.from_numpy(np.full((len(STATS), len(tensors)), ABSENT_32, np.float32))
+        self._absent = absent.to(device)
+        self._stats = self._absent.clone()
+        self._norms = torch.zeros(len(tensors), dtype=torch.float32, device=device)
+        self._squares = torch.full_like(self._norms, torch.nan)
+        self._turn: list[int] | None = None
+        """Whose norms are yet to be read in this step."""
+        self._indices: dict[tuple[int, ...], Tensor] = {}
+
+    def read_gradients(
+        self, slots: Sequence[int], grads: Sequence[Tensor], scale: Tensor | None
+    ) -> None:
+        flats = {
+            slot: flat
+            for slot, grad in zip(slots, grads, strict=True)
+            if (flat := _flat(grad)) is not None
+        }
+        if not flats:
+            return
+        places = self._index(tuple(flats))
+        found = self._reader.read(list(flats.values()))
+        divisor = 1.0 if scale is None else scale.to(self._device, non_blocking=True)
+        self._stats[GRAD_NORM].index_copy_(0, places, found[NORM] / divisor)
+        self._stats[GRAD_ABSMAX].index_copy_(0, places, found[GREATEST] / divisor)
+        # Of several readings in one step the last counts, but what was bad in any is not hidden.
+        before = self._stats[NONFINITE].index_select(0, places)
+        self._stats[NONFINITE].index_copy_(0, places, torch.fmax(before, found[NUM_NONFINITE]))
+        self._stats[ZERO_FRAC].index_copy_(0, places, found[ZERO_SHARE])
+
+    @property
+    def is_broken(self) -> bool:
+        return False  # the numbers are on the device
+
+    def before_step(self, slots: Sequence[int]) -> None:
+        self._updates.before(slots)
+        marked = self._updates.broken_before()
+        if marked is not None:
+            places, marks = marked
+            self._stats[PARAM_NORM].index_copy_(0, self._index(tuple(places)), marks)
+        self._read_norms(frozenset(slots))
+
+    def after_step(self) -> None:
+        compared = self._updates.after()
+        if compared is not None:
+            slots, squares = compared
+            self._squares.index_copy_(0, self._index(tuple(slots)), squares.float())
+
+    def take(self, *, weights: bool = True) -> Tensor:
+        if weights:
+            self._read_norms()
+        self._turn = None
+        norms = self._stats[PARAM_NORM]
+        self._stats[PARAM_NORM] = torch.where(norms < 0, self._absent[PARAM_NORM], norms)
+        ratios = self._squares.sqrt()
+        known = ~self._squares.isnan()
+        if not self._are_parts:
+            ratios = ratios / self._norms
+            known &= self._norms != 0
+        self._stats[UPDATE_RATIO] = torch.where(known, ratios, self._absent[UPDATE_RATIO])
+        stats = self._stats.clone()
+        self._stats.copy_(self._absent)
+        self._squares.fill_(torch.nan)
+        return stats
+
+    def _read_norms(self, slots: AbstractSet[int] | None = None) -> None:
+        """Of those among these tensors, or of all, whose turn it is and that are still unread."""
+        if self._turn is None:
+            self._turn = list(self._turns.next())
+        due = [slot for slot in self._turn if slots is None or slot in slots]
+        self._turn = [slot for slot in self._turn if slots is not None and slot not in slots]
+        flats = {slot: flat for slot in due if (flat := _flat(self._tensors[slot])) is not None}
+        if not flats:
+            return
+        places = self._index(tuple(flats))
+        norms = norms_of([flat.float() for flat in flats.values()], 2.0)
+        self._norms.index_copy_(0, places, norms)
+        self._stats[PARAM_NORM].index_copy_(0, places, norms)
+
+    def _index(self, slots: tuple[int, ...]) -> Tensor:
+        found = self._indices.get(slots)
+        if found is None:
+            if len(self._indices) >= _MAX_CACHED:
+                self._indices.clear()
+            indices = torch.tensor(slots, dtype=torch.int64, device="cpu")
+            found = self._indices[slots] = indices.to(self._device, non_blocking=True)
+        return found
+
+
+def _flat(tensor: Tensor) -> Tensor | None:
+    """The elements in one dimension. None for what cannot be read without waiting, or is empty."""
+    flat = dense_view(tensor)
+    return None if flat is None or not flat.numel() else flat

@@ -1,0 +1,239 @@
+"""What one reading of CPU tensors tells: sum of squares, greatest magnitude, bad and zero elements.
+
+The compiled kernel (`one_pass`) asks all of each element as it passes. Without it numpy asks one
+thing after the other of pieces that stay in the processor's cache, so that memory is still read
+once. 148 gradients of a GPT with 21.4 M parameters, float32, one thread, CPU time, least of 12
+runs by turns on a busy machine:
+
+    compiled                                                10.5 ms   all four, exact
+    numpy                                                   16.3 ms   all four, exact
+    torch._foreach_norm                                      8.9 ms   the norm alone, off by 8e-5
+    + aminmax per tensor                                    20.8 ms   still no zeros
+    + count_nonzero per tensor                              53.6 ms
+    torch._foreach_norm of order 2 and infinity             76.3 ms
+    norm, max-abs, isfinite, zeros per tensor by `.item()` 162.8 ms
+
+Numpy's sums of squares are dot products of at most 8192 elements: below 10 000 OpenBLAS takes no
+second thread, whose waiting would slow down torch's own.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from runwatch_hooks.measuring.dense import dense
+from runwatch_hooks.measuring.exact_sums import exact_sums
+from runwatch_hooks.measuring.one_pass import OnePass
+
+Sums = NDArray[np.float64]
+"""(5, T): rows SUM_OF_SQUARES, MAX_ABS, NUM_NONFINITE, NUM_ZEROS, NUM_ELEMENTS. The first two
+are over the finite elements only: beside the count of the others they stay readable."""
+SUM_OF_SQUARES: Final = 0
+MAX_ABS: Final = 1
+NUM_NONFINITE: Final = 2
+NUM_ZEROS: Final = 3
+NUM_ELEMENTS: Final = 4
+
+_COMPILED: Final = np.array([[SUM_OF_SQUARES], [MAX_ABS], [NUM_ZEROS]])
+"""The rows that the compiled kernel finds, in its order."""
+
+_Float32s = NDArray[np.float32]
+_Four = tuple[float, float, int, int]
+"""The first four rows of one tensor."""
+
+_PLAIN_TYPES: Final = (Tensor, nn.Parameter)
+_FLOAT32: Final = torch.float32  # looked up once, and not for each tensor of each step
+_STRIDED: Final = torch.strided
+_ZERO: Final = np.float32(0.0)
+_DOT: Final = 8192
+_CHUNK: Final = 8 * _DOT
+"""Elements, 256 KiB: half of that costs 8 % more for calls, twice that nothing less."""
+_SMALL: Final = 16_384
+"""Tensors up to this size are read together: five calls for each would cost more than a copy."""
+_TINY: Final = 1e-15
+"""Below it squares of float32 leave their range, and the exact way is taken."""
+_SMALLEST_SUM: Final = 1e-30
+"""Of squares: below it some of them have left the range of float32."""
+
+
+class GradientReader:
+    """Reads tensors of a CPU with buffers made once."""
+
+    def __init__(self, one_pass: OnePass | None = None) -> None:
+        """Without the compiled kernel numpy reads, and finds the same."""
+        self._one_pass = one_pass
+        self._is_zero = np.empty(_CHUNK, np.bool_)
+        self._together = np.empty(_CHUNK, np.float32)
+        self._squares = np.empty(_CHUNK, np.float32)
+
+    def read(self, tensors: Sequence[Tensor]) -> Sums:
+        """The sums of each tensor, in order. An empty tensor has 0 of everything."""
+        sums = np.zeros((5, len(tensors)))
+        sizes = [tensor.numel() for tensor in tensors]
+        sums[NUM_ELEMENTS] = sizes
+        plain = [index for index, tensor in enumerate(tensors) if _is_plain(tensor)]
+        with np.errstate(all="ignore"):
+            if len(plain) < len(tensors):
+                for index in set(range(len(tensors))).difference(plain):
+                    sums[:, index] = self._read_unlike(tensors[index])
+            if self._one_pass is None:
+                self._read_plain(plain, sizes, tensors, sums)
+            elif plain:
+                addresses = [tensors[index].data_ptr() for index in plain]
+                places = np.array(plain)  # once: numpy would turn a list into one at each use
+                found = self._one_pass.read(addresses, sums[NUM_ELEMENTS, places])
+                sums[_COMPILED, places] = found
+                _mend(places, tensors, sums)
+        return sums
+
+    def squares(self, tensors: Sequence[Tensor]) -> NDArray[np.float64]:
+        """(T,): the sum of squares of each; NaN or infinite where an element is.
+
+        `torch._foreach_norm` adds in float32 and is off by 8e-5 at 4 M elements.
+        """
+        with np.errstate(all="ignore"):
+            if self._one_pass is None or not all(map(_is_plain, tensors)):
+                return np.array([_squares_of(tensor) for tensor in tensors])
+            addresses = [tensor.data_ptr() for tensor in tensors]
+            found = self._one_pass.read(addresses, [one.numel() for one in tensors])
+            squares, greatest = found[0], found[1]
+            held = (squares > _SMALLEST_SUM) & (squares < np.inf) | (greatest == 0.0)
+            if not held.all():
+                doubtful: list[int] = np.flatnonzero(~held).tolist()
+                squares[doubtful] = [_squares_of(tensors[index]) for index in doubtful]
+        return np.asarray(squares)
+
+    def _read_plain(
+        self, plain: Sequence[int], sizes: Sequence[int], tensors: Sequence[Tensor], sums: Sums
+    ) -> None:
+        small: list[int] = []
+        for index in plain:
+            if sizes[index] > _SMALL:
+                numbers = tensors[index].numpy().reshape(-1)
+                sums[:NUM_ELEMENTS, index] = self._read_large(_chunks(numbers), tensors[index])
+            elif sizes[index]:
+                small.append(index)
+        for batch in _batches(small, sizes):
+            self._read_small(batch, [tensors[index].numpy() for index in batch], sums)
+            _mend(batch, tensors, sums)
+
+    def _read_unlike(self, tensor: Tensor) -> tuple[float, ...]:
+        """One of another dtype, or one that does not lie in memory from end to end."""
+        flat = dense(tensor)
+        if flat.dtype == torch.float64:
+            four = _read_exactly(flat)
+        else:
+            four = self._read_large((piece.float().numpy() for piece in _pieces(flat)), flat)
+        # What a sparse tensor does not hold is zero.
+        num_absent = tensor.numel() - flat.numel() if tensor.is_sparse else 0
+        return (*four[:NUM_ZEROS], four[NUM_ZEROS] + num_absent, flat.numel() + num_absent)
+
+    def _read_large(self, chunks: Iterable[_Float32s], tensor: Tensor) -> _Four:
+        """By the tensor's elements, chunk by chunk; by itself where that is not exact."""
+        squares, num_zeros = 0.0, 0
+        extremes: list[np.float32] = []
+        for chunk in chunks:
+            squares += _sum_of_squares(chunk)
+            extremes += (np.maximum.reduce(chunk), np.minimum.reduce(chunk))
+            is_zero = np.equal(chunk, _ZERO, out=self._is_zero[: chunk.size])  # of either sign
+            num_zeros += int(np.count_nonzero(is_zero))
+        greatest = float(np.abs(extremes).max(initial=0.0))  # a NaN prevails
+        if not _is_exact(squares, greatest):
+            return _read_exactly(dense(tensor))
+        return squares, greatest, 0, num_zeros
+
+    def _read_small(self, batch: Sequence[int], arrays: Sequence[_Float32s], sums: Sums) -> None:
+        ends = sums[NUM_ELEMENTS, batch].cumsum().astype(np.intp)
+        starts = np.concatenate(([0], ends[:-1]))
+        together = np.concatenate(arrays, axis=None, out=self._together[: ends[-1]])
+        squares = np.multiply(together, together, out=self._squares[: together.size])
+        totals = np.add.reduceat(squares, starts)
+        greatest = np.maximum(
+            np.maximum.reduceat(together, starts), -np.minimum.reduceat(together, starts)
+        )
+        is_zero = np.equal(together, _ZERO, out=self._is_zero[: together.size])
+        if np.count_nonzero(is_zero):
+            sums[NUM_ZEROS, batch] = np.add.reduceat(is_zero, starts, dtype=np.int64)
+        sums[SUM_OF_SQUARES, batch] = totals
+        sums[MAX_ABS, batch] = greatest
+
+
+def _mend(indices: Sequence[int] | NDArray[np.intp], tensors: Sequence[Tensor], sums: Sums) -> None:
+    """Read those anew, exactly, that float32 did not hold."""
+    squares, greatest = sums[SUM_OF_SQUARES, indices], sums[MAX_ABS, indices]
+    held = (squares < np.inf) & (greatest < np.inf) & ((greatest > _TINY) | (greatest == 0.0))
+    if not held.all():
+        inexact: list[int] = np.flatnonzero(~held).tolist()
+        for place in inexact:
+            sums[:NUM_ELEMENTS, indices[place]] = _read_exactly(dense(tensors[indices[place]]))
+
+
+def _squares_of(tensor: Tensor) -> float:
+    flat = dense(tensor)
+    if flat.dtype == torch.float32:
+        squares = sum(_sum_of_squares(chunk) for chunk in _chunks(flat.numpy()))
+        if _SMALLEST_SUM < squares < np.inf:
+            return squares
+    chunks = (piece.double().numpy() for piece in _pieces(flat))
+    return float(sum(np.dot(chunk, chunk) for chunk in chunks))
+
+
+def _is_exact(squares: float, greatest: float) -> bool:
+    """Whether float32 held what was asked of it: all was finite, and no square left its range."""
+    return squares < np.inf and (_TINY < greatest < np.inf or greatest == 0.0)
+
+
+def _sum_of_squares(chunk: _Float32s) -> float:
+    if chunk.size <= _DOT:
+        return float(np.dot(chunk, chunk))
+    num_whole = chunk.size - chunk.size % _DOT
+    rows, rest = chunk[:num_whole].reshape(-1, _DOT), chunk[num_whole:]
+    dots: list[float] = np.vecdot(rows, rows).tolist()
+    return math.fsum(dots) + float(np.dot(rest, rest))
+
+
+def _read_exactly(flat: Tensor) -> _Four:
+    return exact_sums(piece.double().numpy() for piece in _pieces(flat))
+
+
+def _chunks(numbers: _Float32s) -> Iterator[_Float32s]:
+    for start in range(0, numbers.size, _CHUNK):
+        yield numbers[start : start + _CHUNK]
+
+
+def _pieces(flat: Tensor) -> Iterator[Tensor]:
+    for start in range(0, flat.numel(), _CHUNK):
+        yield flat[start : start + _CHUNK]
+
+
+def _batches(indices: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+    """The indices of tensors in batches that fit the buffers."""
+    batch: list[int] = []
+    room = _CHUNK
+    for index in indices:
+        if sizes[index] > room:
+            yield batch
+            batch, room = [], _CHUNK
+        batch.append(index)
+        room -= sizes[index]
+    if batch:
+        yield batch
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether its memory can be read as it lies, as float32 and from end to end.
+
+    Of a subclass (DTensor, say) nobody knows where its elements are.
+    """
+    return (
+        tensor.dtype is _FLOAT32
+        and type(tensor) in _PLAIN_TYPES
+        and tensor.layout is _STRIDED
+        and not tensor.requires_grad
+        and tensor.is_contiguous()
+    )

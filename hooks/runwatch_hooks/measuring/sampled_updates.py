@@ -1,0 +1,148 @@
+"""How far a step moved each tensor, by a sample of its elements before and after.
+
+Updates are light-tailed (an optimizer moves most elements about as far), so 1024 elements give
+their root mean square to 1 % (median; 3.5 % at p95, notes of the design), for every optimizer,
+weight decay included, at 4 KiB a tensor instead of a copy of the model. The same sample of a
+*gradient* would miss what matters: an embedding's rows are mostly zero, a NaN is often alone.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from runwatch_hooks.measuring.dense import dense_view
+from runwatch_hooks.measuring.host_samples import HostSamples
+from runwatch_hooks.measuring.one_pass import OnePass
+
+NUM_SAMPLED: Final = 1024
+ALL_UP_TO: Final = 4096
+"""Elements: a tensor no larger is taken whole, which costs less than to choose."""
+
+
+def sample(tensor: Tensor) -> Tensor:
+    """A view of fixed elements, evenly spread in memory; empty where no view can be, or where the
+    memory was freed.
+
+    The stride has no factor in common with the length of a row, or the sample of a matrix
+    would come from a few of its columns.
+    """
+    flat = dense_view(tensor)
+    if flat is None or flat.data_ptr() == 0:
+        return tensor.new_empty(0)
+    if flat.numel() <= ALL_UP_TO:
+        return flat
+    stride = flat.numel() // NUM_SAMPLED
+    row = tensor.shape[-1] if tensor.dim() else 1
+    while math.gcd(stride, row) != 1:
+        stride -= 1
+    return flat[::stride][:NUM_SAMPLED]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """What does not change from step to step about one optimizer's tensors."""
+
+    slots: list[int]
+    tensors: list[Tensor]
+    addresses: list[int]
+    """Where the tensors lay when the samples were chosen."""
+    samples: list[Tensor]
+    on_host: HostSamples | None
+    """None of other types, and where the memory is not the host's."""
+    lengths: Tensor
+    """(T,) int64: elements in each sample."""
+    sizes: Tensor
+    """(T,) float32: elements in each tensor."""
+
+
+class SampledUpdates:
+    """Compares fixed elements of tensors, all on one device, before and after a step."""
+
+    def __init__(self, tensors: Sequence[Tensor], one_pass: OnePass | None = None) -> None:
+        """`one_pass` reads those in the host's memory, where it was compiled."""
+        self._tensors = tensors
+        self._one_pass = one_pass
+        self._plans: dict[tuple[int, ...], _Plan] = {}
+        self._open: tuple[_Plan, Tensor] | None = None
+
+    def before(self, slots: Sequence[int]) -> None:
+        """Remember the elements of these tensors."""
+        self._open = None
+        if not slots:
+            return
+        key = tuple(slots)
+        plan = self._plans.get(key)
+        if plan is not None and _has_moved(plan):
+            self._plans, plan = {}, None  # others would keep the memory that was left
+        if plan is None:
+            plan = self._plans[key] = self._plan(key)
+        before = _joined(plan.samples) if plan.on_host is None else plan.on_host.remember()
+        self._open = plan, before
+
+    def broken_before(self) -> tuple[list[int], Tensor] | None:
+        """The remembered tensors' places, and (T,) NaN where a remembered element is not finite
+        and -1 elsewhere."""
+        if self._open is None:
+            return None
+        plan, before = self._open
+        # Times zero, all that is finite vanishes.
+        marks = torch.segment_reduce(
+            before * 0.0, "sum", lengths=plan.lengths, initial=-1.0, unsafe=True
+        )
+        return plan.slots, marks.float()
+
+    def after(self) -> tuple[list[int], Tensor] | None:
+        """The remembered tensors' places and the squared length of each one's update, (T,).
+
+        None where there is nothing to compare: nothing was remembered, or a tensor was put
+        elsewhere in between. NaN for a tensor that gives no sample.
+        """
+        if self._open is None:
+            return None
+        (plan, before), self._open = self._open, None
+        if _has_moved(plan):
+            return None
+        if plan.on_host is not None:
+            return plan.slots, plan.on_host.squares()
+        squares = _joined(plan.samples).sub_(before).square_()
+        means = torch.segment_reduce(squares, "mean", lengths=plan.lengths, unsafe=True)
+        return plan.slots, means.mul_(plan.sizes)
+
+    def _plan(self, slots: Sequence[int]) -> _Plan:
+        device = self._tensors[slots[0]].device
+        tensors = [self._tensors[slot] for slot in slots]
+        samples = [sample(one) for one in tensors]
+        lengths = [one.numel() for one in samples]
+        sizes = [float(one.numel()) for one in tensors]
+        return _Plan(
+            slots=list(slots),
+            tensors=tensors,
+            addresses=[one.data_ptr() for one in tensors],
+            samples=samples,
+            on_host=HostSamples(tensors, samples, self._one_pass)
+            if all(map(_is_plain, samples))
+            else None,
+            lengths=torch.tensor(lengths, dtype=torch.int64, device="cpu").to(device),
+            sizes=torch.tensor(sizes, dtype=torch.float32, device="cpu").to(device),
+        )
+
+
+def _joined(samples: list[Tensor]) -> Tensor:
+    """In one, owned."""
+    together = torch.cat(samples)
+    return together if together.dtype.itemsize >= 4 else together.float()
+
+
+def _has_moved(plan: _Plan) -> bool:
+    """Whether one of its tensors lies elsewhere in memory than its sample."""
+    return plan.addresses != [one.data_ptr() for one in plan.tensors]
+
+
+def _is_plain(sample: Tensor) -> bool:
+    """Whether it can be read as it lies, and torch counts its changes."""
+    is_on_host = sample.device.type == "cpu" and sample.dtype == torch.float32
+    return is_on_host and not sample.is_inference()

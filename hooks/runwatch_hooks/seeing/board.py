@@ -1,0 +1,242 @@
+"""All layers of a run: which statistics hold which, on whatever devices they lie."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from runwatch.layouts import Layout
+from runwatch_hooks.detail import Detail
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.measuring.device_reading import GradientsOnDevice
+from runwatch_hooks.measuring.device_statistics import DeviceStatistics
+from runwatch_hooks.measuring.layer_names import NamedTensor
+from runwatch_hooks.measuring.sharing import Sharing
+from runwatch_hooks.measuring.statistics import CpuStatistics, LayerStatistics
+from runwatch_hooks.measuring.stats import STATS
+from runwatch_hooks.ranks.shards import is_partial, local_of
+from runwatch_hooks.ranks.zero import gradient_of, is_partitioned
+from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
+from runwatch_hooks.seeing.layer_table import LayerTable
+
+_LOOKED_THROUGH_EVERY: Final = 32
+"""Steps after which the modules' own parameters are compared with those that are measured: to ask
+all modules takes longer than all else that is asked of a step."""
+_NAMED: Final = 8
+"""Replaced parameters that are told by name."""
+
+
+class Board:
+    """The layers' statistics of the step that is open. A slot is a layer's place in the layout."""
+
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        optimizers: Sequence[Optimizer],
+        faults: Faults,
+        rank: int = 0,
+        detail: Detail | None = None,
+    ) -> None:
+        """`detail` takes histograms at the steps where they are wanted."""
+        self._faults = faults
+        self._detail = detail
+        self._readers: dict[torch.device, GradientsOnDevice] = {}
+        known = [KnownOptimizer(one) for one in optimizers]
+        self._table = LayerTable(modules, known, STATS, rank)
+        self._strangers: WeakSet[Optimizer] = WeakSet()
+        """Optimizers of tensors that were not in the layout when they were first seen."""
+        self._num_refreshes = 0
+        self._is_doubtful = False
+        self._has_partial = False
+        self._has_told_sharded = False
+        self._replaced: set[str] = set()
+        self._num_left_out = 0
+        self._notices: list[str] = []
+        self._open()
+
+    @property
+    def layout(self) -> Layout:
+        return self._table.layout
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """Whose parts the stats are of; None where each tensor lies here as a whole."""
+        return self._table.sharing
+
+    @property
+    def named(self) -> Sequence[NamedTensor]:
+        """All that is trained, in the order in which every rank has it."""
+        return self._table.named
+
+    def refresh(self) -> None:
+        """Begin anew, with another layout, where what is trained has changed."""
+        self._num_refreshes += 1
+        if self._is_doubtful or self._num_refreshes % _LOOKED_THROUGH_EVERY == 0:
+            self._is_doubtful = False
+            if missed := self._table.missed():
+                self._note_replaced(missed)
+                self._rebuild()
+        if not self._table.is_current():
+            self._rebuild()
+
+    def slots_of(self, optimizer: Optimizer) -> tuple[int, ...]:
+        """The places of an optimizer's tensors; empty where all are foreign to the run."""
+        slots = self._table.slots_of(optimizer)
+        if optimizer not in self._strangers and self._table.num_unknown(optimizer):
+            self._strangers.add(optimizer)
+            self._is_doubtful = True
+        return slots
+
+    def take_notices(self) -> list[str]:
+        """What was found replaced, to be told once."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    def slots_of_tensors(self, tensors: Sequence[Tensor]) -> list[int]:
+        slots = self._table.slots
+        return [slots[id(tensor)] for tensor in tensors if id(tensor) in slots]
+
+    def slots_of_grads(self, grads: Sequence[Tensor]) -> list[int]:
+        """The places of tensors whose gradients these are; foreign ones are left out."""
+        owners = {id(one.grad): slot for slot, one in enumerate(self._table.tensors)}
+        return [owners[id(grad)] for grad in grads if id(grad) in owners]
+
+    def read_gradients(self, slots: Sequence[int], scale: Tensor | None) -> None:
+        """Read these tensors' gradients; one that has none stays 'not recorded', not 0."""
+        tensors = self._table.tensors
+        detail = self._wanted_detail()
+        if detail is not None:
+            named = {self._name(slot): tensors[slot].grad for slot in slots}
+            detail.take_gradients({k: v for k, v in named.items() if v is not None}, scale)
+        grad_of = _grad_of if self._table.sharing is None else self._part_of_grad
+        with torch.no_grad():
+            for device, ours in self._by_device(slots):
+                places: list[int] = []
+                found: list[Tensor] = []
+                for slot in ours:
+                    grad = grad_of(tensors[slot])
+                    if grad is not None:
+                        places.append(self._local[slot])
+                        found.append(grad)
+                if found:
+                    self._parts[device].read_gradients(places, found, scale)
+
+    @property
+    def must_be_read(self) -> bool:
+        """Whether this step is not to be thinned: its histograms were asked for, or what is read
+        of it is joined with the parts of other ranks, which read all."""
+        asked = self._detail is not None and self._detail.takes_histograms
+        return asked or self._table.sharing is not None
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether gradients read since the step began are known not to be finite."""
+        return any(part.is_broken for part in self._parts.values())
+
+    def before_step(self, slots: Sequence[int]) -> None:
+        detail = self._wanted_detail()
+        if detail is not None:
+            detail.take_weights({self._name(slot): self._table.tensors[slot] for slot in slots})
+        with torch.no_grad():
+            for device, ours in self._by_device(slots):
+                self._parts[device].before_step([self._local[slot] for slot in ours])
+
+    def after_step(self) -> None:
+        with torch.no_grad():
+            for part in self._parts.values():
+                part.after_step()
+
+    def take(self, *, weights: bool) -> dict[tuple[int, ...], Tensor]:
+        """The step's (S, T) of each device, by the slots that its columns are; `weights`: whether
+        they were to be read."""
+        with torch.no_grad():
+            return {
+                tuple(self._slots[device]): part.take(weights=weights)
+                for device, part in self._parts.items()
+            }
+
+    def _wanted_detail(self) -> Detail | None:
+        """Who takes histograms of this step."""
+        if self._detail is None or not self._detail.takes_histograms:
+            return None
+        if self._table.sharing is None:
+            return self._detail
+        if not self._has_told_sharded:
+            self._has_told_sharded = True
+            self._notices.append("no histograms are taken of sharded parameters")
+        return None
+
+    def _name(self, slot: int) -> str:
+        return self._table.layout.layers[slot].name
+
+    def _part_of_grad(self, tensor: Tensor) -> Tensor | None:
+        """What of a gradient lies here. A sum over ranks that is yet to be made is left out:
+        the norms of its terms say nothing about its own."""
+        if is_partitioned(tensor):
+            return gradient_of(tensor)
+        grad = tensor.grad
+        if grad is None or not is_partial(grad):
+            return None if grad is None else local_of(grad)
+        if not self._has_partial:
+            self._has_partial = True
+            self._notices.append(
+                "gradients that are still sums to be made over ranks (Partial) are not measured"
+            )
+        return None
+
+    def _note_replaced(self, names: Sequence[str]) -> None:
+        untold = [name for name in names if name not in self._replaced]
+        self._replaced.update(untold)
+        if untold:
+            some = ", ".join(untold[:_NAMED])
+            self._notices.append(f"parameters were replaced or added, and are watched now: {some}")
+
+    def _rebuild(self) -> None:
+        self._table = self._table.rebuilt()
+        self._open()
+
+    def _note_left_out(self) -> None:
+        num_left_out = self._table.num_left_out
+        if num_left_out > self._num_left_out:
+            watched = len(self._table.named)
+            self._notices.append(
+                f"{num_left_out} layers beyond the first {watched} are not watched"
+            )
+        self._num_left_out = max(self._num_left_out, num_left_out)
+
+    def _open(self) -> None:
+        self._note_left_out()
+        self._slots: dict[torch.device, list[int]] = {}
+        self._local: list[int] = []
+        for slot, tensor in enumerate(self._table.locals):
+            mates = self._slots.setdefault(tensor.device, [])
+            self._local.append(len(mates))
+            mates.append(slot)
+        self._parts = {device: self._statistics(device) for device in self._slots}
+
+    def _statistics(self, device: torch.device) -> LayerStatistics:
+        slots = self._slots[device]
+        tensors = [self._table.locals[slot] for slot in slots]
+        turns = [self._table.turns[slot] for slot in slots]
+        are_parts = self._table.sharing is not None
+        if device.type == "cpu":
+            return CpuStatistics(tensors, turns, are_parts=are_parts)
+        if device not in self._readers:
+            self._readers[device] = GradientsOnDevice(device, self._faults)
+        reader = self._readers[device]
+        return DeviceStatistics(tensors, device, reader, turns, are_parts=are_parts)
+
+    def _by_device(self, slots: Sequence[int]) -> Sequence[tuple[torch.device, Sequence[int]]]:
+        if len(self._slots) == 1:
+            return [(device, slots) for device in self._slots]
+        ours: dict[torch.device, list[int]] = {}
+        for slot in slots:
+            ours.setdefault(self._table.locals[slot].device, []).append(slot)
+        return list(ours.items())
+
+
+def _grad_of(tensor: Tensor) -> Tensor | None:
+    return tensor.grad

@@ -1,0 +1,127 @@
+"""The places in torch where a gradient can be seen before it is changed, and how they are undone.
+
+The optimizers' own global hooks see every step. Clipping and loss scaling need more: after a
+clip with a NaN every gradient is NaN, and a step that the scaler skips fires no hook. So the
+two functions that clipping consists of, and two methods of the scaler, are wrapped where torch
+looks them up at call time; a `clip_grad_norm_` that was imported by name long ago is seen too.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import torch
+from torch.nn import utils as nn_utils
+from torch.nn.utils import clip_grad
+from torch.optim import Optimizer
+
+from runwatch_hooks.ranks.zero import clipping_module, zero_types
+from runwatch_hooks.wrapping.graph_capture import is_capturing
+from runwatch_hooks.wrapping.step_hooks import StepHandle, hear_after_steps, hear_before_steps
+from runwatch_hooks.wrapping.torch_wraps import TorchHolds
+from runwatch_hooks.wrapping.untraced import untraced
+from runwatch_hooks.wrapping.wraps import Arguments, Ears, Keywords, Listener
+
+OptimizerListener = Callable[[Optimizer, Arguments, Keywords], None]
+
+
+class Observer(Protocol):
+    """What wants to know. None of these may raise."""
+
+    def before_optimizer_step(
+        self, optimizer: Optimizer, args: Arguments, kwargs: Keywords
+    ) -> None: ...
+    def after_optimizer_step(
+        self, optimizer: Optimizer, args: Arguments, kwargs: Keywords
+    ) -> None: ...
+    def before_total_norm(self, args: Arguments, kwargs: Keywords) -> None: ...
+    def before_clip(self, args: Arguments, kwargs: Keywords) -> None: ...
+    def before_own_clip(self, args: Arguments, kwargs: Keywords) -> None: ...
+    def after_unscale(self, args: Arguments, kwargs: Keywords) -> None: ...
+    def before_scaler_step(self, args: Arguments, kwargs: Keywords) -> None: ...
+    def after_scaler_step(self, args: Arguments, kwargs: Keywords) -> None: ...
+    def before_zero_step(self, args: Arguments, kwargs: Keywords) -> None: ...
+    def after_zero_step(self, args: Arguments, kwargs: Keywords) -> None: ...
+
+
+class Patches:
+    """One observer's hold on torch. Installing and removing may be repeated at will."""
+
+    def __init__(
+        self, observer: Observer, meter: AbstractContextManager[None] | None = None
+    ) -> None:
+        """The observer is told of everything under `meter`."""
+        self._observer = observer
+        self._meter = meter or nullcontext()
+        self._handles: list[StepHandle] = []
+        self._holds = TorchHolds()
+        self._pid = 0
+
+    @property
+    def is_installed(self) -> bool:
+        return bool(self._handles)
+
+    def install(self) -> None:
+        if self.is_installed:
+            return
+        self._pid = os.getpid()
+        see = self._observer
+        pre = untraced(self._guarded_hook(see.before_optimizer_step))
+        post = untraced(self._guarded_hook(see.after_optimizer_step))
+        self._handles = [
+            hear_before_steps(pre),
+            hear_after_steps(post),
+        ]
+        total_norm = Ears(before=self._guarded(see.before_total_norm))
+        clip = Ears(before=self._guarded(see.before_clip))
+        by_itself = Ears(before=self._guarded(see.before_own_clip))
+        for module, prefix in ((clip_grad, "_"), (nn_utils, "")):
+            self._holds.hold(module, f"{prefix}get_total_norm", total_norm)
+            self._holds.hold(module, f"{prefix}clip_grads_with_norm_", clip)
+            self._holds.hold(module, "clip_grad_value_", by_itself)
+        scaler = torch.amp.GradScaler
+        self._holds.hold(scaler, "unscale_", Ears(after=self._guarded(see.after_unscale)))
+        self._holds.hold(
+            scaler,
+            "step",
+            Ears(
+                before=self._guarded(see.before_scaler_step),
+                after=self._guarded(see.after_scaler_step),
+            ),
+        )
+        zero_step = Ears(
+            before=self._guarded(see.before_zero_step), after=self._guarded(see.after_zero_step)
+        )
+        for kind in zero_types():
+            self._holds.hold(kind, "step", zero_step)
+        if (engine := clipping_module()) is not None:
+            self._holds.hold(engine, "clip_grad_norm_", by_itself)
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._holds.release()
+
+    def _guarded(self, listener: Listener) -> Listener:
+        """The listener, silent where `_hears` is not."""
+
+        def listen(args: Arguments, kwargs: Keywords) -> None:
+            if self._hears():
+                with self._meter:
+                    listener(args, kwargs)
+
+        return listen
+
+    def _guarded_hook(self, listener: OptimizerListener) -> OptimizerListener:
+        def listen(optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
+            if self._hears():
+                with self._meter:
+                    listener(optimizer, args, kwargs)
+
+        return listen
+
+    def _hears(self) -> bool:
+        """Not in a process that was forked from ours, nor while a CUDA graph is captured."""
+        return os.getpid() == self._pid and not is_capturing()

@@ -1,0 +1,103 @@
+"""Where all that we want to hear of optimizers' steps stands among torch's hooks, as one of them.
+
+Torch goes over its global hooks at each step, and raises into the training where one is added or
+removed meanwhile: by a run that begins or ends in another thread, or by a part of ours that a fault
+switches off from within. Of ours it sees one, from the first that comes to the last that leaves.
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
+
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.hooks import RemovableHandle
+
+from runwatch_hooks.wrapping.wraps import Arguments, Keywords
+
+StepHook = Callable[[Optimizer, Arguments, Keywords], tuple[Arguments, Keywords] | None]
+"""Before a step it may return other arguments for it; after one what it returns is ignored."""
+
+_STEP: Final = "profile_hook_step.<locals>.wrapper"
+"""What torch puts around `step`, and calls the hooks from."""
+
+
+class _Stand:
+    """All of ours at one of the two places, in the order in which they came."""
+
+    def __init__(self, register: Callable[..., RemovableHandle]) -> None:
+        self._register = register
+        self._handle: RemovableHandle | None = None
+        self._hooks: tuple[StepHook, ...] = ()
+        self._changing = threading.Lock()
+
+    def add(self, hook: StepHook) -> None:
+        with self._changing:
+            self._hooks = (*self._hooks, hook)
+            if self._handle is None:
+                self._handle = self._register(self)
+
+    def drop(self, hook: StepHook) -> None:
+        with self._changing:
+            self._hooks = tuple(one for one in self._hooks if one is not hook)
+            if not self._hooks and self._handle is not None:
+                self._handle.remove()
+                self._handle = None
+
+    def __call__(
+        self, optimizer: Optimizer, args: Arguments, kwargs: Keywords
+    ) -> tuple[Arguments, Keywords] | None:
+        changed = None
+        for hook in self._hooks:  # a tuple of its own, whoever comes or leaves meanwhile
+            told = hook(optimizer, args, kwargs)
+            if told is not None:
+                changed = args, kwargs = told
+        return changed
+
+
+_BEFORE: Final = _Stand(register_optimizer_step_pre_hook)
+_AFTER: Final = _Stand(register_optimizer_step_post_hook)
+"""Of all runs of a process, as torch's own are."""
+
+
+class StepHandle:
+    """One hook's place; `remove` may be repeated."""
+
+    def __init__(self, stand: _Stand, hook: StepHook) -> None:
+        self._stand = stand
+        self._hook = hook
+        stand.add(hook)
+
+    def remove(self) -> None:
+        self._stand.drop(self._hook)
+
+
+def hear_before_steps(hook: StepHook) -> StepHandle:
+    """Be told before each step of each optimizer, in whatever thread."""
+    return StepHandle(_BEFORE, hook)
+
+
+def hear_after_steps(hook: StepHook) -> StepHandle:
+    """Be told after each step that did not raise."""
+    return StepHandle(_AFTER, hook)
+
+
+def frame_of_step() -> FrameType | None:
+    """Of the `step` from which a hook is called; None where it was compiled."""
+    here: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while here is not None and not here.f_code.co_qualname.endswith(_STEP):
+        here = here.f_back
+    return here
+
+
+def is_on_the_stack(frame: FrameType | None) -> bool:
+    """Whether a step's frame still runs: that of a step which raised does not."""
+    here: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while here is not None and here is not frame:
+        here = here.f_back
+    return here is not None

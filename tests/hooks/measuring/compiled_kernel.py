@@ -1,0 +1,73 @@
+"""Compiles the accelerator's kernel for cards that are not here, and fails to launch it.
+
+python compiled_kernel.py RESULTS
+"""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from tests.hooks.measuring.kernel_cases import BLOCK, STRETCH, drawn
+
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.measuring.device_reading import GradientsOnDevice, kernels
+from runwatch_hooks.measuring.device_reading.fallback import open_kernel
+
+# Without types that a checker could follow.
+TRITON: Any = importlib.import_module("triton")
+COMPILER: Any = importlib.import_module("triton.compiler")
+BACKENDS: Any = importlib.import_module("triton.backends.compiler")
+KERNELS: Any = kernels
+
+TARGETS: dict[str, Any] = {
+    "ptx": BACKENDS.GPUTarget("cuda", 80, 32),
+    "amdgcn": BACKENDS.GPUTarget("hip", "gfx942", 64),
+}
+TABLES = {"addresses": "*i64", "sizes": "*i64", "owners": "*i32", "starts": "*i64"}
+
+
+def compiled(target: Any, dtype: torch.dtype, *, is_aligned: bool) -> Any:
+    constants: dict[str, object] = {
+        "DTYPE": KERNELS.ELEMENT_TYPES[dtype],
+        "IS_ALIGNED": is_aligned,
+        "STRETCH": STRETCH,
+        "BLOCK": BLOCK,
+    }
+    signature = TABLES | {"partials": "*fp64"} | dict.fromkeys(constants, "constexpr")
+    source = COMPILER.ASTSource(KERNELS.read_stretches, signature, constants)
+    return TRITON.compile(source, target=target, options={"num_warps": 8})
+
+
+def joined(target: Any) -> Any:
+    signature = {"partials": "*fp64", "firsts": "*i32", "sizes": "*i64", "places": "*i64"}
+    signature |= {"found": "*fp32", "BLOCK": "constexpr"}
+    return TRITON.compile(
+        COMPILER.ASTSource(KERNELS.join_stretches, signature, {"BLOCK": 256}), target=target
+    )
+
+
+def fallen_back() -> dict[str, object]:
+    """What becomes of tensors of a CPU, for which Triton has no compiler."""
+    faults = Faults()
+    reader = GradientsOnDevice(torch.device("cpu"), faults, open_kernel)
+    found: list[object] = [reader.read(drawn(100, 7)).tolist() for _ in range(2)]
+    return {"found": found, "faults": faults.count, "told": faults.untold()}
+
+
+def main(results: Path) -> None:
+    assembler: dict[str, list[str]] = {}
+    for kind, target in TARGETS.items():
+        assembler[kind] = [
+            compiled(target, dtype, is_aligned=is_aligned).asm[kind]
+            for dtype in (torch.float32, torch.bfloat16, torch.float16)
+            for is_aligned in (True, False)
+        ]
+        assembler[kind].append(joined(target).asm[kind])
+    results.write_text(json.dumps({"assembler": assembler, "fallen_back": fallen_back()}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,49 @@
+"""Reads gradients by the accelerator's kernel, in Triton's interpreter on a CPU.
+
+TRITON_INTERPRET=1 python interpreted_kernel.py RESULTS
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+from tests.hooks.measuring.kernel_cases import CASES, drawn
+from torch import Tensor
+
+from runwatch_hooks.measuring.device_reading.grouped import GroupedReader
+from runwatch_hooks.measuring.device_statistics import DeviceStatistics
+
+CPU = torch.device("cpu")
+
+
+def read_again() -> list[Tensor]:
+    """Tensors of the same lengths at other addresses, as gradients are where they are set to
+    None; and others in between, of other lengths."""
+    reader = GroupedReader(CPU)
+    first, second = drawn(700, 5000), [one + 1.0 for one in drawn(700, 5000)]
+    found = [reader.read(first).clone(), reader.read(second).clone()]
+    reader.read(drawn(3))
+    return [*found, reader.read(first).clone()]
+
+
+def statistics_of(grads: list[Tensor]) -> Tensor:
+    statistics = DeviceStatistics([torch.ones(one.shape) for one in grads], CPU, GroupedReader(CPU))
+    statistics.read_gradients(range(len(grads)), grads, torch.tensor(2.0))
+    return statistics.take()
+
+
+def main(results: Path) -> None:
+    found = {name: GroupedReader(CPU).read(make()).clone() for name, make in CASES.items()}
+    transposed = drawn(600)[0].view(20, 30).T
+    torch.save(
+        {
+            "cases": found,
+            "again": read_again(),
+            "stats": statistics_of([*drawn(10), torch.empty(0), transposed]),
+        },
+        results,
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

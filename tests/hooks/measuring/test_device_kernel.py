@@ -1,0 +1,177 @@
+"""The accelerator's kernel: its arithmetic in Triton's interpreter, and what compiling makes of it.
+
+No card runs it here. Triton decides as it is imported whether it interprets, so each way has a
+process of its own.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from benchmarks import device_kernel
+from tests.hooks.measuring.kernel_cases import CASES, drawn
+from torch import Tensor
+
+from runwatch.nonfinite import is_absent
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.measuring.device_reading import (
+    GREATEST,
+    NORM,
+    NUM_NONFINITE,
+    ZERO_SHARE,
+    GradientsOnDevice,
+)
+from runwatch_hooks.measuring.device_reading.foreach import ForeachReader
+from runwatch_hooks.measuring.stats import GRAD_ABSMAX, GRAD_NORM, NONFINITE, ZERO_FRAC
+
+ROOT = Path(__file__).parents[3]
+HERE = Path(__file__).parent
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed"
+)
+
+
+def run(program: str, results: Path, **environment: str) -> None:
+    variables = {name: value for name, value in os.environ.items() if "TRITON" not in name}
+    done = subprocess.run(
+        [sys.executable, str(HERE / program), str(results)],
+        env=variables | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-4000:]
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    results = tmp_path_factory.mktemp("interpreted") / "results.pt"
+    run("interpreted_kernel.py", results, TRITON_INTERPRET="1")
+    return torch.load(results, weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("compiled")
+    run("compiled_kernel.py", folder / "results.json", TRITON_CACHE_DIR=str(folder / "cache"))
+    return json.loads((folder / "results.json").read_text())
+
+
+def exactly(gradient: Tensor) -> list[float]:
+    """What a reading should find, by float64."""
+    wide = gradient.float().double()
+    finite = wide[wide.isfinite()]
+    norm = finite.square().sum().sqrt().float()
+    greatest = finite.abs().amax() if finite.numel() else 0.0
+    num_zeros = (finite == 0.0).sum()
+    num_nonfinite = wide.numel() - finite.numel()
+    return [float(norm), float(greatest), num_nonfinite, float(num_zeros / wide.numel())]
+
+
+@needs_triton
+@pytest.mark.parametrize("name", CASES)
+def test_one_reading_finds_what_float64_finds(interpreted: Any, name: str) -> None:
+    expected = torch.tensor([exactly(gradient) for gradient in CASES[name]()]).T
+    found: Tensor = interpreted["cases"][name]
+
+    torch.testing.assert_close(found[NORM], expected[NORM], rtol=1e-6, atol=0.0)
+    assert torch.equal(found[GREATEST], expected[GREATEST])
+    assert torch.equal(found[NUM_NONFINITE], expected[NUM_NONFINITE])
+    assert torch.equal(found[ZERO_SHARE], expected[ZERO_SHARE])
+
+
+@needs_triton
+def test_gradients_that_moved_are_read_where_they_are_now(interpreted: Any) -> None:
+    first, second, again = interpreted["again"]
+    moved = [one + 1.0 for one in drawn(700, 5000)]
+    expected = torch.tensor([exactly(gradient) for gradient in moved]).T
+
+    torch.testing.assert_close(second, expected, rtol=1e-6, atol=0.0)
+    assert torch.equal(first, again)  # to the bit: sums are added in a fixed order
+
+
+@needs_triton
+def test_what_it_finds_becomes_the_layers_stats(interpreted: Any) -> None:
+    stats: Tensor = interpreted["stats"]
+    small = exactly(drawn(10)[0])
+    transposed = exactly(drawn(600)[0])
+
+    for stat in (GRAD_NORM, GRAD_ABSMAX, NONFINITE, ZERO_FRAC):
+        assert is_absent(stats[stat].numpy()).tolist() == [False, True, False]  # one is empty
+    assert stats[GRAD_NORM, 0].item() == pytest.approx(small[0] / 2.0, rel=1e-6)
+    assert stats[GRAD_NORM, 2].item() == pytest.approx(transposed[0] / 2.0, rel=1e-6)
+    assert stats[GRAD_ABSMAX, 2].item() == pytest.approx(transposed[1] / 2.0, rel=1e-6)
+
+
+@needs_triton
+def test_it_compiles_for_cards_of_both_makers_with_wide_loads_where_memory_is_aligned(
+    compiled: Any,
+) -> None:
+    ptx, amdgcn = compiled["assembler"]["ptx"], compiled["assembler"]["amdgcn"]
+
+    assert ["ld.global.v4" in text for text in ptx] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert "global_load_dwordx4" in amdgcn[0]
+    assert not any(".ftz" in text for text in ptx)  # denormals would be lost
+    assert not any("atom.global" in text for text in ptx)
+
+
+@needs_triton
+def test_a_kernel_that_cannot_be_launched_is_told_once_and_foreach_reads(compiled: Any) -> None:
+    outcome = compiled["fallen_back"]
+    expected = ForeachReader().read(drawn(100, 7))
+
+    assert all(torch.equal(torch.tensor(found), expected) for found in outcome["found"])
+    assert outcome["faults"] == 1
+    assert len(outcome["told"]) == 1
+    assert outcome["told"][0].startswith("kernel: ")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card, and it would be measured")
+def test_the_check_for_those_who_have_a_card_says_where_there_is_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["device_kernel"])
+    device_kernel.main()
+
+    assert capsys.readouterr().out.startswith("No CUDA or ROCm device answers here")
+
+
+class Breaking:
+    """A kernel that works at first."""
+
+    def __init__(self) -> None:
+        self.num_readings = 0
+
+    def read(self, flats: object) -> Tensor:
+        self.num_readings += 1
+        if self.num_readings > 1:
+            raise RuntimeError("CUDA error: invalid device function")
+        return torch.zeros(4, 2)
+
+
+def test_a_kernel_that_fails_later_is_not_asked_again() -> None:
+    kernel = Breaking()
+    faults = Faults()
+    reader = GradientsOnDevice(torch.device("cpu"), faults, lambda device: kernel)
+    gradients = drawn(100, 7)
+    first, second, third = (reader.read(gradients) for _ in range(3))
+
+    assert not first.any()
+    assert torch.equal(second, ForeachReader().read(gradients))
+    assert torch.equal(second, third)
+    assert (kernel.num_readings, faults.count) == (2, 1)

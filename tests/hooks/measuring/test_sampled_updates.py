@@ -1,0 +1,69 @@
+"""The length of an update, by a sample."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from runwatch_hooks.measuring.sampled_updates import SampledUpdates, sample
+
+
+def test_an_update_of_small_tensors_is_exact() -> None:
+    tensors = [torch.zeros(3), torch.zeros(10, 10)]
+    updates = SampledUpdates(tensors)
+    updates.before([0, 1])
+    tensors[0].add_(2.0)
+    tensors[1].sub_(1.0)
+    found = updates.after()
+    assert found is not None
+    slots, squares = found
+
+    assert slots == [0, 1]
+    assert squares.tolist() == [12.0, 100.0]
+
+
+def test_an_update_of_a_large_tensor_is_near_the_truth() -> None:
+    generator = torch.Generator().manual_seed(5)
+    tensor = torch.randn(400, 600, generator=generator)
+    update = torch.randn(400, 600, generator=generator) * 1e-3
+    updates = SampledUpdates([tensor])
+    updates.before([0])
+    tensor.add_(update)
+    found = updates.after()
+    assert found is not None
+
+    length = update.square().sum().sqrt().item()
+
+    assert math.sqrt(found[1].item()) == pytest.approx(length, rel=0.1)
+
+
+def test_a_sample_of_a_matrix_comes_from_all_its_columns() -> None:
+    columns = torch.arange(384.0).expand(384, 384).contiguous()
+
+    assert np.unique(sample(columns).numpy()).size > 300
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_float_types_are_compared_too(dtype: torch.dtype) -> None:
+    tensor = torch.zeros(4, dtype=dtype)
+    updates = SampledUpdates([tensor])
+    updates.before([0])
+    tensor.add_(0.5)
+    found = updates.after()
+    assert found is not None
+
+    assert found[1].tolist() == [1.0]
+
+
+def test_a_tensor_that_was_replaced_in_between_was_not_updated() -> None:
+    tensor = torch.nn.Parameter(torch.zeros(4))
+    updates = SampledUpdates([tensor])
+    updates.before([0])
+    tensor.data = torch.ones(4)
+
+    assert updates.after() is None
+
+
+def test_nothing_is_compared_that_was_not_remembered() -> None:
+    assert SampledUpdates([torch.zeros(1)]).after() is None

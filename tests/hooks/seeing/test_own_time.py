@@ -1,0 +1,130 @@
+"""How long a rank works by itself: up to its backward, and not in it."""
+
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVariableType]
+
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.seeing.own_time import OwnTime, Spans
+
+CPU = torch.device("cpu")
+NAP_S = 0.02
+
+
+class SlowBackward(torch.autograd.Function):
+    """Takes its time in the backward, as a wait for other ranks does."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        time.sleep(NAP_S)
+        return grads[0]
+
+
+@pytest.fixture
+def own_time() -> Iterator[OwnTime]:
+    made = OwnTime(Faults())
+    made.install()
+    yield made
+    made.remove()
+
+
+def slowly(x: Tensor) -> Tensor:
+    """The same, by way of a slow backward."""
+    return cast(Tensor, cast(Any, SlowBackward).apply(x))
+
+
+def slow_loss() -> Tensor:
+    return slowly(torch.ones(3, requires_grad=True)).sum()
+
+
+def seconds(spans: Spans | None) -> float:
+    assert spans is not None
+    assert spans.is_there()
+    return spans.seconds()
+
+
+def test_what_lies_before_the_backward_is_its_own_and_the_backward_is_not(
+    own_time: OwnTime,
+) -> None:
+    began = time.monotonic()
+    own_time.begin(CPU)
+    time.sleep(NAP_S)
+    torch.autograd.backward(slow_loss())
+    whole_s = time.monotonic() - began
+
+    assert NAP_S <= seconds(own_time.take()) <= whole_s - NAP_S
+
+
+def test_of_accumulated_gradients_each_part_counts(own_time: OwnTime) -> None:
+    began = time.monotonic()
+    own_time.begin(CPU)
+    for _ in range(3):
+        time.sleep(NAP_S)
+        torch.autograd.backward(slow_loss())
+    whole_s = time.monotonic() - began
+
+    assert 3 * NAP_S <= seconds(own_time.take()) <= whole_s - 3 * NAP_S
+
+
+def test_a_backward_within_a_backward_does_not_end_it(own_time: OwnTime) -> None:
+    x = torch.ones(3, requires_grad=True)
+    began = time.monotonic()
+    own_time.begin(CPU)
+    for _ in range(2):  # the nap comes after the inner backward, in the outer one
+        loss = cast(
+            Tensor, cast(Any, checkpoint)(torch.square, slowly(x), use_reentrant=True)
+        ).sum()
+        torch.autograd.backward(loss)
+    whole_s = time.monotonic() - began
+
+    assert seconds(own_time.take()) <= whole_s - 2 * NAP_S
+
+
+def test_a_step_with_an_evaluation_in_it_says_nothing(own_time: OwnTime) -> None:
+    own_time.begin(CPU)
+    own_time.disturb()
+    torch.autograd.backward(slow_loss())
+
+    assert own_time.take() is None
+
+
+def test_a_backward_that_raised_does_not_hide_the_next_step(own_time: OwnTime) -> None:
+    own_time.begin(CPU)
+    with pytest.raises(RuntimeError):
+        torch.autograd.backward(torch.ones(3).sum())
+    own_time.begin(CPU)
+    time.sleep(NAP_S)
+    torch.autograd.backward(slow_loss())
+
+    assert seconds(own_time.take()) >= NAP_S
+
+
+def test_torch_is_as_it_was_afterwards() -> None:
+    before = torch.autograd.backward
+    own_time = OwnTime(Faults())
+    own_time.install()
+    own_time.remove()
+
+    assert torch.autograd.backward is before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="wants an accelerator")
+def test_on_an_accelerator_it_is_known_once_the_events_have_passed(own_time: OwnTime) -> None:
+    device = torch.device("cuda")
+    x = torch.ones(2048, 2048, device=device, requires_grad=True)
+    own_time.begin(device)
+    torch.autograd.backward((x @ x).sum())
+    spans = own_time.take()
+    assert spans is not None
+    spans.wait()
+
+    assert seconds(spans) > 0.0

@@ -1,0 +1,108 @@
+"""A training that makes its optimizer anew: what it lets go, the watch lets go as well."""
+
+import gc
+from collections.abc import Sequence
+from typing import Any
+from weakref import ref
+
+import pytest
+import torch
+from tests.hooks.guard.guarded import states_of
+from tests.hooks.recorder import RecordingLine
+from tests.hooks.tiny import TinyGpt, tiny_gpt, train_one, watched
+from torch.optim import SGD, AdamW, Optimizer
+
+from runwatch_hooks.live import LiveWatch
+from runwatch_hooks.options import Guarding, Options
+
+STEPS = 3
+"""Of an epoch."""
+
+
+def train_epoch(watch: LiveWatch, model: TinyGpt, optimizer: Optimizer) -> None:
+    for _ in range(STEPS):
+        watch.step(train_one(model, optimizer, max_norm=1.0))
+
+
+def kept_of(optimizer: Optimizer) -> list[ref[Any]]:
+    """What would be too much to be held: the optimizer and its moments."""
+    return [ref(optimizer), *(ref(one) for one in states_of(optimizer))]
+
+
+def num_alive(kept: Sequence[ref[Any]]) -> int:
+    gc.collect()
+    return sum(one() is not None for one in kept)
+
+
+@pytest.mark.parametrize("guard", [False, "outliers"])
+def test_no_epochs_moments_outlive_it(guard: Guarding) -> None:
+    model = tiny_gpt()
+    optimizer = AdamW(model.parameters(), lr=1e-2)
+    options = Options(guard=guard, allow=("rollback",), snapshot_every=2)
+    watch = watched(model, optimizer, line=RecordingLine(), options=options)
+    kept: list[ref[Any]] = []
+    for _ in range(3):
+        train_epoch(watch, model, optimizer)
+        kept += kept_of(optimizer)
+        optimizer = AdamW(model.parameters(), lr=1e-2)
+    train_epoch(watch, model, optimizer)
+
+    assert len(kept) > 3
+    assert num_alive(kept) == 0
+    assert num_alive(kept_of(optimizer)) > 1
+    assert watch.num_faults == 0
+    watch.finish()
+
+
+def test_rows_go_on_as_before() -> None:
+    line = RecordingLine()
+    model = tiny_gpt()
+    optimizer: Optimizer = AdamW(model.parameters(), lr=0.5)
+    watch = watched(model, optimizer, line=line)
+    for rate in (0.25, 0.125):
+        train_epoch(watch, model, optimizer)
+        optimizer = SGD(model.parameters(), lr=rate)
+    train_epoch(watch, model, optimizer)
+
+    assert line.metric("lr") == [0.5] * STEPS + [0.25] * STEPS + [0.125] * STEPS
+    assert len({row.layout.hash for row in line.rows if row.layout is not None}) == 1
+    assert all(row.metrics["layers_with_grad"] == 13.0 for row in line.rows)
+    assert not any("lr.1" in row.metrics for row in line.rows)
+    watch.finish()
+
+
+def test_the_rates_of_those_that_stay_keep_their_names() -> None:
+    line = RecordingLine()
+    model = tiny_gpt()
+    first: Optimizer | None = SGD(model.blocks.parameters(), lr=0.5)
+    second = SGD(model.tokens.parameters(), lr=0.25)
+    assert first is not None
+    watch = watched(model, first, second, line=line)
+    watch.step(train_one(model, first))
+    first = None
+    watch.step(train_one(model, second))
+    third = SGD(model.blocks.parameters(), lr=0.125)
+    watch.step(train_one(model, third))
+
+    assert line.metric("lr") == [0.5, 0.125]
+    assert line.metric("lr.1") == [0.25]
+    watch.finish()
+
+
+def test_a_parameter_that_only_a_given_optimizer_knew_stays_a_layer() -> None:
+    line = RecordingLine()
+    model = tiny_gpt()
+    scale = torch.nn.Parameter(torch.ones(2))
+    optimizer = SGD([*model.parameters(), scale], lr=0.1)
+    watch = watched(model, optimizer, line=line)
+    for _ in range(2):
+        scale.grad = torch.ones(2)
+        optimizer.step()
+        watch.step(1.0)
+        optimizer = SGD([*model.parameters(), scale], lr=0.1)
+    optimizer.step()
+    watch.step(1.0)
+    layouts = [row.layout.layer_names[-1] for row in line.rows if row.layout is not None]
+
+    assert layouts == ["opt0.g0.p13"] * 3
+    watch.finish()

@@ -1,0 +1,39 @@
+"""Optimizers that take turns are told from those that share a backward pass."""
+
+import torch
+from tests.hooks.recorder import RecordingLine
+from tests.hooks.tiny import watched
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import SGD
+
+
+def test_a_generator_and_its_judge_take_turns(line: RecordingLine) -> None:
+    generator, judge = nn.Linear(2, 2), nn.Linear(2, 1)
+    optimizers = [SGD(judge.parameters(), 0.1), SGD(generator.parameters(), 0.1)]
+    watch = watched(nn.ModuleDict({"judge": judge, "generator": generator}), *optimizers, line=line)
+    for _ in range(3):
+        for optimizer, parts in zip(optimizers, ((judge,), (judge, generator)), strict=True):
+            for part in parts:
+                part.zero_grad()
+            judge(generator(torch.ones(1, 2))).sum().backward()
+            optimizer.step()
+        watch.step(loss=1.0)
+
+    assert line.metric("alternating") == [1.0, 1.0, 1.0]
+
+
+def test_optimizers_that_share_a_backward_pass_do_not(line: RecordingLine) -> None:
+    model = nn.Linear(2, 2)
+    optimizers = [SGD([model.weight], 0.1), SGD([model.bias], 0.1)]
+    watch = watched(model, *optimizers, line=line)
+    for _ in range(3):
+        model.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        optimizers[0].step()
+        clip_grad_norm_([model.bias], 0.1)
+        optimizers[1].step()
+        watch.step(loss=1.0)
+
+    assert line.metric("loss") == [1.0, 1.0, 1.0]
+    assert line.metric("alternating") == []

@@ -1,0 +1,232 @@
+"""Attaching for real: arguments, environment, spool."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.hooks.tiny import TinyGpt, tiny_gpt, train_one
+from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+from tests.hooks.wrapping.test_patches import facts
+from torch import nn
+
+from runwatch_hooks import AttachError, StepReport, attach
+from runwatch_hooks.settings import Environment, read_environment
+
+RUN_ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("URL", "TOKEN", "RUN_ID", "DISABLED"):
+        monkeypatch.delenv(f"RUNWATCH_{name}", raising=False)
+    monkeypatch.setenv("RUNWATCH_SPOOL", str(tmp_path / "spool"))
+
+
+@pytest.fixture
+def model() -> TinyGpt:
+    return tiny_gpt()
+
+
+@pytest.fixture
+def optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_without_a_service_a_run_is_spooled(tmp_path: Path) -> None:
+    model = tiny_gpt()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with attach(model, optimizer, run="alone", config={"path": tmp_path}) as watch:
+        for _ in watch.steps(3):
+            watch.step(train_one(model, optimizer))
+    spools = list((tmp_path / "spool" / watch.run_id).glob("*/*.seg"))
+
+    assert len(spools) == 1
+    assert spools[0].stat().st_size > 0
+
+
+def test_a_run_goes_on_under_the_id_it_is_given(
+    model: nn.Module, optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNWATCH_RUN_ID", RUN_ID)
+    with attach(model, optimizer, run="again") as watch:
+        assert watch.run_id == RUN_ID
+
+
+def test_of_several_runs_of_a_program_the_first_goes_on_under_the_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As folds under `runwatch run`: each would be the next attempt of the one before."""
+    given = "01J00000000000000000000F0D"
+    monkeypatch.setenv("RUNWATCH_RUN_ID", given)
+    found: list[str] = []
+    for fold in ("fold-0", "fold-1", "fold-0"):
+        model = tiny_gpt()
+        with attach(model, torch.optim.SGD(model.parameters()), run=fold) as watch:
+            found.append(watch.run_id)
+
+    assert [one == given for one in found] == [True, False, True]
+
+
+def test_a_model_that_is_attached_again_has_one_watch(
+    model: TinyGpt,
+    optimizer: torch.optim.Optimizer,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with serving(StubService()) as service:
+        first = attach(model, optimizer, run="cell", url=service.url, token=TOKEN)
+        first.step(train_one(model, optimizer))
+        with attach(model, optimizer, run="cell", url=service.url, token=TOKEN) as second:
+            for _ in second.steps(3):
+                second.step(train_one(model, optimizer))
+        first.step(1.0)
+
+    reason = "its model was attached again, for the run 'cell'"
+    assert [(one.status, one.reason) for one in service.closings] == [
+        ("stopped", reason),
+        ("finished", ""),
+    ]
+    assert service.steps == [0, 0, 1, 2]
+    assert f"run {first.run_id} is told as stopped: {reason}" in caplog.text
+
+
+def test_an_argument_that_cannot_be_used_ends_no_watch(
+    model: TinyGpt, optimizer: torch.optim.Optimizer
+) -> None:
+    with attach(model, optimizer, run="cell") as watch:
+        with pytest.raises(AttachError):
+            attach(model, optimizer, run="cell", allow=("dance",))
+        report = watch.step(train_one(model, optimizer))
+
+    assert watch.next_step == report.step + 1 == 1
+
+
+def test_disabled_it_touches_nothing(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("RUNWATCH_DISABLED", "1")
+    before = facts()
+    with attach(model, optimizer, run="off", checkpoints=tmp_path / "checkpoints") as watch:
+        with watch.phase("eval"):
+            watch.log(val_loss=1.0)
+        assert watch.resume() is None
+        assert [watch.step(1.0).step for _ in watch.steps(3)] == [0, 1, 2]
+        saved = watch.state_dict()
+        watch.load_state_dict(saved)
+        assert watch.step() == StepReport(step=3)
+
+    assert facts() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_that_is_not_the_first_is_not_watched(
+    model: nn.Module, optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    before = facts()
+    attach(model, optimizer, run="many")
+
+    assert facts() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"url": "ftp://example"}, "url: found 'ftp://example'"),
+        ({"run_id": "short"}, "run_id: found 'short'"),
+        ({"allow": ("explode",)}, "allow: found 'explode'"),
+        ({"snapshots": 1}, "snapshots: found 1"),
+        ({"snapshot_every": 0}, "snapshot_every: found 0"),
+        ({"checkpoint_every": 5}, "checkpoint_every: found no folder"),
+        ({"scheduler": object()}, "scheduler: found object"),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_named(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    arguments: dict[str, object],
+    message: str,
+) -> None:
+    before = facts()
+    with pytest.raises(AttachError, match=message):
+        attach(model, optimizer, run="bad", **arguments)  # type: ignore[arg-type]
+
+    assert facts() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": None}, "model: found none, wanted a Module"),
+        ({"model": {}}, "model: found an empty mapping, wanted at least one Module"),
+        ({"model": {1: nn.Linear(1, 1)}}, "model: found the name 1, wanted a text"),
+        ({"optimizer": []}, "optimizer: found none, wanted at least one torch optimizer"),
+        ({"optimizer": None}, "optimizer: found none, wanted at least one torch optimizer"),
+        ({"optimizer": [None]}, "optimizer: found none, wanted a torch optimizer"),
+        ({"run": ""}, "run: found 0 characters, wanted a text of 1 to 256"),
+        ({"run": " "}, "run: found ' ', wanted a text of 1 to 256 characters, not blank"),
+        ({"run": 7}, "run: found int, wanted a text"),
+        ({"run": "x" * 257}, "run: found 257 characters"),
+        ({"project": ""}, "project: found 0 characters"),
+        ({"project": 7}, "project: found int, wanted a text"),
+        ({"config": ["lr", 1]}, "config: found list, wanted a mapping"),
+        ({"extra": [1]}, "extra: found list, wanted a mapping"),
+        ({"allow": "rollback"}, "allow: found 'rollback', wanted a tuple of some of"),
+        ({"allow": 3}, "allow: found 3, wanted a tuple"),
+        ({"allow": (3,)}, "allow: found 3, wanted some of"),
+    ],
+)
+def test_whatever_stands_in_for_an_argument_is_told_from_one(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    arguments: dict[str, object],
+    message: str,
+) -> None:
+    before = facts()
+    given: dict[str, Any] = {"model": model, "optimizer": optimizer, "run": "bad", **arguments}
+    with pytest.raises(AttachError, match=message):
+        attach(**given)
+
+    assert facts() == before
+
+
+def test_the_environment_is_read_by_name() -> None:
+    variables = {
+        "RUNWATCH_URL": "http://127.0.0.1:1",
+        "RUNWATCH_TOKEN": "secret",
+        "RUNWATCH_SPOOL": "/tmp/spool",
+        "RUNWATCH_RUN_ID": RUN_ID,
+        "RUNWATCH_PROJECT": "speech",
+        "RANK": "1",
+        "WORLD_SIZE": "4",
+    }
+
+    assert read_environment(variables) == Environment(
+        url="http://127.0.0.1:1",
+        token="secret",
+        spool_dir=Path("/tmp/spool"),
+        run_id=RUN_ID,
+        project="speech",
+        rank=1,
+        world_size=4,
+    )
+    assert read_environment({}) == Environment()
+
+
+def test_nothing_can_be_wrong_with_a_disabled_hook() -> None:
+    variables = {"RUNWATCH_DISABLED": "true", "RUNWATCH_URL": "nonsense", "RANK": "two"}
+
+    assert read_environment(variables) == Environment(disabled=True)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"RUNWATCH_DISABLED": "maybe"}, {"RANK": "two"}, {"RANK": "2", "WORLD_SIZE": "2"}],
+)
+def test_an_environment_that_makes_no_sense_is_refused(variables: dict[str, str]) -> None:
+    with pytest.raises(AttachError):
+        read_environment(variables)
