@@ -15,9 +15,10 @@ from runwatch.layouts import MAX_LAYERS, MAX_NAME_BYTES
 from runwatch.nonfinite import ABSENT_32, ABSENT_64
 from runwatch.rules import Rows
 from runwatch_server.importing.arranging import Stretch, arrange
+from runwatch_server.importing.epoch_steps import count_on
 from runwatch_server.importing.errors import LogError
 from runwatch_server.importing.run_log import Entry, RawLog, RunLog
-from runwatch_server.importing.series_names import NameMap, map_names
+from runwatch_server.importing.series_names import NameMap, find_epoch, map_names
 
 _MAX_FALLS_SHOWN: Final = 5
 """A log can go back at every line."""
@@ -42,9 +43,10 @@ def build(name: str, raw: RawLog) -> RunLog:
     columns = _lay_out(name_map)
     num_left_out = len(names) - len(columns.metrics) - len(columns.stats)
     entries = _only(raw.entries, columns) if num_left_out else raw.entries
+    entries, of_epochs = count_on(entries, find_epoch(names))
     arranged = arrange(entries)
     has_times = all(row.at is not None for one in arranged.stretches for row in one.rows)
-    notes = [*raw.notes, *name_map.notes, *arranged.notes]
+    notes = [*raw.notes, *name_map.notes, *of_epochs, *arranged.notes]
     if len(arranged.falls) > _MAX_FALLS_SHOWN:
         notes += arranged.falls[:_MAX_FALLS_SHOWN]
         notes.append(f"and goes back {len(arranged.falls) - _MAX_FALLS_SHOWN} times more")

@@ -8,7 +8,8 @@ from typing import Final
 from runwatch_server.importing.building import build
 from runwatch_server.importing.csv_log import read_csv
 from runwatch_server.importing.errors import LogError
-from runwatch_server.importing.json_lines import read_json_lines
+from runwatch_server.importing.json_lines import object_of, read_json_lines, read_objects
+from runwatch_server.importing.json_table import is_table, read_table
 from runwatch_server.importing.leveldb_log import is_wandb
 from runwatch_server.importing.run_log import RawLog, RunLog
 from runwatch_server.importing.tensorboard import read_events
@@ -51,16 +52,19 @@ def _read(contents: list[bytes]) -> RawLog:
 
 
 def _read_text(text: str) -> RawLog:
-    if not text.lstrip().startswith("{"):
+    head = text.lstrip()[:1]
+    if head not in ("{", "["):
         return read_csv(text)
     document: object
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):  # more than one object, or a broken one: told by its line
-        document = None
+        return read_json_lines(text) if head == "{" else read_csv(text)
     if is_trainer_state(document):
         return read_trainer_state(document)
-    return read_json_lines(text)
+    if is_table(document):
+        return read_table(document)
+    return read_objects([("line 1", object_of(document, "line 1"))])
 
 
 def _content(file: Path) -> bytes:

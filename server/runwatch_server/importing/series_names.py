@@ -8,10 +8,13 @@ from typing import Final
 from runwatch.rules.names import METRICS, STATS
 
 _STEP_NAMES: Final = (
-    "step", "global_step", "train/global_step", "trainer/global_step", "iteration", "iterations",
+    "global_step", "train/global_step", "trainer/global_step", "step", "iteration", "iterations",
     "iter", "it", "num_updates", "train/step", "total_timesteps", "time/total_timesteps", "_step",
 )  # fmt: skip
-"""The optimizer's count goes before that of the logger: W&B counts its own calls in `_step`."""
+"""The count of the run goes before one that may begin anew in each epoch, and that of the optimizer
+before the logger's: W&B counts its own calls in `_step`."""
+
+_EPOCH_NAMES: Final = ("epoch", "train/epoch", "epochs")
 
 _TIME_NAMES: Final = ("timestamp", "_timestamp", "wall_time", "walltime")
 
@@ -21,6 +24,8 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
         "train_loss_step", "train/loss_step", "lm_loss", "lm_loss_training", "loss_train",
         "total_loss", "train/total_loss", "train_total_loss", "loss_total", "loss/total",
         "trainloss", "train_loss_epoch", "epoch_loss", "avg_loss", "mean_loss",
+        "train_loss_batch", "train_batch_loss", "train_loss_mean", "train_avg_loss",
+        "train_mean_loss", "avg_train_loss", "mean_train_loss", "batch_loss",
     ),
     "val_loss": (
         "val_loss", "eval_loss", "eval/loss", "val/loss", "valid_loss", "validation_loss",
@@ -102,6 +107,11 @@ def map_names(names: Iterable[str]) -> NameMap:
 def find_step(names: Iterable[str]) -> str | None:
     """Which of a log's names counts the steps."""
     return _first(list(names), _STEP_NAMES)
+
+
+def find_epoch(names: Iterable[str]) -> str | None:
+    """Which of a log's names says how often all data were seen."""
+    return _first(list(names), _EPOCH_NAMES)
 
 
 def find_time(names: Iterable[str]) -> str | None:

@@ -1,12 +1,19 @@
 """A rule's text: what it may say, and what is said to whom it may not."""
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from runwatch.errors import Fault
-from runwatch.rules.expressions import render
-from runwatch.rules.functions import FUNCTIONS
+from runwatch.rules.expressions import (
+    AcrossFunction,
+    CheckFunction,
+    ElementwiseFunction,
+    render,
+)
+from runwatch.rules.functions import FUNCTIONS, Kind
 from runwatch.rules.limits import MAX_TEXT_CHARS
 from runwatch.rules.parsing import Parsed, parse_condition
 from runwatch.vocabulary import Scope
@@ -124,6 +131,20 @@ def test_a_rule_over_layers_must_read_what_layers_have() -> None:
     assert "differs between layers" in only_fault("loss > 3", Scope.LAYER).message
     assert "differs" in only_fault("max_layers(grad_norm) > 3", Scope.LAYER).message
     assert parse("rank_of(grad_norm) > 3", Scope.LAYER).condition is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "known"),
+    [
+        (Kind.ACROSS, AcrossFunction),
+        (Kind.CHECK, CheckFunction),
+        (Kind.ELEMENTWISE, ElementwiseFunction),
+    ],
+)
+def test_the_tree_knows_each_function_that_can_be_called(kind: Kind, known: object) -> None:
+    called = {name for name, function in FUNCTIONS.items() if function.kind is kind}
+
+    assert called == set(get_args(known))
 
 
 @given(st.text(max_size=1200))

@@ -10,7 +10,7 @@ Legend: T rows, L columns, K points, U distinct rows among them.
 """
 
 from collections.abc import Hashable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,8 +24,8 @@ _GATHERED_SAMPLES: Final = 2**19
 """Samples gathered into windows at a time: 4 MiB, about what a core's cache holds."""
 
 _OF_ANY_LAYOUT: Final = ("max", "min", "prev", "count")
-"""Functions whose result has the same bits whatever the order of their samples in memory, so that
-these need not be copied."""
+"""Functions whose result has the same bits whatever the order of their samples in memory and
+however wide these are, so that they need not be copied."""
 
 _COMPARE: Final[Mapping[str, "np.ufunc"]] = {
     "<": np.less,
@@ -217,9 +217,9 @@ class Evaluation:
             chosen = np.flatnonzero(known_K & (filled_K == size))
             for some in np.array_split(chosen, 1 + len(chosen) * node.size // _GATHERED_SAMPLES):
                 windows = history.windows_at(rows_K[some], points.columns[some])
-                held = windows[:, node.size - size :]
+                held: Any = windows[:, node.size - size :]
                 if node.function not in _OF_ANY_LAYOUT:
-                    held = np.ascontiguousarray(held)
+                    held = np.ascontiguousarray(held, np.float64)
                 values_K[some] = _apply(node, held, None if current_K is None else current_K[some])
         if node.function == "last":
             return self._last(node, points, Numbers(values_K, known_K))
@@ -248,7 +248,7 @@ class Evaluation:
             return rows.start
         num_columns = self._block.num_columns(key.level)
         if key not in self._histories:
-            self._histories[key] = History(key.size, num_columns)
+            self._histories[key] = key.new_history(num_columns)
         if key.is_opening and self._histories[key].is_full:
             laid[key] = self._histories[key].lay_nothing(
                 self._block.rows.steps[rows.start : rows.stop]
@@ -285,7 +285,9 @@ def _settled(node: tree.Windowed, points: Points, history: History, rows_K: Indi
     if node.function not in history.settled:
         columns_L = np.arange(history.num_columns)
         windows = history.windows_at(np.full(history.num_columns, rows_K[0]), columns_L)
-        history.settled[node.function] = _apply(node, np.ascontiguousarray(windows), None)
+        history.settled[node.function] = _apply(
+            node, np.ascontiguousarray(windows, np.float64), None
+        )
     values_L = history.settled[node.function]
     return Numbers(values_L[points.columns], np.ones(points.size, np.bool_))
 

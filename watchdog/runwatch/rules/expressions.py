@@ -8,6 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
+ArithmeticOperator = OneOf["+", "-", "*", "/"]
+ComparisonOperator = OneOf["<", "<=", ">", ">=", "==", "!="]
+ElementwiseFunction = OneOf["abs", "log10"]
+CheckFunction = OneOf["isnan", "isinf", "isfinite"]
+AcrossFunction = OneOf["max_layers", "median_layers", "rank_of"]
+
 
 @dataclass(frozen=True, slots=True)
 class Constant:
@@ -28,14 +34,14 @@ class Negative:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    operator: OneOf["+", "-", "*", "/"]
+    operator: ArithmeticOperator
     left: "Number"
     right: "Number"
 
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    function: OneOf["abs", "log10"]
+    function: ElementwiseFunction
     operand: "Number"
 
 
@@ -63,20 +69,20 @@ class Windowed:
 class AcrossLayers:
     """One number of all layers; or, for `rank_of`, each layer's place among them."""
 
-    function: OneOf["max_layers", "median_layers", "rank_of"]
+    function: AcrossFunction
     operand: "Number"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    operator: OneOf["<", "<=", ">", ">=", "==", "!="]
+    operator: ComparisonOperator
     left: "Number"
     right: "Number"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    function: OneOf["isnan", "isinf", "isfinite"]
+    function: CheckFunction
     operand: "Number"
 
 

@@ -18,10 +18,10 @@ from runwatch.rules.names import METRICS, STATS, is_metric, nearest
 from runwatch.rules.syntax import TextError, column_of, parse_text, words_for
 from runwatch.vocabulary import Scope
 
-_ARITHMETIC: Final[Mapping[type[ast.operator], str]] = {
+_ARITHMETIC: Final[Mapping[type[ast.operator], tree.ArithmeticOperator]] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/",
 }  # fmt: skip
-_COMPARISONS: Final[Mapping[type[ast.cmpop], str]] = {
+_COMPARISONS: Final[Mapping[type[ast.cmpop], tree.ComparisonOperator]] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
 
@@ -116,9 +116,7 @@ class _Reader:
         if operator is None:
             found = type(node.ops[0]).__name__
             raise self._fail(node, f"found the operator {found}, wanted < <= > >= == or !=")
-        sides = self._each([self._number] * 2, [node.left, node.comparators[0]])
-        left, right = cast(tuple[tree.Number, tree.Number], sides)
-        return tree.Comparison(operator, left, right)  # type: ignore[arg-type]
+        return tree.Comparison(operator, *self._pair(node.left, node.comparators[0]))
 
     def _number(self, node: ast.expr) -> tree.Number:
         match node:
@@ -168,9 +166,7 @@ class _Reader:
         if operator is None:
             found = type(node.op).__name__
             raise self._fail(node, f"found the operator {found}, wanted + - * or /")
-        sides = self._each([self._number] * 2, [node.left, node.right])
-        left, right = cast(tuple[tree.Number, tree.Number], sides)
-        return tree.Arithmetic(operator, left, right)  # type: ignore[arg-type]
+        return tree.Arithmetic(operator, *self._pair(node.left, node.right))
 
     def _unknown_function(self, node: ast.Call) -> _Unreadable:
         if not isinstance(node.func, ast.Name):
@@ -238,18 +234,21 @@ class _Reader:
         finally:
             self._per_layer = outer_per_layer
             self._reads_layers = outer_reads or name == "rank_of"
-        return tree.AcrossLayers(name, operand)  # type: ignore[arg-type]
+        return tree.AcrossLayers(cast(tree.AcrossFunction, name), operand)
 
     def _build(
         self, node: ast.Call, name: str, function: Function, arguments: tuple[tree.Expression, ...]
     ) -> tree.Expression:
+        """The node of a call; `arguments` are what the function's parameters ask for."""
         match function.kind:
             case Kind.CHOICE:
-                return tree.Choice(*arguments)  # type: ignore[arg-type]
+                return tree.Choice(*cast(tuple[tree.Truth, tree.Number, tree.Number], arguments))
             case Kind.CHECK:
-                return tree.Check(name, *arguments)  # type: ignore[arg-type]
+                (operand,) = cast(tuple[tree.Number], arguments)
+                return tree.Check(cast(tree.CheckFunction, name), operand)
             case Kind.ELEMENTWISE:
-                return tree.Elementwise(name, *arguments)  # type: ignore[arg-type]
+                (operand,) = cast(tuple[tree.Number], arguments)
+                return tree.Elementwise(cast(tree.ElementwiseFunction, name), operand)
             case Kind.DIFFERENCE:
                 operand = cast(tree.Number, arguments[0])
                 return tree.Arithmetic("-", operand, self._windowed(node, "prev", arguments))
@@ -270,6 +269,10 @@ class _Reader:
             raise self._fail(node, f"{message} {MAX_WINDOWS_PER_RULE} different ones in a rule")
         self._windows.add(window)
         return windowed
+
+    def _pair(self, left: ast.expr, right: ast.expr) -> tuple[tree.Number, tree.Number]:
+        sides = self._each([self._number] * 2, [left, right])
+        return cast(tuple[tree.Number, tree.Number], sides)
 
     def _each(
         self, readers: "list[Callable[[ast.expr], tree.Expression]]", nodes: list[ast.expr]

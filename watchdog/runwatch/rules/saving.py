@@ -6,13 +6,17 @@ from typing import Final
 
 import msgspec
 import numpy as np
+import zstandard
 
 from runwatch.rules.inhibition import InhibitionMemory
 from runwatch.rules.layer_families import FamiliesMemory
 from runwatch.rules.standing import StandingMemory
 from runwatch.rules.windows import History
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_READABLE: Final = (1, 2)
+"""Of the first all values are float64, each column has steps of its own, and none is compressed."""
+_ZSTD_LEVEL: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +45,10 @@ class _SavedHistory(msgspec.Struct, frozen=True):
     num_columns: int
     depth: int
     values: bytes
-    """(L, D) float64, little endian"""
+    """(L, D) numbers, little endian"""
     steps: bytes
-    """(L, D) int64, little endian"""
+    """(L, D) int64, little endian; or (1, D), where all columns have the same."""
+    value_bytes: int = 8
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -67,7 +72,7 @@ _decoder: Final = msgspec.msgpack.Decoder(_Saved)
 
 
 def dump(memory: Memory) -> bytes:
-    return _encoder.encode(
+    state = _encoder.encode(
         _Saved(
             version=_VERSION,
             attempt=memory.attempt,
@@ -83,16 +88,19 @@ def dump(memory: Memory) -> bytes:
             families=memory.families,
         )
     )
+    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(state)
 
 
 def load(state: bytes) -> Memory:
     """The memory that `dump` wrote. Raises ValueError for anything else."""
     try:
+        if state.startswith(zstandard.FRAME_HEADER):
+            state = zstandard.ZstdDecompressor().decompress(state)
         saved = _decoder.decode(state)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, zstandard.ZstdError) as error:
         raise ValueError(f"evaluator state: {error}") from error
-    if saved.version != _VERSION:
-        raise ValueError(f"evaluator state: found version {saved.version}, wanted {_VERSION}")
+    if saved.version not in _READABLE:
+        raise ValueError(f"evaluator state: found version {saved.version}, wanted {_READABLE}")
     return Memory(
         attempt=saved.attempt,
         segment=saved.segment,
@@ -109,17 +117,18 @@ def load(state: bytes) -> Memory:
 
 
 def _dump_history(history: History) -> _SavedHistory:
-    values_LD, steps_LD = history.kept()
+    values_LD, steps_XD = history.kept()
     return _SavedHistory(
         num_columns=values_LD.shape[0],
         depth=values_LD.shape[1],
-        values=values_LD.astype("<f8").tobytes(),
-        steps=steps_LD.astype("<i8").tobytes(),
+        values=values_LD.astype(f"<f{values_LD.itemsize}", copy=False).tobytes(),
+        steps=steps_XD.astype("<i8", copy=False).tobytes(),
+        value_bytes=values_LD.itemsize,
     )
 
 
 def _load_history(saved: _SavedHistory) -> History:
-    shape = (saved.num_columns, saved.depth)
-    values_LD = np.frombuffer(saved.values, "<f8").reshape(shape)
-    steps_LD = np.frombuffer(saved.steps, "<i8").reshape(shape)
-    return History.of(values_LD.astype(np.float64), steps_LD.astype(np.int64))
+    values = np.frombuffer(saved.values, f"<f{saved.value_bytes}")
+    steps = np.frombuffer(saved.steps, "<i8")
+    values_LD = values.astype(f"=f{saved.value_bytes}").reshape(saved.num_columns, saved.depth)
+    return History.of(values_LD, steps.astype(np.int64).reshape(-1, saved.depth))

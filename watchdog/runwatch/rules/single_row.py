@@ -19,7 +19,7 @@ from runwatch.rules.names import STEP
 from runwatch.rules.observations import Rows
 from runwatch.rules.statistics import OF_CURRENT, OF_WINDOW, quantile
 from runwatch.rules.window_keys import Histories, Reader, WindowKey
-from runwatch.rules.windows import NO_STEP, Floats, History, Samples
+from runwatch.rules.windows import NO_STEP, Floats, Samples
 
 LAID_ALONE: Final = Samples(np.zeros((1, 1)), np.zeros((1, 1), np.bool_), np.zeros(1, np.int64))
 """Stands for the samples of a single row, of which nothing is asked but whether they were laid."""
@@ -44,7 +44,7 @@ class SingleRow:
         """Put what the row brings into a window of the run."""
         history = self.histories.get(key)
         if history is None:
-            history = self.histories[key] = History(key.size, 1)
+            history = self.histories[key] = key.new_history(1)
         enters = sample is not None and math.isfinite(sample)
         if enters and key.is_opening and history.is_full:
             enters = False

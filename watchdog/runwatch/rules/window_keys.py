@@ -31,6 +31,14 @@ class WindowKey:
     text: str
     """Names the window in a saved state: the same for windows that are the same, only."""
 
+    def new_history(self, num_columns: int) -> History:
+        """A window without samples. A layer's stat comes as a float32, and a verdict on a layer is
+        0 or 1: both are kept as float32."""
+        is_stat = isinstance(self.operand, tree.Series) and self.operand.name in STATS
+        is_verdict = not isinstance(self.operand, tree.Number)
+        is_narrow = self.level is Level.LAYER and (is_stat or is_verdict)
+        return History(self.size, num_columns, is_narrow=is_narrow)
+
 
 _in_use: Final[WeakValueDictionary[str, WindowKey]] = WeakValueDictionary()
 """The windows of all rules, by their texts."""

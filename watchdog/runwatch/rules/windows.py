@@ -1,14 +1,17 @@
 """The last samples of a series, for every layer at once.
 
 Legend: T rows, L columns (layers; one for a series of the run), K points, N samples in a window,
-D samples kept.
+D samples kept, C places in the buffer, X = 1 while all columns hold the samples of the same steps,
+else L.
 
 A window is counted in samples, and which rows give one differs between layers: what was not
 recorded or is not finite never enters. So each column has its own end in the buffer, and a row's
-window is found by how many samples of its column came before it.
+window is found by how many samples of its column came before it. In most runs none is ever missing,
+and then the columns share one row of steps: a service holds windows of a thousand runs.
 """
 
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -16,10 +19,15 @@ from numpy.typing import NDArray
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+Kept = NDArray[np.floating]
+"""float32 or float64"""
 Ints = NDArray[np.int64]
 Indices = NDArray[np.intp]
 
 NO_STEP = -1
+
+_LEAST_ROOM: Final = 32
+"""Rows, behind what is kept, that come before it is moved to the buffer's start again."""
 
 # What a window of the run says of the one row that was laid: the same few arrays, never written to.
 _NOT_LAID, _LAID = np.zeros(1, np.intp), np.ones(1, np.intp)
@@ -46,17 +54,21 @@ class History:
     its window; then it is kept, whole or in part.
     """
 
-    def __init__(self, size: int, num_columns: int) -> None:
+    _values_LC: Kept
+    _steps_XC: Ints
+    _ends_L: Indices
+    _filled_L: Indices
+    _before_TL: Indices
+    _laid_L: Indices
+
+    def __init__(self, size: int, num_columns: int, *, is_narrow: bool = False) -> None:
+        """`is_narrow`: every sample is a float32, and kept as one."""
         self.size = size
         self.depth = 2 * size
-        self._values_LC = np.full((num_columns, 2 * self.depth), np.nan)
-        self._steps_LC = np.full((num_columns, 2 * self.depth), NO_STEP, np.int64)
-        self._ends_L = np.full(num_columns, self.depth, np.intp)
-        self._filled_L = np.zeros(num_columns, np.intp)
-        self._before_TL = np.zeros((0, num_columns), np.intp)
-        self._laid_L = np.zeros(num_columns, np.intp)
         self.settled: dict[str, Floats] = {}
         """(L,) what functions made of a window that stays as it is once full, when it was."""
+        kind = np.float32 if is_narrow else np.float64
+        self._take(np.full((num_columns, self.depth), np.nan, kind), _no_steps(self.depth))
 
     @property
     def num_columns(self) -> int:
@@ -64,33 +76,34 @@ class History:
 
     def lay(self, samples: Samples) -> None:
         """Put a block behind what is kept, in place of one laid before."""
-        num_rows, num_columns = samples.enter_TL.shape
+        num_rows = len(samples.steps_T)
         self._make_room(num_rows)
-        if num_rows == 1:
-            self._lay_row(samples)
-            return
+        if (self._ends_L == self._ends_L[:1]).all():
+            if samples.enter_TL.all():
+                self._lay_evenly(samples.values_TL, samples.steps_T, np.arange(num_rows))
+                return
+            enters_T: Bools = np.any(samples.enter_TL, axis=1)
+            if (samples.enter_TL == enters_T[:, np.newaxis]).all():
+                before_T = np.cumsum(enters_T, dtype=np.intp) - enters_T
+                self._lay_evenly(samples.values_TL[enters_T], samples.steps_T[enters_T], before_T)
+                return
+        self._steps_XC = np.repeat(self._steps_XC, self.num_columns // len(self._steps_XC), axis=0)
         arrived_TL = np.cumsum(samples.enter_TL, axis=0, dtype=np.intp)
         self._before_TL = arrived_TL - samples.enter_TL
-        self._laid_L = arrived_TL[-1] if num_rows else np.zeros(num_columns, np.intp)
+        self._laid_L = arrived_TL[-1]
         rows_E, columns_E = np.nonzero(samples.enter_TL)
         places_E = self._ends_L[columns_E] + self._before_TL[rows_E, columns_E]
         self._values_LC[columns_E, places_E] = samples.values_TL[rows_E, columns_E]
-        self._steps_LC[columns_E, places_E] = samples.steps_T[rows_E]
+        self._steps_XC[columns_E, places_E] = samples.steps_T[rows_E]
 
-    def _lay_row(self, samples: Samples) -> None:
-        end = int(self._ends_L.max(initial=0))
-        if samples.enter_TL.all() and (self._ends_L == end).all():  # a slice, not a scattering
-            self._before_TL = np.zeros(samples.enter_TL.shape, np.intp)
-            self._laid_L = np.ones(self.num_columns, np.intp)
-            self._values_LC[:, end] = samples.values_TL[0]
-            self._steps_LC[:, end] = samples.steps_T[0]
-            return
-        columns_E = np.flatnonzero(samples.enter_TL[0])
-        places_E = self._ends_L[columns_E]
-        self._before_TL = np.zeros(samples.enter_TL.shape, np.intp)
-        self._laid_L = samples.enter_TL[0].astype(np.intp)
-        self._values_LC[columns_E, places_E] = samples.values_TL[0, columns_E]
-        self._steps_LC[columns_E, places_E] = samples.steps_T[0]
+    def _lay_evenly(self, values_EL: Floats, steps_E: Ints, before_T: Indices) -> None:
+        """The same of E rows that enter all columns, among T: slices, not a scattering."""
+        shape_TL = (len(before_T), self.num_columns)
+        self._before_TL = np.repeat(before_T, self.num_columns).reshape(shape_TL)
+        self._laid_L = np.full(self.num_columns, len(steps_E), np.intp)
+        end = int(self._ends_L.max(initial=self.depth))
+        self._values_LC[:, end : end + len(steps_E)] = values_EL.T
+        self._steps_XC[:, end : end + len(steps_E)] = steps_E
 
     def lay_nothing(self, steps_T: Ints) -> Samples:
         """Put rows behind what is kept of which none enters."""
@@ -111,7 +124,7 @@ class History:
             end = self.depth
         self._laid_L = _LAID
         self._values_LC[0, end] = sample
-        self._steps_LC[0, end] = step
+        self._steps_XC[0, end] = step
 
     def opening(self, samples: Samples) -> Samples:
         """Of these samples, those that a window still takes which stays as it is once full."""
@@ -130,22 +143,28 @@ class History:
         self._ends_L = self._ends_L + self._laid_L
         self._filled_L = np.minimum(self._filled_L + self._laid_L, self.depth)
         self._laid_L = np.zeros_like(self._laid_L)
-        self._before_TL = self._before_TL[:0]
+        self._before_TL = np.zeros((0, self.num_columns), np.intp)  # a slice would hold the block's
 
     def filled_at(self, rows_K: Indices, columns_K: Indices) -> Indices:
         """How many samples the windows hold that end before these rows of the laid block."""
         before_K = self._before_TL[rows_K, columns_K]
         return np.asarray(np.minimum(self._filled_L[columns_K] + before_K, self.size))
 
-    def windows_at(self, rows_K: Indices, columns_K: Indices) -> Floats:
-        """(K, N) the samples before these rows, newest last, NaN where there are too few. Not to be
-        written to."""
-        return self._gather(self._values_LC, rows_K, columns_K)
+    def windows_at(self, rows_K: Indices, columns_K: Indices) -> Kept:
+        """(K, N) the samples before these rows, newest last, NaN where there are too few; as wide
+        as they are kept. Not to be written to."""
+        starts_K = self._ends_L[columns_K] + self._before_TL[rows_K, columns_K] - self.size
+        is_one_row = len(rows_K) == self.num_columns and rows_K[0] == rows_K[-1]
+        if is_one_row and (starts_K == starts_K[0]).all():  # all columns: a slice, not a gathering
+            return self._values_LC[:, starts_K[0] : starts_K[0] + self.size]
+        windows: Any = sliding_window_view(self._values_LC, self.size, axis=1)
+        return np.asarray(windows[columns_K, starts_K])
 
     def newest_steps_at(self, rows_K: Indices, columns_K: Indices) -> Ints:
         """(K,) the step of the newest sample before these rows, NO_STEP where there is none."""
         places_K = self._ends_L[columns_K] + self._before_TL[rows_K, columns_K] - 1
-        return np.asarray(self._steps_LC[columns_K, places_K])
+        steps_LC = np.broadcast_to(self._steps_XC, self._values_LC.shape)
+        return np.asarray(steps_LC[columns_K, places_K])
 
     @property
     def is_full(self) -> bool:
@@ -159,79 +178,89 @@ class History:
     def window(self, num_held: int) -> Floats:
         """(1, F) the samples of the window of the run, newest last."""
         end = self._ends_L[0]
-        return self._values_LC[:1, end - num_held : end]
+        return self._values_LC[:1, end - num_held : end].astype(np.float64, copy=False)
 
     def newest_step(self) -> int:
         """The step of the newest of them, NO_STEP where there is none."""
-        return int(self._steps_LC[0, self._ends_L[0] - 1])
+        return int(self._steps_XC[0, self._ends_L[0] - 1])
 
     def forget(self, first_step: int) -> None:
         """Drop the samples of this step and later ones: a rollback has undone them."""
-        values_LD, steps_LD = self.kept()
-        dropped_L = (steps_LD >= first_step).sum(axis=1)
-        sources_LD = np.arange(self.depth) - dropped_L[:, np.newaxis]
-        is_gap_LD = sources_LD < 0
-        sources_LD = np.maximum(sources_LD, 0)
+        values_LD, steps_XD = self.kept()
+        dropped_X = (steps_XD >= first_step).sum(axis=1)
+        sources_XD = np.arange(self.depth) - dropped_X[:, np.newaxis]
+        is_gap_XD = sources_XD < 0
+        sources_XD = np.maximum(sources_XD, 0)
+        sources_LD = np.broadcast_to(sources_XD, values_LD.shape)
         values_LD = np.take_along_axis(values_LD, sources_LD, axis=1)
-        steps_LD = np.take_along_axis(steps_LD, sources_LD, axis=1)
-        values_LD[is_gap_LD] = np.nan
-        steps_LD[is_gap_LD] = NO_STEP
-        self._take(values_LD, steps_LD)
+        steps_XD = np.take_along_axis(steps_XD, sources_XD, axis=1)
+        np.copyto(values_LD, np.nan, where=is_gap_XD)
+        np.copyto(steps_XD, NO_STEP, where=is_gap_XD)
+        self._take(values_LD, steps_XD)
 
-    def kept(self) -> tuple[Floats, Ints]:
-        """(L, D) values and steps, newest last: all that there is to save."""
+    def kept(self) -> tuple[Kept, Ints]:
+        """(L, D) values and (X, D) steps, newest last: all that there is to save."""
         last = int(self._ends_L.max(initial=self.depth))
         if (self._ends_L == last).all():  # a slice, not a gathering
             kept = slice(last - self.depth, last)
-            return self._values_LC[:, kept].copy(), self._steps_LC[:, kept].copy()
+            return self._values_LC[:, kept].copy(), _joined(self._steps_XC[:, kept].copy())
         places_LD = self._ends_L[:, np.newaxis] + np.arange(-self.depth, 0)
         return (
             np.take_along_axis(self._values_LC, places_LD, axis=1),
-            np.take_along_axis(self._steps_LC, places_LD, axis=1),
+            _joined(np.take_along_axis(self._steps_XC, places_LD, axis=1)),
         )
 
     @classmethod
-    def of(cls, values_LD: Floats, steps_LD: Ints) -> "History":
+    def of(cls, values_LD: Kept, steps_XD: Ints) -> "History":
         """The history that `kept` described."""
-        history = cls(values_LD.shape[1] // 2, values_LD.shape[0])
-        history._take(values_LD, steps_LD)
+        num_columns, depth = values_LD.shape
+        history = cls(depth // 2, num_columns)
+        history._take(values_LD, steps_XD)
         return history
 
     def reordered(self, sources: list[int | None]) -> "History":
         """The same history for other columns: each takes an old one's samples, or none."""
-        fresh = History(self.size, len(sources))
-        values_LD, steps_LD = fresh.kept()
-        old_values_LD, old_steps_LD = self.kept()
+        old_values_LD, old_steps_XD = self.kept()
+        old_steps_LD = np.broadcast_to(old_steps_XD, old_values_LD.shape)
+        values_LD = np.full((len(sources), self.depth), np.nan, old_values_LD.dtype)
+        steps_LD = np.repeat(_no_steps(self.depth), len(sources), axis=0)
         for column, source in enumerate(sources):
             if source is not None:
                 values_LD[column] = old_values_LD[source]
                 steps_LD[column] = old_steps_LD[source]
         return History.of(values_LD, steps_LD)
 
-    def _take(self, values_LD: Floats, steps_LD: Ints) -> None:
+    def _take(self, values_LD: Kept, steps_XD: Ints) -> None:
+        """Hold this, and nothing else."""
         self.settled.clear()
-        self._values_LC, self._steps_LC = values_LD, steps_LD
-        self._ends_L = np.full(len(values_LD), self.depth, np.intp)
-        self._filled_L = (steps_LD != NO_STEP).sum(axis=1)
-        self._laid_L = np.zeros_like(self._ends_L)
-        self._before_TL = self._before_TL[:0]
+        self._put(values_LD, _joined(steps_XD))
+        num_columns = len(values_LD)
+        self._filled_L = (self._steps_XC != NO_STEP).sum(axis=1) + np.zeros(num_columns, np.intp)
+        self._laid_L = np.zeros(num_columns, np.intp)
+        self._before_TL = np.zeros((0, num_columns), np.intp)
 
     def _make_room(self, num_rows: int) -> None:
         """Where a column would run over the buffer's end, move all that is kept to its start."""
-        capacity = self._values_LC.shape[1]
-        if self.num_columns == 0 or self._ends_L.max() + num_rows <= capacity:
+        if self._ends_L.max(initial=self.depth) + num_rows <= self._values_LC.shape[1]:
             return
-        values_LD, steps_LD = self.kept()
-        shape_LC = (self.num_columns, max(capacity, 2 * self.depth, self.depth + 2 * num_rows))
-        self._values_LC = np.full(shape_LC, np.nan)
-        self._steps_LC = np.full(shape_LC, NO_STEP, np.int64)
-        self._values_LC[:, : self.depth] = values_LD
-        self._steps_LC[:, : self.depth] = steps_LD
-        self._ends_L = np.full(self.num_columns, self.depth, np.intp)
+        values_LD, steps_XD = self.kept()
+        room = max(num_rows, self.depth // 4, _LEAST_ROOM)
+        self._put(
+            np.concatenate([values_LD, np.empty((len(values_LD), room), values_LD.dtype)], axis=1),
+            np.concatenate([steps_XD, np.empty((len(steps_XD), room), np.int64)], axis=1),
+        )
 
-    def _gather(self, buffer_LC: Floats, rows_K: Indices, columns_K: Indices) -> Floats:
-        starts_K = self._ends_L[columns_K] + self._before_TL[rows_K, columns_K] - self.size
-        is_one_row = len(rows_K) == self.num_columns and rows_K[0] == rows_K[-1]
-        if is_one_row and (starts_K == starts_K[0]).all():  # all columns: a slice, not a gathering
-            return buffer_LC[:, starts_K[0] : starts_K[0] + self.size]
-        return np.asarray(sliding_window_view(buffer_LC, self.size, axis=1)[columns_K, starts_K])
+    def _put(self, values_LC: Kept, steps_XC: Ints) -> None:
+        """Buffers that begin with what is kept."""
+        self._values_LC, self._steps_XC = values_LC, steps_XC
+        self._ends_L = np.full(len(values_LC), self.depth, np.intp)
+
+
+def _no_steps(depth: int) -> Ints:
+    return np.full((1, depth), NO_STEP, np.int64)
+
+
+def _joined(steps_XD: Ints) -> Ints:
+    """One row of steps for all columns, where they have the same."""
+    are_same = len(steps_XD) > 1 and (steps_XD == steps_XD[:1]).all()
+    return steps_XD[:1].copy() if are_same else steps_XD

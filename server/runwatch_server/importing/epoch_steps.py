@@ -1,0 +1,55 @@
+"""Steps that a log counts anew in each epoch, counted on through the run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import floor, isfinite
+
+from runwatch.frames import MAX_STEP
+from runwatch_server.importing.run_log import Entry
+
+
+def count_on(entries: list[Entry], epoch_name: str | None) -> tuple[list[Entry], tuple[str, ...]]:
+    """The entries with steps of the run, and what was done, where the log's are those of its
+    epochs: else each epoch would be taken for another attempt. `epoch_name` is the log's own."""
+    if epoch_name is None:
+        return entries, ()
+    counts = [
+        (epoch, entry.step)
+        for entry in entries
+        if entry.step is not None and (epoch := _epoch(entry.values, epoch_name)) is not None
+    ]
+    if not _begin_anew(counts):
+        return entries, ()
+    first = min(epoch for epoch, _ in counts)
+    steps = [step for _, step in counts]
+    length = max(steps) + (min(steps) == 0)
+    if (max(epoch for epoch, _ in counts) - first + 1) * length > MAX_STEP:
+        return entries, ()
+    counted: list[Entry] = []
+    epoch = first
+    for entry in entries:
+        told = _epoch(entry.values, epoch_name)
+        epoch = epoch if told is None else told
+        step = None if entry.step is None else (epoch - first) * length + entry.step
+        counted.append(replace(entry, step=step))
+    return counted, (f"steps begin anew with each {epoch_name}: counted on, {length} an epoch",)
+
+
+def _begin_anew(counts: Sequence[tuple[int, int]]) -> bool:
+    """Whether steps rise within an epoch, and never from one to the next. An epoch that falls says
+    nothing: there the job began anew, or went back."""
+    num_anew = 0
+    has_fallen = False
+    for (epoch, step), (next_epoch, next_step) in pairwise(counts):
+        if (next_epoch == epoch and next_step < step) or (next_epoch > epoch and next_step > step):
+            return False
+        num_anew += next_epoch > epoch
+        has_fallen |= next_epoch > epoch and next_step < step
+    return has_fallen or num_anew > 1
+
+
+def _epoch(values: Mapping[str, float], name: str) -> int | None:
+    """The epoch that a row is of; some loggers tell it with a fraction."""
+    value = values.get(name)
+    return None if value is None or not isfinite(value) else floor(value)

@@ -1,0 +1,61 @@
+"""Whole JSON documents: a list with an object a row, and a history with a list a series."""
+
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from runwatch_server.importing.json_lines import object_of, read_objects
+from runwatch_server.importing.numbers import value_of
+from runwatch_server.importing.run_log import Entry, RawLog
+from runwatch_server.importing.series_names import map_names
+
+
+def is_table(document: object) -> bool:
+    """Whether a parsed file is one of the two; an object of single numbers is not."""
+    if isinstance(document, list):
+        return all(isinstance(row, dict) for row in cast(list[object], document))
+    return isinstance(document, dict) and bool(_series(cast(Mapping[str, object], document)))
+
+
+def read_table(document: object) -> RawLog:
+    """The log in a parsed file. Raises LogError."""
+    if isinstance(document, list):
+        rows = cast(list[object], document)
+        return read_objects([(f"[{i}]", object_of(row, f"[{i}]")) for i, row in enumerate(rows)])
+    return _of_history(_series(object_of(document, "file")))
+
+
+def _of_history(series: Mapping[str, list[float | None]]) -> RawLog:
+    """Values of one place in their lists are a row. A series of another length than the loss has,
+    such as evaluations beside steps, does not say where its values belong."""
+    ours = map_names(series).metrics
+    losses = [name for name in series if ours.get(name) == "loss"]
+    num_rows = len(series[losses[0]]) if losses else max(map(len, series.values()))
+    notes = tuple(
+        f"{name} has {len(values)} values, not {num_rows}: left out"
+        for name, values in series.items()
+        if len(values) != num_rows
+    )
+    kept = {name: values for name, values in series.items() if len(values) == num_rows}
+    entries: list[Entry] = []
+    for place in range(num_rows):
+        row = {name: values[place] for name, values in kept.items()}
+        known = {name: value for name, value in row.items() if value is not None}
+        entries.append(Entry(f"[{place}]", None, None, known))
+    return RawLog(entries, notes)
+
+
+def _series(document: Mapping[str, object]) -> dict[str, list[float | None]]:
+    """The lists of numbers in an object, by their names joined by slashes."""
+    return {
+        name: [None if item is None else value_of(item) for item in values]
+        for name, values in _lists(document, "")
+        if len(values) > 1 and all(item is None or value_of(item) is not None for item in values)
+    }
+
+
+def _lists(document: Mapping[str, object], prefix: str) -> Iterator[tuple[str, list[object]]]:
+    for name, value in document.items():
+        if isinstance(value, dict):
+            yield from _lists(cast(Mapping[str, object], value), f"{prefix}{name}/")
+        elif isinstance(value, list):
+            yield f"{prefix}{name}", cast(list[object], value)
