@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import Any, Final, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg  # type: ignore[import-untyped]
+from tests.ports import reserved_port
 from tests.waiting import LONGEST_S
 
 _connect: Final = cast("Callable[[str], Awaitable[Any]]", asyncpg.connect)
@@ -75,7 +75,7 @@ class PostgresCluster(Postgres):
     def __init__(self, binaries: Path) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="runwatch-postgres-"))
         self._binaries = self._within_reach(binaries)
-        self._port = _free_port()
+        self._port = reserved_port()
         self._process: subprocess.Popen[bytes] | None = None
         super().__init__(f"postgresql://{_USER}@127.0.0.1:{self._port}/postgres")
         if os.getuid() == 0:
@@ -167,9 +167,3 @@ def find_binaries() -> Path | None:
 
 def _unprivileged() -> int | None:
     return _NOBODY if os.getuid() == 0 else None
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from runwatch.errors import RunwatchError
@@ -22,7 +22,7 @@ from runwatch_server.event_streams import EventStreams
 from runwatch_server.fleet.pulse import Pulses
 from runwatch_server.health import Health
 from runwatch_server.maintenance import Maintenance
-from runwatch_server.notify.assembly import start_notifying
+from runwatch_server.notify.assembly import Notifying, start_notifying
 from runwatch_server.notify.collector import NotifyCollector
 from runwatch_server.notify.outbox import Outbox
 from runwatch_server.notify.receivers import Receivers, load_receivers
@@ -68,6 +68,46 @@ async def start_services(
 async def _start(
     stack: AsyncExitStack, settings: Settings, clock: Clock, health: Health
 ) -> Services:
+    ground = await _open_ground(stack, settings, clock, health)
+    alerting = await _start_alerting(stack, ground)
+    services = _build(ground, alerting)
+    await services.runs.listen()
+    stack.push_async_callback(services.keys.save_uses)
+    stack.push_async_callback(services.demo_run.stop)
+    notifying = await start_notifying(
+        stack,
+        ground.receivers,
+        database=ground.database,
+        clock=clock,
+        board=alerting.board,
+        detective=alerting.detective,
+    )
+    health.registry.register(NotifyCollector(notifying))
+    for name, loop in _loops(services, alerting, notifying):
+        await _run_in_background(stack, loop, name)
+    return services
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """What all the rest stands on."""
+
+    settings: Settings
+    clock: Clock
+    health: Health
+    database: Database
+    signer: Signer
+    receivers: Receivers
+    liveness: Liveness
+    events: EventLog
+    replica: Replica
+    objects: ObjectStore | None
+    packs: PackReader
+
+
+async def _open_ground(
+    stack: AsyncExitStack, settings: Settings, clock: Clock, health: Health
+) -> _Ground:
     if settings.scrape_key_file is not None:
         check_scrape_key_file(settings.scrape_key_file)
     receivers = load_receivers(settings.data_dir, settings.receivers)
@@ -87,45 +127,53 @@ async def _start(
     database.start()
     liveness, events = Liveness(), EventLog(clock)
     replica = join(stack, database, clock, liveness)
-    outbox = Outbox(receivers.receivers, clock)
     objects = make_objects(settings.objects_url)
     gap_log = GapLog(database, clock, events, health)
     await _run_in_background(stack, gap_log.run(), "gap log")
-    packs = PackReader(objects, clock.monotonic, gap_log)
+    return _Ground(
+        settings=settings,
+        clock=clock,
+        health=health,
+        database=database,
+        signer=signer,
+        receivers=receivers,
+        liveness=liveness,
+        events=events,
+        replica=replica,
+        objects=objects,
+        packs=PackReader(objects, clock.monotonic, gap_log),
+    )
+
+
+async def _start_alerting(stack: AsyncExitStack, ground: _Ground) -> Alerting:
+    outbox = Outbox(ground.receivers.receivers, ground.clock)
     alerting = await start_alerting(
         stack,
-        settings,
-        clock,
-        database,
-        liveness,
-        events,
+        ground.settings,
+        ground.clock,
+        ground.database,
+        ground.liveness,
+        ground.events,
         tell=outbox.tell,
         page=outbox.page,
-        signer=signer,
-        packs=packs,
-        ownership=replica.ownership,
-        bulletin=replica.bulletin,
+        signer=ground.signer,
+        packs=ground.packs,
+        ownership=ground.replica.ownership,
+        bulletin=ground.replica.bulletin,
     )
-    health.registry.register(AlertingCollector(alerting))
-    services = _build(
-        settings,
-        clock,
-        health,
-        database,
-        liveness,
-        events,
-        alerting,
-        receivers,
-        replica,
-        packs,
-        objects,
-        signer,
-    )
-    await services.runs.listen()
-    stack.push_async_callback(services.keys.save_uses)
-    stack.push_async_callback(services.demo_run.stop)
+    ground.health.registry.register(AlertingCollector(alerting))
+    if ground.replica.leases is not None:
+        ground.replica.leases.serve(Judges(alerting.evaluators, alerting.ticker))
+    return alerting
+
+
+def _loops(
+    services: Services, alerting: Alerting, notifying: Notifying
+) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    """Each a background task."""
+    settings, clock, replica = services.settings, services.clock, services.replica
     watcher = RunWatcher(
-        database,
+        services.database,
         clock,
         services.liveness,
         stall_s=settings.stall_s,
@@ -135,46 +183,23 @@ async def _start(
     maintenance = Maintenance(
         settings,
         clock,
-        database,
+        services.database,
         roller=services.roller,
         packer=services.packer,
         retention=services.retention,
         save_uses=services.keys.save_uses,
         replica=replica,
     )
-    notifying = await start_notifying(
-        stack,
-        receivers,
-        database=database,
-        clock=clock,
-        board=alerting.board,
-        detective=alerting.detective,
-    )
-    health.registry.register(NotifyCollector(notifying))
-    if replica.leases is not None:
-        replica.leases.serve(Judges(alerting.evaluators, alerting.ticker))
-    for name, loop in (*replica.loops(), *notifying.loops()):
-        await _run_in_background(stack, loop, name)
-    await _run_in_background(stack, watcher.run(), "run watcher")
-    await _run_in_background(stack, alerting.ticker.run(), "ticker")
-    await _run_in_background(stack, maintenance.run(), "maintenance")
-    return services
+    yield from replica.loops()
+    yield from notifying.loops()
+    yield "run watcher", watcher.run()
+    yield "ticker", alerting.ticker.run()
+    yield "maintenance", maintenance.run()
 
 
-def _build(
-    settings: Settings,
-    clock: Clock,
-    health: Health,
-    database: Database,
-    liveness: Liveness,
-    events: EventLog,
-    alerting: Alerting,
-    receivers: Receivers,
-    replica: Replica,
-    packs: PackReader,
-    objects: ObjectStore | None,
-    signer: Signer,
-) -> Services:
+def _build(ground: _Ground, alerting: Alerting) -> Services:
+    settings, clock, health = ground.settings, ground.clock, ground.health
+    database, liveness, packs = ground.database, ground.liveness, ground.packs
     layouts = Layouts(database, clock)
     disk = DiskGuard(
         settings.data_dir,
@@ -184,9 +209,9 @@ def _build(
     health.watch_disk_guard(disk)
     reader = Reader(database, layouts, packs)
     packer = None
-    if objects is not None:
+    if ground.objects is not None:
         after_s = settings.pack_after_h * 3600
-        packer = Packer(database, objects, clock, after_s=after_s, observer=health)
+        packer = Packer(database, ground.objects, clock, after_s=after_s, observer=health)
     keys = Keys(database, clock)
     runs = Runs(database, clock, liveness)
     return Services(
@@ -204,14 +229,14 @@ def _build(
         sessions=Sessions(database, clock, keys),
         liveness=liveness,
         runs=runs,
-        signer=signer,
-        events=events,
+        signer=ground.signer,
+        events=ground.events,
         layouts=layouts,
         ingest=Ingest(
             database,
             clock,
             layouts=layouts,
-            events=events,
+            events=ground.events,
             liveness=liveness,
             committed=alerting.evaluators.committed,
             check_disk=disk.check,
@@ -225,6 +250,7 @@ def _build(
         pulses=Pulses(database, reader, clock),
         rules=alerting.rules,
         commands=alerting.commands,
+        delivery=alerting.delivery,
         alerts=alerting.alerts,
         evaluators=alerting.evaluators,
         ticker=alerting.ticker,
@@ -235,10 +261,10 @@ def _build(
             of_key=settings.streams_per_key,
             in_all=settings.streams,
         ),
-        receivers=receivers,
+        receivers=ground.receivers,
         disk=disk,
         demo_run=PageRun(settings.own_url, clock, keys, runs),
-        replica=replica,
+        replica=ground.replica,
     )
 
 

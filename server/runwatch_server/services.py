@@ -13,6 +13,7 @@ from runwatch_server.auth.rate_limits import RateLimits
 from runwatch_server.auth.service import Keys
 from runwatch_server.auth.sessions import Sessions
 from runwatch_server.clock import Clock
+from runwatch_server.commands.delivery import Delivery
 from runwatch_server.commands.service import Commands
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database
@@ -64,6 +65,7 @@ class Services:
     pulses: Pulses
     rules: Rules
     commands: Commands
+    delivery: Delivery
     alerts: Alerts
     evaluators: Evaluators
     ticker: Ticker
@@ -75,7 +77,7 @@ class Services:
 
     def release_waiting(self) -> None:
         """Answer whoever waits for news, so that a stop need not wait for them."""
-        self.commands.close()
+        self.delivery.close()
         self.board.close()
 
 

@@ -7,7 +7,6 @@ not wait a quarter of a minute for each scrape. SQLite takes the place of Postgr
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 import urllib3
 from tests.dashboards.compose import ROOT, filled_in
+from tests.ports import reserved_port
 from tests.waiting import until
 
 PROGRAMS: Final = ("prometheus", "prometheus-alertmanager", "promtool", "amtool")
@@ -31,7 +31,7 @@ class Stack:
         self._http = urllib3.PoolManager(retries=False, timeout=60.0)
         self._processes: list[subprocess.Popen[bytes]] = []
         names = ("runwatch:8321", "alertmanager:9093", "localhost:9090")
-        self._addresses = {name: f"127.0.0.1:{_free_port()}" for name in names}
+        self._addresses = {name: f"127.0.0.1:{reserved_port()}" for name in names}
         self.urls = {name.split(":")[0]: f"http://{at}" for name, at in self._addresses.items()}
         self.urls["prometheus"] = self.urls.pop("localhost")
         self._admin_key = ""
@@ -165,9 +165,3 @@ class Stack:
 
 
 RULES: Final = ROOT / "dashboards" / "prometheus-rules.yml"
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port

@@ -5,15 +5,14 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Any
 
 import urllib3
 from tests.faults.history import Acked, History, Sent, checksum
 from tests.faults.recording import stream_name
+from tests.waiting import LONGEST_S
 
 from runwatch.codec import CONTENT_TYPE, split_frame
-
-_LONGEST_S: Final = 300.0
 
 
 class RecordingProxy(ThreadingHTTPServer):
@@ -24,7 +23,7 @@ class RecordingProxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Request)
         self.upstream = upstream
         self.history = history
-        self.http = urllib3.PoolManager(retries=False, timeout=_LONGEST_S)
+        self.http = urllib3.PoolManager(retries=False, timeout=LONGEST_S)
         self.num_cut = 0
         """Requests that were never answered."""
         self._is_whole = threading.Event()
@@ -46,7 +45,7 @@ class RecordingProxy(ThreadingHTTPServer):
         if self._is_whole.is_set():
             return True
         self.num_cut += 1
-        self._is_whole.wait(_LONGEST_S)
+        self._is_whole.wait(LONGEST_S)
         return False
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
 from tests.page.looking import out_of_sight, settle
@@ -106,6 +106,24 @@ def test_the_judged_metric_is_drawn_around_the_onset_with_the_rule_s_level(
     visitor.shoot("alert-curve")
 
 
+def test_its_buttons_are_heard_before_what_draws_has_come(
+    window: OpenWindow, sender: Sender
+) -> None:
+    run_id = sender.open("pressed at once")
+    Stream(sender, run_id).send(0, losses(60, 5.0))
+    alert_id = alert_of(sender, run_id, "LossAbove3")
+    page, held = window().page, list[Route]()
+    page.route("**/alert_curves.js*", lambda route: held.append(route))
+
+    with page.expect_request("**/alert_curves.js*"):
+        page.goto(f"/alerts/{alert_id}")
+    page.get_by_role("button", name="Acknowledge").click()
+
+    expect(page.locator("dialog#ack")).to_be_visible()
+    held[0].continue_()
+    expect(page.locator("#curves .chart")).to_have_attribute("data-drawn", "0-59")
+
+
 def test_a_broken_layer_s_gradient_stands_before_the_loss(
     window: OpenWindow, sender: Sender
 ) -> None:
@@ -121,6 +139,7 @@ def test_a_broken_layer_s_gradient_stands_before_the_loss(
         visitor = window(viewport=PHONE, theme=theme)
         page = visitor.open(f"/alerts/{alert_id}")
         charts = page.locator("#curves .chart")
+        expect(charts.locator(".says")).to_have_count(3)  # from here on they say that they load
         settle(page)
         name = layout.layer_names[2]
         expect(charts.locator("h3")).to_have_text(

@@ -126,6 +126,25 @@ def test_a_checkpoint_can_be_chosen_and_the_bad_batches_left_out(
     assert (command["action"]["to_step"], command["action"]["before_step"]) == (1300, 2000)
 
 
+def test_who_opens_the_dialog_of_a_rollback_again_finds_what_he_chose(
+    window: OpenWindow, service: RealService
+) -> None:
+    run_id = send_healthy(Sender(service.url, service.admin_key), "thought over")
+    page = window().open(f"/runs/{run_id}/act?step=2000")
+    page.get_by_role("button", name="Roll back").click()
+    dialog = page.get_by_role("dialog", name="Roll back")
+    chosen = dialog.get_by_label("Checkpoint after step 1\u202f000")
+    chosen.check()
+    before = chosen.element_handle()
+
+    dialog.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Roll back").click()
+    page.wait_for_function("before => !before.isConnected", arg=before)
+
+    expect(chosen).to_be_checked()
+    expect(dialog.locator("#undone-steps")).to_contain_text("Steps 1\u202f001 to")
+
+
 @pytest.mark.parametrize(
     ("scope", "matchers"),
     [

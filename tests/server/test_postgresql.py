@@ -12,6 +12,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.postgres import Postgres
+from tests.waiting import LONGEST_S
 
 from runwatch.vocabulary import RunId
 from runwatch_server.db import Database, make_store
@@ -61,7 +62,7 @@ async def count_up(connection: AsyncConnection, run_id: str = RUN) -> int:
 
 async def despite_overload(ask: Callable[[], Coroutine[None, None, T]]) -> T:
     """As a client asks that is told to come again."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LONGEST_S):
         while True:
             try:
                 return await ask()

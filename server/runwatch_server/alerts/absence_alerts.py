@@ -172,7 +172,7 @@ class AbsenceAlerts:
         else:
             self._alerts[key] = open_alert
         if ordered:
-            await self._shop.commands.refresh(run_id)
+            await self._shop.delivery.refresh(run_id)
         self._shop.on_news(news)
 
     async def _forget_older(self, run_id: RunId, rank: RankFacts) -> None:

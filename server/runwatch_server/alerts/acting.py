@@ -101,16 +101,7 @@ class Actor:
         if isinstance(action, Rollback):
             action = await self._before_onset(connection, alert, action)
         now = self.clock.wall()
-        decision = decide(
-            action,
-            mode=self.mode,
-            allowed=self.addressee.allow,
-            history=history_of(commands, self.mode, step),
-            limits=self.limits,
-            step=step,
-            now=now,
-            lr_scale=min(self.lr_scale, _scale_set(commands, alert.attempt)),
-        )
+        decision = self._decide(action, commands, alert, step=step, now=now)
         acts = decision.verdict is PolicyVerdict.ACT
         objection = (
             _objection(alert, action, commands, segment, acts=acts)
@@ -124,23 +115,15 @@ class Actor:
                     connection, alert, "suppressed", at=now, actor=POLICY, step=step, detail=detail
                 )
             return objection
-        after_id = _last_under_way(commands) if acts else None
-        queued = acts and after_id is None
-        record = CommandRecord(
-            run_id=alert.run_id,
-            id=CommandId(self.ids.new()),
-            attempt=alert.attempt,
+        record = _record(
+            CommandId(self.ids.new()),
+            alert,
+            action,
+            index=index,
             segment=segment,
-            action=action,
-            state=CommandState.QUEUED if queued else CommandState.PROPOSED,
-            reason=f"{alert.rule}: {alert.facts.summary}",
-            requested_by=f"alert:{alert.id}",
             automatic=acts,
-            alert_id=alert.id,
-            action_index=index,
-            after_id=after_id,
-            created_at=now,
-            expires_at=now + (COMMAND_TTL_S if acts else PROPOSAL_TTL_S),
+            after_id=_last_under_way(commands) if acts else None,
+            now=now,
         )
         await put(connection, record, self.addressee, actor=POLICY, signer=self.signer)
         await event_queries.append_event(
@@ -153,6 +136,27 @@ class Actor:
             detail={"command_id": record.id, "kind": record.kind, "reason": decision.reason},
         )
         return None
+
+    def _decide(
+        self,
+        action: AnyAction,
+        commands: Sequence[CommandRecord],
+        alert: AlertRecord,
+        *,
+        step: int,
+        now: float,
+    ) -> Decision:
+        """What the policy says, by all that the run's commands have done so far."""
+        return decide(
+            action,
+            mode=self.mode,
+            allowed=self.addressee.allow,
+            history=history_of(commands, self.mode, step),
+            limits=self.limits,
+            step=step,
+            now=now,
+            lr_scale=min(self.lr_scale, _scale_set(commands, alert.attempt)),
+        )
 
     def _unsignable(self) -> str | None:
         """Why no command that is made here would be obeyed."""
@@ -171,6 +175,37 @@ class Actor:
             if _is_same_incident(alert, other)
         ]
         return replace_before(action, min([alert.onset_step, *onsets]))
+
+
+def _record(
+    command_id: CommandId,
+    alert: AlertRecord,
+    action: AnyAction,
+    *,
+    index: int,
+    segment: int,
+    automatic: bool,
+    after_id: CommandId | None,
+    now: float,
+) -> CommandRecord:
+    """The command of an alert: an automatic one is queued, unless it waits for another's end."""
+    is_queued = automatic and after_id is None
+    return CommandRecord(
+        run_id=alert.run_id,
+        id=command_id,
+        attempt=alert.attempt,
+        segment=segment,
+        action=action,
+        state=CommandState.QUEUED if is_queued else CommandState.PROPOSED,
+        reason=f"{alert.rule}: {alert.facts.summary}",
+        requested_by=f"alert:{alert.id}",
+        automatic=automatic,
+        alert_id=alert.id,
+        action_index=index,
+        after_id=after_id,
+        created_at=now,
+        expires_at=now + (COMMAND_TTL_S if automatic else PROPOSAL_TTL_S),
+    )
 
 
 def history_of(commands: Sequence[CommandRecord], mode: PolicyMode, step: int) -> list[PastAction]:

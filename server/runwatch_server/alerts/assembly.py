@@ -13,6 +13,7 @@ from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.clock import Clock
+from runwatch_server.commands.delivery import Delivery
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.service import Commands
 from runwatch_server.commands.signing import Signer
@@ -35,6 +36,7 @@ class Alerting:
 
     rules: Rules
     commands: Commands
+    delivery: Delivery
     alerts: Alerts
     evaluators: Evaluators
     ticker: Ticker
@@ -68,14 +70,14 @@ async def start_alerting(
     rules = Rules(database, clock)
     rules.on_change(lambda: bulletin.say(Topic.RULES))
     ids = OrderedIds(clock)
-    commands = Commands(
+    delivery = Delivery(
         database,
         clock,
-        ids,
         signer=signer,
         on_change=board.wake,
         announce=lambda run_id: bulletin.say(Topic.COMMANDS, run_id),
     )
+    commands = Commands(database, clock, ids, signer=signer, delivery=delivery)
     judging = _make_judging(settings)
     stack.push_async_callback(judging.close)
     workshop = Workshop(
@@ -85,6 +87,7 @@ async def start_alerting(
         signer=signer,
         rules=rules,
         commands=commands,
+        delivery=delivery,
         liveness=liveness,
         events=events,
         packs=packs,
@@ -98,14 +101,16 @@ async def start_alerting(
     )
     evaluators = Evaluators(workshop)
     ticker = Ticker(workshop, evaluators, reader, lost_s=settings.lost_s)
-    await commands.start()
-    stack.push_async_callback(commands.stop)
-    _listen(bulletin, rules, commands, evaluators, board)
+    await delivery.start()
+    stack.push_async_callback(delivery.stop)
+    await commands.tell_foreign_keys()
+    _listen(bulletin, rules, delivery, evaluators, board)
     await evaluators.start()
     stack.push_async_callback(evaluators.stop)
     return Alerting(
         rules=rules,
         commands=commands,
+        delivery=delivery,
         alerts=Alerts(database, clock, board, detective),
         detective=detective,
         evaluators=evaluators,
@@ -122,7 +127,7 @@ def _make_judging(settings: Settings) -> Judging:
 def _listen(
     bulletin: Bulletin,
     rules: Rules,
-    commands: Commands,
+    delivery: Delivery,
     evaluators: Evaluators,
     board: NewsBoard,
 ) -> None:
@@ -135,7 +140,7 @@ def _listen(
         board.wake_here()
 
     bulletin.on(Topic.RULES, look_at_rules)
-    bulletin.on(Topic.COMMANDS, commands.look_again)
+    bulletin.on(Topic.COMMANDS, delivery.look_again)
     bulletin.on(Topic.FRAMES, evaluators.catch_up)
     bulletin.on(Topic.NEWS, look_at_news)
 

@@ -8,30 +8,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, replace
 from typing import Final
 
-import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState, Reason
-from runwatch.nonfinite import to_json
 from runwatch.rules import Transition
 from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.alerts import event_queries, queries
-from runwatch_server.alerts.records import (
-    AlertRecord,
-    CauseFacts,
-    Facts,
-    PeakFacts,
-    Recovery,
-    Resolution,
-    WidestFacts,
-)
+from runwatch_server.alerts.advancing import WITHOUT_CHANGE_OF_STATE, advance, is_news
+from runwatch_server.alerts.records import AlertRecord, Facts, Recovery, Resolution
 from runwatch_server.alerts.recovery import WORSE_STEPS, has_come_to, recovery_at
 from runwatch_server.alerts.rungs import WAITS
 
 ENDED: Final = "ended"
 """The attempt, the run or the rule is over, and the alert with it."""
-
-_WITHOUT_CHANGE_OF_STATE: Final = (Reason.INHIBITED, Reason.RELEASED, Reason.WORSENED)
 
 Tell = Callable[[AsyncConnection, AlertRecord], Awaitable[None]]
 """Writes down, in the same transaction, that people are to hear of an alert that fires or is
@@ -184,12 +173,12 @@ async def _record_one(
     if before is None:
         if transition.state not in (AlertState.PENDING, AlertState.FIRING):
             return None
-        after = _advance(_opened(source, transition, now), transition)
+        after = advance(_opened(source, transition, now), transition)
         await queries.insert_alert(connection, after)
-    elif not _is_news(before, transition):
+    elif not is_news(before, transition):
         return before
     else:
-        after = _with_verdict(source, before, _advance(before, transition), transition)
+        after = _with_verdict(source, before, advance(before, transition), transition)
         await queries.update_alert(connection, after)
     await event_queries.append_event(
         connection,
@@ -208,17 +197,6 @@ async def _record_one(
     return after
 
 
-def _is_news(before: AlertRecord, transition: Transition) -> bool:
-    """Whether a known alert changes by a transition."""
-    if before.state is AlertState.RESOLVED:
-        return False
-    if transition.reason is Reason.WORSENED:
-        return before.facts.peak != _peak(transition) or before.facts.widest != _widest(transition)
-    if transition.reason in _WITHOUT_CHANGE_OF_STATE:
-        return before.inhibited_by != transition.inhibited_by
-    return before.state is not transition.state
-
-
 def _is_first_told(before: AlertRecord | None, after: AlertRecord) -> bool:
     was_told = before is not None and before.firing_step is not None and before.is_told
     return after.state is AlertState.FIRING and after.is_told and not was_told
@@ -230,7 +208,7 @@ def _is_verdict_of_worse(before: AlertRecord | None, after: AlertRecord) -> bool
 
 
 def _event_kind(transition: Transition) -> str:
-    if transition.reason in _WITHOUT_CHANGE_OF_STATE:
+    if transition.reason in WITHOUT_CHANGE_OF_STATE:
         return transition.reason
     return transition.state
 
@@ -264,30 +242,6 @@ def _opened(source: Source, transition: Transition, now: float) -> AlertRecord:
     )
 
 
-def _advance(alert: AlertRecord, transition: Transition) -> AlertRecord:
-    """The alert with a transition's state; what it says stays that of its worst time."""
-    after = replace(alert, state=transition.state, last_step=transition.step)
-    if transition.state.is_open:
-        after = replace(after, inhibited_by=transition.inhibited_by)
-    if transition.state in (AlertState.PENDING, AlertState.FIRING):
-        after = replace(after, facts=_facts(transition))
-    else:
-        worst = msgspec.structs.replace(
-            alert.facts, peak=_peak(transition), widest=_widest(transition)
-        )
-        after = replace(after, facts=worst)
-    if transition.state is AlertState.FIRING and alert.firing_step is None:
-        return replace(after, firing_step=transition.step, firing_at=transition.at)
-    if transition.state is AlertState.RESOLVED:
-        return replace(
-            after,
-            resolved_step=transition.step,
-            resolved_at=transition.at,
-            resolution=_resolution(transition.reason),
-        )
-    return after
-
-
 def _with_verdict(
     source: Source, before: AlertRecord, after: AlertRecord, transition: Transition
 ) -> AlertRecord:
@@ -296,36 +250,3 @@ def _with_verdict(
     if got_worse and has_come_to(before, source.segment, transition.step - WORSE_STEPS):
         return replace(after, recovery=Recovery.WORSE)
     return after
-
-
-def _resolution(reason: Reason) -> Resolution:
-    return Resolution.ATTEMPT_ENDED if reason is Reason.ENDED else Resolution.RECOVERED
-
-
-def _facts(transition: Transition) -> Facts:
-    return Facts(
-        value=to_json(transition.value),
-        first_layer=transition.first_layer,
-        worst_layer=transition.worst_layer,
-        layers=transition.layers,
-        num_layers=transition.num_layers,
-        peak=_peak(transition),
-        widest=_widest(transition),
-        summary=transition.summary,
-        description=transition.description,
-        runbook=transition.runbook,
-        reason=transition.reason,
-        causes=tuple(CauseFacts(cause.text, cause.signs) for cause in transition.causes),
-        try_first=transition.try_first,
-        worked_if=transition.worked_if,
-        ladder=transition.ladder,
-    )
-
-
-def _peak(transition: Transition) -> PeakFacts | None:
-    peak = transition.peak
-    return None if peak is None else PeakFacts(to_json(peak.value), peak.step, peak.layer)
-
-
-def _widest(transition: Transition) -> WidestFacts:
-    return WidestFacts(transition.widest.num_layers, transition.widest.layers)

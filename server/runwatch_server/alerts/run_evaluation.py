@@ -18,9 +18,9 @@ from runwatch_server.alerts.records import Evaluation, Resolution
 from runwatch_server.alerts.stored_frames import read_frames
 from runwatch_server.alerts.stream import FrameQueue, Stream, StreamKey
 from runwatch_server.alerts.workshop import Workshop
+from runwatch_server.commands.delivery import posting
 from runwatch_server.commands.mailbox import Posted
 from runwatch_server.commands.records import Addressee
-from runwatch_server.commands.service import posting
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.runs.queries import find_run
 from runwatch_server.telemetry.seams import CommittedFrame
@@ -261,7 +261,7 @@ class RunEvaluation:
         stream.evaluation, stream.is_stored = after, True
         stream.queue.done(frames[-1].seq)
         if posted is not None:
-            self._shop.commands.post(self.run_id, posted)
+            self._shop.delivery.post(self.run_id, posted)
         self._shop.on_news(news)
 
     async def _is_quiet(self, connection: AsyncConnection, key: StreamKey, stream: Stream) -> bool:

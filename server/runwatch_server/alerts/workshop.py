@@ -8,6 +8,7 @@ from runwatch.vocabulary import PolicyMode
 from runwatch_server.alerts.judging import Judging
 from runwatch_server.alerts.recording import News, Tell
 from runwatch_server.clock import Clock
+from runwatch_server.commands.delivery import Delivery
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.service import Commands
 from runwatch_server.commands.signing import Signer
@@ -29,6 +30,7 @@ class Workshop:
     signer: Signer
     rules: Rules
     commands: Commands
+    delivery: Delivery
     liveness: Liveness
     events: EventLog
     packs: PackReader

@@ -1,17 +1,21 @@
 """`runwatch db`: the tables, without the service."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from runwatch_server.audit.chain import find_breaks
 from runwatch_server.cli.backups import backup, restore
 from runwatch_server.cli.open_database import DataDir, Url, said, settings_of, with_database
 from runwatch_server.cli.output import AsJson, say, say_either, say_facts
+from runwatch_server.cli.progress import new_progress
 from runwatch_server.db import Database
 from runwatch_server.db.sqlite import database_in
 from runwatch_server.objects import ObjectStore, make_objects
 from runwatch_server.schema import SchemaState, schema_state, upgrade_schema
+from runwatch_server.telemetry.frame_check import find_rotten, num_frames
 from runwatch_server.telemetry.packs.copies import find_faults
 from runwatch_server.telemetry.packs.queries import indexed_objects
 
@@ -40,10 +44,13 @@ def check(
     with_objects: Annotated[
         bool, typer.Option("--objects/--no-objects", help="Read all packed objects, too.")
     ] = True,
+    with_frames: Annotated[
+        bool, typer.Option("--frames/--no-frames", help="Unpack all frames in the database, too.")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether the tables are those of this version, the file and all packed objects are whole
-    and no deed of the audit was changed. Exits with 1 where it is not so."""
+    """Say whether the tables are those of this version, the file, all frames and all packed objects
+    are whole and no deed of the audit was changed. Exits with 1 where it is not so."""
     with said():
         settings = settings_of(data_dir, database_url)
         if settings.database_url is None:
@@ -54,8 +61,12 @@ def check(
             async with database.read() as connection:
                 state = await connection.run_sync(schema_state)
                 breaks = await find_breaks(connection) if state.is_current else []
-            damage = await _object_faults(database, objects) if with_objects else []
-            return state, await database.find_damage() + breaks + damage
+            damage = await database.find_damage()
+            if with_frames and state.is_current and not damage:  # nobody reads a broken file
+                damage += await _frame_faults(database)
+            if with_objects:
+                damage += await _object_faults(database, objects)
+            return state, breaks + damage
 
         place, (state, damage) = with_database(settings, work)
     faults = [*_version_faults(state), *state.differences, *damage]
@@ -70,6 +81,14 @@ def check(
 
 app.command()(backup)
 app.command()(restore)
+
+
+async def _frame_faults(database: Database) -> list[str]:
+    async with database.read() as connection:
+        total = await num_frames(connection)
+    with new_progress(Console(stderr=True)) as progress:
+        task = progress.add_task("frames", total=total)
+        return await find_rotten(database, partial(progress.advance, task))
 
 
 async def _object_faults(database: Database, objects: ObjectStore | None) -> list[str]:

@@ -69,7 +69,7 @@ def set_project(
     ages = {"raw_days": raw_days, "evidence_days": evidence_days, "rollup_days": rollup_days}
     with open_client(url, token) as client:
         body = {"project": project, "ages": ages}
-        found = client.request("PUT", "/retention", json=body).json()
+        found = client.request("PATCH", "/retention", json=body).json()
     say_either(f"{project}: {', '.join(_words(ages))}.", found, as_json=as_json)
 
 
@@ -84,7 +84,7 @@ def pin(
     """Keep all of a run, for as long as it is pinned."""
     with open_client(url, token) as client:
         path = f"/runs/{find_run_id(client, run)}/retention"
-        found = client.request("PUT", path, json={"pinned": not off}).json()
+        found = client.request("PATCH", path, json={"pinned": not off}).json()
     said = "goes with its time" if off else "is pinned: nothing of it goes"
     say_either(f"{run} {said}.", found, as_json=as_json)
 

@@ -16,7 +16,6 @@ from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.commands import queries
 from runwatch_server.commands.changes import COMMAND_TTL_S
 from runwatch_server.commands.records import CommandEvent, CommandRecord, KeptReceipt
-from runwatch_server.commands.service import MAX_WAIT_S
 from runwatch_server.errors import NotFoundError
 from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.listing import part_of
@@ -138,8 +137,7 @@ async def next_commands(
     wait_s: Annotated[float, Query(ge=0, le=3600)] = 0.0,
 ) -> Response:
     """What a rank must do now; waits for something at most `wait_s`, and never over 30 seconds."""
-    wait_s = min(wait_s, MAX_WAIT_S)
-    return json_response(CommandsReply(await services.commands.next(run_id, attempt, rank, wait_s)))
+    return json_response(CommandsReply(await services.delivery.next(run_id, attempt, rank, wait_s)))
 
 
 @router.get(

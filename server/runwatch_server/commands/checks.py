@@ -7,13 +7,14 @@ from runwatch.vocabulary import CommandId, RunId
 from runwatch_server.commands import lifecycle, queries
 from runwatch_server.commands.records import Addressee, CommandRecord
 from runwatch_server.errors import ConflictError, NotFoundError, UnprocessableError
+from runwatch_server.runs.checks import run_not_found
 
 
 async def find_addressee(connection: AsyncConnection, run_id: RunId) -> Addressee:
     """Raises NotFoundError."""
     addressee = await queries.find_addressee(connection, run_id)
     if addressee is None:
-        raise NotFoundError("run_not_found", f"There is no run {run_id!r}.")
+        raise run_not_found(run_id)
     return addressee
 
 

@@ -1,14 +1,11 @@
-"""Ordering, approving, delivering and settling commands."""
+"""Ordering, approving and settling commands."""
 
-import asyncio
 import logging
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.commands import AnyAction, Command, CommandState, Receipt
+from runwatch.commands import AnyAction, CommandState, Receipt
 from runwatch.frames import Scalar
 from runwatch.vocabulary import CommandId, RunId
 from runwatch_server.clock import Clock
@@ -23,8 +20,8 @@ from runwatch_server.commands.checks import (
     same_order,
     why_over,
 )
+from runwatch_server.commands.delivery import Delivery
 from runwatch_server.commands.ids import OrderedIds
-from runwatch_server.commands.mailbox import Mailbox, Posted
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database, Work
@@ -32,9 +29,6 @@ from runwatch_server.errors import ConflictError
 from runwatch_server.runs.queries import count_by_signing_key
 
 log = logging.getLogger(__name__)
-
-MAX_WAIT_S: Final = 30.0
-"""Of a long poll: below the 60 s after which proxies give up."""
 
 
 class Commands:
@@ -47,24 +41,16 @@ class Commands:
         ids: OrderedIds,
         *,
         signer: Signer,
-        on_change: Callable[[], None] = lambda: None,
-        announce: Callable[[RunId], None] = lambda _: None,
+        delivery: Delivery,
     ) -> None:
-        self._announce = announce
         self._signer = signer
+        self._delivery = delivery
         self._database = database
         self._clock = clock
         self._ids = ids
-        self._on_change = on_change
-        self._mailbox = Mailbox()
-        self._notes: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
-        """Post what was under way when the service stopped."""
-        async with self._database.read() as connection:
-            under_way = await queries.list_under_way(connection)
-        for run_id in {record.run_id for record in under_way}:
-            await self.refresh(run_id)
+    async def tell_foreign_keys(self) -> None:
+        """Log how many runs cannot be commanded from here, and why."""
         for key, num_runs in (await self.foreign_keys()).items():
             log.error(
                 "%d runs cannot be commanded: their attempts were opened under the signing key "
@@ -79,59 +65,6 @@ class Commands:
         async with self._database.read() as connection:
             num_runs = await count_by_signing_key(connection)
         return {key: num for key, num in sorted(num_runs.items()) if not self._signer.holds(key)}
-
-    def release(self, run_id: RunId) -> None:
-        """Answer the long polls of a run whose attempt has ended."""
-        self._mailbox.release(run_id)
-
-    def close(self) -> None:
-        """Answer every long poll, and hold none any more: the service is about to stop."""
-        self._mailbox.close()
-
-    async def stop(self) -> None:
-        """Wait for what is being noted."""
-        if self._notes:
-            await asyncio.gather(*self._notes, return_exceptions=True)
-
-    def post(self, run_id: RunId, posted: Sequence[Posted]) -> None:
-        """Post what a write found at its end, as soon as it is committed."""
-        self._mailbox.post(run_id, posted)
-        self._on_change()
-        self._announce(run_id)
-
-    async def look_again(self, run_ids: frozenset[RunId] | None) -> None:
-        """Post what other replicas have changed: of these runs, or wherever it was."""
-        async with self._database.read() as connection:
-            under_way = await queries.list_under_way(connection)
-        for run_id in self._mailbox.changed_runs(under_way):
-            if run_ids is None or run_id in run_ids:
-                self._mailbox.post(run_id, await self._read(run_id))
-
-    async def refresh(self, run_id: RunId) -> None:
-        """Post what the database holds. Asked on the writing connection, which sees changes one
-        after another: a reader's older view could be posted over a newer one."""
-        self.post(run_id, await self._read(run_id))
-
-    async def _read(self, run_id: RunId) -> list[Posted]:
-        return await self._database.write(lambda connection: posting(connection, run_id), of=run_id)
-
-    async def pending(self, run_id: RunId, attempt: int, rank: int) -> tuple[Command, ...]:
-        """What a rank must be told with any reply."""
-        told = self._mailbox.take(run_id, attempt, rank, self._clock.wall())
-        if told:
-            self._note_delivered(self._mailbox.tell_first_time(run_id, told))
-        return told
-
-    async def next(
-        self, run_id: RunId, attempt: int, rank: int, wait_s: float
-    ) -> tuple[Command, ...]:
-        """The same, waiting for something to say."""
-        deadline = self._clock.monotonic() + min(wait_s, MAX_WAIT_S)
-        while True:
-            told = await self.pending(run_id, attempt, rank)
-            left_s = deadline - self._clock.monotonic()
-            if told or left_s <= 0 or not await self._mailbox.wait(run_id, left_s):
-                return told
 
     async def order(
         self,
@@ -252,7 +185,7 @@ class Commands:
         for stale in due:
             await self._write(stale.id, partial(self._expire, command_id=stale.id))
         for run_id in {record.run_id for record in due}:
-            await self.refresh(run_id)
+            await self._delivery.refresh(run_id)
 
     async def _expire(self, connection: AsyncConnection, command_id: CommandId) -> CommandRecord:
         record = await existing_command(connection, command_id)
@@ -311,41 +244,5 @@ class Commands:
         log.info(
             "command %s (%s) of run %s: %s", record.id, record.kind, record.run_id, record.state
         )
-        await self.refresh(record.run_id)
+        await self._delivery.refresh(record.run_id)
         return record
-
-    def _note_delivered(self, records: Sequence[CommandRecord]) -> None:
-        """Write down, beside the reply, that a command is on its way: the reply need not wait."""
-        for record in records:
-            task = asyncio.create_task(self._deliver(record.id))
-            self._notes.add(task)
-            task.add_done_callback(self._notes.discard)
-
-    async def _deliver(self, command_id: CommandId) -> None:
-        async def work(connection: AsyncConnection) -> CommandRecord:
-            record = await existing_command(connection, command_id)
-            if record.state is not CommandState.QUEUED:
-                return record
-            addressee = await find_addressee(connection, record.run_id)
-            return await enter(
-                connection,
-                record,
-                addressee,
-                CommandState.DELIVERED,
-                at=self._clock.wall(),
-                actor=SERVICE,
-                signer=self._signer,
-            )
-
-        try:
-            await self._write(command_id, work)
-        except Exception:  # a note, not the delivery: that goes on with the next reply
-            log.exception("could not note the delivery of command %s", command_id)
-
-
-async def posting(connection: AsyncConnection, run_id: RunId) -> list[Posted]:
-    """What is under way for a run, to be posted once the write that asks has been committed."""
-    return [
-        Posted(record, await queries.list_answers(connection, record))
-        for record in await queries.list_under_way(connection, run_id)
-    ]

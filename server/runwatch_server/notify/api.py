@@ -156,8 +156,8 @@ async def create_silence(
 
 @router.delete(
     "/silences/{silence_id}",
+    status_code=204,
     dependencies=[require(KeyScope.CONTROL)],
-    openapi_extra=documented(answer=SilenceView),
 )
 async def delete_silence(
     silence_id: str, services: CurrentServices, principal: CurrentPrincipal
@@ -165,7 +165,7 @@ async def delete_silence(
     """End a silence now; what it held back is told."""
     now = services.clock.wall()
 
-    async def work(connection: AsyncConnection) -> Silence:
+    async def work(connection: AsyncConnection) -> None:
         silence = await silences.find_silence(connection, silence_id)
         if silence is None:
             raise NotFoundError("silence_not_found", f"There is no silence {silence_id!r}.")
@@ -174,11 +174,9 @@ async def delete_silence(
             await silences.end_silence(connection, silence, at=now)
             deed = _deed(silence, "silence_ended", principal.actor, now)
             await append_deed(connection, deed)
-        return silence
 
-    silence = await services.database.write(work)
-    ended = msgspec.structs.replace(_silence_view(silence, now), active=False)
-    return json_response(ended)
+    await services.database.write(work)
+    return Response(status_code=204)
 
 
 def _end_of(given: SilenceGiven, starts_at: float) -> float:

@@ -41,7 +41,8 @@ class RunRetentionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     pinned: bool | None = None
     """Nothing of the run goes by its age while it is."""
     ages: Ages | None = None
-    """Wants the scope admin: a short age removes what a removal of the run would."""
+    """All of them, in the place of those before. Wants the scope admin: a short age removes what a
+    removal of the run would."""
 
 
 class RunRetentionView(msgspec.Struct, frozen=True):
@@ -88,17 +89,17 @@ async def get_retention(services: CurrentServices, principal: CurrentPrincipal) 
     return json_response(RetentionView(services.retention.service_ages, seen))
 
 
-@router.put(
+@router.patch(
     "/retention",
     dependencies=[require(KeyScope.ADMIN)],
     openapi_extra=documented(ProjectAges, RetentionView),
 )
-async def set_project_retention(
+async def change_project_retention(
     services: CurrentServices,
     principal: CurrentPrincipal,
     wanted: Annotated[ProjectAges, Depends(json_body(ProjectAges))],
 ) -> Response:
-    """Says how long a project's runs keep what; nothing but nulls takes it back."""
+    """Says how long one project's runs keep what; nothing but nulls takes it back."""
     principal.check_project(wanted.project)
     if not is_name(wanted.project):
         raise UnprocessableError(
@@ -134,12 +135,12 @@ async def get_run_retention(services: CurrentServices, run_id: VisibleRunId) -> 
     return json_response(_standing_view(await services.retention.standing(run_id)))
 
 
-@router.put(
+@router.patch(
     "/runs/{run_id}/retention",
     dependencies=[require(KeyScope.CONTROL)],
     openapi_extra=documented(RunRetentionChange, RunRetentionView),
 )
-async def set_run_retention(
+async def change_run_retention(
     services: CurrentServices,
     principal: CurrentPrincipal,
     run_id: VisibleRunId,

@@ -18,7 +18,7 @@ from runwatch_server.db import Database
 from runwatch_server.retention import queries
 from runwatch_server.retention.ages import Ages, Due, due_of
 from runwatch_server.retention.queries import RunAges
-from runwatch_server.runs.service import run_not_found
+from runwatch_server.runs.checks import run_not_found
 from runwatch_server.telemetry import retention as telemetry
 from runwatch_server.telemetry.histogram_store import remove_histograms
 

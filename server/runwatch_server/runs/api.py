@@ -197,7 +197,7 @@ async def close_attempt(
 ) -> Response:
     """An attempt ends in order."""
     run = await services.runs.close_attempt(run_id, attempt, close)
-    services.commands.release(run_id)
+    services.delivery.release(run_id)
     return json_response(_view(run, services))
 
 
@@ -213,7 +213,7 @@ async def heartbeat(
 ) -> Response:
     """Alive, and doing what; the reply carries commands."""
     await services.runs.note_heartbeat(run_id, beat)
-    commands = await services.commands.pending(run_id, beat.attempt, beat.rank)
+    commands = await services.delivery.pending(run_id, beat.attempt, beat.rank)
     return json_response(HeartbeatReply(services.clock.wall(), commands))
 
 

@@ -8,21 +8,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.errors import InvalidInputError
 from runwatch.frames import END_OF_TIME
-from runwatch.messages import (
-    TEXT_LIMIT,
-    AttemptClose,
-    AttemptOpen,
-    Heartbeat,
-    RunOpen,
-    is_name,
-)
+from runwatch.messages import AttemptClose, AttemptOpen, Heartbeat, RunOpen
 from runwatch.ulids import is_ulid
 from runwatch.vocabulary import PolicyMode, RunId, RunState
 from runwatch_server.auth.keys import Principal
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
-from runwatch_server.errors import ConflictError, NotFoundError, UnprocessableError
+from runwatch_server.errors import ConflictError
 from runwatch_server.runs import queries
+from runwatch_server.runs.checks import (
+    check_current,
+    check_name,
+    check_rank,
+    check_text,
+    existing_run,
+    run_not_found,
+    unknown_attempt,
+)
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.purge import purge_run
 from runwatch_server.runs.queries import Attempt, Run
@@ -51,11 +53,11 @@ class Runs:
 
     async def open(self, wanted: RunOpen, principal: Principal) -> tuple[Run, bool]:
         """The run and whether it is new; the same id gives the same run."""
-        _check_text("run_id", wanted.run_id, is_ulid(wanted.run_id), "a ULID (26 letters)")
+        check_text("run_id", wanted.run_id, is_ulid(wanted.run_id), "a ULID (26 letters)")
         for place, text in (("name", wanted.name), ("project", wanted.project)):
-            _check_name(place, text)
+            check_name(place, text)
         if wanted.group:
-            _check_name("group", wanted.group)
+            check_name("group", wanted.group)
         principal.check_project(wanted.project)
         run = Run(
             id=wanted.run_id,
@@ -127,7 +129,7 @@ class Runs:
         """Sets what is given. Raises NotFoundError."""
         values: dict[str, object] = {}
         if name is not None:
-            _check_name("name", name)
+            check_name("name", name)
             values["name"] = name
         if policy is not None:
             values["policy"] = policy
@@ -164,7 +166,7 @@ class Runs:
         `signing_key` is that of the secret which the trainer is about to be given; an attempt
         keeps the one that it was opened with.
         """
-        _check_text("token", wanted.token, is_ulid(wanted.token), "a ULID (26 letters)")
+        check_text("token", wanted.token, is_ulid(wanted.token), "a ULID (26 letters)")
         if not 0 <= wanted.started_at < END_OF_TIME:
             found = f"{wanted.started_at:g}"
             raise InvalidInputError(
@@ -275,55 +277,3 @@ class Runs:
             allow=wanted.allow,
             host=wanted.host,
         )
-
-
-async def existing_run(connection: AsyncConnection, run_id: RunId) -> Run:
-    """Raises NotFoundError."""
-    run = await queries.find_run(connection, run_id)
-    if run is None:
-        raise run_not_found(run_id)
-    return run
-
-
-def check_current(run: Run, attempt: int) -> None:
-    """Raises ConflictError unless this is the run's live attempt and the run goes on."""
-    if attempt < run.current_attempt:
-        raise ConflictError(
-            "stale_attempt",
-            f"Attempt {attempt} was fenced off by attempt {run.current_attempt}, which came later.",
-        )
-    if run.state.is_ended:
-        raise ConflictError(
-            "run_ended", f"The run is {run.state}. Open a new attempt, or send with late=true."
-        )
-
-
-def check_rank(rank: int, attempt: Attempt) -> None:
-    """Raises UnprocessableError for a rank that the attempt does not have."""
-    if not 0 <= rank < attempt.world_size:
-        raise UnprocessableError(
-            "wrong_rank",
-            f"rank: found {rank}, wanted 0 to {attempt.world_size - 1}: attempt {attempt.attempt} "
-            f"was opened with world_size {attempt.world_size}.",
-        )
-
-
-def run_not_found(run_id: RunId) -> NotFoundError:
-    return NotFoundError("run_not_found", f"There is no run {run_id!r}.")
-
-
-def unknown_attempt(attempt: int) -> NotFoundError:
-    return NotFoundError(
-        "unknown_attempt", f"Attempt {attempt} of the run was never opened: POST .../attempts."
-    )
-
-
-def _check_name(place: str, found: str) -> None:
-    _check_text(
-        place, found[:TEXT_LIMIT], is_name(found), f"1 to {TEXT_LIMIT} characters, not blank"
-    )
-
-
-def _check_text(place: str, found: str, holds: bool, wanted: str) -> None:
-    if not holds:
-        raise InvalidInputError(f"{place}: found {found!r}, wanted {wanted}")

@@ -115,7 +115,7 @@ async def put_frame(
             f"Content-Type: found {content_type!r}, wanted {CONTENT_TYPE} or application/json",
         )
     commands = (
-        () if late else await services.commands.pending(run_id, receipted.attempt, receipted.rank)
+        () if late else await services.delivery.pending(run_id, receipted.attempt, receipted.rank)
     )
     return json_response(FrameReply(receipted.acked, receipted.next, receipted.duplicate, commands))
 

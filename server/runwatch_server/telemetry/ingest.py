@@ -17,27 +17,22 @@ from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
-from runwatch_server.errors import ConflictError, UnprocessableError
-from runwatch_server.runs import queries as run_queries
+from runwatch_server.runs.checks import run_not_found
 from runwatch_server.runs.liveness import Liveness
-from runwatch_server.runs.service import check_rank, run_not_found, unknown_attempt
 from runwatch_server.telemetry import ingest_queries as queries
+from runwatch_server.telemetry.admission import Received, check_contents, is_to_be_stored
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.histogram_store import store_histograms
-from runwatch_server.telemetry.ingest_queries import FrameRow, StreamState
+from runwatch_server.telemetry.ingest_queries import FrameRow
 from runwatch_server.telemetry.late_sums import add_late_steps
 from runwatch_server.telemetry.layout_store import Layouts
-from runwatch_server.telemetry.packs.queries import packed_checksum
 from runwatch_server.telemetry.seams import Committed, CommittedFrame
-from runwatch_server.texts import check_json_texts, check_texts
+from runwatch_server.texts import check_json_texts
 
 _INLINE_BYTES: Final = 512 * 1024
 """A frame up to this size is unpacked on the event loop: a millisecond, less than a thread costs
 when all are busy. A larger one goes to a thread."""
 _MAX_CACHED: Final = 10_000
-MAX_AHEAD: Final = 1_000_000
-"""Frames that may be missing before one: a spool that overflows loses days of them, no more. One
-number far off would make all that follow look like frames of long ago."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,18 +44,6 @@ class Receipted:
     acked: int
     next: int
     duplicate: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Received:
-    """A frame that can be stored: checked in itself, its layout known."""
-
-    frame: Frame
-    layout: Layout | None
-    body: bytes
-    """As it is stored: as it was received but for histograms, or a JSON frame in binary form."""
-    checksum: int
-    """Of the body as it was received: the same key with another one is another frame."""
 
 
 class IngestObserver(Protocol):
@@ -112,7 +95,16 @@ class Ingest:
         checksum = zlib.crc32(body)
         if header.histograms:  # they are kept apart, where they are found by their step
             body = join_frame(msgspec.structs.replace(header, histograms=()), block)
-        return await self._store(run_id, _Received(frame, layout, body, checksum), late)
+        return await self._store(
+            Received(
+                run_id=run_id,
+                frame=frame,
+                layout=layout,
+                body=body,
+                checksum=checksum,
+                late=late,
+            )
+        )
 
     async def put_json_frame(self, run_id: RunId, body: bytes, *, late: bool) -> Receipted:
         """Stores a frame of the JSON form. Raises FrameError or ServiceError."""
@@ -121,23 +113,34 @@ class Ingest:
         parsed = await asyncio.to_thread(parse_json_frame, body)
         layout = await self._layout(run_id, parsed.layout)
         frame, encoded = await asyncio.to_thread(_encoded, parsed, layout, self._clock.wall())
-        return await self._store(run_id, _Received(frame, layout, encoded, zlib.crc32(body)), late)
+        return await self._store(
+            Received(
+                run_id=run_id,
+                frame=frame,
+                layout=layout,
+                body=encoded,
+                checksum=zlib.crc32(body),
+                late=late,
+            )
+        )
 
     async def _layout(self, run_id: RunId, layout_hash: str) -> Layout | None:
         return await self._layouts.find(run_id, layout_hash) if layout_hash else None
 
-    async def _store(self, run_id: RunId, received: _Received, late: bool) -> Receipted:
-        frame = received.frame
-        frame.check_arrival()
-        check_texts("frame", _texts(frame))
-        if frame.attempt < 1:
-            raise FrameError(f"attempt: found {frame.attempt}, wanted 1 or more")
+    async def _store(self, received: Received) -> Receipted:
+        check_contents(received.frame)
         receipted = await self._database.write(
-            lambda connection: self._insert(connection, run_id, received, late), of=run_id
+            lambda connection: self._insert(connection, received), of=received.run_id
         )
         if receipted.duplicate:
             self._observer.observe_duplicate()
-            return receipted
+        else:
+            self._tell(received)
+        return receipted
+
+    def _tell(self, received: Received) -> None:
+        """What is committed now, to those who go by it."""
+        run_id, frame = received.run_id, received.frame
         self._remember_metrics(run_id, frame)
         self._observer.observe_frame(
             run_id,
@@ -146,7 +149,7 @@ class Ingest:
             num_bytes=len(received.body),
             at=self._clock.wall(),
         )
-        if not late:
+        if not received.late:
             self._liveness.note_frame(
                 run_id,
                 frame.attempt,
@@ -163,30 +166,25 @@ class Ingest:
                 seq=frame.seq,
                 frame=frame,
                 layout=received.layout,
-                late=late,
+                late=received.late,
             )
         )
-        return receipted
 
-    async def _insert(
-        self, connection: AsyncConnection, run_id: RunId, received: _Received, late: bool
-    ) -> Receipted:
-        frame = received.frame
+    async def _insert(self, connection: AsyncConnection, received: Received) -> Receipted:
+        run_id, frame = received.run_id, received.frame
         state = await queries.stream_state(connection, run_id, frame.attempt, frame.rank)
         if state is None:
             raise run_not_found(run_id)
-        if await _is_held(connection, run_id, received, state):
+        if not await is_to_be_stored(connection, received, state):
             return _receipted(frame, state.next_seq, duplicate=True)
-        await _check_attempt(connection, run_id, frame, state, late)
-        _check_seq(frame, state)
         next_seq = await queries.store_frame(
             connection,
-            self._row(run_id, received, late),
+            self._row(received),
             received.body,
             before=state,
             moves_run=frame.rank == 0 and state.current_attempt in (frame.attempt, 0),
         )
-        if late:
+        if received.late:
             await add_late_steps(connection, run_id, frame, received.layout)
         if (run_id, frame.metric_names) not in self._known_metrics:
             await queries.add_metrics(connection, run_id, frame.metric_names)
@@ -202,10 +200,10 @@ class Ingest:
         )
         return _receipted(frame, next_seq, duplicate=False)
 
-    def _row(self, run_id: RunId, received: _Received, late: bool) -> FrameRow:
+    def _row(self, received: Received) -> FrameRow:
         frame = received.frame
         return FrameRow(
-            run_id=run_id,
+            run_id=received.run_id,
             attempt=frame.attempt,
             rank=frame.rank,
             seq=frame.seq,
@@ -214,7 +212,7 @@ class Ingest:
             num_steps=frame.num_steps,
             layout_hash=frame.layout_hash,
             checksum=received.checksum,
-            late=late,
+            late=received.late,
             received_at=self._clock.wall(),
         )
 
@@ -232,63 +230,6 @@ def _encoded(parsed: JsonFrame, layout: Layout | None, arrived_at: float) -> tup
         raise FrameError(f"frame: {error}") from error
 
 
-async def _is_held(
-    connection: AsyncConnection, run_id: RunId, received: _Received, state: StreamState
-) -> bool:
-    """Whether the frame is stored already. Raises UnprocessableError where another one is.
-
-    Asked before anything else: a frame whose acknowledgement was lost is a success, whatever
-    has become of its attempt or its run, or its sender would send it for ever.
-    """
-    frame = received.frame
-    if frame.seq > state.max_seq:
-        return False
-    key = (run_id, frame.attempt, frame.rank, frame.seq)
-    held = await queries.find_checksum(connection, *key)
-    if held is None:
-        held = await packed_checksum(connection, *key)
-    if held is None:  # below the mark it was held once and has been removed for its age
-        return frame.seq < state.next_seq
-    if held != received.checksum:
-        raise UnprocessableError(
-            "conflict",
-            f"Frame {frame.seq} of attempt {frame.attempt}, rank {frame.rank} is held with the "
-            f"checksum {held:#010x}; found {received.checksum:#010x} under the same number.",
-        )
-    return True
-
-
-async def _check_attempt(
-    connection: AsyncConnection, run_id: RunId, frame: Frame, state: StreamState, late: bool
-) -> None:
-    """Raises NotFoundError for an attempt never opened, ConflictError for one that is over, and
-    UnprocessableError for a rank that it does not have."""
-    attempt = frame.attempt
-    if attempt != state.current_attempt or state.is_new:
-        known = await run_queries.find_attempt(connection, run_id, attempt)
-        if known is None:
-            raise unknown_attempt(attempt)
-        check_rank(frame.rank, known)
-    if attempt != state.current_attempt:
-        if not late:
-            raise ConflictError(
-                "stale_attempt",
-                f"Attempt {attempt} is not the live one (that is {state.current_attempt}); what it "
-                "still holds can be sent with late=true.",
-            )
-    elif state.run_state.is_ended and not late:
-        raise ConflictError(
-            "run_ended", f"The run is {state.run_state}; frames for it need late=true."
-        )
-
-
-def _texts(frame: Frame) -> tuple[object, ...]:
-    """All that a frame holds beside numbers."""
-    events = [(event.kind, event.detail) for event in frame.events]
-    histograms = [histogram.names for histogram in frame.histograms]
-    return frame.metric_names, frame.layout_hash, events, histograms
-
-
 def _receipted(frame: Frame, next_seq: int, *, duplicate: bool) -> Receipted:
     return Receipted(
         attempt=frame.attempt,
@@ -297,12 +238,3 @@ def _receipted(frame: Frame, next_seq: int, *, duplicate: bool) -> Receipted:
         next=next_seq,
         duplicate=duplicate,
     )
-
-
-def _check_seq(frame: Frame, state: StreamState) -> None:
-    if frame.seq > state.max_seq + MAX_AHEAD:
-        raise UnprocessableError(
-            "seq_too_far",
-            f"seq: found {frame.seq}, wanted at most {state.max_seq + MAX_AHEAD}: the newest frame "
-            f"held of attempt {frame.attempt}, rank {frame.rank} is {state.max_seq}.",
-        )

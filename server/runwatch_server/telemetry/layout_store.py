@@ -12,7 +12,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import ConflictError, UnprocessableError
-from runwatch_server.runs.service import existing_run
+from runwatch_server.runs.checks import existing_run
 from runwatch_server.telemetry.tables import layouts
 from runwatch_server.texts import check_json_texts
 

@@ -94,17 +94,27 @@ class StoredSteps:
         return within
 
 
-def read_hot(hot: HotFrame, decode: Callable[[bytes], Frame] = decode_frame) -> Frame | None:
-    """A frame as it was received; None where its bytes have rotted.
+def unpack_hot(hot: HotFrame, decode: Callable[[bytes], Frame] = decode_frame) -> Frame:
+    """A frame as it was received. Raises FrameError where its bytes have rotted.
 
     The block has a checksum of its own; the header is held against the frame's row.
     """
+    frame = decode(hot.body)
+    found = (frame.seq, frame.segment, frame.first_step, frame.num_steps)
+    wanted = (hot.seq, hot.segment, hot.first_step, hot.num_steps)
+    if found != wanted:
+        raise FrameError(
+            f"header: found seq, segment, first step and number of steps {found}, wanted {wanted}"
+        )
+    return frame
+
+
+def read_hot(hot: HotFrame, decode: Callable[[bytes], Frame] = decode_frame) -> Frame | None:
+    """The same; None where its bytes have rotted."""
     try:
-        frame = decode(hot.body)
+        return unpack_hot(hot, decode)
     except FrameError:
         return None
-    found = (frame.seq, frame.segment, frame.first_step, frame.num_steps)
-    return frame if found == (hot.seq, hot.segment, hot.first_step, hot.num_steps) else None
 
 
 def hot_gap(hot: HotFrame) -> Gap:

@@ -31,7 +31,7 @@ def test_in_auto_a_rollback_goes_to_before_the_onset(start_service: StartService
             (command,) = await bench.commands()
             assert command.action == Rollback(before_step=10)
             assert command.state is CommandState.QUEUED
-            told = await bench.alerting.commands.pending(RUN, 1, 0)
+            told = await bench.alerting.delivery.pending(RUN, 1, 0)
             assert [told_command.id for told_command in told] == [command.id]
 
     asyncio.run(scenario())
@@ -44,7 +44,7 @@ def test_in_observe_it_is_only_proposed(start_service: StartService) -> None:
             await break_at(bench, 0)
             (command,) = await bench.commands()
             assert command.state is CommandState.PROPOSED
-            assert await bench.alerting.commands.pending(RUN, 1, 0) == ()
+            assert await bench.alerting.delivery.pending(RUN, 1, 0) == ()
 
     asyncio.run(scenario())
 
@@ -77,7 +77,7 @@ def test_in_ask_it_goes_once_a_person_approves(start_service: StartService) -> N
             await break_at(bench, 0)
             (proposed,) = await bench.commands()
             await bench.alerting.commands.approve(proposed.id, actor="key:anna")
-            (told,) = await bench.alerting.commands.pending(RUN, 1, 0)
+            (told,) = await bench.alerting.delivery.pending(RUN, 1, 0)
             assert (proposed.state, told.id) == (CommandState.PROPOSED, proposed.id)
 
     asyncio.run(scenario())
@@ -210,7 +210,7 @@ def test_automatic_commands_go_one_at_a_time(start_service: StartService) -> Non
             assert (first.state, second.state) == (CommandState.QUEUED, CommandState.PROPOSED)
 
             await bench.answer(first.id, CommandState.APPLIED, step=4)
-            (told,) = await bench.alerting.commands.pending(RUN, 1, 0)
+            (told,) = await bench.alerting.delivery.pending(RUN, 1, 0)
             assert told.id == second.id
 
     asyncio.run(scenario())

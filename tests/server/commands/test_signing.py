@@ -102,7 +102,7 @@ async def test_a_row_that_somebody_wrote_into_the_database_bears_no_signature(
         run_id, opened = await new_signed_run(api)
         await api.json("POST", f"/runs/{run_id}/commands", json=CHECKPOINT)
         await tamper(api, sa.update(commands).values(action='{"kind": "stop"}'))
-        await api.services.commands.refresh(run_id)
+        await api.services.delivery.refresh(run_id)
         (command,) = await told(api, run_id)
 
         assert command.action.kind == "stop"

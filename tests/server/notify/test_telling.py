@@ -164,7 +164,7 @@ async def test_a_silence_holds_back_what_matches_and_its_end_lets_it_go(
     await until_so(lambda: len(sink.posts) == 1)
     assert heard in sink.bodies[0]["message"]
 
-    await told.json("DELETE", f"/silences/{silence['id']}")
+    await told.call("DELETE", f"/silences/{silence['id']}")
     hand_clock.now += 6
     await until_so(lambda: len(sink.posts) == 2)
     assert held in sink.bodies[1]["message"]

@@ -1,7 +1,6 @@
 """A service that tells a real Alertmanager, whose webhook leads to a sink."""
 
 import math
-import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.ports import reserved_port
 from tests.server.harness import Api, HandClock, frame, serve
 from tests.server.notify.alertmanager_process import AlertmanagerProcess
 from tests.server.notify.sink import Sink
@@ -36,9 +36,7 @@ def shifted_clock() -> ShiftedClock:
 
 @pytest.fixture
 def alertmanager(tmp_path: Path, sink: Sink) -> Iterator[AlertmanagerProcess]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    process = AlertmanagerProcess(tmp_path, port, f"{sink.url}/webhook")
+    process = AlertmanagerProcess(tmp_path, reserved_port(), f"{sink.url}/webhook")
     process.start()
     try:
         yield process

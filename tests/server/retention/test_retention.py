@@ -59,7 +59,7 @@ async def count(api: Api, table: sa.Table, run_id: RunId) -> int:
 
 async def say(api: Api, project: str, **ages: float) -> None:
     body = {"project": project, "ages": {**INHERITED, **ages}}
-    await api.json("PUT", "/retention", json=body)
+    await api.json("PATCH", "/retention", json=body)
 
 
 async def due(api: Api) -> dict[str, Any]:
@@ -170,13 +170,13 @@ async def test_nothing_of_a_pinned_run_goes_until_it_is_let_go(
 ) -> None:
     run_id = await ended_run(api)
     path = f"/runs/{run_id}/retention"
-    pinned = await api.json("PUT", path, json={"pinned": True, "ages": INHERITED})
+    pinned = await api.json("PATCH", path, json={"pinned": True, "ages": INHERITED})
     hand_clock.now += 400 * DAY_S
 
     kept = await api.services.retention.remove_due()
-    await api.json("PUT", path, json={"pinned": False, "ages": {**INHERITED, "raw_days": 500}})
+    await api.json("PATCH", path, json={"pinned": False, "ages": {**INHERITED, "raw_days": 500}})
     still_kept = await api.services.retention.remove_due()
-    await api.json("PUT", path, json={"pinned": False, "ages": INHERITED})
+    await api.json("PATCH", path, json={"pinned": False, "ages": INHERITED})
     gone = await api.services.retention.remove_due()
 
     assert (pinned["pinned"], pinned["in_force"]["raw_days"]) == (True, 30)
@@ -224,9 +224,9 @@ async def test_a_run_that_has_nothing_left_holds_up_no_write(
 async def test_what_is_not_said_of_a_run_stays_as_it_was(api: Api) -> None:
     path = f"/runs/{await api.new_run()}/retention"
 
-    await api.json("PUT", path, json={"pinned": True})
-    aged = await api.json("PUT", path, json={"ages": {"raw_days": 90}})
-    let_go = await api.json("PUT", path, json={"pinned": False})
+    await api.json("PATCH", path, json={"pinned": True})
+    aged = await api.json("PATCH", path, json={"ages": {"raw_days": 90}})
+    let_go = await api.json("PATCH", path, json={"pinned": False})
 
     assert (aged["pinned"], aged["own"]["raw_days"]) == (True, 90)
     assert (let_go["pinned"], let_go["own"]["raw_days"]) == (False, 90)
@@ -237,8 +237,8 @@ async def test_who_may_not_remove_a_run_may_pin_it_but_give_it_no_ages(api: Api)
     path = f"/runs/{await api.new_run()}/retention"
     key = await api.new_key("read", "control")
 
-    pinned = await api.call("PUT", path, json={"pinned": True}, key=key)
-    aged = await api.call("PUT", path, json={"ages": {"raw_days": 1e-9}}, key=key)
+    pinned = await api.call("PATCH", path, json={"pinned": True}, key=key)
+    aged = await api.call("PATCH", path, json={"ages": {"raw_days": 1e-9}}, key=key)
 
     assert (pinned.status_code, aged.status_code) == (200, 403)
 
@@ -259,6 +259,6 @@ async def test_what_was_said_is_shown_audited_and_taken_back(api: Api) -> None:
 async def test_an_age_that_is_none_is_refused(api: Api) -> None:
     body = {"project": "short", "ages": {**INHERITED, "raw_days": -1}}
 
-    refused = await api.call("PUT", "/retention", json=body)
+    refused = await api.call("PATCH", "/retention", json=body)
 
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")

@@ -14,7 +14,7 @@ from tests.server.harness import LAYOUT, Api, Storage, both_engines, frame, new_
 from runwatch.codec import FrameHeader, encode_frame, join_frame, split_frame
 from runwatch.frames import Event, Frame, Scalar
 from runwatch.vocabulary import RunId
-from runwatch_server.telemetry.ingest import MAX_AHEAD
+from runwatch_server.telemetry.admission import MAX_AHEAD
 from runwatch_server.telemetry.tables import frames
 
 pytestmark = [pytest.mark.anyio, both_engines]

@@ -1,5 +1,4 @@
 // An alert's card: its curves, acknowledge, silence, approve; fresh as things happen.
-import { AlertCurves } from "./alert_curves.js";
 import { postJson } from "./api.js";
 import { embedded } from "./dom.js";
 import { onSend, openers } from "./dialogs.js";
@@ -8,9 +7,8 @@ import { proposals } from "./proposals.js";
 import { renew } from "./refresh.js";
 
 const facts = embedded("facts");
-const section = document.getElementById("curves");
-const curves = section && new AlertCurves(section, facts);
-const draw = atMostEvery(2500, async () => curves?.refresh(embedded("facts")));
+let curves = null;
+const draw = atMostEvery(2500, drawCurves);
 const refresh = atMostEvery(300, async () => {
   await renew();
   draw();
@@ -19,7 +17,6 @@ const refresh = atMostEvery(300, async () => {
 openers();
 proposals(document.getElementById("main"), refresh);
 listen(`/api/v1/stream?run_id=${facts.run}`, { alert: refresh, command: refresh, progress: draw }, { onPoll: refresh });
-draw();
 
 const ack = document.querySelector("#ack form");
 if (ack) {
@@ -39,6 +36,17 @@ if (silence) {
     });
     await renew();
   });
+}
+
+draw();
+
+// What draws is fetched once the buttons are listened to: whoever was woken presses at once.
+async function drawCurves() {
+  const section = document.getElementById("curves");
+  if (!section) return;
+  const { AlertCurves } = await import("./alert_curves.js");
+  curves ??= new AlertCurves(section, facts);
+  await curves.refresh(embedded("facts"));
 }
 
 function matchersOf(which) {

@@ -29,8 +29,9 @@ export class Chart {
   #steps = "";
 
   /** `figure`: an element with a <figcaption> and a `.plot`. `options`: `run`, `series` (a list of
-      `{name, what, dash, sign}`), `isLog`, `along()` for what they run along (step, tokens or time), `extras(range)` for more series, `lines()` for upright lines (`{step, look, dash, width}`) and
-      `spans()` for shaded steps (`{from, to, look}`): a look is a severity. */
+      `{name, what, dash, sign}`), `isLog`, `along()` for what they run along (step, tokens or time),
+      `extras(range)` for more series, `lines()` for upright lines (`{step, look, dash, width}`)
+      and `spans()` for shaded steps (`{from, to, look}`): a look is a severity. */
   constructor(figure, axis, view, options) {
     this.figure = figure;
     this.plot = figure.querySelector(".plot");

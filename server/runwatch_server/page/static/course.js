@@ -26,7 +26,9 @@ export async function along(side, kind) {
     last: Math.ceil(sum),
     convert: (data) => ({ ...data, stretches: [], steps: data.steps.map((step) => between(step, steps, sums)),
       marks: data.marks.map((mark) => ({ ...mark, step: between(mark.step, steps, sums) })),
-      gaps: data.gaps.map((gap) => ({ ...gap, first_step: between(gap.first_step, steps, sums), last_step: between(gap.last_step, steps, sums) })) }),
+      gaps: data.gaps.map((gap) => ({ ...gap,
+        first_step: between(gap.first_step, steps, sums),
+        last_step: between(gap.last_step, steps, sums) })) }),
     stepsOf: (range) => range && range.map((at) => Math.max(0, Math.round(between(at, sums, steps)))),
   };
 }

@@ -9,7 +9,7 @@ const section = document.getElementById("keeping");
 const { run } = section.dataset;
 
 async function change(wanted) {
-  await api("PUT", `/runs/${run}/retention`, { body: wanted });
+  await api("PATCH", `/runs/${run}/retention`, { body: wanted });
   await renew(`/runs/${run}/kept`);
 }
 

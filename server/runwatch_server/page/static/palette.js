@@ -11,7 +11,8 @@ export function palette() {
   const series = Array.from({ length: 8 }, (_, index) => colour(`--series-${index + 1}`));
   known = {
     theme, series, bands: series.map((hex) => `${hex}2e`), faint: colour("--text-3"),
-    bad: colour("--bad"), critical: colour("--bad"), warning: colour("--warn"), info: colour("--info"), broken: colour("--broken"), brokenBg: colour("--broken-bg"),
+    bad: colour("--bad"), critical: colour("--bad"), warning: colour("--warn"), info: colour("--info"),
+    broken: colour("--broken"), brokenBg: colour("--broken-bg"),
     line: colour("--line"), grid: colour("--grid"), text: colour("--text-3"),
     font: colour("--font"), surface: colour("--surface-2"),
   };

@@ -15,7 +15,7 @@ if (form) {
     fillAges(form, opener);
   });
   onSend(form, async (fields) => {
-    await api("PUT", "/retention", { body: { project: fields.project, ages: agesOf(fields) } });
+    await api("PATCH", "/retention", { body: { project: fields.project, ages: agesOf(fields) } });
     await renew();
     look();
   });

@@ -15,12 +15,11 @@ export function rollbackDialog(form, run) {
     const onset = onsetInSight();
     if (!form.elements.before_step.value && onset !== null) form.elements.before_step.value = onset;
     words();
-    try {
-      place.replaceChildren(...(await reachable(run)).slice(0, SHOWN).map(choice));
-      showAges(place);
-    } catch (error) {
-      place.replaceChildren(h("p", { class: "hint" }, `The checkpoints are not known: ${error.message}`));
-    }
+    const choices = await choicesOf(run);
+    const chosen = new FormData(form).get("target");
+    place.replaceChildren(...choices);
+    showAges(place);
+    (targetOf(form, chosen) ?? targetOf(form, "newest")).checked = true;
     words();
   });
 }
@@ -42,6 +41,16 @@ function onsetInSight() {
     .map((one) => Number(one.dataset.step)).filter((step) => step < lastStep());
   return onsets.length ? Math.min(...onsets) : null;
 }
+
+async function choicesOf(run) {
+  try {
+    return (await reachable(run)).slice(0, SHOWN).map(choice);
+  } catch (error) {
+    return [h("p", { class: "hint" }, `The checkpoints are not known: ${error.message}`)];
+  }
+}
+
+const targetOf = (form, value) => form.querySelector(`[name=target][value="${value}"]`);
 
 /** The checkpoints on disk that no rollback and no later attempt has undone, newest first. */
 async function reachable(run) {

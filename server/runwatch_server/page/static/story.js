@@ -109,8 +109,14 @@ function alertMarks(alert) {
   const href = `/alerts/${encodeURIComponent(alert.id)}`;
   const base = { lane: "alerts", shape: "", look: alert.severity, href };
   const found = [];
-  if (alert.firing_at) found.push({ ...base, step: alert.firing_step ?? alert.onset_step, at: alert.firing_at, words: `${alert.rule} fires: ${alert.summary}` });
-  if (alert.resolved_at) found.push({ ...base, step: alert.resolved_step, at: alert.resolved_at, words: `${alert.rule} ${ENDINGS[alert.resolution] ?? "resolved"}` });
+  if (alert.firing_at) {
+    found.push({ ...base, step: alert.firing_step ?? alert.onset_step, at: alert.firing_at,
+      words: `${alert.rule} fires: ${alert.summary}` });
+  }
+  if (alert.resolved_at) {
+    found.push({ ...base, step: alert.resolved_step, at: alert.resolved_at,
+      words: `${alert.rule} ${ENDINGS[alert.resolution] ?? "resolved"}` });
+  }
   return found;
 }
 
@@ -128,7 +134,8 @@ function stretchBar(stretch) {
     lane: "attempts", from: stretch.first_step, to: stretch.last_step,
     look: stretch.in_force ? `attempt-${(stretch.attempt + stretch.segment) % 2}` : "undone",
     isThin: !stretch.in_force, label: stretch.in_force ? name : "",
-    words: `attempt ${stretch.attempt}${stretch.segment ? `, after rollback ${stretch.segment}` : ""}: steps ${count(stretch.first_step)} to ${count(stretch.last_step)}${stretch.in_force ? "" : " (undone)"}`,
+    words: `attempt ${stretch.attempt}${stretch.segment ? `, after rollback ${stretch.segment}` : ""}: `
+      + `steps ${count(stretch.first_step)} to ${count(stretch.last_step)}${stretch.in_force ? "" : " (undone)"}`,
   };
 }
 
