@@ -1,7 +1,8 @@
 """The runs that one program has open, of which it trains one after another: folds, say, or trials.
 
 While a later one trains, no step of an earlier one is due, though nobody has ended it; without that
-word the service would warn of each, and wake somebody.
+word the service would warn of each, and wake somebody. One that the program has let go, as of a
+notebook's cell that is run again, ends as the later one begins: nobody can step it any more.
 """
 
 import threading
@@ -18,10 +19,15 @@ earliest (StepOverdue)."""
 class Member:
     """One run's place among the others of its process."""
 
-    def __init__(self, on_idle: Callable[[], None]) -> None:
-        """`on_idle` hears, once until the run's next step, that no step of it is due. It is called
-        in the thread that trains, and may not raise."""
+    def __init__(
+        self, on_idle: Callable[[], None], is_let_go: Callable[[], bool], on_end: Callable[[], None]
+    ) -> None:
+        """`on_idle` hears, once until the run's next step, that no step of it is due; `on_end` that
+        none will come, where the program has let it go (`is_let_go`). Both are called in the thread
+        that trains another run, and may neither raise nor wait."""
         self._on_idle = on_idle
+        self._is_let_go = is_let_go
+        self._on_end = on_end
         self._thread = 0
         self._trained_at = 0.0
         self._is_idle = False
@@ -45,6 +51,10 @@ class Member:
 
     def hear(self, thread: int, now: float) -> None:
         """Another run was trained by this thread."""
+        if self._is_let_go():
+            self.leave()
+            self._on_end()
+            return
         waits_here = thread == self._thread and now - self._trained_at > IDLE_AFTER_S
         if waits_here and not self._is_idle:
             self._is_idle = True

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from threading import Thread
 from typing import Final, TypeVar, cast
 
 from runwatch.errors import InvalidInputError
@@ -15,6 +16,7 @@ from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.company import Member
 from runwatch_hooks.endings import Fatal, Status, ending_by, ending_of, fatal_of, reason_of
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.held import Held
 from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.line import Line
@@ -74,8 +76,15 @@ class LiveWatch(Watch):
         self._witness = instruments.witness
         self._guard = instruments.guard
         self._detail = instruments.detail
-        self._program_exit = ProgramExit(self._close_at_exit, self._end_by)
-        self._member = Member(self._wait_for_another)
+        self._held = held = Held(self)
+        self._program_exit = ProgramExit(
+            held.call(LiveWatch._close_at_exit), held.call(LiveWatch._end_by)
+        )
+        self._member = Member(
+            held.call(LiveWatch._wait_for_another),
+            lambda: held.is_let_go,
+            held.call(LiveWatch._end_let_go),
+        )
         self._pid = os.getpid()
         self._loader = loader
         self._course = BatchCourse()
@@ -253,11 +262,19 @@ class LiveWatch(Watch):
             return
         status, reason = ending_of(status, reason)
         self.begin()
+        self._stand_down()
+        self._say_last(status, reason)
+
+    def _stand_down(self) -> None:
+        """No step comes any more: leave torch as it was."""
         self._is_finished = True
         self._program_exit.remove()
         self._member.leave()
         self._probe.remove()
         self._instruments.remove(self._faults)
+
+    def _say_last(self, status: Status, reason: str) -> None:
+        """Send what is left. Waits for the network, for others and for devices."""
         self._tell_last()
         with self._faults.guard("ranks"):
             self._outlet.close(_LEAVE_TIMEOUT_S[status])
@@ -266,6 +283,22 @@ class LiveWatch(Watch):
             if status == "finished" and self._boundary.is_stopping:
                 status = "stopped"
             self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
+        self._held.release()
+
+    def __del__(self) -> None:
+        """The program has let it go. What it has to say at its end it says later: as the program
+        trains another run, or ends; by then it is known how."""
+        if getattr(self, "_is_begun", False) and not self._is_inert:
+            self._held.keep(self)
+
+    def _end_let_go(self) -> None:
+        """Another run is trained, by a program that can step this one no more."""
+        with self._faults.guard("let go"):
+            status, reason = ending_by(self._program_exit.error())
+            reason = reason or "the program let its watch go, and trains another run"
+            log.info("run %s is told as %s: %s", self.run_id, status, reason)
+            self._stand_down()
+            Thread(target=self._say_last, args=(status, reason), name="runwatch-last-words").start()
 
     def _tell_last(self) -> None:
         """What is on its way when the run ends: commands, rows, a checkpoint, a bundle."""
@@ -300,6 +333,7 @@ class LiveWatch(Watch):
             self._note_fatal(error)
         with self._faults.guard("exit"):
             self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
+        self._is_finished = True
 
     @property
     def _is_inert(self) -> bool:

@@ -1,9 +1,6 @@
-"""By what a program is left that holds a run open: heard as it happens, since Python has forgotten
-it by the time of its exit handlers, and "the loss is nan, stopping" with `sys.exit(1)` is no end in
-order."""
+"""By what a program is left that holds a run open: an error, a SystemExit, the end of its text."""
 
 import atexit
-import builtins
 import logging
 import os
 import sys
@@ -12,18 +9,14 @@ from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 
+from runwatch_hooks.departure import DEPARTURE
 from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords
 
 log = logging.getLogger(__name__)
 
 
 class ProgramExit:
-    """One run's ears at the end of its program, from `install` to `remove`.
-
-    Two things cannot be heard, and count as an end in order: `raise SystemExit(1)`, of which
-    Python tells nobody, and the code of a `sys.exit(main())` whose `main` opens the run, since the
-    function is taken before its argument is made.
-    """
+    """One run's ears at the end of its program, from `install` to `remove`."""
 
     def __init__(
         self,
@@ -38,15 +31,13 @@ class ProgramExit:
         self._finalizer: Finalize | None = None
         self._pid = 0
         self._thread = 0
-        self._exit: SystemExit | None = None
-        self._old_error: object = None
+        self._old_departure: BaseException | None = None
+        self._old_error: BaseException | None = None
 
     def install(self) -> None:
         self._pid = os.getpid()
         self.go_on()
-        self._holds.hold(sys, "exit", Ears(before=self._note_exit))
-        if hasattr(builtins, "exit"):  # of `site`; `quit` is another of its kind
-            self._holds.hold(type(builtins.exit), "__call__", Ears(before=self._note_quit))
+        DEPARTURE.listen(self)
         self._holds.hold(threading, "excepthook", Ears(after=self._note_death))
         atexit.register(self._at_exit)
         if parent_process() is not None:
@@ -55,24 +46,25 @@ class ProgramExit:
 
     def remove(self) -> None:
         self._holds.release()
+        DEPARTURE.leave(self)
         atexit.unregister(self._at_exit)
         if self._finalizer is not None:
             self._finalizer.cancel()
-        self._finalizer = self._exit = self._old_error = None
+        self._finalizer = self._old_departure = self._old_error = None
 
     def go_on(self) -> None:
         """Another step was trained, by this thread: an exit or error before was caught."""
         self._thread = threading.get_ident()
-        self._exit = None
+        self._old_departure = DEPARTURE.error
         self._old_error = _last_error()
 
-    def _note_exit(self, args: Arguments, kwargs: Keywords) -> None:
-        if threading.current_thread() is threading.main_thread():  # another one ends itself alone
-            self._exit = SystemExit(*args)
-            self._exit.__context__ = sys.exception()
-
-    def _note_quit(self, args: Arguments, kwargs: Keywords) -> None:
-        self._note_exit((*args[1:], *kwargs.values()), {})
+    def error(self) -> BaseException | None:
+        """What has been left uncaught since the last step; None where all went in order."""
+        last = _last_error()
+        if last is not None and last is not self._old_error:
+            return last
+        error = DEPARTURE.error
+        return None if error is self._old_departure else error
 
     def _note_death(self, args: Arguments, kwargs: Keywords) -> None:
         error: BaseException | None = args[0].exc_value
@@ -82,23 +74,14 @@ class ProgramExit:
 
     def _at_exit(self) -> None:
         if self._is_ours():
-            error = self._error()
+            # As it passes, multiprocessing's finalizers are run.
+            error = sys.exception() or self.error()
             self.remove()
             self._on_exit(error)
 
     def _is_ours(self) -> bool:
         """Not in a child that was forked after the run had been opened."""
         return os.getpid() == self._pid
-
-    def _error(self) -> BaseException | None:
-        """By what the process is being left; None where that is in order."""
-        passing = sys.exception()  # multiprocessing's finalizers are run as it passes
-        if passing is not None:
-            return passing
-        last = _last_error()
-        if last is not None and last is not self._old_error:
-            return last
-        return self._exit
 
 
 def _last_error() -> BaseException | None:

@@ -84,6 +84,11 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     )
 
 
+def is_disabled(variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether the script runs as if we were not there, asked where nothing may be raised yet."""
+    return variables.get("RUNWATCH_DISABLED", "").strip().lower() in _TRUE
+
+
 def override(
     environment: Environment,
     *,

@@ -1,11 +1,13 @@
 """Runs that one program trains one after another: no step of an earlier one is due."""
 
+import sys
 from collections.abc import Iterator
 
 import pytest
 from tests.hooks.recorder import RecordingLine
 from tests.hooks.test_threads import in_a_thread
 from tests.hooks.tiny import tiny_gpt, train_one, watched
+from tests.waiting import until
 from torch.optim import SGD
 
 from runwatch.vocabulary import Phase
@@ -35,7 +37,8 @@ def folds() -> Iterator[tuple[Fold, Fold]]:
     both = Fold(1), Fold(2)
     yield both
     for one in both:
-        one.watch.finish()
+        if hasattr(one, "watch"):
+            one.watch.finish()
 
 
 @pytest.fixture
@@ -97,3 +100,52 @@ def test_a_run_that_has_ended_hears_no_more(folds: tuple[Fold, Fold]) -> None:
     second.train()
 
     assert len(first.line.progress) == told
+
+
+LET_GO = "the program let its watch go, and trains another run"
+
+
+def test_a_run_whose_watch_was_let_go_ends_as_another_is_trained(folds: tuple[Fold, Fold]) -> None:
+    """As of a notebook's cell that is run again, with a model of its own."""
+    first, second = folds
+    first.train()
+    del first.watch
+
+    before = list(first.line.closed)
+    second.train()
+    until(lambda: bool(first.line.closed))
+
+    assert before == []
+    assert first.line.closed == [("finished", LET_GO)]
+    assert (second.line.closed, second.phase) == ([], Phase.TRAIN)
+
+
+def test_a_run_that_was_let_go_broken_has_failed(
+    folds: tuple[Fold, Fold], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = folds
+    first.train()
+    monkeypatch.setattr(sys, "last_value", ValueError("no data"), raising=False)  # as of a cell
+    del first.watch
+
+    second.train()
+    until(lambda: bool(first.line.closed))
+
+    assert first.line.closed == [("failed", "ValueError: no data")]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_run_whose_watch_is_held_goes_on(folds: tuple[Fold, Fold]) -> None:
+    """As the members of an ensemble do, and the models of a GAN, whoever is trained for long."""
+    first, second = folds
+    first.train()
+    watch = first.watch
+    del first.watch
+
+    second.train()
+    second.train()
+    watch.step(1.0)
+
+    assert first.line.closed == []
+    assert first.phase is Phase.TRAIN
+    watch.finish()

@@ -105,6 +105,7 @@ def ending(
         ("sys.exit(3)", "sys.exit(main())", ("failed", "SystemExit: 3")),
         ("exit(4)", "main()", ("failed", "SystemExit: 4")),
         ("return 5", "exit(main())", ("failed", "SystemExit: 5")),
+        ("return 6", "sys.exit(main())", ("failed", "SystemExit: 6")),
         ("quit()", "main()", ("finished", "")),
         ("raise KeyboardInterrupt", "main()", ("stopped", "KeyboardInterrupt")),
         ("raise ValueError('no data')", "main()", ("failed", "ValueError: no data")),
@@ -117,6 +118,41 @@ def test_a_program_is_told_as_what_it_was(
     _, found = ending(tmp_path, service, program)
 
     assert found == [told]
+    assert service.steps == list(range(10))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 tells nobody of it")
+@pytest.mark.parametrize(
+    ("last_line", "call", "told"),
+    [
+        ("raise SystemExit(7)", "main()", ("failed", "SystemExit: 7")),
+        ("return 8", "raise SystemExit(main())", ("failed", "SystemExit: 8")),
+        ("return", "raise SystemExit(main())", ("finished", "")),
+        (
+            "try:\n        sys.exit(9)\n    except SystemExit:\n        return 0",
+            "sys.exit(main())",
+            ("finished", ""),
+        ),
+    ],
+)
+def test_a_program_is_told_by_the_exit_that_left_it(
+    tmp_path: Path, service: StubService, last_line: str, call: str, told: tuple[str, str]
+) -> None:
+    program = _PLAIN + _MAIN.format(last_line=last_line, call=call)
+    _, found = ending(tmp_path, service, program)
+
+    assert found == [told]
+
+
+@pytest.mark.slow
+def test_a_watch_that_its_function_let_go_ends_with_the_program(
+    tmp_path: Path, service: StubService
+) -> None:
+    """Not with the function: how it went, the program says by its code."""
+    program = _WATCHED + _MAIN.format(last_line="return 6", call="sys.exit(main())")
+    _, found = ending(tmp_path, service, program)
+
+    assert found == [("failed", "SystemExit: 6")]
     assert service.steps == list(range(10))
 
 

@@ -1,0 +1,115 @@
+"""The error by which a program is left: "the loss is nan, stopping" with `sys.exit(1)` is no end in
+order, and of a SystemExit Python has forgotten all by the time of its exit handlers."""
+
+import builtins
+import sys
+import threading
+from multiprocessing.process import BaseProcess, parent_process
+from types import CodeType
+from typing import Any, Final
+
+from runwatch_hooks.settings import is_disabled
+from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords
+
+
+class CalledExits:
+    """Heard where they are called for: `sys.exit`, `exit` and `quit`.
+
+    From here on, not from the first run's beginning: `sys.exit(main())` has taken the function
+    before `main` opens one. Of `raise SystemExit(1)` Python 3.11 tells nobody.
+    """
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        """What was heard last. It may have been caught: who trains another step knows."""
+        if not is_disabled():
+            holds = Holds()
+            holds.hold(sys, "exit", Ears(before=self._note_exit))
+            if hasattr(builtins, "exit"):  # of `site`; `quit` is another of its kind
+                holds.hold(type(builtins.exit), "__call__", Ears(before=self._note_quit))
+
+    def listen(self, listener: object) -> None:
+        """A run has been opened."""
+
+    def leave(self, listener: object) -> None:
+        """A run has ended."""
+
+    def _note_exit(self, args: Arguments, kwargs: Keywords) -> None:
+        if _is_in_main_thread():
+            self.error = SystemExit(*args)
+            self.error.__context__ = sys.exception()
+
+    def _note_quit(self, args: Arguments, kwargs: Keywords) -> None:
+        self._note_exit((*args[1:], *kwargs.values()), {})
+
+
+if sys.version_info >= (3, 12):
+    _TOOLS: Final = (4, 3)
+    """Ids that Python promises to no kind of tool, as it does 0 to a debugger."""
+    _OF_CHILDREN: Final[CodeType | None] = getattr(
+        getattr(BaseProcess, "_bootstrap", None), "__code__", None
+    )
+    """What runs a child of multiprocessing, and turns its error into an exit code."""
+
+    class LeavingErrors:
+        """Seen as they leave the program's outermost function, however they were raised.
+
+        Python tells of functions that are left by an exception, and of nothing else: a step that
+        raises none costs nothing. Where other tools have taken the ids, nothing is seen.
+        """
+
+        def __init__(self) -> None:
+            self.error: BaseException | None = None
+            self._tool: int | None = None
+            self._listeners: set[object] = set()
+            self._changing = threading.Lock()
+
+        def listen(self, listener: object) -> None:
+            """A run has been opened."""
+            with self._changing:
+                self._listeners.add(listener)
+                if self._tool is None:
+                    self._begin()
+
+        def leave(self, listener: object) -> None:
+            """A run has ended. May be repeated."""
+            with self._changing:
+                self._listeners.discard(listener)
+                if self._tool is not None and not self._listeners:
+                    sys.monitoring.set_events(self._tool, 0)
+                    sys.monitoring.free_tool_id(self._tool)
+                    self._tool = None
+
+        def _begin(self) -> None:
+            self._tool = next((one for one in _TOOLS if sys.monitoring.get_tool(one) is None), None)
+            if self._tool is not None:
+                unwind = sys.monitoring.events.PY_UNWIND
+                sys.monitoring.use_tool_id(self._tool, "runwatch")
+                sys.monitoring.register_callback(self._tool, unwind, self._look)
+                sys.monitoring.set_events(self._tool, unwind)
+
+        def _look(self, code: CodeType, offset: int, error: BaseException) -> Any:
+            caller = sys._getframe(1).f_back  # pyright: ignore[reportPrivateUsage]
+            called_by = None if caller is None else caller.f_code
+            outermost = None if parent_process() is None else _OF_CHILDREN
+            if called_by is outermost and _is_in_main_thread():
+                self.error = _without_traceback(error) if type(error) is SystemExit else error
+
+    DEPARTURE: Final = LeavingErrors()
+    """Of the process, for all runs that it has open."""
+else:
+    DEPARTURE: Final = CalledExits()
+    """Of the process, for all runs that it has open."""
+
+
+def _is_in_main_thread() -> bool:
+    """Another thread ends itself alone."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def _without_traceback(error: SystemExit) -> SystemExit:
+    """An equal one that does not hold what lives in the program's functions: Python lets that go
+    before its exit handlers. Of other errors it holds it, too."""
+    alike = SystemExit(*error.args)
+    alike.__context__ = error.__context__
+    return alike
