@@ -17,6 +17,8 @@ class RunState(StrEnum):
     TRAINING = "training"
     EVALUATING = "evaluating"
     CHECKPOINTING = "checkpointing"
+    IDLE = "idle"
+    """The process speaks, and says that no step is due: it trains another run, say."""
     STALLED = "stalled"
     """The process speaks, but no step arrives."""
     LOST = "lost"

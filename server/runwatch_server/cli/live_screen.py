@@ -18,6 +18,7 @@ _STATE_STYLES: Final = {
     RunState.TRAINING: "green",
     RunState.EVALUATING: "green",
     RunState.CHECKPOINTING: "green",
+    RunState.IDLE: "dim",
     RunState.FINISHED: "bold green",
     RunState.STALLED: "bold yellow",
     RunState.LOST: "bold red",

@@ -11,6 +11,7 @@ _BY_PHASE: Final = {
     Phase.CHECKPOINT: RunState.CHECKPOINTING,
     Phase.COMPILE: RunState.STARTING,
     Phase.INIT: RunState.STARTING,
+    Phase.IDLE: RunState.IDLE,
 }
 
 

@@ -56,6 +56,15 @@ def test_an_evaluation_is_no_stall() -> None:
     assert state(liveness, now=201.0) is RunState.EVALUATING
 
 
+def test_a_run_of_which_no_step_is_due_is_idle() -> None:
+    """As one of several that a program trains one after another; not in training, nor stalled."""
+    liveness = Liveness()
+    liveness.open_attempt(RUN, 1, now=0.0)
+    heartbeat(liveness, now=200.0, step_age_s=150.0, phase=Phase.IDLE)
+
+    assert state(liveness, now=201.0) is RunState.IDLE
+
+
 def test_silence_is_lost_and_a_word_brings_it_back() -> None:
     liveness = Liveness()
     liveness.note_frame(RUN, 1, 0, last_step=2, times=[1.0, 2.0], now=100.0)
