@@ -36,6 +36,8 @@ _METRICS: Final = {
 }
 """A run's metric: the series' name after `runwatch_run_`, and what it is."""
 _STAT: Final = "grad_norm"
+_LEFT_OUT: Final = "nonfinite"
+"""Counts the elements that are no part of the norm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class _Newest:
     values: dict[str, float] = field(default_factory=dict[str, float])
     layers: tuple[str, ...] = ()
     norms: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
-    """Of the newest step, one a layer."""
+    """Of the newest step, one a layer; NaN where elements were left out of it."""
 
 
 class RunFigures(Collector):
@@ -99,9 +101,8 @@ class RunFigures(Collector):
             if len(held):
                 newest.values[name] = float(held[-1])
         if layout is not None and _STAT in layout.stats:
-            first = layout.stats.index(_STAT) * len(layout.layers)
             newest.layers = layout.layer_names
-            newest.norms = frame.stats[-1, first : first + len(layout.layers)].copy()
+            newest.norms = _newest_norms(frame, layout)
 
     def refresh(self, fleet: Fleet, *, now: float) -> None:
         """What the database says now; runs that it no longer has, or that ended, are let go."""
@@ -137,7 +138,7 @@ class RunFigures(Collector):
     def _nonfinite_layers(self) -> GaugeMetricFamily:
         family = _family(
             "runwatch_run_nonfinite_layers",
-            "Layers whose newest gradient norm is NaN or infinite.",
+            "Layers whose newest gradient holds NaN or infinity.",
             "run_id",
         )
         for run_id, newest in self._newest.items():
@@ -149,7 +150,8 @@ class RunFigures(Collector):
     def _worst_layers(self) -> GaugeMetricFamily:
         family = _family(
             "runwatch_run_layer_grad_norm",
-            f"The newest gradient norm of the {WORST_LAYERS} layers in which it is largest.",
+            f"The newest gradient norm of the {WORST_LAYERS} layers in which it is largest; "
+            "NaN where the gradient holds one.",
             *("run_id", "layer"),
         )
         for run_id, newest in self._newest.items():
@@ -172,6 +174,19 @@ class RunFigures(Collector):
             if labels[0] in self._newest:
                 alerts.add_metric(labels, count)
         yield from (info, states, alerts)
+
+
+def _newest_norms(frame: Frame, layout: Layout) -> NDArray[np.float32]:
+    norms = _newest(frame, layout, _STAT).copy()
+    if _LEFT_OUT in layout.stats:
+        counts = _newest(frame, layout, _LEFT_OUT)
+        norms[(counts > 0) & np.isfinite(norms)] = np.nan
+    return norms
+
+
+def _newest(frame: Frame, layout: Layout, stat: str) -> NDArray[np.float32]:
+    first = layout.stats.index(stat) * len(layout.layers)
+    return frame.stats[-1, first : first + len(layout.layers)]
 
 
 def worst_layers(norms: NDArray[np.float32]) -> list[int]:

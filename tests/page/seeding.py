@@ -224,7 +224,9 @@ def send_nan(
     onset: int = 420,
     owner: str = "<i>mallory</i>",
 ) -> RunId:
-    """NaN from a step on: first in the layer at two thirds, a layer a step outwards from there."""
+    """NaN from a step on: first in the layer at two thirds, a layer a step outwards from there. As
+    the hook tells it on a CPU: a norm is over what is finite, of which nothing is left, and all
+    elements are counted."""
     run_id = sender.open(name, project="pretrain", owner=owner)
     layout = layout_of(num_layers)
     sender.layout(run_id, layout)
@@ -239,7 +241,7 @@ def send_nan(
         distance = np.abs(np.arange(num_layers) - num_layers * 2 // 3)
         reached = (steps[:, np.newaxis] - onset) * 5 >= distance
         norms, counts = stats[:, :num_layers], stats[:, num_layers : 2 * num_layers]
-        norms[reached] = np.nan
+        norms[reached] = 0.0
         counts[reached] = 64
         stream.send(first_step, metrics, stats=stats)
     return run_id

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,19 @@ async def test_the_worst_layers_are_shown_and_those_that_are_no_numbers_counted(
 
     assert values(samples, "runwatch_run_layer_grad_norm", layer="last.weight") == [3.0]
     assert values(samples, "runwatch_run_nonfinite_layers", run_id=run_id) == [1.0]
+
+
+async def test_a_layer_whose_norm_leaves_elements_out_is_counted_and_shown_first(api: Api) -> None:
+    layout = Layout((Layer("a", (2,)), Layer("b", (2,))), ("grad_norm", "nonfinite"))
+    run_id = await api.new_run()
+    await api.json("PUT", f"/runs/{run_id}/layouts/{layout.hash}", json=layout.to_document())
+    stats = np.array([[3.0, 0.0, 0.0, 2.0]], np.float32)
+    await api.post(run_id, replace(frame(1, [2.0]), layout_hash=layout.hash, stats=stats))
+
+    samples = await scrape(api)
+
+    assert values(samples, "runwatch_run_nonfinite_layers", run_id=run_id) == [1.0]
+    assert math.isnan(values(samples, "runwatch_run_layer_grad_norm", layer="b")[0])
 
 
 async def test_a_run_that_was_removed_is_shown_no_more(api: Api) -> None:

@@ -4,6 +4,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.errors import InvalidInputError
 from runwatch.messages import TEXT_LIMIT, is_name
+from runwatch.ulids import is_ulid
 from runwatch.vocabulary import RunId
 from runwatch_server.errors import ConflictError, NotFoundError, UnprocessableError
 from runwatch_server.runs import queries
@@ -42,7 +43,8 @@ def check_rank(rank: int, attempt: Attempt) -> None:
 
 
 def run_not_found(run_id: RunId) -> NotFoundError:
-    return NotFoundError("run_not_found", f"There is no run {run_id!r}.")
+    wanted = "" if is_ulid(run_id) else " Wanted: a run's id, 26 letters and digits, not its name."
+    return NotFoundError("run_not_found", f"There is no run {run_id!r}.{wanted}")
 
 
 def unknown_attempt(attempt: int) -> NotFoundError:

@@ -14,6 +14,7 @@ from runwatch_server.http import documented, json_response
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices
 from runwatch_server.telemetry import queries
+from runwatch_server.telemetry.left_out import layer_told, layers_told
 from runwatch_server.telemetry.reading import Window
 from runwatch_server.telemetry.series_export import (
     MEDIA_TYPES,
@@ -109,6 +110,7 @@ async def get_series(
         series = await services.reader.metric_series(run_id, metric, window)
     elif metric is None and layer is not None and stat is not None:
         series = await services.reader.layer_series(run_id, layer, stat, window)
+        series = await layer_told(services.reader, run_id, layer, stat, window, series)
     else:
         raise UnprocessableError("invalid_request", "query: wanted metric=, or layer= and stat=")
     view = await asyncio.to_thread(series_view, run_id, metric or stat or "", layer, window, series)
@@ -135,6 +137,7 @@ async def get_heatmap(
     """One stat of all layers over steps; `points` is the number of buckets. The layers are those
     of the newest layout, and those of older ones of which these steps hold anything."""
     layers, series = await services.reader.all_layers(run_id, stat, window)
+    series = await layers_told(services.reader, run_id, layers, stat, window, series)
     view = await asyncio.to_thread(
         heatmap_view, run_id, stat, aggregate, window.rank, layers, series
     )

@@ -43,7 +43,8 @@ class SeriesView(msgspec.Struct, frozen=True, omit_defaults=True):
     rank: int
     step_width: int
     """1: `values` as recorded. More: `min`, `max`, `mean` of the finite values of so many steps,
-    `count` of them, and `nonfinite`, the number of values that were NaN or infinite."""
+    `count` of them, and `nonfinite`, the number of values that were NaN or infinite, or of which
+    such elements were left out (of a norm, say; of several steps at least so many)."""
     stretches: list[StretchView]
     steps: list[int]
     values: list[JsonNumber] | None = None
@@ -52,6 +53,9 @@ class SeriesView(msgspec.Struct, frozen=True, omit_defaults=True):
     mean: list[JsonNumber] | None = None
     count: list[int] | None = None
     nonfinite: list[int] | None = None
+    left_out: list[int] = []
+    """Where `step_width` is 1: steps whose value is finite because elements that were NaN or
+    infinite are no part of it. Left out where there are none."""
     gaps: list[GapView] = []
     """Left out where there are none."""
 
@@ -67,7 +71,8 @@ class HeatmapView(msgspec.Struct, frozen=True, omit_defaults=True):
     values: list[list[JsonNumber]]
     """One list a layer; null: nothing finite was recorded."""
     nonfinite: list[tuple[int, int, int]]
-    """(layer, bucket, count) wherever values were NaN or infinite."""
+    """(layer, bucket, count) wherever values were NaN or infinite, or such elements were left out
+    of them; of several steps at least so many."""
     gaps: list[GapView] = []
     """Left out where there are none."""
 
@@ -100,9 +105,12 @@ def series_view(
         "steps": series.buckets.steps.tolist(),
         "gaps": gap_views(series.gaps),
     }
-    if series.values is not None:
-        return msgspec.convert(facts | {"values": to_json_list(series.values[:, 0])}, SeriesView)
     buckets = series.buckets
+    if series.values is not None:
+        values = series.values[:, 0]
+        left_out = buckets.steps[(buckets.nonfinite[:, 0] > 0) & np.isfinite(values)].tolist()
+        told = {"values": to_json_list(values), "left_out": left_out}
+        return msgspec.convert(facts | told, SeriesView)
     numbers = {
         "min": to_json_list(np.ascontiguousarray(buckets.low[:, 0])),
         "max": to_json_list(np.ascontiguousarray(buckets.high[:, 0])),

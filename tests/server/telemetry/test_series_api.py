@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.server.harness import Api, HandClock, both_engines, frame
+from tests.server.harness import Api, HandClock, both_engines, frame, new_id
 
 from runwatch.frames import MAX_STEP
+from runwatch.layouts import Layer, Layout
 from runwatch.vocabulary import RunId
 
 pytestmark = pytest.mark.anyio
@@ -202,6 +203,15 @@ async def test_undone_steps_do_not_reach_the_buckets_of_the_history(api: Api) ->
     assert sum(found["count"]) == 3030
 
 
+async def test_who_asks_by_a_run_s_name_is_told_that_its_id_is_wanted(api: Api) -> None:
+    named = await api.call("GET", "/runs/mine/series", params={"metric": "loss"})
+    unknown = await api.call("GET", f"/runs/{new_id()}/series", params={"metric": "loss"})
+
+    assert (named.status_code, named.json()["code"]) == (404, "run_not_found")
+    assert "not its name" in named.json()["detail"]
+    assert "not its name" not in unknown.json()["detail"]
+
+
 async def test_csv_has_the_same_numbers(api: Api) -> None:
     run_id = await api.new_run()
     await api.post(run_id, frame(1, [1.5, math.nan]))
@@ -223,6 +233,54 @@ async def test_a_heat_map_shows_every_layer_and_names_the_nan(api: Api) -> None:
     assert found["layers"] == ["first.weight", "last.weight"]
     assert found["values"] == [[1.0, None], [2.0, 3.0]]
     assert found["nonfinite"] == [[0, 1, 1]]
+
+
+COUNTED = Layout(
+    (Layer("first.weight", (2, 2)), Layer("last.weight", (2,))), ("grad_norm", "nonfinite")
+)
+"""What the hook sends of gradients: norms over finite elements, and how many were not."""
+
+
+async def send_counted(api: Api, num_steps: int, broken_from: int, *, total: bool) -> RunId:
+    """The last layer's gradient is all NaN from a step on. `total`: with the sum over layers."""
+    run_id = await api.new_run()
+    await api.json("PUT", f"/runs/{run_id}/layouts/{COUNTED.hash}", json=COUNTED.to_document())
+    stats = np.ones((num_steps, 4), np.float32) * np.array([1, 1, 0, 0], np.float32)
+    stats[broken_from:, 1], stats[broken_from:, 3] = 0.0, 2.0
+    sent = frame(1, stats[:, 3].astype(np.float64), metric="nonfinite" if total else "loss")
+    await api.post(run_id, replace(sent, layout_hash=COUNTED.hash, stats=stats))
+    return run_id
+
+
+@pytest.mark.parametrize("total", [True, False])
+async def test_a_norm_that_leaves_out_all_elements_is_told_as_not_finite(
+    api: Api, total: bool
+) -> None:
+    run_id = await send_counted(api, 4, 2, total=total)
+
+    path = f"/runs/{run_id}/heatmap"
+    fine = await api.json("GET", path, params={"stat": "grad_norm"})
+    coarse = await api.json("GET", path, params={"stat": "grad_norm", "points": 1})
+    broken = await api.series(run_id, layer="last.weight", stat="grad_norm")
+    whole = await api.series(run_id, layer="first.weight", stat="grad_norm")
+
+    assert fine["nonfinite"] == [[1, 2, 1], [1, 3, 1]]
+    assert coarse["nonfinite"] == [[1, 0, 1]]  # of four steps at least one
+    assert (broken["values"], broken["left_out"]) == ([1.0, 1.0, 0.0, 0.0], [2, 3])
+    assert "left_out" not in whole
+
+
+async def test_norms_of_steps_that_were_all_finite_stay_numbers(api: Api) -> None:
+    run_id = await send_counted(api, 400, 300, total=True)
+    asked = {"stat": "grad_norm", "points": 10}
+
+    found = await api.json("GET", f"/runs/{run_id}/heatmap", params=asked)
+    before = await api.json("GET", f"/runs/{run_id}/heatmap", params=asked | {"to": 299})
+
+    assert [(layer, found["steps"][at]) for layer, at, _ in found["nonfinite"]] == [
+        (1, step) for step in found["steps"] if step + found["step_width"] > 300
+    ]
+    assert before["nonfinite"] == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ export function gridOf(answer, range) {
   const columns = answer.steps.length;
   const broken = new Uint32Array(answer.layers.length * columns);
   for (const [layer, bucket, count] of answer.nonfinite) broken[layer * columns + bucket] = count;
-  const values = answer.values.map((row) => Float64Array.from(row, (value) => value ?? NaN));
+  // What is left of a broken value belongs to no median: of a gradient that is all NaN it is 0.
+  const values = answer.values.map((row, layer) => Float64Array.from(row, (value, bucket) =>
+    (broken[layer * columns + bucket] ? NaN : value ?? NaN)));
   const gaps = [...(answer.gaps ?? []), ...holesOf(answer.steps, answer.step_width, range)];
   const isHollow = gaps.length > 0
     || values.some((row, layer) => row.some((value, bucket) => Number.isNaN(value) && !broken[layer * columns + bucket]));

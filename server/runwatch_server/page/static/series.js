@@ -24,26 +24,29 @@ export async function loadSeries(run, what, range, points, signal) {
   return ready(await getJson(`/runs/${run}/series?${query}`, { signal }));
 }
 
-/** `steps`, `value`, `low` and `high` (null where there is no finite value), and `marks`: what was
-    no finite number, with its step, kind (nan, up, down, or some: the server counted several in a
+/** `steps`, `value`, `low` and `high` (null where there is no finite value, and where elements that
+    are no numbers were left out of a step's), and `marks`: what was no finite number, with its step, kind (nan, up, down, or some: the server counted several in a
     bucket) and count. `gaps`: steps that are stored and could not be read. */
 export function ready(answer) {
   const isRaw = answer.values !== undefined;
   const middle = isRaw ? 0 : (answer.step_width - 1) / 2;
+  const leftOut = new Set(answer.left_out ?? []);
   const series = {
     name: answer.name,
     width: answer.step_width,
     stretches: answer.stretches,
     steps: answer.steps.map((step) => step + middle),
-    value: (isRaw ? answer.values : answer.mean).map(finite),
+    value: (isRaw ? answer.values : answer.mean)
+      .map((value, index) => (leftOut.has(answer.steps[index]) ? null : finite(value))),
     low: isRaw ? null : answer.min.map(finite),
     high: isRaw ? null : answer.max.map(finite),
     marks: [],
     gaps: answer.gaps ?? [],
   };
   answer.steps.forEach((step, index) => {
-    if (isRaw && KINDS[answer.values[index]]) {
-      series.marks.push({ step, kind: KINDS[answer.values[index]], count: 1 });
+    const kind = isRaw && (KINDS[answer.values[index]] ?? (leftOut.has(step) ? "nan" : null));
+    if (kind) {
+      series.marks.push({ step, kind, count: 1 });
     } else if (!isRaw && answer.nonfinite[index] > 0) {
       series.marks.push({ step: step + middle, kind: "some", count: answer.nonfinite[index] });
     }

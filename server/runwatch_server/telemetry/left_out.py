@@ -1,0 +1,89 @@
+"""Steps whose stat is a number and yet not the whole truth: elements that were NaN or infinite are
+left out of a gradient's norm, and counted beside it. A reader who asks for the norm is told."""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runwatch.vocabulary import RunId
+from runwatch_server.errors import NotFoundError
+from runwatch_server.telemetry.buckets import Buckets
+from runwatch_server.telemetry.reading import Reader, Series, Window
+
+_OF_GRADIENTS: Final = "nonfinite"
+_OF_ACTIVATIONS: Final = "act_nonfinite"
+_COUNTED_BY: Final = {
+    "grad_norm": _OF_GRADIENTS,
+    "grad_absmax": _OF_GRADIENTS,
+    "zero_frac": _OF_GRADIENTS,
+    "act_mean": _OF_ACTIVATIONS,
+    "act_std": _OF_ACTIVATIONS,
+    "act_absmax": _OF_ACTIVATIONS,
+    "act_zero_frac": _OF_ACTIVATIONS,
+}
+"""A stat over finite elements: the stat that counts the others."""
+_COARSE: Final = 64
+"""Points at which the whole run is asked whether there is anything to tell."""
+
+
+async def layer_told(
+    reader: Reader, run_id: RunId, layer: str, stat: str, window: Window, series: Series
+) -> Series:
+    """A layer's series, with the steps counted as not finite that left something out."""
+    count = _COUNTED_BY.get(stat)
+    if count is None or not await _has_any(reader, run_id, count, window):
+        return series
+    try:
+        counts = await reader.layer_series(run_id, layer, count, window)
+    except NotFoundError:  # not counted in this run
+        return series
+    return _marked(series, counts.buckets)
+
+
+async def layers_told(
+    reader: Reader,
+    run_id: RunId,
+    layers: tuple[str, ...],
+    stat: str,
+    window: Window,
+    series: Series,
+) -> Series:
+    """The same of all layers, whose names are those of the columns."""
+    count = _COUNTED_BY.get(stat)
+    if count is None or not await _has_any(reader, run_id, count, window):
+        return series
+    try:
+        names, counts = await reader.all_layers(run_id, count, window)
+    except NotFoundError:
+        return series
+    places = {name: column for column, name in enumerate(layers)}
+    known = [column for column, name in enumerate(names) if name in places]
+    targets = np.array([places[names[column]] for column in known], np.int64)
+    columns = counts.buckets.columns(np.array(known, np.int64))
+    return _marked(series, columns.spread(targets, len(layers)))
+
+
+async def _has_any(reader: Reader, run_id: RunId, count: str, window: Window) -> bool:
+    """False where the sum over all layers, a metric of the run, says that nothing was left out:
+    that is read in a moment, the counts of all layers are as many values as their norms."""
+    try:
+        total = await reader.metric_series(run_id, count, replace(window, points=_COARSE))
+    except NotFoundError:
+        return True
+    is_known = total.buckets.steps.size > 0
+    return not is_known or bool((~(total.buckets.high <= 0)).any())
+
+
+def _marked(series: Series, counts: Buckets) -> Series:
+    """Of a bucket of several steps at least so many as its least and largest count give away."""
+    buckets = series.buckets
+    _, rows, counted = np.intersect1d(
+        buckets.steps, counts.steps, assume_unique=True, return_indices=True
+    )
+    low, high = counts.low[counted], counts.high[counted]
+    num_steps = np.where(low > 0, counts.count[counted], high > 0)
+    nonfinite: NDArray[np.integer] = buckets.nonfinite.copy()
+    nonfinite[rows] = np.maximum(nonfinite[rows], num_steps)
+    return replace(series, buckets=replace(buckets, nonfinite=nonfinite))
