@@ -73,6 +73,12 @@ def local_service(data_dir: Path, *, keep: bool = False) -> Generator[LocalServi
                     _end_if_last(data_dir, service, users)
 
 
+def still_running(data_dir: Path) -> LocalService | None:
+    """The service that was left running, or that another job goes on with."""
+    known = _read_record(data_dir)
+    return known if known is not None and _owner(data_dir) == known.pid else None
+
+
 @contextmanager
 def _alone(data_dir: Path) -> Generator[None]:
     """One process at a time starts or ends the service."""

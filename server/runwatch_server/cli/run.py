@@ -18,7 +18,12 @@ from rich.console import Console
 
 from runwatch.ulids import is_ulid, ulid
 from runwatch_server.cli.job import NOT_EXECUTABLE, NOT_FOUND, run_job
-from runwatch_server.cli.local_service import RECORD, LocalServiceError, local_service
+from runwatch_server.cli.local_service import (
+    RECORD,
+    LocalServiceError,
+    local_service,
+    still_running,
+)
 
 _ASK_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.5
@@ -248,11 +253,16 @@ def _say_what_next(
     console: Console, run_id: str, command: list[str], data_dir: Path | None
 ) -> None:
     _say(console, f"run {run_id}; go on with it:  runwatch run --resume {run_id} -- {command[0]} …")
-    if data_dir is not None:
+    if data_dir is None:
+        return
+    running = still_running(data_dir)
+    again = f"runwatch serve --data-dir {data_dir}" if running is None else running.url
+    _say(console, f"look at it again:  {again}  (log in with the admin_key in {data_dir / RECORD})")
+    if running is not None:
         _say(
             console,
-            f"look at it again:  runwatch serve --data-dir {data_dir}  "
-            f"(log in with the admin_key in {data_dir / RECORD})",
+            f"its service goes on; it ends by  kill {running.pid}  or with the next job "
+            "that is run without --keep",
         )
 
 

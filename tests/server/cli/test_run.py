@@ -119,6 +119,8 @@ def test_the_next_job_uses_the_service_that_was_kept_and_ends_it(tmp_path: Path)
     code, out, said = run(tmp_path, "--keep", *named, sys.executable, "-c", ASKS)
     assert code == 0, said
     url, pid, headers = kept_service(tmp_path)
+    assert f"look at it again:  {url} " in said
+    assert f"kill {pid} " in said
     shown = httpx.get(f"{url}/api/v1/runs/{out.strip()}", headers=headers).json()
     assert (shown["name"], shown["project"]) == ("mine", "speech")
 
@@ -126,6 +128,7 @@ def test_the_next_job_uses_the_service_that_was_kept_and_ends_it(tmp_path: Path)
 
     assert (code, again) == (0, out), said
     assert url in said
+    assert "look at it again:  runwatch serve --data-dir" in said
     assert ends(pid)
 
 
