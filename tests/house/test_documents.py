@@ -151,6 +151,21 @@ def test_every_file_of_ours_that_is_named_is_there() -> None:
             assert (ROOT / path).exists(), f"{name_of(page)}: {path}"
 
 
+def test_every_test_that_is_named_is_there() -> None:
+    """By the end of its path, for pages say once in which folder they look; with its function."""
+    there = {f"/{path.relative_to(ROOT)}": path for path in (ROOT / "tests").rglob("test_*.py")}
+    for page in PAGES:
+        if page.name == "CHANGELOG.md":  # says what was
+            continue
+        named = re.findall(r"`((?:\w+/)*test_\w+\.py)(?:::(\w+))?`", page.read_text("utf-8"))
+        for name, function in named:
+            found = [path for end, path in there.items() if end.endswith(f"/{name}")]
+            assert found, f"{name_of(page)}: {name}"
+            if function:
+                texts = [path.read_text("utf-8") for path in found]
+                assert any(f"def {function}(" in text for text in texts), f"{name}::{function}"
+
+
 def test_every_function_of_rules_is_described_and_no_other() -> None:
     page = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
     table = page[page.index("| function | worth |") :].split("\n\n")[0]
