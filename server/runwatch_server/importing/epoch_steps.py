@@ -37,16 +37,17 @@ def count_on(entries: list[Entry], epoch_name: str | None) -> tuple[list[Entry],
 
 
 def _begin_anew(counts: Sequence[tuple[int, int]]) -> bool:
-    """Whether steps rise within an epoch, and never from one to the next. An epoch that falls says
-    nothing: there the job began anew, or went back."""
-    num_anew = 0
-    has_fallen = False
+    """Whether steps rise within an epoch, and mostly not from one to the next: where every
+    hundredth batch of the run is told by its place in the epoch, that can be a later one in the
+    next. An epoch that falls says nothing: there the job began anew, or went back."""
+    num_epochs = num_fallen = num_risen = 0
     for (epoch, step), (next_epoch, next_step) in pairwise(counts):
-        if (next_epoch == epoch and next_step < step) or (next_epoch > epoch and next_step > step):
+        if next_epoch == epoch and next_step < step:
             return False
-        num_anew += next_epoch > epoch
-        has_fallen |= next_epoch > epoch and next_step < step
-    return has_fallen or num_anew > 1
+        num_epochs += next_epoch > epoch
+        num_fallen += next_epoch > epoch and next_step < step
+        num_risen += next_epoch > epoch and next_step > step
+    return 2 * num_risen < num_epochs and (num_fallen > 0 or num_epochs > 1)
 
 
 def _epoch(values: Mapping[str, float], name: str) -> int | None:

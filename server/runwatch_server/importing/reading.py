@@ -1,5 +1,6 @@
 """Which format a file has, by its content, and the run in it."""
 
+import codecs
 import json
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from runwatch_server.importing.json_table import is_table, read_table
 from runwatch_server.importing.leveldb_log import is_wandb
 from runwatch_server.importing.run_log import RawLog, RunLog
 from runwatch_server.importing.tensorboard import read_events
+from runwatch_server.importing.text_log import read_text_log
 from runwatch_server.importing.tfrecord import is_tfrecord
 from runwatch_server.importing.trainer_state import is_trainer_state, read_trainer_state
 from runwatch_server.importing.wandb_run import read_wandb
@@ -48,23 +50,57 @@ def _read(contents: list[bytes]) -> RawLog:
         return read_events(contents)
     if is_wandb(first):
         return read_wandb(first)
-    return _read_text(_text(first))
+    try:
+        text = _text(first)
+    except LogError:
+        # A line in another encoding than UTF-8, such as a path's or a warning's, spoils a printed
+        # log for nobody; what is no text at all has bytes of zero.
+        told = None if b"\0" in first else read_text_log(first.decode("utf-8", "replace"))
+        if told is None:
+            raise
+        return told
+    return _read_text(text)
 
 
 def _read_text(text: str) -> RawLog:
     head = text.lstrip()[:1]
     if head not in ("{", "["):
-        return read_csv(text)
+        return _read_table_or_text(text)
     document: object
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):  # more than one object, or a broken one: told by its line
-        return read_json_lines(text) if head == "{" else read_csv(text)
+        return _read_objects_or_text(text) if head == "{" else _read_table_or_text(text)
     if is_trainer_state(document):
         return read_trainer_state(document)
     if is_table(document):
         return read_table(document)
     return read_objects([("line 1", object_of(document, "line 1"))])
+
+
+def _read_table_or_text(text: str) -> RawLog:
+    """A table, unless it cannot be one and lines tell of a training."""
+    try:
+        table = read_csv(text)
+    except LogError:
+        told = read_text_log(text)
+        if told is None:
+            raise
+        return told
+    if any(entry.values for entry in table.entries):
+        return table
+    return read_text_log(text) or table
+
+
+def _read_objects_or_text(text: str) -> RawLog:
+    """JSON lines, unless the first is none, as the dictionaries that a Trainer prints."""
+    try:
+        json.loads(text.lstrip().split("\n", 1)[0])
+    except (ValueError, RecursionError):
+        told = read_text_log(text)
+        if told is not None:
+            return told
+    return read_json_lines(text)
 
 
 def _content(file: Path) -> bytes:
@@ -81,6 +117,8 @@ def _content(file: Path) -> bytes:
 
 def _text(content: bytes) -> str:
     try:
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # PowerShell's `>`
+            return content.decode("utf-16")
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1

@@ -9,7 +9,9 @@ from runwatch.rules.names import METRICS, STATS
 
 _STEP_NAMES: Final = (
     "global_step", "train/global_step", "trainer/global_step", "step", "iteration", "iterations",
-    "iter", "it", "num_updates", "train/step", "total_timesteps", "time/total_timesteps", "_step",
+    "iter", "it", "num_updates", "train/step", "total_timesteps", "time/total_timesteps",
+    "num_timesteps", "timesteps_total", "misc/total_timesteps", "timestepssofar", "timesteps",
+    "timestep", "current_steps", "_step",
 )  # fmt: skip
 """The count of the run goes before one that may begin anew in each epoch, and that of the optimizer
 before the logger's: W&B counts its own calls in `_step`."""
@@ -25,12 +27,16 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
         "total_loss", "train/total_loss", "train_total_loss", "loss_total", "loss/total",
         "trainloss", "train_loss_epoch", "epoch_loss", "avg_loss", "mean_loss",
         "train_loss_batch", "train_batch_loss", "train_loss_mean", "train_avg_loss",
-        "train_mean_loss", "avg_train_loss", "mean_train_loss", "batch_loss",
+        "train_mean_loss", "avg_train_loss", "mean_train_loss", "average_loss",
+        "average_train_loss", "average_training_loss", "running_loss", "batch_loss",
+        "metrics/train_loss", "metrics/loss",
     ),
     "val_loss": (
         "val_loss", "eval_loss", "eval/loss", "val/loss", "valid_loss", "validation_loss",
         "valid/loss", "validation/loss", "loss/val", "loss/valid", "loss/validation", "loss/eval",
-        "val_loss_epoch", "loss_val", "val_total_loss", "valloss", "test_loss", "test/loss",
+        "val_loss_epoch", "loss_val", "val_total_loss", "valloss", "avg_val_loss",
+        "average_val_loss", "average_validation_loss", "dev_loss", "test_loss", "test/loss",
+        "testloss", "metrics/val_loss",
     ),
     "lr": (
         "lr", "learning_rate", "train/learning_rate", "train/lr", "learningrate", "lr-adam",
@@ -39,7 +45,7 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "grad_norm": (
         "grad_norm", "gnorm", "train/grad_norm", "gradient_norm", "global_grad_norm",
         "total_grad_norm", "grad_norm/total", "grad_norm_total", "grad_2.0_norm_total",
-        "grad_2.0_norm/total",
+        "grad_2.0_norm/total", "norm",
     ),
     "loss_scale": ("loss_scale", "train/loss_scale", "grad_scale", "amp_scale"),
     "step_time": ("step_time", "iter_time", "iteration_time", "step_time_s", "time_per_step"),
@@ -57,6 +63,14 @@ _NO_LAYERS: Final = frozenset(("total", "all", "global", "mean", "max", "min"))
 
 
 _A_LOSS: Final = re.compile(r"(?:^|[^a-z])loss(?:es)?(?:[^a-z]|$)", re.IGNORECASE)
+_OF_TRAINING: Final = re.compile(
+    r"(?:^|[^a-z])(?:loss(?:es)?|rewards?|accuracy|perplexity)(?:[^a-z]|$)", re.IGNORECASE
+)
+
+
+_METRIC_OF_FORM: Final[Mapping[str, str]] = {
+    synonym: metric for metric, synonyms in _SYNONYMS.items() for synonym in synonyms
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +91,9 @@ class NameMap:
     @property
     def is_of_training(self) -> bool:
         """Whether any name speaks of training: one that rules know, or a loss of some kind, as
-        where a log has the parts of a loss alone (`train/box_loss`, `Gen Loss`)."""
-        return bool(self.known_series) or any(_A_LOSS.search(name) for name in self.metrics)
+        where a log has the parts of a loss alone (`train/box_loss`, `Gen Loss`), or what training
+        is for (`mean reward`)."""
+        return bool(self.known_series) or any(map(_OF_TRAINING.search, self.metrics))
 
     @property
     def known_series(self) -> frozenset[str]:
@@ -102,6 +117,16 @@ def map_names(names: Iterable[str]) -> NameMap:
         notes.append(f"{len(stats)} columns are read as stats of {num_layers} layers")
     metrics = {name: ours.get(name, name) for name in others}
     return NameMap(metrics, stats, tuple(notes))
+
+
+def metric_of(name: str) -> str | None:
+    """Ours for a name, where it is one that programs give to a series that rules know."""
+    return _METRIC_OF_FORM.get(_normal(name))
+
+
+def is_a_loss(name: str) -> bool:
+    """Whether a name speaks of a loss, of the whole or of a part."""
+    return _A_LOSS.search(name) is not None
 
 
 def find_step(names: Iterable[str]) -> str | None:

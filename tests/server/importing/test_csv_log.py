@@ -27,11 +27,11 @@ def series(log: RunLog, name: str) -> list[float]:
 
 
 def test_columns_may_stand_in_any_order_under_other_names() -> None:
-    log = read("train/loss,reward,Global_Step,Learning Rate\n2.5,7,10,1e-3\n2.4,8,20,1e-3\n")
+    log = read("train/loss,accuracy,Global_Step,Learning Rate\n2.5,7,10,1e-3\n2.4,8,20,1e-3\n")
     (rows,) = log.stretches
 
     assert rows.steps.tolist() == [10, 20]
-    assert rows.metric_names == ("loss", "reward", "lr")
+    assert rows.metric_names == ("loss", "accuracy", "lr")
     assert "train/loss is read as loss" in log.notes
 
 

@@ -55,3 +55,9 @@ def test_the_count_of_the_run_goes_before_that_of_the_epoch(tmp_path: Path) -> N
     file.write_text("epoch,step,global_step,loss\n1,1,0,3\n1,2,1,2\n2,1,2,1.5\n")
 
     assert [rows.steps.tolist() for rows in read_run_log(file).stretches] == [[0, 1, 2]]
+
+
+def test_a_batch_told_by_its_place_in_the_epoch_may_come_later_in_the_next() -> None:
+    told = ((1, 40), (1, 80), (2, 20), (2, 60), (3, 100), (4, 40), (5, 20))
+
+    assert steps(*told) == [40, 80, 120, 160, 300, 340, 420]

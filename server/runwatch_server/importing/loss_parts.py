@@ -1,0 +1,52 @@
+"""The loss of detectors whose logs hold its parts alone, as every `results.csv` of YOLO does."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from runwatch_server.importing.run_log import Entry
+from runwatch_server.importing.series_names import map_names
+
+_PARTS: Final = frozenset((
+    "box", "cls", "obj", "dfl", "seg", "sem", "pose", "kobj", "rle", "giou", "l1", "angle",
+))  # fmt: skip
+"""Ultralytics logs them times their weights, so that the loss is their sum. Parts of other names
+are left alone: an actor's and a critic's loss add up to nothing."""
+_PART: Final = re.compile(r"(?P<section>train|val)/(?P<part>[a-z0-9]+)(?:_loss)", re.IGNORECASE)
+
+
+def add_up(entries: list[Entry]) -> tuple[list[Entry], tuple[str, ...]]:
+    """The entries with the losses that their parts make, and what was added."""
+    names = list(dict.fromkeys(name for entry in entries for name in entry.values))
+    known = set(map_names(names).metrics.values())
+    sums = {
+        f"{section}/loss": parts
+        for section, metric in (("train", "loss"), ("val", "val_loss"))
+        if metric not in known and len(parts := _parts(names, section)) > 1
+    }
+    if not sums:
+        return entries, ()
+    added = [
+        replace(entry, values={**entry.values, **_sums(entry.values, sums)}) for entry in entries
+    ]
+    notes = (f"{name} is {' + '.join(parts)}" for name, parts in sums.items())
+    return added, tuple(notes)
+
+
+def _parts(names: list[str], section: str) -> list[str]:
+    """Those of one section, or none where one of them is not known as a part."""
+    found = [
+        (name, match["part"].lower())
+        for name in names
+        if (match := _PART.fullmatch(name.strip())) and match["section"].lower() == section
+    ]
+    return [name for name, _ in found] if all(part in _PARTS for _, part in found) else []
+
+
+def _sums(values: Mapping[str, float], sums: Mapping[str, list[str]]) -> Mapping[str, float]:
+    return {
+        name: sum(values[part] for part in parts)
+        for name, parts in sums.items()
+        if all(part in values for part in parts)
+    }

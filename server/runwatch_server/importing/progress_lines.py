@@ -1,0 +1,195 @@
+"""One line that a trainer printed: its numbers with their names, and where in the run it stands."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from runwatch.frames import MAX_STEP
+from runwatch_server.importing.numbers import number_of
+from runwatch_server.importing.series_names import metric_of
+
+_NUMBER: Final = (
+    r"[-+]?(?:(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:e[-+]?\d{1,4})?|"
+    r"(?:nan|inf(?:inity)?)(?![a-z]))"
+)
+_WORD: Final = r"[A-Za-z][\w/@.\-]{0,79}"
+_PAIR: Final = re.compile(
+    # Starts where a word does, and all repetitions are bounded: a line costs its length.
+    rf"(?<![\w/@.\-])(?P<name>{_WORD}(?:[ ]{_WORD}){{0,3}}?)"
+    r"(?:\((?:train|val|test)\))?['\"]?\s{0,8}(?:[:=]|->|\bis\b|\bwas\b)?\s{0,8}"
+    rf"['\"\[(]{{0,2}}(?:tensor\()?\s{{0,8}}(?<![\w/@.\-])(?P<value>{_NUMBER})"
+    r"(?![\d_]|[.:\-]\d)",  # no part of a date, a clock or an address
+    re.IGNORECASE,
+)
+_PLACE: Final = re.compile(
+    # `[10/500]`, `[640/60000 (1%)]`, the bars of tqdm and Keras (`| 10/500 [`), `epoch 1: 10 / 500`
+    r"(?:\[|\||^|:)\s{0,8}(?P<done>\d{1,15})\s{0,2}/\s{0,2}\d{1,15}"
+    r"(?:\s?\(\s{0,3}[\d.]{1,8}\s?%\))?\s{0,4}(?:[\[\]]|(?<=\s)(?=[a-z]))",
+    re.IGNORECASE,
+)
+_RANGE: Final = re.compile(r"batch\s?\[\d{1,15}-(?P<done>\d{1,15})\]", re.IGNORECASE)
+"""MXNet's way of saying how many batches of an epoch are done."""
+_SECTION: Final = re.compile(
+    r"(?<![\w./\\\-])(?:(?P<train>train(?:ing)?)|(?P<test>test(?:ing)?)|"
+    r"val|valid|validation|validating|eval|evaluation|evaluating|dev)(?![\w./\\])",
+    re.IGNORECASE,
+)
+_BOXED: Final = re.compile(r"\|\s*(?P<name>[^|]{1,80}?)\s*\|\s*(?P<value>[^|]{1,40}?)\s*\|")
+_OPENS_EVALUATION: Final = re.compile(
+    r"\W{0,40}(?:start\w{0,3}\s)?(?:eval|evaluation|evaluating|validation|validating|testing)"
+    r"(?:\s(?:begins?|starts?|started|set|phase|results?))?\W{0,40}",
+    re.IGNORECASE,
+)
+_EPOCH_WORDS: Final = frozenset(("epoch", "epochs", "ep"))
+_STEP_WORDS: Final = frozenset((
+    "step", "global_step", "iter", "iters", "iteration", "iterations", "it", "num_updates",
+    "steps", "total_timesteps", "timesteps", "total_steps", "train_step", "nupdates",
+))  # fmt: skip
+_BATCH_WORDS: Final = frozenset(("batch", "batches", "minibatch", "mini-batch", "mb"))
+_NOT_OF_THIS_ROW: Final = frozenset((
+    "best", "min", "max", "lowest", "minimum", "previous", "prev", "old", "final", "last",
+    "initial", "target", "from", "per", "every", "total", "num", "warmup", "resume", "early",
+))  # fmt: skip
+"""Before a name they make it speak of another row: `best val loss 0.3`, `time per step 2`."""
+_WITHOUT_MEANING: Final = frozenset((
+    "info", "debug", "warning", "with", "and", "at", "the", "a", "an", "current", "now",
+    "finished", "done", "complete", "completed", "end", "of", "got", "has", "it", "s", "ms", "step",
+))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressLine:
+    """What a line says of the run."""
+
+    values: Mapping[str, float]
+    """By names; where a line has one twice, the first, which is the row's and not the mean's."""
+    epoch: int | None
+    step: int | None
+    """A count under a name of its own."""
+    place: int | None
+    """A count of batches within the epoch."""
+    opens_evaluation: bool = False
+    """Whether it only says that an evaluation begins."""
+
+    @property
+    def is_placed(self) -> bool:
+        return self.step is not None or self.place is not None
+
+
+def read_line(line: str) -> ProgressLine:
+    """The numbers of a line. What has no name is passed over."""
+    values: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    sections = list(_SECTION.finditer(line))
+    taken = 0
+    for match in _PAIR.finditer(line):
+        words = match["name"].split(" ")
+        value = number_of(match["value"])
+        role = _role(words)
+        if role is not None and (count := _count(value)) is not None:
+            counts.setdefault(role, count)
+            taken = match.end()
+        elif value is not None:
+            values.setdefault(_in_section(_meant(words), sections, match.start("value")), value)
+    evaluates = bool(sections) and sections[0]["train"] is None
+    epoch, step, place = _counts(line, counts, taken, evaluates=evaluates)
+    opens = _OPENS_EVALUATION.fullmatch(line) is not None
+    return ProgressLine(values, epoch, step, place, opens)
+
+
+def of_evaluation(line: ProgressLine) -> ProgressLine:
+    """The line, known to be of an evaluation, whose batches are no place in the training."""
+    values = {
+        "val/loss" if metric_of(name) == "loss" else name: value
+        for name, value in line.values.items()
+    }
+    return replace(line, values=values, step=None, place=None)
+
+
+def _cell(name: str, value: str) -> ProgressLine | None:
+    """What a line of a boxed table says, which has its name and value already."""
+    number = number_of(value.strip())
+    if number is None:
+        return None
+    if _role([name]) == "step" and (count := _count(number)) is not None:
+        return ProgressLine({}, None, count, None)
+    return ProgressLine({name: number}, None, None, None)
+
+
+def _counts(
+    line: str, counts: Mapping[str, int], taken: int, *, evaluates: bool
+) -> tuple[int | None, int | None, int | None]:
+    """Epoch, step and place. Batches of an evaluation are no place in the training."""
+    epoch, step, place = counts.get("epoch"), counts.get("step"), counts.get("batch")
+    if evaluates:
+        return epoch, step, None
+    if step is None and place is None:
+        places = [int(found["done"]) for found in _PLACE.finditer(line, max(taken - 1, 0))]
+        if epoch is None and len(places) > 1:  # [epoch/epochs][batch/batches]
+            return places[0], None, places[1]
+        ranges = _RANGE.search(line)
+        place = int(ranges["done"]) if ranges else next(iter(places), None)
+    return epoch, step, place
+
+
+def _role(words: list[str]) -> str | None:
+    last = words[-1].lower()
+    if any(word.lower() in _NOT_OF_THIS_ROW for word in words[:-1]):
+        return None
+    if last in _EPOCH_WORDS:
+        return "epoch"
+    if last in _STEP_WORDS:
+        return "step"
+    return "batch" if last in _BATCH_WORDS else None
+
+
+def _meant(words: list[str]) -> str:
+    """The series that the words before a number name: its own name, without what only leads to it.
+    `D loss` is no loss of the whole, and `best val loss` is no row's."""
+    whole = " ".join(words)
+    for start in range(len(words)):
+        lead, name = words[:start], " ".join(words[start:])
+        if metric_of(name) is None:
+            continue
+        if any(word.lower() in _NOT_OF_THIS_ROW for word in lead):
+            return whole
+        if len(words) - start > 1 or all(word.lower() in _WITHOUT_MEANING for word in lead):
+            return name
+    return whole
+
+
+def _in_section(name: str, sections: list[re.Match[str]], place: int) -> str:
+    """A loss that is called just so is of what the words before it speak of."""
+    if metric_of(name) != "loss" or "train" in name.lower():
+        return name
+    last = next((found for found in reversed(sections) if found.end() <= place), None)
+    if last is None or last["train"] is not None:
+        return name
+    return "test/loss" if last["test"] is not None else "val/loss"
+
+
+def _count(value: float | None) -> int | None:
+    if value is None or not 0 <= value <= MAX_STEP or value != int(value):
+        return None
+    return int(value)
+
+
+def boxes(lines: list[str]) -> Iterator[tuple[int, ProgressLine]]:
+    """The tables that Stable-Baselines and others print, a name and its value a line between two
+    bars: each is a row. With the index of its last line."""
+    cells: list[ProgressLine] = []
+    for index, (line, following) in enumerate(pairwise([*lines, ""])):
+        match = _BOXED.fullmatch(line.strip())
+        if match is not None and (cell := _cell(match["name"], match["value"])) is not None:
+            cells.append(cell)
+        if cells and not following.lstrip().startswith("|"):
+            yield index, _joined(cells)
+            cells = []
+
+
+def _joined(cells: list[ProgressLine]) -> ProgressLine:
+    values = {name: value for cell in cells for name, value in cell.values.items()}
+    step = next((cell.step for cell in cells if cell.step is not None), None)
+    return ProgressLine(values, None, step, None)

@@ -1,0 +1,171 @@
+"""Logs that a trainer printed for people: `iter 10: loss 2.31, time 51ms`, and its many like.
+
+Such a text holds much besides: the configuration, warnings, the model. What belongs to the run
+comes again and again, so a line counts where lines of the same names stand at least three times.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from runwatch_server.importing.progress_lines import ProgressLine, boxes, of_evaluation, read_line
+from runwatch_server.importing.run_log import Entry, RawLog
+from runwatch_server.importing.series_names import is_a_loss, metric_of
+
+_MIN_REPEATS: Final = 3
+_MAX_LINE: Final = 4000
+"""Longer ones are dumps of a configuration or of a model."""
+_ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_BREAKS: Final = re.compile(r"[\r\x08]+")
+"""Bars of progress overwrite themselves."""
+_OF_THE_WHOLE_RUN: Final = "train_runtime"
+_EPOCH: Final = "epoch"
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    place: str
+    line: ProgressLine
+
+    def has_loss(self) -> bool:
+        return any(metric_of(name) == "loss" for name in self.line.values)
+
+
+def read_text_log(text: str) -> RawLog | None:
+    """The log in a text; None where no lines of it tell of a training."""
+    told = _of_training(_with_epochs(_told(_lines(text))))
+    if not told:
+        return None
+    told = _one_series_each(told)
+    entries = [
+        Entry(one.place, step, None, _values(one.line, epoch))
+        for one, (step, epoch) in zip(told, _counted(told), strict=True)
+    ]
+    return RawLog(entries, (f"read as text: {len(entries)} lines tell of the training",))
+
+
+def _lines(text: str) -> list[tuple[str, str]]:
+    """What stood on the terminal, a line at a time, each with its place in the file."""
+    return [
+        (f"line {number}", line)
+        for number, whole in enumerate(_ESCAPES.sub("", text).split("\n"), start=1)
+        for line in _BREAKS.split(whole)
+        if line.strip() and len(line) <= _MAX_LINE and _OF_THE_WHOLE_RUN not in line
+    ]
+
+
+def _told(lines: list[tuple[str, str]]) -> Iterator[_Told]:
+    boxed = dict(boxes([line for _, line in lines]))
+    for index, (place, line) in enumerate(lines):
+        yield _Told(place, boxed.get(index) or read_line(line))
+
+
+def _with_epochs(told: Iterator[_Told]) -> Iterator[_Told]:
+    """A line without an epoch belongs to the last that was named; what stands below `Eval begin`
+    is an evaluation until the next epoch is."""
+    epoch: int | None = None
+    is_evaluation = False
+    for one in told:
+        is_evaluation = one.line.epoch is None and (
+            is_evaluation or (one.line.opens_evaluation and epoch is not None)
+        )
+        epoch = epoch if one.line.epoch is None else one.line.epoch
+        line = of_evaluation(one.line) if is_evaluation else one.line
+        yield replace(one, line=replace(line, epoch=epoch))
+
+
+def _of_training(told: Iterator[_Told]) -> list[_Told]:
+    keyed = [(key, one) for one in told if (key := _key(one.line)) is not None]
+    repeats = Counter(key for key, _ in keyed)
+    return [one for key, one in keyed if repeats[key] >= _MIN_REPEATS]
+
+
+def _key(line: ProgressLine) -> frozenset[str] | None:
+    """What a line must have in common with others; None where it does not speak of training."""
+    known = frozenset(name for name in line.values if metric_of(name) or is_a_loss(name))
+    if known:
+        return known
+    return frozenset(line.values) if line.values and line.is_placed else None
+
+
+def _one_series_each(told: list[_Told]) -> list[_Told]:
+    """Of several names for one series the most frequent is taken. The means of epochs beside the
+    losses of batches are another series, even where both are called `loss`."""
+    told = _apart_from_means(told)
+    counts = Counter(name for one in told for name in one.line.values)
+    chosen: dict[str, str] = {}
+    for name, _ in counts.most_common():
+        if (metric := metric_of(name)) is not None:
+            chosen.setdefault(metric, name)
+    others = {
+        name: f"other/{name}"
+        for name in counts
+        if (metric := metric_of(name)) is not None and chosen[metric] != name
+    }
+    return [_renamed(one, others) for one in told]
+
+
+def _apart_from_means(told: list[_Told]) -> list[_Told]:
+    with_loss = [one for one in told if one.has_loss()]
+    num_placed = sum(one.line.is_placed for one in with_loss)
+    if not len(with_loss) / 2 < num_placed < len(with_loss):
+        return told
+    means = {
+        name: f"mean/{name}" for name in {name for one in told for name in one.line.values}
+        if metric_of(name) == "loss"
+    }  # fmt: skip
+    return [one if one.line.is_placed else _renamed(one, means) for one in told]
+
+
+def _renamed(one: _Told, names: Mapping[str, str]) -> _Told:
+    if not any(name in names for name in one.line.values):
+        return one
+    values = {names.get(name, name): value for name, value in one.line.values.items()}
+    return replace(one, line=replace(one.line, values=values))
+
+
+def _counted(told: list[_Told]) -> list[tuple[int | None, int | None]]:
+    """The step and the epoch of each line."""
+    epochs = [one.line.epoch for one in told]
+    steps = [one.line.step for one in told]
+    if _count_rows(told, steps):
+        return list(zip(steps, epochs, strict=True))
+    has_loss = any(one.has_loss() for one in told)
+    # A bar beside them, as of features that are extracted, has a count of its own.
+    places = [one.line.place if one.has_loss() or not has_loss else None for one in told]
+    if _count_rows(told, places):
+        if all(epoch is None for epoch in epochs):
+            epochs = list(_rounds(places))
+        return list(zip(places, epochs, strict=True))
+    if _count_rows(told, epochs, least=0.9):
+        return list(zip(epochs, epochs, strict=True))
+    return [(None, epoch) for epoch in epochs]
+
+
+def _count_rows(told: list[_Told], counts: Sequence[int | None], *, least: float = 0.5) -> bool:
+    """Whether counts tell one row from the next, of those that have the loss, if any has."""
+    has_loss = any(one.has_loss() for one in told)
+    of_rows = [
+        count for one, count in zip(told, counts, strict=True) if one.has_loss() or not has_loss
+    ]
+    num_new = sum(
+        after is not None and after != before for before, after in pairwise([None, *of_rows])
+    )
+    return num_new >= least * len(of_rows)
+
+
+def _rounds(places: Sequence[int | None]) -> Iterator[int]:
+    """Epochs that nobody names: each time the batches begin anew."""
+    epoch, newest = 0, -1
+    for place in places:
+        if place is not None:
+            epoch += place < newest
+            newest = place
+        yield epoch
+
+
+def _values(line: ProgressLine, epoch: int | None) -> Mapping[str, float]:
+    return line.values if epoch is None else {_EPOCH: float(epoch), **line.values}

@@ -1,0 +1,163 @@
+"""Logs printed for people, each in the words of a program that many use."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from runwatch.nonfinite import is_absent
+from runwatch_server.importing import LogError, RunLog, read_run_log
+from runwatch_server.importing.progress_lines import read_line
+from runwatch_server.importing.text_log import read_text_log
+
+
+def read(folder: Path, text: str | bytes) -> RunLog:
+    file = folder / "train.log"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_run_log(file)
+
+
+def told(log: RunLog, name: str) -> list[tuple[int, float]]:
+    """Where a series was recorded, and what."""
+    recorded: list[tuple[int, float]] = []
+    for rows in log.stretches:
+        values = rows.metrics[:, rows.metric_names.index(name)]
+        is_there = ~is_absent(values)
+        recorded += zip(rows.steps[is_there].tolist(), values[is_there].tolist(), strict=True)
+    return recorded
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["iter 10: loss 2.5, time 51.25ms, mfu 7.1%", "iter 20: loss 2.25, time 50ms, mfu 7.2%"],
+        [
+            "{'loss': 2.5, 'grad_norm': 1.0, 'step': 10}",
+            "{'loss': '2.25', 'grad_norm': 0.9, 'step': 20}",
+        ],
+        [
+            "[11/30 01:20:17] d2.utils.events INFO:  eta: 1:48:32  iter: 10  total_loss: 2.5",
+            "[11/30 01:20:31] d2.utils.events INFO:  eta: 1:48:25  iter: 20  total_loss: 2.25",
+        ],
+        [
+            " iteration       10/     500 | learning rate: 1.5E-04 | lm loss: 2.500000E+00 |",
+            " iteration       20/     500 | learning rate: 1.5E-04 | lm loss: 2.250000E+00 |",
+        ],
+        [
+            "2020-01-02 03:04:05 | train_inner | epoch 001:  10 / 50 loss=2.5, num_updates=10",
+            "2020-01-02 03:04:06 | train_inner | epoch 001:  20 / 50 loss=2.25, num_updates=20",
+        ],
+        ["Epoch: [0][10/50]\tTime 0.5 (0.6)\tLoss 2.5 (2.9)", "Epoch: [0][20/50]\tLoss 2.25 (2.6)"],
+        [
+            "2021-05-03 10:00:00,123 - mmdet - INFO - Epoch [1][10/50]\tlr: 2e-02, loss: 2.5",
+            "2021-05-03 10:00:09,123 - mmdet - INFO - Epoch [1][20/50]\tlr: 2e-02, loss: 2.25",
+        ],
+        ["Train Epoch: 1 [10/50 (20%)]\tLoss: 2.5", "Train Epoch: 1 [20/50 (40%)]\tLoss: 2.25"],
+        ["Epoch [1/5], Step [10/50], Loss: 2.5", "Epoch [1/5], Step [20/50], Loss: 2.25"],
+        ["[1/5][10/50]\tLoss: 2.5", "[1/5][20/50]\tLoss: 2.25"],
+        [
+            "Epoch 1:  20%|##  | 10/50 [00:03<00:12, 3.2it/s, loss=2.5]",
+            "Epoch 1:  40%|####| 20/50 [00:06<00:09, 3.2it/s, loss=2.25]",
+        ],
+        ["step    10 | loss: tensor(2.5, device='cuda:0')", "step    20 | loss: tensor(2.25)"],
+        ["\x1b[32mStep 10\x1b[0m train loss is 2.5", "Step 20 train loss is 2.25"],
+    ],
+)
+def test_a_line_gives_its_loss_and_its_step(tmp_path: Path, lines: list[str]) -> None:
+    log = read(tmp_path, "\n".join(["using device: cuda", *lines, lines[-1]]))
+
+    assert list(dict.fromkeys(told(log, "loss"))) == [(10, 2.5), (20, 2.25)]
+
+
+def test_an_evaluation_is_no_loss_of_the_training(tmp_path: Path) -> None:
+    text = "".join(
+        f"Epoch: {epoch} train: loss 1.0 acc 50% val: loss {epoch}.5 acc 40%\n"
+        f"Test set: Average loss: 9.0, Accuracy: 4/9 (44%)\n"
+        for epoch in (1, 2, 3)
+    )
+    log = read(tmp_path, text)
+
+    assert told(log, "loss") == [(1, 1.0), (2, 1.0), (3, 1.0)]
+    assert told(log, "val_loss") == [(1, 1.5), (2, 2.5), (3, 3.5)]
+
+
+def test_what_stands_below_a_heading_of_an_evaluation_is_one(tmp_path: Path) -> None:
+    epoch = "step 10/20 - loss: 1.0\nstep 20/20 - loss: 0.9\nEval begin...\nstep 4/4 - loss: 7.0\n"
+    log = read(tmp_path, "".join(f"Epoch {number}/3\n{epoch}" for number in (1, 2, 3)))
+
+    assert [step for step, _ in told(log, "loss")] == [10, 20, 30, 40, 50, 60]
+    assert told(log, "val_loss") == [(20, 7.0), (40, 7.0), (60, 7.0)]
+
+
+def test_the_mean_of_an_epoch_is_not_among_the_losses_of_batches(tmp_path: Path) -> None:
+    epoch = "Epoch {0} [1/2] loss: 1.0\nEpoch {0} [2/2] loss: 1.0\nEpoch {0} done, loss: 4.0\n"
+    log = read(tmp_path, "".join(epoch.format(number) for number in (1, 2, 3)))
+
+    assert [value for _, value in told(log, "loss")] == [1.0] * 6
+
+
+def test_rows_are_epochs_where_nothing_else_is_counted(tmp_path: Path) -> None:
+    rows = "".join(f"Epoch {n}/9\n - 18s - loss: 0.{n} - val_loss: 0.5\n" for n in (1, 2, 3))
+    log = read(tmp_path, rows)
+
+    assert told(log, "loss") == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+def test_bars_that_nobody_names_an_epoch_for_begin_no_attempts(tmp_path: Path) -> None:
+    log = read(tmp_path, "2/4 [====>] - loss: 1.0\r4/4 [=====] - loss: 1.0\n" * 3)
+
+    assert [step for step, _ in told(log, "loss")] == [2, 4, 6, 8, 10, 12]
+
+
+def test_a_boxed_table_is_a_row(tmp_path: Path) -> None:
+    box = "-----------------\n| loss    | {0}.5 |\n| step    | {0}0  |\n-----------------\n"
+    log = read(tmp_path, "".join(box.format(number) for number in (1, 2, 3)))
+
+    assert told(log, "loss") == [(10, 1.5), (20, 2.5), (30, 3.5)]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "gb18030"])
+def test_a_log_may_be_in_another_encoding(tmp_path: Path, encoding: str) -> None:
+    text = "训练 开始\n" + "".join(f"step {n} loss {n}.5\n" for n in (1, 2, 3))
+    log = read(tmp_path, text.encode(encoding))
+
+    assert told(log, "loss") == [(1, 1.5), (2, 2.5), (3, 3.5)]
+
+
+def test_a_loss_that_is_no_number_is_one_of_the_log(tmp_path: Path) -> None:
+    log = read(tmp_path, "step 1 loss 2.5\nstep 2 loss nan\nstep 3 loss inf\n")
+
+    assert [math.isfinite(value) for _, value in told(log, "loss")] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("2021-05-03 12:30:45 at 10.0.0.1:8080", {}),
+        ("D loss: 0.5 G loss: 0.25", {"D loss": 0.5, "G loss": 0.25}),
+        ("best val loss: 0.5", {"best val loss": 0.5}),
+        ("done with loss 0.5", {"loss": 0.5}),
+        ("cifar10 v2 of gpt-2", {}),
+        ("eta: 0:12:01 time per step: 0.5", {"time per step": 0.5}),
+    ],
+)
+def test_only_a_name_of_the_whole_loss_is_the_loss(line: str, values: dict[str, float]) -> None:
+    assert read_line(line).values == values
+
+
+def test_a_text_that_tells_of_no_training_is_none() -> None:
+    assert (
+        read_text_log("lr: 0.1\nbatch size: 32\nloss_weight: 1.0\nserving on port 8000\n") is None
+    )
+
+
+def test_a_fault_in_a_table_is_told_still(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="line 3: found 3 cells"):
+        read(tmp_path, "step,loss\n1,2\n2,3,4\n")
+
+
+def test_a_long_line_costs_its_length(tmp_path: Path) -> None:
+    line = "a " * 1900 + "loss" + " " * 150
+    log = read(tmp_path, f"{line}\n" * 50 + "step 1 loss 1\nstep 2 loss 2\nstep 3 loss 3\n")
+
+    assert [value for _, value in told(log, "loss")] == [1.0, 2.0, 3.0]
