@@ -78,6 +78,11 @@ async def _rules(
 ) -> tuple[Rule, ...]:
     if given is None:
         return (await services.rules.in_force(project)).rules
+    return await asyncio.to_thread(_rules_of, given)
+
+
+def _rules_of(given: dict[str, object] | str) -> tuple[Rule, ...]:
+    """Raises RuleError."""
     document, lines = parse_yaml(given) if isinstance(given, str) else (given, {})
     check_texts("rules", document)
     try:

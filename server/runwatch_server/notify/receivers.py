@@ -32,6 +32,10 @@ from runwatch_server.settings import is_http_url
 RECEIVERS_FILE: Final = "receivers.yaml"
 """Looked for in the data directory."""
 
+_NO_YAML: Final = (ValueError, OverflowError, LookupError, AttributeError, RecursionError)
+"""What PyYAML fails with over a date that no calendar has, a tag such as `!!int ""`, a thousand
+brackets; and who reads the file, over bytes that are no UTF-8."""
+
 _RANK: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
 _Globs = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
@@ -116,15 +120,17 @@ def load_receivers(data_dir: Path, named: Path | None) -> Receivers:
     if named is None and not path.exists():
         return Receivers()
     try:
-        entries = msgspec.convert(yaml.safe_load(path.read_text("utf-8")) or {}, _File)
+        document: object = yaml.safe_load(path.read_text("utf-8")) or {}
     except OSError as error:
         raise SettingsError(f"receivers: {path}: {error.strerror}") from error
     except yaml.MarkedYAMLError as error:
         # The text of the error quotes the file, and the file holds secrets.
         line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
         raise SettingsError(f"receivers: {path}{line}: found text that is no YAML") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, *_NO_YAML):
         raise SettingsError(f"receivers: {path}: found text that is no YAML") from None
+    try:
+        entries = msgspec.convert(document, _File)
     except msgspec.ValidationError as error:
         raise SettingsError(f"receivers: {path}: {error}") from None
     return _receivers(entries, path)

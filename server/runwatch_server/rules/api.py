@@ -1,5 +1,6 @@
 """`/rules`: the rules in force, people's own, and trying them out before they judge."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final
@@ -70,8 +71,11 @@ class FileBody:
     document: object
     lines: Lines
 
-    def split(self) -> tuple[FiledRule, ...]:
+    async def split(self) -> tuple[FiledRule, ...]:
         """Its rules. Raises RuleError with every fault and, where the body was YAML, its line."""
+        return await asyncio.to_thread(self._split)  # a second of work, where a file is full
+
+    def _split(self) -> tuple[FiledRule, ...]:
         try:
             return split_file(self.document)
         except RuleError as error:
@@ -87,14 +91,22 @@ class CheckReply(msgspec.Struct, frozen=True):
 
 async def rule_file(request: Request) -> FileBody:
     """A dependency: the body's document, YAML or JSON by its type. Raises RuleError."""
-    text = (await request.body()).decode("utf-8", errors="replace")
+    text = _text_of(await request.body())
     if "yaml" in request.headers.get("Content-Type", ""):
-        return _storable(FileBody(*parse_yaml(text)))
+        return _storable(FileBody(*await asyncio.to_thread(parse_yaml, text)))
     try:
         document: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RuleError([Fault("file", f"found no JSON: {error}")]) from error
     return _storable(FileBody(document, {}))
+
+
+def _text_of(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        message = f"found no UTF-8 at byte {error.start}, wanted a text"
+        raise RuleError([Fault("file", message)]) from error
 
 
 def _storable(body: FileBody) -> FileBody:
@@ -136,7 +148,7 @@ async def create_rules(
     its place; with `enabled=false` it only takes it away."""
     scope = _writable(principal.project, project)
     records = await services.rules.create(
-        body.split(), project=scope, enabled=enabled, actor=principal.actor
+        await body.split(), project=scope, enabled=enabled, actor=principal.actor
     )
     return json_response(RuleList([_view(record) for record in records]), 201)
 
@@ -149,7 +161,7 @@ async def create_rules(
 async def check_rules(request: Request) -> Response:
     """Every fault of a rule file, with its line and column. Changes nothing."""
     try:
-        filed_rules = (await rule_file(request)).split()
+        filed_rules = await (await rule_file(request)).split()
     except RuleError as error:
         return json_response(CheckReply(valid=False, faults=list(error.faults)))
     return json_response(CheckReply(True, [filed.rule.name for filed in filed_rules]))
@@ -188,7 +200,7 @@ async def replace_rule(
     _writable(principal.project, record.project or None)
     after = await services.rules.replace(
         rule_id,
-        body.split(),
+        await body.split(),
         version=_version(if_match),
         enabled=enabled,
         actor=principal.actor,

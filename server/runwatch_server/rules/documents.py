@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, cast
 
 import yaml
 
 from runwatch.errors import Fault, RuleError
 
 MAX_TEXT_BYTES: Final = 256 * 2**10
+_MAX_DEPTH: Final = 32
+"""Of lists and mappings within each other; a rule file has eight. PyYAML takes the square of it."""
+LOADER: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's where PyYAML was built with it: it reads ten times as fast."""
 
 Lines = dict[str, int]
 """1-based line of the file for each place in the document."""
@@ -19,33 +23,63 @@ def located(error: RuleError, lines: Lines) -> RuleError:
     return RuleError([_with_line(fault, lines) for fault in error.faults])
 
 
-def parse_yaml(text: str) -> tuple[object, Lines]:
+def parse_yaml(text: str, loader: type[yaml.SafeLoader] = LOADER) -> tuple[object, Lines]:
     """The document in a YAML text, and where in the text each of its places is.
 
-    Anchors and aliases are refused: a few lines of them unfold to more than fits in memory.
+    Anchors and aliases are refused: a few lines of them unfold to more than fits in memory. So are
+    tags, by which a text says what it is not: PyYAML fails over `!!int ""` in ways of its own.
     """
     if len(text.encode()) > MAX_TEXT_BYTES:
         raise RuleError([_fault(f"found {len(text.encode())} bytes, wanted <= {MAX_TEXT_BYTES}")])
     try:
-        _refuse_aliases(text)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        lines = dict(_walk(node, "")) if node is not None else {}
-        document: object = yaml.safe_load(text)
+        _check_events(text, loader)
+        return _composed(text, loader)
     except RuleError:
         raise
     except yaml.MarkedYAMLError as error:
         line = None if error.problem_mark is None else error.problem_mark.line + 1
         raise RuleError([_fault(f"found no YAML: {error.problem}", line)]) from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise RuleError([_fault(f"found no YAML: {error}")]) from error
+
+
+def _check_events(text: str, loader: type[yaml.SafeLoader]) -> None:
+    """Before anything is made of them. Raises RuleError, and UnicodeEncodeError for a text that no
+    UTF-8 can hold (an escape that is half of a pair)."""
+    depth = 0
+    # The stubs know nothing of what the loaders give here: events, by whichever is asked.
+    events: Iterator[Any] = cast("Iterator[Any]", yaml.parse(text, Loader=loader))
+    for event in events:
+        match event:
+            case yaml.AliasEvent():
+                raise _event_fault(event, f"found the alias *{event.anchor}, wanted none")
+            case yaml.ScalarEvent() | yaml.CollectionStartEvent() if event.tag is not None:
+                raise _event_fault(event, f"found the tag {event.tag[:80]}, wanted none")
+            case yaml.CollectionStartEvent():
+                depth += 1
+                if depth > _MAX_DEPTH:
+                    told = f"found lists and mappings {depth} deep, wanted at most {_MAX_DEPTH}"
+                    raise _event_fault(event, told)
+            case yaml.CollectionEndEvent():
+                depth -= 1
+            case yaml.ScalarEvent():
+                event.value.encode()
+            case _:
+                pass
+
+
+def _composed(text: str, loader: type[yaml.SafeLoader]) -> tuple[object, Lines]:
+    node = yaml.compose(text, Loader=loader)
+    if node is None:
+        return None, {}
+    lines = dict(_walk(node, ""))
+    document: object = yaml.load(text, Loader=loader)
     return document, lines
 
 
-def _refuse_aliases(text: str) -> None:
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            line = None if event.start_mark is None else event.start_mark.line + 1
-            raise RuleError([_fault(f"found the alias *{event.anchor}, wanted none", line)])
+def _event_fault(event: yaml.Event, message: str) -> RuleError:
+    line = None if event.start_mark is None else event.start_mark.line + 1
+    return RuleError([_fault(message, line)])
 
 
 def _walk(node: yaml.Node, place: str) -> Iterator[tuple[str, int]]:

@@ -108,6 +108,14 @@ async def test_a_file_that_unfolds_without_end_is_refused(api: Api) -> None:
     assert [fault["line"] for fault in reply["faults"]] == [2]
 
 
+async def test_bytes_that_are_no_text_are_refused(api: Api) -> None:
+    reply = await api.json("POST", "/rules/check", content=b"a: \xff", headers=YAML)
+
+    assert [fault["message"] for fault in reply["faults"]] == [
+        "found no UTF-8 at byte 3, wanted a text"
+    ]
+
+
 async def test_json_says_the_same_as_yaml(api: Api) -> None:
     document = (await create(api))["document"]
     reply = await api.json("POST", "/rules/check", json=document)
