@@ -1,5 +1,6 @@
 """Streams of events that readers hold open: how many there may be, and for how long."""
 
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Final
@@ -11,7 +12,14 @@ from starlette.types import Receive, Scope, Send
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.auth.keys import Principal
 from runwatch_server.auth.service import Keys
-from runwatch_server.errors import OverloadedError, TooManyStreamsError, UnauthenticatedError
+from runwatch_server.errors import (
+    OverloadedError,
+    ServiceError,
+    TooManyStreamsError,
+    UnauthenticatedError,
+)
+
+log = logging.getLogger(__name__)
 
 _RETRY_AFTER_S: Final = 30
 
@@ -67,8 +75,19 @@ class _CountedResponse(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._of_keys[self._key_id] += 1
         try:
-            await super().__call__(scope, receive, send)
+            await self._send_all(send)
         finally:
             self._of_keys[self._key_id] -= 1
             if not self._of_keys[self._key_id]:
                 del self._of_keys[self._key_id]
+
+    async def _send_all(self, send: Send) -> None:
+        """To the end that `goes_on` brings about. Not as Starlette does it, which cancels a stream
+        whose reader has gone wherever it is, again and again: in the middle of a question to the
+        database, whose connection is then lost to the others."""
+        try:
+            await self.stream_response(send)
+        except ServiceError as error:
+            # The answer has begun, so its status can tell nothing; whoever reads asks anew.
+            log.info("an event stream ends: %s", error)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,5 +1,6 @@
 """`/stream`: what happens to a run, its alerts and commands, as it happens (server-sent events)."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -27,6 +28,8 @@ _KEEP_ALIVE_S: Final = 15.0
 _LOOK_S: Final = 1.0
 """How often a run is looked at for progress, which nobody posts on the board."""
 _CHUNK: Final = 200
+_PLACE: Final = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
+"""Of numbers that a database can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +45,10 @@ class Place:
     @classmethod
     def parse(cls, text: str) -> "Place":
         """Raises UnprocessableError."""
-        parts = text.split("-")
-        if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+        if _PLACE.fullmatch(text) is None:
             raise UnprocessableError("invalid_event_id", f"Last-Event-ID: found {text[:80]!r}")
-        return cls(int(parts[0]), int(parts[1]))
+        alert_event, _, command_event = text.partition("-")
+        return cls(int(alert_event), int(command_event))
 
 
 @router.get(

@@ -81,3 +81,12 @@ async def test_what_is_judged_stands_in_the_metrics(api: Api) -> None:
 
     assert 'runwatch_alert_transitions_total{rule="NonFinite",state="firing"} 1.0' in told
     assert "runwatch_evaluators_running 1.0" in told
+
+
+@pytest.mark.parametrize("place", ["1", "-", "1-1-1", "²-1", f"{'9' * 19}-1", f"1-{'9' * 5000}"])
+async def test_a_place_that_no_stream_told_is_refused(api: Api, place: str) -> None:
+    run_id = await api.new_run()
+    headers = {"Last-Event-ID": place.encode()}
+    refused = await api.call("GET", f"/stream?run_id={run_id}", headers=headers)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_event_id")
