@@ -71,10 +71,17 @@ class Reports:
             self.tell_event(step, "grad_stage", now, {"stage": self._stage})
 
     def tell_unwatched(self, notices: Iterable[str], step: int, now: float) -> None:
-        """What of the training is not watched, or no longer as it was at the beginning."""
+        """What of the training is not watched."""
         for notice in notices:
             log.warning("runwatch: step %d: %s", step, notice)
             self.tell_event(step, "unwatched", now, {"what": notice})
+
+    def tell_changes(self, changes: Iterable[str], step: int, now: float) -> None:
+        """What is watched in the place of something else. Models grow and optimizers are made anew
+        in trainings that are well: this stands on the timeline, and wakes nobody."""
+        for change in changes:
+            log.info("runwatch: step %d: %s", step, change)
+            self.tell_event(step, "watch_changed", now, {"what": change})
 
     def tell_renamed(self, names: Iterable[str], step: int, now: float) -> None:
         """The user's numbers that are kept under other names than they were given."""

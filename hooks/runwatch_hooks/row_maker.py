@@ -196,6 +196,7 @@ class RowMaker:
         blind = self._sight.look(reading.layout is not None)
         notices = [*reading.notices, *blind, *self._outlet.take_notices()]
         self._reports.tell_unwatched(notices, step, now)
+        self._reports.tell_changes(reading.changes, step, now)
 
     def _closeup(self, step: int, now: float) -> Closeup | None:
         if self._detail is None:

@@ -55,6 +55,7 @@ class Board:
         self._replaced: set[str] = set()
         self._num_left_out = 0
         self._notices: list[str] = []
+        self._changes: list[str] = []
         self._open()
 
     @property
@@ -71,13 +72,14 @@ class Board:
         """All that is trained, in the order in which every rank has it."""
         return self._table.named
 
-    def refresh(self) -> None:
-        """Begin anew, with another layout, where what is trained has changed."""
+    def refresh(self, optimizers: Sequence[KnownOptimizer]) -> None:
+        """Begin anew, with another layout, where what is trained has changed. `optimizers` are
+        those that have stepped it, as far as they were seen."""
         self._num_refreshes += 1
         if self._is_doubtful or self._num_refreshes % _LOOKED_THROUGH_EVERY == 0:
             self._is_doubtful = False
             if missed := self._table.missed():
-                self._note_replaced(missed)
+                self._note_replaced(missed, optimizers)
                 self._rebuild()
         if not self._table.is_current():
             self._rebuild()
@@ -91,9 +93,14 @@ class Board:
         return slots
 
     def take_notices(self) -> list[str]:
-        """What was found replaced, to be told once."""
+        """What is not watched, or not trained, to be told once."""
         notices, self._notices = self._notices, []
         return notices
+
+    def take_changes(self) -> list[str]:
+        """What is watched in the place of something else, to be told once."""
+        changes, self._changes = self._changes, []
+        return changes
 
     def slots_of_tensors(self, tensors: Sequence[Tensor]) -> list[int]:
         slots = self._table.slots
@@ -187,12 +194,20 @@ class Board:
             )
         return None
 
-    def _note_replaced(self, names: Sequence[str]) -> None:
+    def _note_replaced(self, names: Sequence[str], optimizers: Sequence[KnownOptimizer]) -> None:
         untold = [name for name in names if name not in self._replaced]
         self._replaced.update(untold)
-        if untold:
-            some = ", ".join(untold[:_NAMED])
-            self._notices.append(f"parameters were replaced or added, and are watched now: {some}")
+        if not untold:
+            return
+        words = "parameters were replaced or added, and are watched now"
+        stepped = [one.param_groups for one in optimizers]
+        stepped += [one.param_groups for one in self._strangers]
+        held = {id(one) for groups in stepped for group in groups for one in group["params"]}
+        unheld = [name for name in self._table.unheld(held) if name in untold]
+        if unheld:
+            self._notices.append(f"{words}; no optimizer that is known holds {_some(unheld)}")
+        else:
+            self._changes.append(f"{words}: {_some(untold)}")
 
     def _rebuild(self) -> None:
         self._table = self._table.rebuilt()
@@ -236,6 +251,11 @@ class Board:
         for slot in slots:
             ours.setdefault(self._table.locals[slot].device, []).append(slot)
         return list(ours.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _grad_of(tensor: Tensor) -> Tensor | None:

@@ -85,6 +85,16 @@ class LayerTable:
             if id(tensor) not in known
         ]
 
+    def unheld(self, held: Collection[int]) -> list[str]:
+        """Names of the modules' parameters that require a gradient and are none of these, by their
+        ids."""
+        return [
+            clean_name(name)
+            for prefix, module in self._modules.items()
+            for name, tensor in parameters_of(module, prefix)
+            if tensor.requires_grad and id(tensor) not in held
+        ]
+
     def num_unknown(self, optimizer: Optimizer) -> int:
         """How many tensors an optimizer steps that have no place, though it was not given to us."""
         if optimizer in self._of_optimizers:

@@ -62,7 +62,9 @@ class Reading:
     sharing: Sharing | None = None
     """Whose parts the stats are of; None where they are of whole tensors."""
     notices: tuple[str, ...] = ()
-    """What is watched otherwise than before, or not at all."""
+    """What is not watched, or cannot be."""
+    changes: tuple[str, ...] = ()
+    """What is watched in the place of something else."""
 
 
 class Probe:
@@ -94,7 +96,7 @@ class Probe:
         self._board = Board(modules, optimizers, faults, rank, detail)
         self._patches = Patches(self, None if governor is None else governor.meter)
         self._numbers: dict[str, Number] = {}
-        self._notices: list[str] = []
+        self._changes: list[str] = []
         self._has_scaler = False
         self._turns = Turns()
         self._thread = TrainingThread()
@@ -131,9 +133,10 @@ class Probe:
             stage=max(stages) if stages else None,
             sampled=sampled,
             sharing=self._board.sharing,
-            notices=(*self._board.take_notices(), *self._notices),
+            notices=tuple(self._board.take_notices()),
+            changes=(*self._board.take_changes(), *self._changes),
         )
-        self._notices = []
+        self._changes = []
         self._reset()
         return reading
 
@@ -320,7 +323,7 @@ class Probe:
     def _refresh(self) -> None:
         if self._is_fresh:
             self._is_fresh = False
-            self._board.refresh()
+            self._board.refresh(self._optimizers)
 
     def _follow(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
         """Take an optimizer that was made later for ours, in the place of those whose tensors it
@@ -342,7 +345,7 @@ class Probe:
         else:
             self._optimizers.append(KnownOptimizer(optimizer))
         if not wrapped:  # else the one that we were given only handed the step on, as Accelerate's
-            self._notices.append(
+            self._changes.append(
                 f"an optimizer that attach was not given ({type(optimizer).__name__}) steps the "
                 "run's parameters: it is watched, scaled and saved from here on"
             )

@@ -28,6 +28,7 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
         f"gradients are read every {detail.get('sampling_interval')} steps from here on, "
         f"weights every {detail.get('weights_interval')}"
     ),
+    "watch_changed": lambda detail: str(detail.get("what", "something else is watched")),
     "unwatched": lambda detail: str(detail.get("what", "something is not watched")),
 }
 

@@ -469,8 +469,9 @@ def test_an_optimizer_made_anew_for_the_same_parameters_is_ours(line: RecordingL
 
     assert stat(line.rows[0], "grad_absmax").tolist() == [1.0, 1.0]
     assert line.rows[0].metrics["lr"] == 0.5
-    assert [event.kind for event in line.events].count("unwatched") == 1
-    assert "(SGD) steps the run's parameters" in str(line.events)
+    (told,) = [event for event in line.events if event.kind == "watch_changed"]
+    assert "(SGD) steps the run's parameters" in str(told.detail)
+    assert "unwatched" not in line.kinds()
 
 
 @pytest.mark.parametrize("remade", [False, True])
@@ -487,12 +488,33 @@ def test_a_parameter_that_was_replaced_is_said_and_followed(
         give_gradients(model, float(step))
         optimizer.step()
         watch.step()
-    told = [event for event in line.events if "replaced" in str(event.detail)]
+    (told,) = [event for event in line.events if "replaced" in str(event.detail)]
 
-    assert [str(event.detail["what"]).split(": ")[1] for event in told] == ["weight"]
-    assert told[0].step == (4 if remade else 31)
+    assert str(told.detail["what"]).endswith(" weight")
+    assert (told.step, told.kind) == ((4, "watch_changed") if remade else (31, "unwatched"))
+    assert ("no optimizer that is known holds" in str(told.detail)) is not remade
     assert (of_layer(line.rows[-1], "grad_norm", "weight") > 0) is remade
     assert watch.num_faults == 0
+
+
+def test_a_model_that_grows_with_a_new_optimizer_is_watched_and_no_alarm(
+    line: RecordingLine,
+) -> None:
+    model = nn.Sequential(linear())
+    optimizer = sgd(model)
+    watch = watched(model, optimizer, line=line)
+    for step in range(8):
+        if step == 3:
+            model.append(linear())
+            optimizer = sgd(model)
+        give_gradients(model)
+        optimizer.step()
+        watch.step()
+
+    told = [event.step for event in line.events if event.kind == "watch_changed"]
+    assert told == [3, 4]  # the optimizer, and then the layers that it brought
+    assert "unwatched" not in line.kinds()
+    assert of_layer(line.rows[-1], "grad_norm", "1.weight") > 0
 
 
 class Wrapper(torch.optim.Optimizer):
