@@ -106,7 +106,7 @@ def attach(
     """
     environment = read_environment()
     if environment.disabled:
-        return InertWatch(RunId(run_id or _new_ulid()))
+        return InertWatch(RunId(run_id or _new_ulid()), state)
     environment = override(
         environment,
         run=run,
@@ -152,7 +152,7 @@ def attach(
     world = find_world(environment)
     team = join_team(world, proposed, is_run_given=environment.run_id is not None)
     if team is None:
-        return InertWatch(proposed.run_id)
+        return InertWatch(proposed.run_id, state)
     if not team.is_whole and options.allow:
         log.warning("runwatch: one process cannot act for %d ranks", world.world_size)
         options = replace(options, allow=())

@@ -11,10 +11,14 @@ from runwatch_hooks.watch import Loggable, StepReport, Watch
 class InertWatch(Watch):
     """Counts steps, so that a loop over `steps` trains what it would have trained."""
 
-    def __init__(self, run_id: RunId) -> None:
+    def __init__(self, run_id: RunId, state: Mapping[str, object] | None = None) -> None:
+        """`state` is what a watch returned that watched, or one like this."""
         self.run_id = run_id
         self._next_step = 0
         self._boundaries = 0
+        self._state: Mapping[str, object] = {}
+        if state is not None:
+            self.load_state_dict(state)
 
     @property
     def next_step(self) -> int:
@@ -53,9 +57,11 @@ class InertWatch(Watch):
         return None
 
     def state_dict(self) -> dict[str, object]:
-        return {"next_step": self._next_step}
+        """With what was loaded: a later life that watches goes on with it."""
+        return {**self._state, "run_id": self.run_id, "next_step": self._next_step}
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
+        self._state = dict(state_dict)
         next_step = state_dict.get("next_step")
         self._next_step = next_step if isinstance(next_step, int) else 0
 

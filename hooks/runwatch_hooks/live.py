@@ -240,12 +240,13 @@ class LiveWatch(Watch):
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         next_step, actor = state_dict.get("next_step"), state_dict.get("actor")
-        if not isinstance(next_step, int) or not isinstance(actor, dict):
+        if not isinstance(next_step, int) or not isinstance(actor, dict | None):
             raise InvalidInputError(
                 f"state_dict: found the keys {sorted(state_dict)}, wanted what a watch returned"
             )
         self._next_step = next_step
-        self._actor.load_state_dict(cast("dict[str, object]", actor))
+        if actor is not None:  # else nothing watched in that life
+            self._actor.load_state_dict(cast("dict[str, object]", actor))
         if self._guard is not None:
             self._guard.load_state_dict(cast("dict[str, object]", state_dict.get("guard", {})))
 

@@ -122,6 +122,41 @@ def test_disabled_it_touches_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_life_without_the_hook_hands_its_run_on(
+    model: nn.Module, optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with attach(model, optimizer, run="lives", run_id=RUN_ID) as watch:
+        steps = [watch.step(1.0).step for _ in watch.steps(3)]
+        saved = watch.state_dict()
+    monkeypatch.setenv("RUNWATCH_DISABLED", "1")
+    with attach(model, optimizer, run="lives", run_id=RUN_ID, state=saved) as inert:
+        steps += [inert.step(1.0).step for _ in inert.steps(6)]
+        handed_on = inert.state_dict()
+    monkeypatch.delenv("RUNWATCH_DISABLED")
+    with attach(
+        model, optimizer, run="lives", run_id=str(handed_on["run_id"]), state=handed_on
+    ) as watch:
+        steps += [watch.step(1.0).step for _ in watch.steps(9)]
+
+    assert steps == list(range(9))
+    assert watch.run_id == RUN_ID
+    assert handed_on["actor"] == saved["actor"]
+
+
+def test_a_run_that_began_without_the_hook_is_watched_from_where_it_stands(
+    model: nn.Module, optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNWATCH_DISABLED", "1")
+    with attach(model, optimizer, run="later") as inert:
+        for _ in inert.steps(4):
+            inert.step(1.0)
+        saved = inert.state_dict()
+    monkeypatch.delenv("RUNWATCH_DISABLED")
+    with attach(model, optimizer, run="later", run_id=str(saved["run_id"]), state=saved) as watch:
+        assert watch.step(1.0) == StepReport(step=4)
+        assert watch.run_id == inert.run_id
+
+
 def test_a_rank_that_is_not_the_first_is_not_watched(
     model: nn.Module, optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
