@@ -142,8 +142,8 @@ class CpuStatistics:
             # nor of a few rows of an embedding, where the sample holds none of those that moved.
             zeros = stats[ZERO_FRAC]
             is_missed = self._are_sampled & (squares == 0.0) & (zeros > 0.5) & (zeros < 1.0)
-            known = np.flatnonzero((self._norms != 0.0) & ~np.isnan(squares) & ~is_missed)
-            stats[UPDATE_RATIO, known] = ratios[known]
+            is_known = (self._norms != 0.0) & ~np.isnan(squares) & ~is_missed
+            np.copyto(stats[UPDATE_RATIO], ratios, where=is_known)
         return torch.from_numpy(stats)
 
     def _read_norms(self) -> None:

@@ -109,7 +109,7 @@ class Board:
     def slots_of_grads(self, grads: Sequence[Tensor]) -> list[int]:
         """The places of tensors whose gradients these are; foreign ones are left out."""
         owners = {id(one.grad): slot for slot, one in enumerate(self._table.tensors)}
-        return [owners[id(grad)] for grad in grads if id(grad) in owners]
+        return [owners[one] for one in map(id, grads) if one in owners]
 
     def read_gradients(self, slots: Sequence[int], scale: Tensor | None) -> None:
         """Read these tensors' gradients; one that has none stays 'not recorded', not 0."""

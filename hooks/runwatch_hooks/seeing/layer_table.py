@@ -65,6 +65,8 @@ class LayerTable:
                 self._of_optimizers[optimizer] = self._find_slots(optimizer)
         # Parameters are held, so that no id can pass to another tensor while the table lives.
         self._watched = self._parameters()
+        self._frozen = [one for one in self._watched if id(one) not in self._kept]
+        """What may be trained one day, and would be a layer from then on."""
         self._signature = self._sign()
 
     def is_current(self) -> bool:
@@ -128,19 +130,15 @@ class LayerTable:
         return list(found.values())
 
     def _sign(self) -> _Signature:
-        stepped = [
-            id(tensor)
-            for one in self._optimizers
-            for group in one.param_groups
-            for tensor in group["params"]
-        ]
-        kept = self._kept
-        facts = [
-            (t.requires_grad or id(t) in kept, t.dtype, t.device, type(t)) for t in self._watched
-        ]
+        groups = (group for one in self._optimizers for group in one.param_groups)
+        stepped = [id(tensor) for group in groups for tensor in group["params"]]
+        trained = [one.requires_grad for one in self._frozen]
+        watched = self._watched
+        dtypes, devices = [one.dtype for one in watched], [one.device for one in watched]
+        facts = (stepped, trained, dtypes, devices, list(map(type, watched)))
         if self.sharing is None:
-            return (stepped, facts)
-        return (stepped, facts, [mark_of(tensor) for tensor in self.tensors])
+            return facts
+        return (*facts, [mark_of(tensor) for tensor in self.tensors])
 
 
 def _are_in_pieces(modules: Mapping[str, nn.Module]) -> bool:
