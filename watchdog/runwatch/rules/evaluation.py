@@ -10,22 +10,17 @@ Legend: T rows, L columns, K points, U distinct rows among them.
 """
 
 from collections.abc import Hashable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from runwatch.rules import expressions as tree
+from runwatch.rules.across_layers import OF_ROW, rank_of
 from runwatch.rules.block import Block, Level, Numbers, Points, Truths, points_of_rows
-from runwatch.rules.statistics import OF_CURRENT, OF_WINDOW, quantile
+from runwatch.rules.statistics import OF_CURRENT
 from runwatch.rules.window_keys import Histories, Reader, WindowKey
-from runwatch.rules.windows import NO_STEP, Bools, Floats, History, Indices, Samples
-
-_GATHERED_SAMPLES: Final = 2**19
-"""Samples gathered into windows at a time: 4 MiB, about what a core's cache holds."""
-
-_OF_ANY_LAYOUT: Final = ("max", "min", "prev", "count")
-"""Functions whose result has the same bits whatever the order of their samples in memory and
-however wide these are, so that they need not be copied."""
+from runwatch.rules.window_values import WindowsAt, settled_values
+from runwatch.rules.windows import NO_STEP, Bools, History, Indices, Samples
 
 _COMPARE: Final[Mapping[str, "np.ufunc"]] = {
     "<": np.less,
@@ -163,7 +158,6 @@ class Evaluation:
         )
 
     def _across_layers(self, node: tree.AcrossLayers, points: Points) -> Numbers:
-        """NaN counts as not recorded here: one broken layer must not blind the others."""
         rows_U, place_K = np.unique(points.rows, return_inverse=True)
         num_layers = self._block.num_layers
         if num_layers == 0 or not points.size:
@@ -172,14 +166,10 @@ class Evaluation:
         usable_UL = (operand.known & ~np.isnan(operand.values)).reshape(-1, num_layers)
         values_UL = operand.values.reshape(-1, num_layers)
         if node.function == "rank_of":
-            descending_UL = np.where(usable_UL, -values_UL, np.inf)
-            order_UL = np.argsort(descending_UL, axis=1, kind="stable")
-            ranks_UL = 1 + np.argsort(order_UL, axis=1, kind="stable").astype(np.float64)
+            ranks_UL = rank_of(values_UL, usable_UL)
             return Numbers(ranks_UL[place_K, points.columns], usable_UL[place_K, points.columns])
-        reduce = _max_layers if node.function == "max_layers" else _median_layers
-        return Numbers(
-            reduce(values_UL, usable_UL)[place_K], np.asarray(usable_UL.any(axis=1))[place_K]
-        )
+        values_U = OF_ROW[node.function](values_UL, usable_UL)
+        return Numbers(values_U[place_K], np.asarray(usable_UL.any(axis=1))[place_K])
 
     def _remembered(self, node: tree.Windowed, points: Points) -> Numbers:
         """A window's worth; other rules ask the same of shared windows at all points."""
@@ -203,24 +193,17 @@ class Evaluation:
         rows_K = points.rows - self._lay(key)
         history = self._histories[key]
         if key.is_opening and history.is_full:
-            return _settled(node, points, history, rows_K)
+            values_L = settled_values(node, history, rows_K)
+            return Numbers(values_L[points.columns], np.ones(points.size, np.bool_))
         if node.function == "age":
             return self._age(node, points, history, rows_K)
-        filled_K = history.filled_at(rows_K, points.columns)
-        known_K = filled_K >= self._reader.num_needed(node)
+        windows = WindowsAt(history, rows_K, points.columns)
+        known_K = windows.filled_K >= self._reader.num_needed(node)
         current_K = None
         if node.function in OF_CURRENT:
             current = self.numbers(_number(node.operand), points)
             current_K, known_K = current.values, known_K & current.known
-        values_K = np.full(points.size, 0.0 if node.function == "count" else np.nan)
-        for size in _sizes(filled_K, known_K):
-            chosen = np.flatnonzero(known_K & (filled_K == size))
-            for some in np.array_split(chosen, 1 + len(chosen) * node.size // _GATHERED_SAMPLES):
-                windows = history.windows_at(rows_K[some], points.columns[some])
-                held: Any = windows[:, node.size - size :]
-                if node.function not in _OF_ANY_LAYOUT:
-                    held = np.ascontiguousarray(held, np.float64)
-                values_K[some] = _apply(node, held, None if current_K is None else current_K[some])
+        values_K = windows.values(node, known_K, current_K)
         if node.function == "last":
             return self._last(node, points, Numbers(values_K, known_K))
         return Numbers(values_K, known_K)
@@ -280,44 +263,6 @@ def _decided(part: Truths, decided_by: bool) -> Bools:
     return np.asarray(part.known & (part.values if decided_by else ~part.values))
 
 
-def _settled(node: tree.Windowed, points: Points, history: History, rows_K: Indices) -> Numbers:
-    """Of a window that takes no more samples: computed once for each layer, and not at each row."""
-    if node.function not in history.settled:
-        columns_L = np.arange(history.num_columns)
-        windows = history.windows_at(np.full(history.num_columns, rows_K[0]), columns_L)
-        history.settled[node.function] = _apply(
-            node, np.ascontiguousarray(windows, np.float64), None
-        )
-    values_L = history.settled[node.function]
-    return Numbers(values_L[points.columns], np.ones(points.size, np.bool_))
-
-
-def _sizes(filled_K: Indices, known_K: Bools) -> Indices:
-    """The different numbers of samples that the known windows hold, but for none."""
-    if known_K.all() and filled_K.size and (filled_K == filled_K[0]).all():
-        return filled_K[:1] if filled_K[0] else filled_K[:0]
-    return np.unique(filled_K[known_K & (filled_K > 0)])
-
-
-def _apply(node: tree.Windowed, windows: Floats, current: Floats | None) -> Floats:
-    if current is not None:
-        return OF_CURRENT[node.function](current, windows)
-    if node.function == "quantile":
-        return quantile(windows, node.parameter)
-    return OF_WINDOW[node.function](windows)
-
-
 def _number(node: tree.Expression) -> tree.Number:
     assert isinstance(node, tree.Number)
     return node
-
-
-def _max_layers(values_UL: Floats, usable_UL: Bools) -> Floats:
-    return np.asarray(np.where(usable_UL, values_UL, -np.inf).max(axis=1))
-
-
-def _median_layers(values_UL: Floats, usable_UL: Bools) -> Floats:
-    return np.array(
-        [np.median(row[usable]) if usable.any() else np.nan
-         for row, usable in zip(values_UL, usable_UL, strict=True)]
-    )  # fmt: skip

@@ -17,9 +17,9 @@ from runwatch.rules import expressions as tree
 from runwatch.rules.block import Level
 from runwatch.rules.names import STEP
 from runwatch.rules.observations import Rows
-from runwatch.rules.statistics import OF_CURRENT, OF_WINDOW, quantile
+from runwatch.rules.statistics import OF_CURRENT, of_windows
 from runwatch.rules.window_keys import Histories, Reader, WindowKey
-from runwatch.rules.windows import NO_STEP, Floats, Samples
+from runwatch.rules.windows import NO_STEP, Samples
 
 LAID_ALONE: Final = Samples(np.zeros((1, 1)), np.zeros((1, 1), np.bool_), np.zeros(1, np.int64))
 """Stands for the samples of a single row, of which nothing is asked but whether they were laid."""
@@ -227,12 +227,8 @@ def _answer(row: SingleRow, question: Question, sample: Worth) -> float | None:
     filled = 0 if history is None else history.num_held()
     if history is None or filled < needed or not filled:
         return 0.0 if function == "count" else None
-    return _apply(function, parameter, history.window(filled), now)
-
-
-def _apply(function: str, parameter: float, window: Floats, now: float | None) -> float | None:
-    if function in OF_CURRENT:
-        return None if now is None else float(OF_CURRENT[function](np.array([now]), window)[0])
-    if function == "quantile":
-        return float(quantile(window, parameter)[0])
-    return float(OF_WINDOW[function](window)[0])
+    if function not in OF_CURRENT:
+        return float(of_windows(function, parameter, history.window(filled))[0])
+    if now is None:
+        return None
+    return float(of_windows(function, parameter, history.window(filled), np.array([now]))[0])

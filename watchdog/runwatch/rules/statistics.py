@@ -126,3 +126,16 @@ OF_CURRENT: Final[Mapping[str, Callable[[Matrix, Matrix], Matrix]]] = {
     "robust_z": robust_z,
 }
 """Functions that set the current sample against its window."""
+
+
+def of_windows(
+    function: str, parameter: float, windows_KF: Matrix, current_K: Matrix | None = None
+) -> Matrix:
+    """(K,) what a function of the rule language makes of each window. `parameter` is the share of
+    a quantile; functions of `OF_CURRENT` need `current_K`, the others do not look at it."""
+    if function in OF_CURRENT:
+        assert current_K is not None, f"{function} sets a current sample against its window"
+        return OF_CURRENT[function](current_K, windows_KF)
+    if function == "quantile":
+        return quantile(windows_KF, parameter)
+    return OF_WINDOW[function](windows_KF)
