@@ -15,7 +15,7 @@ from runwatch_server.alerts import records as alert_records
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.clock import rfc3339
-from runwatch_server.commands import queries as command_queries
+from runwatch_server.commands import event_queries as command_event_queries
 from runwatch_server.commands import records as command_records
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.http import documented
@@ -78,7 +78,7 @@ async def _newest(services: Services) -> Place:
     async with services.database.read() as connection:
         return Place(
             await alert_event_queries.last_event_number(connection),
-            await command_queries.last_event_number(connection),
+            await command_event_queries.last_event_number(connection),
         )
 
 
@@ -123,7 +123,7 @@ async def _read(services: Services, run_id: RunId, place: Place) -> tuple[list[b
             place = Place(alert.number, place.command_event)
             told: dict[str, object] = {"alert_id": alert.alert_id, "step": alert.step}
             texts.append(_text("alert", place, alert, told))
-        for command in await command_queries.list_events_after(
+        for command in await command_event_queries.list_events_after(
             connection, place.command_event, run_id=run_id, limit=_CHUNK
         ):
             place = Place(place.alert_event, command.number)

@@ -13,7 +13,7 @@ from runwatch.vocabulary import CommandId
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.clock import rfc3339, rfc3339_if_any
-from runwatch_server.commands import queries
+from runwatch_server.commands import event_queries, queries, receipt_queries
 from runwatch_server.commands.changes import COMMAND_TTL_S
 from runwatch_server.commands.records import CommandEvent, CommandRecord, KeptReceipt
 from runwatch_server.errors import NotFoundError
@@ -151,8 +151,8 @@ async def get_command(
     """A command, what each rank answered, and all that happened to it."""
     record = await _check_command(services, principal, command_id)
     async with services.database.read() as connection:
-        events = await queries.list_events(connection, record.run_id, command_id)
-        receipts = await queries.list_receipts(connection, record.run_id, command_id)
+        events = await event_queries.list_events(connection, record.run_id, command_id)
+        receipts = await receipt_queries.list_receipts(connection, record.run_id, command_id)
     view = CommandWithEvents(
         **msgspec.structs.asdict(view_of(record)),
         events=[_event_view(event) for event in events],

@@ -17,7 +17,7 @@ from runwatch.vocabulary import PolicyMode
 from runwatch_server.alerts.queries import find_alert
 from runwatch_server.alerts.recovery import note_command
 from runwatch_server.audit.queries import Deed, append_deed
-from runwatch_server.commands import queries
+from runwatch_server.commands import event_queries, queries
 from runwatch_server.commands.records import Addressee, CommandRecord
 from runwatch_server.commands.signing import Signer, UnsignedError
 
@@ -42,7 +42,9 @@ async def put(
     """Write a new command down. Raises UnsignedError."""
     record = signer.sign(record, addressee)
     await queries.insert_command(connection, record)
-    await queries.append_event(connection, record, record.state, at=record.created_at, actor=actor)
+    await event_queries.append_event(
+        connection, record, record.state, at=record.created_at, actor=actor
+    )
     await _audit(connection, record, addressee, f"command_{record.state}", actor, record.created_at)
 
 
@@ -81,7 +83,7 @@ async def enter(
         ended_step=after.ended_step,
         detail=msgspec.json.encode(after.detail).decode(),
     )
-    await queries.append_event(connection, record, state, at=at, actor=actor, detail=found)
+    await event_queries.append_event(connection, record, state, at=at, actor=actor, detail=found)
     if actor not in (TRAINER, SERVICE):
         await _audit(connection, record, addressee, f"command_{state}", actor, at)
     elif state is CommandState.REJECTED and SIGNATURE in found:

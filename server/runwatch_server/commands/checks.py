@@ -4,7 +4,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.commands import AnyAction, CommandState, Receipt
 from runwatch.vocabulary import CommandId, RunId
-from runwatch_server.commands import lifecycle, queries
+from runwatch_server.commands import event_queries, lifecycle, queries
 from runwatch_server.commands.records import Addressee, CommandRecord
 from runwatch_server.errors import ConflictError, NotFoundError, UnprocessableError
 from runwatch_server.runs.checks import run_not_found
@@ -59,7 +59,7 @@ async def check_was_ordered(connection: AsyncConnection, record: CommandRecord) 
     that came to nothing. Nobody can have applied it, whoever says so."""
     if record.state in lifecycle.DELIVERABLE:
         return
-    events = await queries.list_events(connection, record.run_id, record.id)
+    events = await event_queries.list_events(connection, record.run_id, record.id)
     if not any(event.kind == CommandState.QUEUED for event in events):
         raise ConflictError(
             "not_ordered", f"The command is {record.state}, and a trainer was never told of it."

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.commands import Command, CommandState
 from runwatch.vocabulary import CommandId, RunId
 from runwatch_server.clock import Clock
-from runwatch_server.commands import queries
+from runwatch_server.commands import queries, receipt_queries
 from runwatch_server.commands.changes import SERVICE, enter
 from runwatch_server.commands.checks import existing_command, find_addressee
 from runwatch_server.commands.mailbox import Mailbox, Posted
@@ -137,6 +137,6 @@ class Delivery:
 async def posting(connection: AsyncConnection, run_id: RunId) -> list[Posted]:
     """What is under way for a run, to be posted once the write that asks has been committed."""
     return [
-        Posted(record, await queries.list_answers(connection, record))
+        Posted(record, await receipt_queries.list_answers(connection, record))
         for record in await queries.list_under_way(connection, run_id)
     ]

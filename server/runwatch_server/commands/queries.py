@@ -1,6 +1,6 @@
-"""Every question put to the tables of commands."""
+"""Commands as they are kept, and whom they are for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -8,13 +8,12 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.commands import AnyAction, CommandState, Receipt, action_from_document
+from runwatch.commands import AnyAction, CommandState, action_from_document
 from runwatch.frames import Scalar
 from runwatch.vocabulary import AlertId, CommandId, PolicyMode, RunId, RunState
 from runwatch_server.commands.lifecycle import UNDER_WAY
-from runwatch_server.commands.records import Addressee, CommandEvent, CommandRecord, KeptReceipt
-from runwatch_server.commands.tables import command_events, command_receipts, commands
-from runwatch_server.db import EVENTS, wait_for_lock
+from runwatch_server.commands.records import Addressee, CommandRecord
+from runwatch_server.commands.tables import commands
 from runwatch_server.runs.tables import attempts, runs
 
 _FIND_ADDRESSEE: Final = (
@@ -84,30 +83,6 @@ async def update_command(
     )
 
 
-async def append_event(
-    connection: AsyncConnection,
-    record: CommandRecord,
-    kind: str,
-    *,
-    at: float,
-    actor: str,
-    rank: int | None = None,
-    detail: Mapping[str, object] | None = None,
-) -> None:
-    await wait_for_lock(connection, EVENTS)
-    await connection.execute(
-        sa.insert(command_events).values(
-            run_id=record.run_id,
-            command_id=record.id,
-            kind=kind,
-            rank=rank,
-            at=at,
-            actor=actor,
-            detail=_to_json(detail or {}),
-        )
-    )
-
-
 async def find_command(connection: AsyncConnection, command_id: CommandId) -> CommandRecord | None:
     found = await connection.execute(sa.select(commands).where(commands.c.id == command_id))
     row = found.mappings().first()
@@ -174,93 +149,6 @@ async def find_follower(connection: AsyncConnection, record: CommandRecord) -> C
     return None if row is None else _record(row)
 
 
-async def list_answers(
-    connection: AsyncConnection, record: CommandRecord
-) -> dict[int, CommandState]:
-    """The newest answer of each rank that gave one."""
-    found = await connection.execute(
-        sa.select(command_receipts.c.rank, command_receipts.c.state).where(
-            command_receipts.c.run_id == record.run_id,
-            command_receipts.c.command_id == record.id,
-        )
-    )
-    return {rank: CommandState(state) for rank, state in found}
-
-
-async def list_receipts(
-    connection: AsyncConnection, run_id: RunId, command_id: CommandId
-) -> list[KeptReceipt]:
-    """The newest answer of each rank that gave one, by rank."""
-    found = await connection.execute(
-        sa.select(command_receipts)
-        .where(
-            command_receipts.c.run_id == run_id,
-            command_receipts.c.command_id == command_id,
-        )
-        .order_by(command_receipts.c.rank)
-    )
-    return [
-        KeptReceipt(
-            rank=row["rank"],
-            state=CommandState(row["state"]),
-            step=row["step"],
-            at=row["at"],
-            detail=msgspec.json.decode(row["detail"], type=dict[str, Scalar]),
-        )
-        for row in found.mappings()
-    ]
-
-
-async def store_receipt(
-    connection: AsyncConnection, record: CommandRecord, receipt: Receipt, *, at: float
-) -> None:
-    """Keep a rank's answer in place of its earlier one."""
-    ours = (
-        command_receipts.c.run_id == record.run_id,
-        command_receipts.c.command_id == record.id,
-        command_receipts.c.rank == receipt.rank,
-    )
-    await connection.execute(sa.delete(command_receipts).where(*ours))
-    await connection.execute(
-        sa.insert(command_receipts).values(
-            run_id=record.run_id,
-            command_id=record.id,
-            rank=receipt.rank,
-            state=receipt.state.value,
-            step=receipt.step,
-            detail=_to_json(receipt.detail),
-            at=at,
-        )
-    )
-
-
-async def list_events(
-    connection: AsyncConnection, run_id: RunId, command_id: CommandId
-) -> list[CommandEvent]:
-    found = await connection.execute(
-        sa.select(command_events)
-        .where(command_events.c.run_id == run_id, command_events.c.command_id == command_id)
-        .order_by(command_events.c.number)
-    )
-    return [_event(row) for row in found.mappings()]
-
-
-async def list_events_after(
-    connection: AsyncConnection, number: int, *, run_id: RunId | None, limit: int
-) -> list[CommandEvent]:
-    """What happened to commands since an event, in the order of its writing."""
-    wanted = sa.select(command_events).where(command_events.c.number > number)
-    if run_id is not None:
-        wanted = wanted.where(command_events.c.run_id == run_id)
-    found = await connection.execute(wanted.order_by(command_events.c.number).limit(limit))
-    return [_event(row) for row in found.mappings()]
-
-
-async def last_event_number(connection: AsyncConnection) -> int:
-    found = await connection.execute(sa.select(sa.func.max(command_events.c.number)))
-    return found.scalar_one() or 0
-
-
 def _record(row: sa.RowMapping) -> CommandRecord:
     return CommandRecord(
         run_id=RunId(row["run_id"]),
@@ -285,18 +173,5 @@ def _record(row: sa.RowMapping) -> CommandRecord:
     )
 
 
-def _event(row: sa.RowMapping) -> CommandEvent:
-    return CommandEvent(
-        number=row["number"],
-        run_id=RunId(row["run_id"]),
-        command_id=CommandId(row["command_id"]),
-        kind=row["kind"],
-        rank=row["rank"],
-        at=row["at"],
-        actor=row["actor"],
-        detail=msgspec.json.decode(row["detail"], type=dict[str, object]),
-    )
-
-
-def _to_json(document: AnyAction | Mapping[str, object] | Sequence[object]) -> str:
+def _to_json(document: AnyAction | Mapping[str, object]) -> str:
     return msgspec.json.encode(document).decode()

@@ -9,7 +9,7 @@ from runwatch.commands import AnyAction, CommandState, Receipt
 from runwatch.frames import Scalar
 from runwatch.vocabulary import CommandId, RunId
 from runwatch_server.clock import Clock
-from runwatch_server.commands import lifecycle, queries
+from runwatch_server.commands import event_queries, lifecycle, queries, receipt_queries
 from runwatch_server.commands.changes import COMMAND_TTL_S, SERVICE, TRAINER, enter, put
 from runwatch_server.commands.checks import (
     check_receipt,
@@ -208,13 +208,13 @@ class Commands:
     async def _settle(
         self, connection: AsyncConnection, record: CommandRecord, receipt: Receipt
     ) -> CommandRecord:
-        answers = await queries.list_answers(connection, record)
+        answers = await receipt_queries.list_answers(connection, record)
         if lifecycle.is_final_answer(answers.get(receipt.rank)):
             return record
         now = self._clock.wall()
-        await queries.store_receipt(connection, record, receipt, at=now)
+        await receipt_queries.store_receipt(connection, record, receipt, at=now)
         told: dict[str, object] = {"state": receipt.state, "step": receipt.step, **receipt.detail}
-        await queries.append_event(
+        await event_queries.append_event(
             connection, record, "receipt", at=now, actor=TRAINER, rank=receipt.rank, detail=told
         )
         addressee = await find_addressee(connection, record.run_id)

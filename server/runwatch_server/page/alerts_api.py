@@ -12,6 +12,7 @@ from runwatch_server.alerts.records import AlertFilter, AlertRecord
 from runwatch_server.alerts.rungs import recovery_after
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
+from runwatch_server.commands import event_queries as command_event_queries
 from runwatch_server.commands import queries as command_queries
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.listing import part_of
@@ -151,7 +152,7 @@ async def _trips(
         return [
             travel_of(
                 command,
-                await command_queries.list_events(connection, alert.run_id, command.id),
+                await command_event_queries.list_events(connection, alert.run_id, command.id),
                 num_ranks=1 if addressee is None else addressee.num_ranks,
                 recovery=recovery_after(alert, command),
             )

@@ -13,6 +13,7 @@ from runwatch_server.alerts.records import AlertRecord, Recovery
 from runwatch_server.alerts.rungs import recovery_after
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
+from runwatch_server.commands import event_queries as command_event_queries
 from runwatch_server.commands import queries
 from runwatch_server.commands.records import Addressee, CommandRecord
 from runwatch_server.page.command_travel import Travel, travel_of
@@ -108,7 +109,7 @@ async def _trips(services: Services, run: Run) -> tuple[list[Travel], Addressee]
         trips = [
             travel_of(
                 command,
-                await queries.list_events(connection, run.id, command.id),
+                await command_event_queries.list_events(connection, run.id, command.id),
                 num_ranks=addressee.num_ranks,
                 recovery=_recovery(command, alerts),
             )
