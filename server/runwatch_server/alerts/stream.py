@@ -1,14 +1,21 @@
 """One stream of frames, one rank's of one attempt: put in order, and judged."""
 
+import logging
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from runwatch_server.alerts.judging import Judge
 from runwatch_server.alerts.records import Evaluation
 from runwatch_server.telemetry.seams import CommittedFrame
 
+log = logging.getLogger(__name__)
+
 MAX_HELD: Final = 64
 """Frames kept in memory; what comes beyond is read back from disk when its turn has come."""
+
+GAP_TIMEOUT_S: Final = 30.0
+"""A frame that is missing for so long is passed over."""
 
 STATE_EVERY_FRAMES: Final = 64
 """Frames between two savings of an evaluator's state, at least."""
@@ -75,6 +82,7 @@ class Stream:
     queue: FrameQueue
     project: str
     gap_since: float | None = None
+    """When a missing frame was first waited for, on the monotonic clock; None: none is."""
     unsaved_bytes: int = 0
     """Of the frames judged since the state was saved."""
 
@@ -86,3 +94,36 @@ class Stream:
             return False
         is_cheap = len(self.evaluation.state) <= STATE_SHARE * self.unsaved_bytes
         return is_cheap or num_frames >= STATE_AT_MOST_FRAMES
+
+    @property
+    def key(self) -> StreamKey:
+        return StreamKey(self.evaluation.attempt, self.evaluation.rank)
+
+    def gap_left_s(self, now: float) -> float | None:
+        """Seconds until a missing frame is passed over; None where none is waited for."""
+        return None if self.gap_since is None else self.gap_since + GAP_TIMEOUT_S - now
+
+    def in_line(self, frames: list[CommittedFrame], now: float) -> list[CommittedFrame]:
+        """Of frames in order, those up to the first that is missing; past it once it was waited
+        for. None at all: what the queue knew of was removed by retention before it was judged."""
+        first_seq = self.queue.next_seq
+        if not frames:
+            self.queue.done(self.queue.newest_seq)
+            return []
+        if frames[0].seq > first_seq:
+            self.gap_since = now if self.gap_since is None else self.gap_since
+            if now - self.gap_since < GAP_TIMEOUT_S:
+                return []
+            log.warning(
+                "run %s, attempt %d, rank %d: frames %d to %d did not come and are passed over",
+                self.evaluation.run_id,
+                self.evaluation.attempt,
+                self.evaluation.rank,
+                first_seq,
+                frames[0].seq - 1,
+            )
+            first_seq = frames[0].seq
+        self.gap_since = None
+        in_line = [frame for index, frame in enumerate(frames) if frame.seq == first_seq + index]
+        # Late frames command nothing; they must not silence the live ones behind them.
+        return list(takewhile(lambda frame: frame.late == in_line[0].late, in_line))
