@@ -36,6 +36,7 @@ from runwatch_server.alerts.run_signs import (
 from runwatch_server.db import Database
 from runwatch_server.errors import NotFoundError
 from runwatch_server.telemetry import queries as telemetry_queries
+from runwatch_server.telemetry import segment_queries
 from runwatch_server.telemetry.reading import Reader, Window
 
 log = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ class Detective:
                 last_step=onset,
                 limit=20,
             )
-            segments = await telemetry_queries.list_segments(connection, alert.run_id, alert.rank)
+            segments = await segment_queries.list_segments(connection, alert.run_id, alert.rank)
         starts = {(one.attempt, one.segment): one.first_step for one in segments}
         of_lr = lr_signs(series["lr"], onset)
         of_scaler = scaler_signs(

@@ -22,7 +22,7 @@ from runwatch.rules.thresholds import (
 )
 from runwatch.vocabulary import RunId
 from runwatch_server.services import Services
-from runwatch_server.telemetry import queries
+from runwatch_server.telemetry import queries, segment_queries
 from runwatch_server.telemetry.layer_union import columns_among
 from runwatch_server.telemetry.reading import Series, Window
 
@@ -102,7 +102,7 @@ async def _opening(
     if num_rows == 0:
         return None
     async with services.database.read() as connection:
-        segments = await queries.list_segments(connection, run_id, 0)
+        segments = await segment_queries.list_segments(connection, run_id, 0)
     holding = [row for row in segments if row.first_step < before]
     if not holding:
         return None

@@ -5,7 +5,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.packs.queries import packs_of_steps
-from runwatch_server.telemetry.queries import SegmentRow, first_hot_step
+from runwatch_server.telemetry.queries import first_hot_step
+from runwatch_server.telemetry.segment_queries import SegmentRow
 from runwatch_server.telemetry.tables import frames
 
 

@@ -12,7 +12,7 @@ from runwatch_server.http import documented, json_response
 from runwatch_server.runs.access import VisibleRun
 from runwatch_server.runs.queries import list_attempts
 from runwatch_server.services import CurrentServices, Services
-from runwatch_server.telemetry import queries
+from runwatch_server.telemetry import segment_queries
 from runwatch_server.telemetry.history import Stretch, attempts_in_time, effective_history, undone
 
 router: Final = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["telemetry"])
@@ -51,9 +51,9 @@ async def get_history(services: CurrentServices, run: VisibleRun) -> Response:
 
 async def read_history(services: Services, run_id: RunId, attempt: int) -> HistoryView:
     async with services.database.read() as connection:
-        found = [row.stretch for row in await queries.list_segments(connection, run_id, 0)]
+        found = [row.stretch for row in await segment_queries.list_segments(connection, run_id, 0)]
         places = attempts_in_time(await list_attempts(connection, run_id))
-        ranks = await queries.last_steps_of_ranks(connection, run_id, attempt)
+        ranks = await segment_queries.last_steps_of_ranks(connection, run_id, attempt)
     in_force = effective_history(found, places)
     return HistoryView(
         [

@@ -15,10 +15,10 @@ from runwatch.frames import Frame
 from runwatch.layouts import Layout
 from runwatch.nonfinite import is_absent
 from runwatch.vocabulary import RunId
-from runwatch_server.telemetry import queries
+from runwatch_server.telemetry import segment_queries, tile_queries
 from runwatch_server.telemetry.buckets import LEVELS, decode_tile, encode_tile, regroup
 from runwatch_server.telemetry.metric_tiles import decode_values
-from runwatch_server.telemetry.queries import SegmentRow, TileRow
+from runwatch_server.telemetry.segment_queries import SegmentRow
 from runwatch_server.telemetry.summing import (
     UNIT,
     metric_values,
@@ -26,6 +26,7 @@ from runwatch_server.telemetry.summing import (
     stat_tiles,
     tiles_of_metric,
 )
+from runwatch_server.telemetry.tile_queries import TileRow
 
 _Key = tuple[str, str, int, int]
 
@@ -34,7 +35,7 @@ async def add_late_steps(
     connection: AsyncConnection, run_id: RunId, frame: Frame, layout: Layout | None
 ) -> None:
     """Adds a frame that has just been stored, as far as what lay beside it was removed."""
-    segment = await queries.find_segment(
+    segment = await segment_queries.find_segment(
         connection, run_id, frame.attempt, frame.rank, frame.segment
     )
     if segment is None or not frame.num_steps:
@@ -43,7 +44,7 @@ async def add_late_steps(
     layouts = {} if layout is None else {layout.hash: layout}
     for first_step in range(frame.first_step // UNIT * UNIT, end, UNIT):
         held = await _tiles_of_unit(connection, segment, first_step)
-        await queries.put_tiles(connection, segment, _added(held, frame, layouts, first_step))
+        await tile_queries.put_tiles(connection, segment, _added(held, frame, layouts, first_step))
         await roll_up_above(connection, segment, first_step, segment.rolled_to)
 
 
@@ -53,7 +54,7 @@ async def _tiles_of_unit(
     return [
         tile
         for level in (1, LEVELS[0])
-        for tile in await queries.tiles_of(
+        for tile in await tile_queries.tiles_of(
             connection, segment, level=level, first_step=first_step, before=first_step + UNIT
         )
     ]

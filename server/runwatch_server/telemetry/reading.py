@@ -18,7 +18,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.db import Database
 from runwatch_server.errors import NotFoundError
 from runwatch_server.runs.queries import list_attempts
-from runwatch_server.telemetry import queries
+from runwatch_server.telemetry import queries, segment_queries
 from runwatch_server.telemetry.buckets import (
     LEVELS,
     Buckets,
@@ -32,7 +32,7 @@ from runwatch_server.telemetry.history import Stretch, attempts_in_time, effecti
 from runwatch_server.telemetry.layer_union import columns_among, targets_of, united
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.reading import PackReader
-from runwatch_server.telemetry.queries import SegmentRow
+from runwatch_server.telemetry.segment_queries import SegmentRow
 from runwatch_server.telemetry.sources import Source
 from runwatch_server.telemetry.wanted import Wanted
 
@@ -147,7 +147,7 @@ class Reader:
         async with self._database.read() as connection:
             if metric not in await queries.list_metrics(connection, run_id):
                 raise NotFoundError("metric_not_found", f"The run has no metric {metric!r}.")
-            segments = await queries.list_segments_of_ranks(connection, run_id)
+            segments = await segment_queries.list_segments_of_ranks(connection, run_id)
             places = attempts_in_time(await list_attempts(connection, run_id))
             stretches = {
                 rank: _stretches(rows, window, places)
@@ -167,7 +167,7 @@ class Reader:
 
     async def _read(self, run_id: RunId, wanted: Wanted, window: Window) -> Series:
         async with self._database.read() as connection:
-            segments = await queries.list_segments(connection, run_id, window.rank)
+            segments = await segment_queries.list_segments(connection, run_id, window.rank)
             places = attempts_in_time(await list_attempts(connection, run_id))
             stretches = _stretches(segments, window, places)
             by_place = {(row.attempt, row.segment): row for row in segments}

@@ -14,13 +14,13 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch_server.db import Database
-from runwatch_server.telemetry import queries
+from runwatch_server.telemetry import queries, segment_queries, tile_queries
 from runwatch_server.telemetry.coverage import first_held
 from runwatch_server.telemetry.gaps import GapReason
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.reading import PackReader
-from runwatch_server.telemetry.queries import SegmentRow
+from runwatch_server.telemetry.segment_queries import SegmentRow
 from runwatch_server.telemetry.stored_steps import StoredSteps
 from runwatch_server.telemetry.summing import UNIT, roll_up_above, unit_tiles
 
@@ -43,7 +43,7 @@ class Roller:
     async def roll(self) -> int:
         """Sums up what is finished; returns how many stretches of 1024 steps."""
         async with self._database.read() as connection:
-            found = await queries.list_unrolled(connection, UNIT + _SETTLED, _MAX_SEGMENTS)
+            found = await segment_queries.list_unrolled(connection, UNIT + _SETTLED, _MAX_SEGMENTS)
         return sum([await self._roll_segment(segment) for segment in found])
 
     async def _roll_segment(self, segment: SegmentRow) -> int:
@@ -88,9 +88,11 @@ class Roller:
             )
             if num_frames != found.num_hot:
                 return False
-            if not await queries.set_rolled(connection, segment, found=first_step, rolled_to=end):
+            if not await segment_queries.set_rolled(
+                connection, segment, found=first_step, rolled_to=end
+            ):
                 return False
-            await queries.put_tiles(connection, segment, tiles)
+            await tile_queries.put_tiles(connection, segment, tiles)
             await roll_up_above(connection, segment, first_step, end)
             return True
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.nonfinite import is_absent
-from runwatch_server.telemetry import queries
+from runwatch_server.telemetry import tile_queries
 from runwatch_server.telemetry.buckets import (
     LEVELS,
     TILE_LAYERS,
@@ -23,8 +23,9 @@ from runwatch_server.telemetry.gaps import Gap
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.metric_tiles import decode_values
 from runwatch_server.telemetry.packs.reading import PackReader
-from runwatch_server.telemetry.queries import SegmentRow, TileRow
+from runwatch_server.telemetry.segment_queries import SegmentRow
 from runwatch_server.telemetry.stored_steps import StoredSteps
+from runwatch_server.telemetry.tile_queries import TileRow
 from runwatch_server.telemetry.wanted import Wanted
 
 
@@ -81,7 +82,7 @@ class Source:
         end -= end % span
         if first >= end:
             return [], first
-        found = await queries.tiles_of(
+        found = await tile_queries.tiles_of(
             self.connection,
             self.segment,
             level=level,
@@ -107,7 +108,7 @@ class Source:
         """A metric's values from tiles of level 1."""
         unit = TILE_STEPS[LEVELS[0]]
         start = first - first % unit
-        found = await queries.tiles_of(
+        found = await tile_queries.tiles_of(
             self.connection,
             self.segment,
             level=1,

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.frames import Frame
 from runwatch.layouts import Layout
-from runwatch_server.telemetry import queries
+from runwatch_server.telemetry import tile_queries
 from runwatch_server.telemetry.buckets import (
     LEVELS,
     TILE_LAYERS,
@@ -24,7 +24,8 @@ from runwatch_server.telemetry.buckets import (
 )
 from runwatch_server.telemetry.dense import lay_out
 from runwatch_server.telemetry.metric_tiles import encode_values
-from runwatch_server.telemetry.queries import SegmentRow, TileRow
+from runwatch_server.telemetry.segment_queries import SegmentRow
+from runwatch_server.telemetry.tile_queries import TileRow
 
 UNIT: Final = TILE_STEPS[LEVELS[0]]
 """Steps that are summed up at a time."""
@@ -50,7 +51,7 @@ async def _roll_up(
 ) -> None:
     """Makes the tiles of a level from those of the next finer one."""
     fine = LEVELS[LEVELS.index(level) - 1]
-    found = await queries.tiles_of(
+    found = await tile_queries.tiles_of(
         connection,
         segment,
         level=fine,
@@ -58,7 +59,7 @@ async def _roll_up(
         before=first_step + TILE_STEPS[level],
     )
     tiles = _coarser(found, level, first_step)
-    await queries.put_tiles(connection, segment, tiles)
+    await tile_queries.put_tiles(connection, segment, tiles)
 
 
 def _coarser(found: list[TileRow], level: int, first_step: int) -> list[TileRow]:
