@@ -18,7 +18,7 @@ from runwatch.rules.templates import Template
 from runwatch.rules.transitions import episode_id
 from runwatch.vocabulary import Scope, Severity
 from runwatch_server.alerts.records import AlertRecord
-from runwatch_server.runs.liveness import RankFacts
+from runwatch_server.runs.heard_rank import RankFacts
 
 RUN_LOST: Final = "RunLost"
 RANK_LOST: Final = "RankLost"

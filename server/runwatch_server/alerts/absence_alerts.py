@@ -32,7 +32,7 @@ from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
-from runwatch_server.runs.liveness import RankFacts
+from runwatch_server.runs.heard_rank import RankFacts
 
 _Key = tuple[RunId, int, int, str]
 """Run, attempt, rank, rule."""

@@ -14,7 +14,7 @@ from runwatch.alerts import AlertState
 from runwatch.vocabulary import Phase, RunId, RunState
 from runwatch_server.alerts.tables import alerts, evaluations
 from runwatch_server.replicas.tables import leases, signs
-from runwatch_server.runs.liveness import Sign
+from runwatch_server.runs.heard_rank import Sign
 from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.tables import streams
 

@@ -251,18 +251,7 @@ class Runs:
             raise unknown_attempt(heartbeat.attempt)
         check_rank(heartbeat.rank, attempt)
         check_current(run, heartbeat.attempt)
-        self._liveness.note_heartbeat(
-            run_id,
-            heartbeat.attempt,
-            heartbeat.rank,
-            last_step=heartbeat.last_step,
-            step_age_s=heartbeat.step_age_s,
-            phase=heartbeat.phase,
-            lr_scale=heartbeat.lr_scale,
-            dropped_rows=heartbeat.dropped_rows,
-            spooled_frames=heartbeat.spooled_frames,
-            now=self._clock.monotonic(),
-        )
+        self._liveness.note_heartbeat(run_id, heartbeat, now=self._clock.monotonic())
 
     def _attempt(self, run_id: RunId, number: int, wanted: AttemptOpen) -> Attempt:
         return Attempt(

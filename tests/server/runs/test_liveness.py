@@ -1,5 +1,6 @@
 """Ages are counted from arrival, on one clock."""
 
+from runwatch.messages import Heartbeat
 from runwatch.vocabulary import Phase, RunId, RunState
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.states import judge_state
@@ -8,18 +9,8 @@ RUN = RunId("01J00000000000000000000000")
 
 
 def heartbeat(liveness: Liveness, *, now: float, step_age_s: float, phase: Phase) -> None:
-    liveness.note_heartbeat(
-        RUN,
-        1,
-        0,
-        last_step=9,
-        step_age_s=step_age_s,
-        phase=phase,
-        lr_scale=0.5,
-        dropped_rows=0,
-        spooled_frames=0,
-        now=now,
-    )
+    beat = Heartbeat(1, 0, last_step=9, step_age_s=step_age_s, phase=phase, lr_scale=0.5)
+    liveness.note_heartbeat(RUN, beat, now=now)
 
 
 def state(liveness: Liveness, *, now: float) -> RunState:
