@@ -6,6 +6,7 @@ Decided in `absence`, from the facts of liveness; kept and told here.
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -34,8 +35,14 @@ from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
 from runwatch_server.runs.heard_rank import RankFacts
 
-_Key = tuple[RunId, int, int, str]
-"""Run, attempt, rank, rule."""
+
+class _Key(NamedTuple):
+    """Whose silence, by which rule."""
+
+    run_id: RunId
+    attempt: int
+    rank: int
+    rule: str
 
 
 class AbsenceAlerts:
@@ -59,7 +66,7 @@ class AbsenceAlerts:
         """Forget what is known of a run: another replica may judge it meanwhile."""
         self._recalled.discard(run_id)
         self._phases.drop(run_id)
-        for key in [key for key in self._alerts if key[0] == run_id]:
+        for key in [key for key in self._alerts if key.run_id == run_id]:
             del self._alerts[key]
 
     async def judge(self, run_id: RunId) -> None:
@@ -78,7 +85,7 @@ class AbsenceAlerts:
             await self._forget_older(run_id, rank)
             longest_phase_s = await self._longest_phase_s(run_id, rank)
             for rule in (*self._rules_of_contact(rank, facts), *rules_of_absence(rules, rank.rank)):
-                key = (run_id, rank.attempt, rank.rank, rule.name)
+                key = _Key(run_id, rank.attempt, rank.rank, rule.name)
                 change = judge_silence(
                     rule,
                     rank,
@@ -108,9 +115,9 @@ class AbsenceAlerts:
     def _firing_beside(self, key: _Key) -> set[str]:
         """The rules of silence that fire about the same rank."""
         return {
-            rule
-            for (*whose, rule), open_alert in self._alerts.items()
-            if tuple(whose) == key[:3]
+            other.rule
+            for other, open_alert in self._alerts.items()
+            if other._replace(rule=key.rule) == key
             and open_alert.alert.state is AlertState.FIRING
             and not open_alert.shadow
         }
@@ -180,7 +187,7 @@ class AbsenceAlerts:
         for key in [
             key
             for key in self._alerts
-            if key[0] == run_id and key[2] == rank.rank and key[1] < rank.attempt
+            if (key.run_id, key.rank) == (run_id, rank.rank) and key.attempt < rank.attempt
         ]:
             del self._alerts[key]
 
@@ -189,7 +196,7 @@ class AbsenceAlerts:
                 older = [
                     alert
                     for alert in await queries.list_open(connection, run_id)
-                    if (alert.attempt, alert.rank, alert.rule) == key[1:]
+                    if _Key(run_id, alert.attempt, alert.rank, alert.rule) == key
                 ]
                 at = self._shop.clock.wall()
                 why = "a newer attempt began"
@@ -212,7 +219,7 @@ class AbsenceAlerts:
         async with self._shop.database.read() as connection:
             for alert in await queries.list_open(connection, run_id):
                 if not alert.rule_hash and alert.rule != GROUP_OUTLIER:
-                    key = (run_id, alert.attempt, alert.rank, alert.rule)
+                    key = _Key(run_id, alert.attempt, alert.rank, alert.rule)
                     self._alerts[key] = absence_alert_of(alert)
         self._recalled.add(run_id)
 

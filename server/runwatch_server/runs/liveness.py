@@ -5,24 +5,35 @@ from then and no run looks lost for the service's own absence.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from runwatch.messages import Heartbeat
 from runwatch.vocabulary import RunId
 from runwatch_server.runs.heard_rank import HeardRank, RankFacts, Sign
 
 
+@dataclass(frozen=True, slots=True)
+class _LiveAttempt:
+    """The attempt of a run that is listened to, with the ranks that are expected to speak."""
+
+    attempt: int
+    ranks: dict[int, HeardRank]
+
+
 class Liveness:
     """The facts that rules of absence and run states are judged by."""
 
     def __init__(self) -> None:
-        self._runs: dict[RunId, tuple[int, dict[int, HeardRank]]] = {}
+        self._runs: dict[RunId, _LiveAttempt] = {}
         self._heard: dict[tuple[RunId, int, int], Sign | None] = {}
         """Of which the other replicas have not been told; None: as it is known by then."""
 
     def open_attempt(self, run_id: RunId, attempt: int, *, now: float) -> None:
         """Begins to listen for rank 0 of an attempt; older attempts are forgotten."""
-        if self._attempt(run_id) < attempt:
-            self._runs[run_id] = (attempt, {0: HeardRank(since=now, last_contact=now)})
+        live = self._runs.get(run_id)
+        if live is None or live.attempt < attempt:
+            first = HeardRank(since=now, last_contact=now)
+            self._runs[run_id] = _LiveAttempt(attempt, {0: first})
 
     def forget(self, run_id: RunId) -> None:
         """The run has ended: nothing more is expected of it."""
@@ -30,8 +41,8 @@ class Liveness:
 
     def forget_rank(self, run_id: RunId, attempt: int, rank: int) -> None:
         """A rank has left in order: nothing more is expected of it."""
-        current, ranks = self._runs.get(run_id, (0, {}))
-        known = ranks.pop(rank, None) if current == attempt else None
+        live = self._runs.get(run_id)
+        known = None if live is None or live.attempt != attempt else live.ranks.pop(rank, None)
         if known is not None:
             self._heard[run_id, attempt, rank] = known.sign(
                 run_id, attempt, rank, now=known.last_contact, has_left=True
@@ -64,11 +75,11 @@ class Liveness:
         heard, self._heard = self._heard, {}
         signs: list[Sign] = []
         for (run_id, attempt, rank), sign in heard.items():
-            current, ranks = self._runs.get(run_id, (0, {}))
+            live = self._runs.get(run_id)
             if sign is not None:
                 signs.append(sign)
-            elif current == attempt and rank in ranks:
-                signs.append(ranks[rank].sign(run_id, attempt, rank, now=now))
+            elif live is not None and live.attempt == attempt and rank in live.ranks:
+                signs.append(live.ranks[rank].sign(run_id, attempt, rank, now=now))
         return signs
 
     def keep_signs(self, signs: Sequence[Sign]) -> None:
@@ -82,7 +93,7 @@ class Liveness:
         if sign.run_id not in self._runs:
             return
         if sign.has_left:
-            _, ranks = self._runs[sign.run_id]
+            ranks = self._runs[sign.run_id].ranks
             known = ranks.get(sign.rank)
             if known is not None and known.last_contact <= now - sign.contact_age_s:
                 del ranks[sign.rank]
@@ -103,26 +114,26 @@ class Liveness:
 
     def postpone(self, pause_s: float) -> None:
         """The service itself was paused for so long: nobody was silent in that time."""
-        for _, ranks in self._runs.values():
-            for known in ranks.values():
+        for live in self._runs.values():
+            for known in live.ranks.values():
                 known.postpone(pause_s)
 
     def facts(self, run_id: RunId, *, now: float) -> tuple[RankFacts, ...]:
         """The ranks of the run's current attempt; empty where nothing is expected of it."""
-        attempt, ranks = self._runs.get(run_id, (0, {}))
-        return tuple(known.facts(attempt, rank, now) for rank, known in sorted(ranks.items()))
+        live = self._runs.get(run_id)
+        if live is None:
+            return ()
+        ranks = sorted(live.ranks.items())
+        return tuple(known.facts(live.attempt, rank, now) for rank, known in ranks)
 
     def run_ids(self) -> tuple[RunId, ...]:
         """The runs that are expected to speak."""
         return tuple(self._runs)
 
-    def _attempt(self, run_id: RunId) -> int:
-        return self._runs.get(run_id, (0, {}))[0]
-
     def _rank(self, run_id: RunId, attempt: int, rank: int, now: float) -> HeardRank | None:
-        if attempt > self._attempt(run_id):
-            self.open_attempt(run_id, attempt, now=now)
-        current, ranks = self._runs[run_id]
-        if attempt < current:
+        """None where a newer attempt is listened to."""
+        self.open_attempt(run_id, attempt, now=now)
+        live = self._runs[run_id]
+        if attempt < live.attempt:
             return None
-        return ranks.setdefault(rank, HeardRank(since=now, last_contact=now))
+        return live.ranks.setdefault(rank, HeardRank(since=now, last_contact=now))
