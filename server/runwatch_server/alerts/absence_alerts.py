@@ -26,11 +26,11 @@ from runwatch_server.alerts.absence import (
     transition_of,
 )
 from runwatch_server.alerts.consequences import Consequences
+from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.group_outlier import GROUP_OUTLIER
 from runwatch_server.alerts.phase_history import PhaseHistory
-from runwatch_server.alerts.recording import News, Source, end_alerts, record
+from runwatch_server.alerts.recording import News, record
 from runwatch_server.alerts.records import Resolution
-from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
 from runwatch_server.runs.heard_rank import RankFacts
@@ -48,8 +48,8 @@ class _Key(NamedTuple):
 class AbsenceAlerts:
     """The open alerts about silence, of the runs that this replica judges."""
 
-    def __init__(self, workshop: Workshop, *, lost_s: float) -> None:
-        self._shop = workshop
+    def __init__(self, context: AlertingContext, *, lost_s: float) -> None:
+        self._context = context
         self._lost_s = lost_s
         self._run_lost = run_lost(lost_s)
         self._rank_lost = rank_lost(lost_s)
@@ -72,15 +72,15 @@ class AbsenceAlerts:
     async def judge(self, run_id: RunId) -> None:
         """Look at each rank that is expected to speak. Raises NotOwnerError."""
         await self._recall(run_id)
-        now = self._shop.clock.monotonic()
-        facts = self._shop.liveness.facts(run_id, now=now)
+        now = self._context.clock.monotonic()
+        facts = self._context.liveness.facts(run_id, now=now)
         if not facts:
             return
         addressee = await self._addressee(run_id)
         if addressee is None:
             return
         facts = _with_last_step(facts, addressee.last_step)
-        rules = (await self._shop.rules.in_force(addressee.project)).rules
+        rules = (await self._context.rules.in_force(addressee.project)).rules
         for rank in facts:
             await self._forget_older(run_id, rank)
             longest_phase_s = await self._longest_phase_s(run_id, rank)
@@ -92,7 +92,7 @@ class AbsenceAlerts:
                     facts,
                     self._alerts.get(key),
                     lost_s=self._lost_s,
-                    now=self._shop.clock.wall(),
+                    now=self._context.clock.wall(),
                     longest_phase_s=longest_phase_s,
                 )
                 if change is not None:
@@ -138,11 +138,11 @@ class AbsenceAlerts:
         inhibited_by: str | None,
     ) -> None:
         run_id, attempt, rank, _ = key
-        consequences = Consequences(run_id, self._shop)
+        consequences = Consequences(run_id, self._context)
         lr_scale, known = consequences.lr_scale, self._alerts.get(key)
 
         async def work(connection: AsyncConnection) -> tuple[list[News], AbsenceAlert | None, bool]:
-            await self._shop.ownership.check(connection, run_id)
+            await self._context.ownership.check(connection, run_id)
             addressee = await find_addressee(connection, run_id)
             if addressee is None:
                 return [], None, False
@@ -156,31 +156,27 @@ class AbsenceAlerts:
                 num_before=num_before,
                 inhibited_by=inhibited_by,
             )
-            source = Source(
-                run_id=run_id,
-                project=addressee.project,
-                rank=rank,
-                live=True,
-                rule_hashes={rule.name: ""},
-                new_id=self._shop.ids.new,
-                tell=self._shop.tell,
+            source = self._context.source(
+                run_id, addressee.project, rank=rank, rule_hashes={rule.name: ""}
             )
             ordered = False
             news: list[News] = []
-            async for one in record(connection, source, [transition], now=self._shop.clock.wall()):
+            async for one in record(
+                connection, source, [transition], now=self._context.clock.wall()
+            ):
                 news.append(one)
                 if one.acts and rule.actions:
                     ordered |= await consequences.act(connection, one, lr_scale)
             return news, open_alert, ordered
 
-        news, open_alert, ordered = await self._shop.database.write(work, of=run_id)
+        news, open_alert, ordered = await self._context.database.write(work, of=run_id)
         if open_alert is None:
             self._alerts.pop(key, None)
         else:
             self._alerts[key] = open_alert
         if ordered:
-            await self._shop.delivery.refresh(run_id)
-        self._shop.on_news(news)
+            await self._context.delivery.refresh(run_id)
+        self._context.on_news(news)
 
     async def _forget_older(self, run_id: RunId, rank: RankFacts) -> None:
         """Alerts about the silence of an attempt that a newer one has replaced."""
@@ -192,31 +188,24 @@ class AbsenceAlerts:
             del self._alerts[key]
 
             async def work(connection: AsyncConnection, key: _Key = key) -> None:
-                await self._shop.ownership.check(connection, run_id)
+                await self._context.ownership.check(connection, run_id)
                 older = [
                     alert
                     for alert in await queries.list_open(connection, run_id)
                     if _Key(run_id, alert.attempt, alert.rank, alert.rule) == key
                 ]
-                at = self._shop.clock.wall()
-                why = "a newer attempt began"
-                await end_alerts(
-                    connection,
-                    older,
-                    resolution=Resolution.ATTEMPT_ENDED,
-                    why=why,
-                    at=at,
-                    tell=self._shop.tell,
+                await self._context.end_alerts(
+                    connection, older, Resolution.ATTEMPT_ENDED, "a newer attempt began"
                 )
 
-            await self._shop.database.write(work, of=run_id)
+            await self._context.database.write(work, of=run_id)
 
     async def _recall(self, run_id: RunId) -> None:
         """Take up the open alerts about silence that were told before a restart, or by the
         replica that judged the run until now."""
         if run_id in self._recalled:
             return
-        async with self._shop.database.read() as connection:
+        async with self._context.database.read() as connection:
             for alert in await queries.list_open(connection, run_id):
                 if not alert.rule_hash and alert.rule != GROUP_OUTLIER:
                     key = _Key(run_id, alert.attempt, alert.rank, alert.rule)
@@ -226,12 +215,12 @@ class AbsenceAlerts:
     async def _longest_phase_s(self, run_id: RunId, rank: RankFacts) -> float | None:
         """Of the run's phases, which rank 0 tells for all."""
         if rank.rank == 0 and not self._phases.known(run_id, rank):
-            async with self._shop.database.read() as connection:
+            async with self._context.database.read() as connection:
                 await self._phases.learn(connection, run_id, rank)
         return self._phases.longest_s(run_id, rank)
 
     async def _addressee(self, run_id: RunId) -> Addressee | None:
-        async with self._shop.database.read() as connection:
+        async with self._context.database.read() as connection:
             return await find_addressee(connection, run_id)
 
 

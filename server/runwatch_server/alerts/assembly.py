@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.board import NewsBoard
+from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluators import Evaluators
 from runwatch_server.alerts.findings import Detective
 from runwatch_server.alerts.judging import Judging, ProcessJudging, ThreadJudging
 from runwatch_server.alerts.recording import Tell, tell_nobody
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
-from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.clock import Clock
 from runwatch_server.commands.delivery import Delivery
 from runwatch_server.commands.ids import OrderedIds
@@ -80,7 +80,7 @@ async def start_alerting(
     commands = Commands(database, clock, ids, signer=signer, delivery=delivery)
     judging = _make_judging(settings)
     stack.push_async_callback(judging.close)
-    workshop = Workshop(
+    context = AlertingContext(
         database=database,
         clock=clock,
         ids=ids,
@@ -99,8 +99,8 @@ async def start_alerting(
         tell=tell,
         page=page,
     )
-    evaluators = Evaluators(workshop)
-    ticker = Ticker(workshop, evaluators, reader, lost_s=settings.lost_s)
+    evaluators = Evaluators(context)
+    ticker = Ticker(context, evaluators, reader, lost_s=settings.lost_s)
     await delivery.start()
     stack.push_async_callback(delivery.stop)
     await commands.tell_foreign_keys()

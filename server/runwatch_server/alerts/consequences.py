@@ -10,11 +10,11 @@ from runwatch.vocabulary import RunId
 from runwatch_server.alerts import queries
 from runwatch_server.alerts.acting import Actor
 from runwatch_server.alerts.climbing import Climber
-from runwatch_server.alerts.recording import News, Source, end_alerts, watch_recovery
+from runwatch_server.alerts.context import AlertingContext
+from runwatch_server.alerts.recording import News, Source, watch_recovery
 from runwatch_server.alerts.recording import record as record_transitions
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.stream import StreamKey
-from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
 from runwatch_server.rules.pack import RuleSet
@@ -29,9 +29,9 @@ class Consequences:
     """For one run. All but `lr_scale` is for use inside the transaction that moves the watermark:
     the frames are judged and all of this is done, or neither."""
 
-    def __init__(self, run_id: RunId, workshop: Workshop) -> None:
+    def __init__(self, run_id: RunId, context: AlertingContext) -> None:
         self.run_id = run_id
-        self._shop = workshop
+        self._context = context
 
     async def note_gap(
         self, connection: AsyncConnection, after: CommittedFrame, seqs: range
@@ -40,10 +40,10 @@ class Consequences:
         event = Event(
             step=after.frame.first_step,
             kind="gap",
-            at=self._shop.clock.wall(),
+            at=self._context.clock.wall(),
             detail={"first_seq": seqs.start, "num_frames": len(seqs)},
         )
-        await self._shop.events.record(
+        await self._context.events.record(
             connection,
             self.run_id,
             (event,),
@@ -61,10 +61,10 @@ class Consequences:
         *,
         lr_scale: float,
     ) -> tuple[list[News], bool]:
-        now = self._shop.clock.wall()
+        now = self._context.clock.wall()
         attempt = frames[0].attempt
         if source.live and frames[0].seq == 1:
-            await self._end_older(connection, attempt, source.rank, now)
+            await self._end_older(connection, attempt, source.rank)
         ordered = False
         news: list[News] = []
         async for one in record_transitions(connection, source, transitions, now=now):
@@ -96,7 +96,7 @@ class Consequences:
             return False
         climber = Climber(
             actor=await self._actor(connection, lr_scale),
-            page=self._shop.page,
+            page=self._context.page,
             segment=last.segment,
             step=last.last_step,
         )
@@ -111,7 +111,7 @@ class Consequences:
     def lr_scale(self) -> float:
         """In force in the trainer, as far as it has said. Asked on the event loop, before the
         write that needs it."""
-        facts = self._shop.liveness.facts(self.run_id, now=self._shop.clock.monotonic())
+        facts = self._context.liveness.facts(self.run_id, now=self._context.clock.monotonic())
         return facts[0].lr_scale if facts else 1.0
 
     async def act(self, connection: AsyncConnection, news: News, lr_scale: float) -> bool:
@@ -122,32 +122,24 @@ class Consequences:
     async def _actor(self, connection: AsyncConnection, lr_scale: float) -> Actor:
         addressee = await self.addressee(connection)
         return Actor(
-            clock=self._shop.clock,
-            ids=self._shop.ids,
-            signer=self._shop.signer,
+            clock=self._context.clock,
+            ids=self._context.ids,
+            signer=self._context.signer,
             addressee=addressee,
-            mode=addressee.policy or self._shop.default_policy,
-            limits=self._shop.limits,
+            mode=addressee.policy or self._context.default_policy,
+            limits=self._context.limits,
             lr_scale=lr_scale,
         )
 
-    async def _end_older(
-        self, connection: AsyncConnection, attempt: int, rank: int, now: float
-    ) -> None:
+    async def _end_older(self, connection: AsyncConnection, attempt: int, rank: int) -> None:
         """A new attempt starts with a clean sheet."""
         older = [
             alert
             for alert in await queries.list_open(connection, self.run_id)
             if alert.attempt < attempt and alert.rank == rank and alert.live
         ]
-        why = f"attempt {attempt} began"
-        await end_alerts(
-            connection,
-            older,
-            resolution=Resolution.ATTEMPT_ENDED,
-            why=why,
-            at=now,
-            tell=self._shop.tell,
+        await self._context.end_alerts(
+            connection, older, Resolution.ATTEMPT_ENDED, f"attempt {attempt} began"
         )
 
     def source(
@@ -159,14 +151,12 @@ class Consequences:
         segment: int,
         live: bool,
     ) -> Source:
-        return Source(
-            run_id=self.run_id,
-            project=addressee.project,
+        return self._context.source(
+            self.run_id,
+            addressee.project,
             rank=key.rank,
             live=live,
             rule_hashes=rule_set.hashes,
-            new_id=self._shop.ids.new,
-            tell=self._shop.tell,
             segment=segment,
         )
 

@@ -8,10 +8,10 @@ from typing import Final
 
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.consequences import StreamMovedError
+from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.frame_queries import list_behind
 from runwatch_server.alerts.judging import JudgeLostError
 from runwatch_server.alerts.run_evaluation import RunEvaluation
-from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.replicas.ownership import NotOwnerError
 from runwatch_server.telemetry.seams import CommittedFrame
 
@@ -48,8 +48,8 @@ class EvaluatorHealth:
 class Evaluators:
     """Judges the frames of all runs, in the order of each stream."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self._shop = workshop
+    def __init__(self, context: AlertingContext) -> None:
+        self._context = context
         self._runs: dict[RunId, RunEvaluation] = {}
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._dirty: set[RunId] = set()
@@ -62,8 +62,8 @@ class Evaluators:
 
     def committed(self, frame: CommittedFrame) -> None:
         """A frame is on disk: judge it when its turn has come, or let its run's owner know."""
-        if not self._shop.ownership.owns(frame.run_id):
-            self._shop.ownership.want(frame.run_id)
+        if not self._context.ownership.owns(frame.run_id):
+            self._context.ownership.want(frame.run_id)
             return
         self._run(frame.run_id).put(frame)
         self._num_frames += 1
@@ -76,10 +76,10 @@ class Evaluators:
 
     async def catch_up(self, run_ids: Collection[RunId] | None = None) -> None:
         """Look on disk for frames that nobody has judged: of some runs, or of all."""
-        async with self._shop.database.read() as connection:
+        async with self._context.database.read() as connection:
             behind = await list_behind(connection, run_ids)
         for run_id, key, newest_seq in behind:
-            if self._shop.ownership.owns(run_id):
+            if self._context.ownership.owns(run_id):
                 self._run(run_id).note(key, newest_seq)
                 self._wake(run_id)
 
@@ -95,7 +95,7 @@ class Evaluators:
 
     async def drop_idle(self) -> None:
         """Let runs go that have been silent for long."""
-        now = self._shop.clock.monotonic()
+        now = self._context.clock.monotonic()
         for run_id, used in tuple(self._last_used.items()):
             if now - used > _IDLE_S:
                 await self.forget(run_id)
@@ -112,7 +112,7 @@ class Evaluators:
 
     def owns(self, run_id: RunId) -> bool:
         """Whether this replica judges the run."""
-        return self._shop.ownership.owns(run_id)
+        return self._context.ownership.owns(run_id)
 
     def drop(self, run_id: RunId) -> None:
         """Another replica judges the run now: what is remembered of it here is worth nothing. A
@@ -138,9 +138,9 @@ class Evaluators:
         )
 
     def _run(self, run_id: RunId) -> RunEvaluation:
-        self._last_used[run_id] = self._shop.clock.monotonic()
+        self._last_used[run_id] = self._context.clock.monotonic()
         if run_id not in self._runs:
-            self._runs[run_id] = RunEvaluation(run_id, self._shop)
+            self._runs[run_id] = RunEvaluation(run_id, self._context)
         return self._runs[run_id]
 
     def _wake(self, run_id: RunId) -> None:

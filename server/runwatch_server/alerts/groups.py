@@ -12,6 +12,7 @@ from runwatch.alerts import Moment
 from runwatch.rules import Transition
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import queries
+from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.group_outlier import (
     FEWEST_OTHERS,
     GROUP_OUTLIER,
@@ -20,8 +21,7 @@ from runwatch_server.alerts.group_outlier import (
     judge,
     transition_of,
 )
-from runwatch_server.alerts.recording import News, Source, record
-from runwatch_server.alerts.workshop import Workshop
+from runwatch_server.alerts.recording import News, record
 from runwatch_server.errors import NotFoundError
 from runwatch_server.replicas.ownership import NotOwnerError
 from runwatch_server.runs.queries import Run, list_group_peers, list_open_grouped
@@ -34,22 +34,22 @@ _MOST_OTHERS = 16
 class Groups:
     """The judgement of GroupOutlier, for the runs that this replica judges."""
 
-    def __init__(self, workshop: Workshop, reader: Reader) -> None:
-        self._shop = workshop
+    def __init__(self, context: AlertingContext, reader: Reader) -> None:
+        self._context = context
         self._reader = reader
 
     async def look(self) -> None:
         """Compare each live run of a group with the others that have come as far."""
-        async with self._shop.database.read() as connection:
+        async with self._context.database.read() as connection:
             runs = await list_open_grouped(connection)
         for run in runs:
-            if self._shop.ownership.owns(run.id):
+            if self._context.ownership.owns(run.id):
                 await self._look_at(run)
 
     async def _look_at(self, run: Run) -> None:
         if run.last_step is None or run.last_step < WINDOW_STEPS:
             return
-        async with self._shop.database.read() as connection:
+        async with self._context.database.read() as connection:
             others = await list_group_peers(connection, run, limit=_MOST_OTHERS)
             open_alerts = await queries.list_open(connection, run.id)
         if len(others) < FEWEST_OTHERS:
@@ -59,7 +59,7 @@ class Groups:
         if comparison is None:
             return
         known = next((one for one in open_alerts if one.rule == GROUP_OUTLIER), None)
-        now = Moment(run.last_step, self._shop.clock.wall())
+        now = Moment(run.last_step, self._context.clock.wall())
         change = judge(comparison, known, now)
         if change.is_news:
             told = transition_of(change, comparison, known, now, run.current_attempt)
@@ -77,22 +77,14 @@ class Groups:
         return np.empty(0) if series.values is None else series.values[:, 0]
 
     async def _tell(self, run: Run, told: Transition) -> None:
-        source = Source(
-            run_id=run.id,
-            project=run.project,
-            rank=0,
-            live=True,
-            rule_hashes={},
-            new_id=self._shop.ids.new,
-            tell=self._shop.tell,
-        )
+        source = self._context.source(run.id, run.project, rule_hashes={})
 
         async def work(connection: AsyncConnection) -> list[News]:
-            await self._shop.ownership.check(connection, run.id)
-            at = self._shop.clock.wall()
+            await self._context.ownership.check(connection, run.id)
+            at = self._context.clock.wall()
             return [one async for one in record(connection, source, [told], now=at)]
 
         try:
-            self._shop.on_news(await self._shop.database.write(work, of=run.id))
+            self._context.on_news(await self._context.database.write(work, of=run.id))
         except NotOwnerError:
             return  # its new owner looks at it

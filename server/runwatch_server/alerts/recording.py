@@ -90,13 +90,12 @@ async def end_alerts(
     at: float,
     tell: Tell,
     last_step: int | None = None,
-) -> list[AlertRecord]:
+) -> None:
     """Resolve alerts that nothing will ever resolve: what they watched is over.
 
     `last_step` is the last of what they watched, and so the one up to which they held; without it
     it is the last at which each had news.
     """
-    ended: list[AlertRecord] = []
     for alert in alerts:
         if alert.state is AlertState.PENDING:
             await queries.delete_alert(connection, alert)
@@ -121,8 +120,6 @@ async def end_alerts(
             detail={"reason": ENDED, "why": why, "resolution": resolution},
         )
         await tell(connection, after)
-        ended.append(after)
-    return ended
 
 
 async def watch_recovery(

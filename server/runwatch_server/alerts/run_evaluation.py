@@ -9,12 +9,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import evaluation_queries, queries
 from runwatch_server.alerts.consequences import Consequences, StreamMovedError
+from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.judging import JudgeLostError
-from runwatch_server.alerts.recording import News, end_alerts
+from runwatch_server.alerts.recording import News
 from runwatch_server.alerts.records import Evaluation, Resolution
 from runwatch_server.alerts.stream import FrameQueue, Stream, StreamKey
 from runwatch_server.alerts.stream_loading import BATCH_FRAMES, StreamLoader
-from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.delivery import posting
 from runwatch_server.commands.mailbox import Posted
 from runwatch_server.telemetry.seams import CommittedFrame
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 class RunEvaluation:
     """The streams of one run; `step` is never called twice at a time."""
 
-    def __init__(self, run_id: RunId, workshop: Workshop) -> None:
+    def __init__(self, run_id: RunId, context: AlertingContext) -> None:
         self.run_id = run_id
-        self._shop = workshop
-        self._consequences = Consequences(run_id, workshop)
-        self._loader = StreamLoader(run_id, workshop, self._consequences)
+        self._context = context
+        self._consequences = Consequences(run_id, context)
+        self._loader = StreamLoader(run_id, context, self._consequences)
         self._streams: dict[StreamKey, Stream] = {}
         self._arrived: dict[StreamKey, FrameQueue] = {}
 
@@ -49,7 +49,7 @@ class RunEvaluation:
     @property
     def gap_left_s(self) -> float | None:
         """Seconds until a missing frame is passed over; None where none is waited for."""
-        now = self._shop.clock.monotonic()
+        now = self._context.clock.monotonic()
         left_s = [stream.gap_left_s(now) for stream in self._streams.values()]
         return min((one for one in left_s if one is not None), default=None)
 
@@ -91,7 +91,7 @@ class RunEvaluation:
         frames = stream.queue.take(BATCH_FRAMES)
         if not frames:
             frames = await self._loader.read(stream.key, stream.queue.next_seq)
-        return stream.in_line(frames, self._shop.clock.monotonic())
+        return stream.in_line(frames, self._context.clock.monotonic())
 
     async def _judge_or_lose(self, stream: Stream, frames: Sequence[CommittedFrame]) -> None:
         """Where it fails, the evaluator may be ahead of the disk: it is built again from there."""
@@ -136,14 +136,14 @@ class RunEvaluation:
             )
             return news, await posting(connection, self.run_id) if ordered else None
 
-        news, posted = await self._shop.database.write(work, of=self.run_id)
+        news, posted = await self._context.database.write(work, of=self.run_id)
         is_saved = after.state_seq == frames[-1].seq
         stream.unsaved_bytes = 0 if is_saved else stream.unsaved_bytes + _num_bytes(frames)
         stream.evaluation, stream.is_stored = after, True
         stream.queue.done(frames[-1].seq)
         if posted is not None:
-            self._shop.delivery.post(self.run_id, posted)
-        self._shop.on_news(news)
+            self._context.delivery.post(self.run_id, posted)
+        self._context.on_news(news)
 
     async def _is_quiet(self, connection: AsyncConnection, stream: Stream) -> bool:
         """Whether frames that brought no transition leave nothing to do: the common case, which
@@ -154,7 +154,7 @@ class RunEvaluation:
 
     async def _follow_rules(self, stream: Stream) -> None:
         """Take over rules that changed, at a boundary that a restart will find again."""
-        rule_set = await self._shop.rules.in_force(stream.project)
+        rule_set = await self._context.rules.in_force(stream.project)
         if rule_set.hash == stream.judge.rule_set.hash:
             return
         stream.judge = await stream.judge.with_rules(rule_set)
@@ -168,15 +168,8 @@ class RunEvaluation:
                 and alert.rule_hash
                 and (alert.rule, alert.rule_hash) not in kept
             ]
-            now = self._shop.clock.wall()
-            why = "the rule was changed or removed"
-            await end_alerts(
-                connection,
-                orphans,
-                resolution=Resolution.RULE_CHANGED,
-                why=why,
-                at=now,
-                tell=self._shop.tell,
+            await self._context.end_alerts(
+                connection, orphans, Resolution.RULE_CHANGED, "the rule was changed or removed"
             )
 
         await self._store_state(stream, end_orphans)
@@ -200,11 +193,11 @@ class RunEvaluation:
             if also is not None:
                 await also(connection)
 
-        await self._shop.database.write(work, of=self.run_id)
+        await self._context.database.write(work, of=self.run_id)
         stream.evaluation, stream.is_stored = after, True
 
     async def _store(self, connection: AsyncConnection, stream: Stream, after: Evaluation) -> None:
-        await self._shop.ownership.check(connection, self.run_id)
+        await self._context.ownership.check(connection, self.run_id)
         if not stream.is_stored or after.rule_set != stream.evaluation.rule_set:
             rule_set = stream.judge.rule_set
             await evaluation_queries.store_rule_set(connection, rule_set.hash, rule_set.documents)

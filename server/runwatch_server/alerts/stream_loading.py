@@ -9,11 +9,11 @@ from runwatch.rules.background import known_from
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import evaluation_queries
 from runwatch_server.alerts.consequences import Consequences
+from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.judging import Judge
 from runwatch_server.alerts.records import Evaluation
 from runwatch_server.alerts.stored_frames import read_frames
 from runwatch_server.alerts.stream import FrameQueue, Stream, StreamKey
-from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.runs.queries import find_run
 from runwatch_server.telemetry.seams import CommittedFrame
@@ -26,9 +26,9 @@ class StreamLoader:
     """For one run. Judges wait for their turn here: no connection is held meanwhile, or a service
     that starts with a thousand runs would have none left for anybody else."""
 
-    def __init__(self, run_id: RunId, workshop: Workshop, consequences: Consequences) -> None:
+    def __init__(self, run_id: RunId, context: AlertingContext, consequences: Consequences) -> None:
         self._run_id = run_id
-        self._shop = workshop
+        self._context = context
         self._consequences = consequences
 
     async def load(
@@ -36,7 +36,7 @@ class StreamLoader:
     ) -> Stream:
         """The saved state, and the frames since, judged silently; without one, a stream that
         begins. `others` are the run's streams that are loaded already."""
-        async with self._shop.database.read() as connection:
+        async with self._context.database.read() as connection:
             project = (await self._consequences.addressee(connection)).project
             stored = await self._find(connection, key)
         if stored is None:
@@ -51,10 +51,10 @@ class StreamLoader:
         )
 
     async def _as_left(self, stored: Evaluation) -> Judge:
-        async with self._shop.database.read() as connection:
+        async with self._context.database.read() as connection:
             documents = await evaluation_queries.find_rule_set(connection, stored.rule_set)
         rule_set = RuleSet.of_documents(documents)
-        judge = await self._shop.judging.open(
+        judge = await self._context.judging.open(
             self._run_id, stored.rank, rule_set, state=stored.state
         )
         key = StreamKey(stored.attempt, stored.rank)
@@ -71,12 +71,12 @@ class StreamLoader:
         project: str,
         others: Mapping[StreamKey, Stream],
     ) -> Stream:
-        rule_set = await self._shop.rules.in_force(project)
-        async with self._shop.database.read() as connection:
+        rule_set = await self._context.rules.in_force(project)
+        async with self._context.database.read() as connection:
             run = await find_run(connection, self._run_id)
         known = {} if run is None else known_from(run.config)
         known |= await self._end_of_last(key, others)
-        judge = await self._shop.judging.open(self._run_id, key.rank, rule_set, known=known)
+        judge = await self._context.judging.open(self._run_id, key.rank, rule_set, known=known)
         evaluation = Evaluation(
             run_id=self._run_id,
             attempt=key.attempt,
@@ -95,7 +95,7 @@ class StreamLoader:
         before = StreamKey(key.attempt - 1, key.rank)
         if before in others:
             return await others[before].judge.known_to_next()
-        async with self._shop.database.read() as connection:
+        async with self._context.database.read() as connection:
             stored = await self._find(connection, before)
         return {} if stored is None else await (await self._as_left(stored)).known_to_next()
 
@@ -103,10 +103,10 @@ class StreamLoader:
         self, key: StreamKey, first_seq: int, last_seq: int | None = None
     ) -> list[CommittedFrame]:
         """Some frames of a stream, from the disk."""
-        async with self._shop.database.read() as connection:
+        async with self._context.database.read() as connection:
             return await read_frames(
                 connection,
-                self._shop.packs,
+                self._context.packs,
                 self._run_id,
                 key,
                 first_seq=first_seq,

@@ -13,11 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import queries
 from runwatch_server.alerts.absence_alerts import AbsenceAlerts
+from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluators import Evaluators
 from runwatch_server.alerts.groups import Groups
-from runwatch_server.alerts.recording import end_alerts
 from runwatch_server.alerts.records import Resolution
-from runwatch_server.alerts.workshop import Workshop
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
 from runwatch_server.replicas.ownership import NotOwnerError
@@ -37,27 +36,27 @@ class Ticker:
     """A background task: `run` until cancelled."""
 
     def __init__(
-        self, workshop: Workshop, evaluators: Evaluators, reader: Reader, *, lost_s: float
+        self, context: AlertingContext, evaluators: Evaluators, reader: Reader, *, lost_s: float
     ) -> None:
-        self._shop = workshop
+        self._context = context
         self._evaluators = evaluators
-        self._absence_alerts = AbsenceAlerts(workshop, lost_s=lost_s)
-        self._groups = Groups(workshop, reader)
-        self._last_tick = workshop.clock.monotonic()
+        self._absence_alerts = AbsenceAlerts(context, lost_s=lost_s)
+        self._groups = Groups(context, reader)
+        self._last_tick = context.clock.monotonic()
         self.open_alerts: dict[tuple[str, str], int] = {}
         """Number for each state and severity, as of the last slow tick."""
 
     @property
     def age_s(self) -> float:
         """Seconds since the last tick that did its work."""
-        return self._shop.clock.monotonic() - self._last_tick
+        return self._context.clock.monotonic() - self._last_tick
 
     async def run(self) -> None:
         count = 0
-        last = self._shop.clock.monotonic()
+        last = self._context.clock.monotonic()
         while True:
             await asyncio.sleep(TICK_S)
-            now = self._shop.clock.monotonic()
+            now = self._context.clock.monotonic()
             late_s, last = now - last - TICK_S, now
             count += 1
             try:
@@ -70,11 +69,13 @@ class Ticker:
             except Exception:  # a failed tick must not be the last one
                 log.exception("a tick of the absence rules failed; the next one tries again")
             else:
-                self._last_tick = self._shop.clock.monotonic()
+                self._last_tick = self._context.clock.monotonic()
 
     async def tick(self) -> None:
         """Judge the silence of every rank that is expected to speak."""
-        ours = [id_ for id_ in self._shop.liveness.run_ids() if self._shop.ownership.owns(id_)]
+        ours = [
+            id_ for id_ in self._context.liveness.run_ids() if self._context.ownership.owns(id_)
+        ]
         for run_id in self._absence_alerts.runs - set(ours):
             self.drop(run_id)
         for run_id in ours:
@@ -94,8 +95,8 @@ class Ticker:
 
     async def tick_slowly(self) -> None:
         """Expire commands, resolve what a run's end leaves open, look for frames left behind."""
-        await self._shop.commands.expire_due()
-        async with self._shop.database.read() as connection:
+        await self._context.commands.expire_due()
+        async with self._context.database.read() as connection:
             run_ids = await queries.list_runs_with_open_alerts(connection)
             addressees = [await find_addressee(connection, run_id) for run_id in run_ids]
             self.open_alerts = await queries.count_by_state(connection)
@@ -108,23 +109,19 @@ class Ticker:
     def _is_ours_to_end(self, addressee: Addressee) -> bool:
         return (
             addressee.state.is_ended
-            and self._shop.ownership.owns(addressee.run_id)
+            and self._context.ownership.owns(addressee.run_id)
             and self._evaluators.is_drained(addressee.run_id)
         )
 
     async def _end_run(self, addressee: Addressee) -> None:
         async def work(connection: AsyncConnection) -> None:
             left = await queries.list_open(connection, addressee.run_id)
-            at = self._shop.clock.wall()
-            why = f"the run is {addressee.state}"
-            await end_alerts(
+            await self._context.end_alerts(
                 connection,
                 left,
-                resolution=Resolution.RUN_ENDED,
-                why=why,
-                at=at,
-                tell=self._shop.tell,
+                Resolution.RUN_ENDED,
+                f"the run is {addressee.state}",
                 last_step=addressee.last_step,
             )
 
-        await self._shop.database.write(work, of=addressee.run_id)
+        await self._context.database.write(work, of=addressee.run_id)

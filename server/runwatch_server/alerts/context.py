@@ -1,0 +1,91 @@
+"""What judging and its consequences need of the service, one for all runs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.policy import PolicyLimits
+from runwatch.vocabulary import PolicyMode, RunId
+from runwatch_server.alerts.judging import Judging
+from runwatch_server.alerts.recording import News, Source, Tell, end_alerts
+from runwatch_server.alerts.records import AlertRecord, Resolution
+from runwatch_server.clock import Clock
+from runwatch_server.commands.delivery import Delivery
+from runwatch_server.commands.ids import OrderedIds
+from runwatch_server.commands.service import Commands
+from runwatch_server.commands.signing import Signer
+from runwatch_server.db import Database
+from runwatch_server.replicas.ownership import Ownership
+from runwatch_server.rules.service import Rules
+from runwatch_server.runs.liveness import Liveness
+from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.packs.reading import PackReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertingContext:
+    """The parts that stand around, and what is made of several of them again and again."""
+
+    database: Database
+    clock: Clock
+    ids: OrderedIds
+    signer: Signer
+    rules: Rules
+    commands: Commands
+    delivery: Delivery
+    liveness: Liveness
+    events: EventLog
+    packs: PackReader
+    ownership: Ownership
+    default_policy: PolicyMode
+    limits: PolicyLimits
+    judging: Judging
+    on_news: Callable[[Sequence[News]], None]
+    """After the commit."""
+    tell: Tell
+    """Within the transaction."""
+    page: Tell
+    """Likewise, of an alert that a person must look at, whatever was told of it before."""
+
+    def source(
+        self,
+        run_id: RunId,
+        project: str,
+        *,
+        rank: int = 0,
+        live: bool = True,
+        rule_hashes: Mapping[str, str],
+        segment: int = 0,
+    ) -> Source:
+        """Where transitions come from that are to be recorded."""
+        return Source(
+            run_id=run_id,
+            project=project,
+            rank=rank,
+            live=live,
+            rule_hashes=rule_hashes,
+            new_id=self.ids.new,
+            tell=self.tell,
+            segment=segment,
+        )
+
+    async def end_alerts(
+        self,
+        connection: AsyncConnection,
+        alerts: Sequence[AlertRecord],
+        resolution: Resolution,
+        why: str,
+        *,
+        last_step: int | None = None,
+    ) -> None:
+        """Resolve alerts now that nothing will ever resolve (see `recording.end_alerts`)."""
+        await end_alerts(
+            connection,
+            alerts,
+            resolution=resolution,
+            why=why,
+            at=self.clock.wall(),
+            tell=self.tell,
+            last_step=last_step,
+        )
