@@ -83,6 +83,12 @@ class Reports:
             log.info("runwatch: step %d: %s", step, change)
             self.tell_event(step, "watch_changed", now, {"what": change})
 
+    def tell_omissions(self, omissions: Iterable[str], step: int, now: float) -> None:
+        """What the program leaves out of the training that it was to do."""
+        for omission in omissions:
+            log.warning("runwatch: step %d: %s", step, omission)
+            self.tell_event(step, "untrained", now, {"what": omission})
+
     def tell_renamed(self, names: Iterable[str], step: int, now: float) -> None:
         """The user's numbers that are kept under other names than they were given."""
         for name in names:

@@ -197,6 +197,7 @@ class RowMaker:
         notices = [*reading.notices, *blind, *self._outlet.take_notices()]
         self._reports.tell_unwatched(notices, step, now)
         self._reports.tell_changes(reading.changes, step, now)
+        self._reports.tell_omissions(reading.omissions, step, now)
 
     def _closeup(self, step: int, now: float) -> Closeup | None:
         if self._detail is None:

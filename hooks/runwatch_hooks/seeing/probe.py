@@ -25,6 +25,7 @@ from runwatch_hooks.ranks.shards import local_of, whole
 from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
 from runwatch_hooks.seeing.board import Board
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, parameters_of
+from runwatch_hooks.seeing.omissions import Omissions
 from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.turns import Turns
 from runwatch_hooks.wrapping.closures import closure_of
@@ -65,6 +66,8 @@ class Reading:
     """What is not watched, or cannot be."""
     changes: tuple[str, ...] = ()
     """What is watched in the place of something else."""
+    omissions: tuple[str, ...] = ()
+    """What the program was found to leave out."""
 
 
 class Probe:
@@ -99,6 +102,7 @@ class Probe:
         self._changes: list[str] = []
         self._has_scaler = False
         self._turns = Turns()
+        self._omissions = Omissions(modules)
         self._thread = TrainingThread()
         self._reset()
 
@@ -126,6 +130,11 @@ class Probe:
             numbers["alternating"] = 1.0
         if self._has_scaler:
             numbers.setdefault("skipped", 0.0)
+        is_whole = self._board.sharing is None
+        found, omissions = self._omissions.end_row(
+            self._board.named if is_whole else (), self._optimizers
+        )
+        numbers |= found
         reading = Reading(
             layout=self._board.layout if stages or is_left_out else None,
             stats=self._board.take(weights=self._reads_weights()) if stages else {},
@@ -135,6 +144,7 @@ class Probe:
             sharing=self._board.sharing,
             notices=tuple(self._board.take_notices()),
             changes=(*self._board.take_changes(), *self._changes),
+            omissions=tuple(omissions),
         )
         self._changes = []
         self._reset()
@@ -156,6 +166,7 @@ class Probe:
         with self._faults.guard("unscale_", self.remove):
             optimizer = _argument(args, kwargs, 1, "optimizer")
             if self._steps_here(optimizer) and (slots := self._slots_of(optimizer)):
+                self._omissions.note_unscaled(slots)
                 self._read(slots, Stage.UNSCALED_PRECLIP)
 
     def before_total_norm(self, args: Arguments, kwargs: Keywords) -> None:
@@ -180,6 +191,8 @@ class Probe:
                     self._sampled = EVERYTHING
                 self._read([one for one in slots if one not in self._stages], Stage.PRECLIP)
                 self._note_clip(max_norm, total_norm)
+                if self._has_scaler:
+                    self._omissions.note_clip(slots, max_norm)
 
     def before_own_clip(self, args: Arguments, kwargs: Keywords) -> None:
         """By no norm that torch is asked for, so that no coefficient is known: each element cut by
@@ -219,9 +232,11 @@ class Probe:
             self._follow(optimizer, slots)
             self._turns.before_step(optimizer)
             self._note_lr(optimizer)
+            self._omissions.note_mode()
             if closure_of(args, kwargs) is not None:
                 self._with_closure.add(id(optimizer))
             else:
+                self._omissions.note_step(optimizer, slots)
                 # Of several steps in one row (a critic's, say) the last is read, as its clip is.
                 read = () if again else self._stages
                 unread = [slot for slot in slots if slot not in read] if read else slots
@@ -244,7 +259,9 @@ class Probe:
                 return
             self._num_optimizer_steps += 1
             if id(optimizer) in self._with_closure:
-                self._read(self._slots_of(optimizer), Stage.CLOSURE_POST)
+                slots = self._slots_of(optimizer)
+                self._omissions.note_step(optimizer, slots)
+                self._read(slots, Stage.CLOSURE_POST)
             self._board.after_step()
             living = (one.optimizer for one in self._optimizers)
             self._turns.after_step(optimizer, (one for one in living if one is not None))

@@ -29,6 +29,7 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
         f"weights every {detail.get('weights_interval')}"
     ),
     "watch_changed": lambda detail: str(detail.get("what", "something else is watched")),
+    "untrained": lambda detail: str(detail.get("what", "something is not trained")),
     "unwatched": lambda detail: str(detail.get("what", "something is not watched")),
 }
 

@@ -1,0 +1,60 @@
+"""What a program leaves out that no number shows: layers, `train()`, or unscaling before a clip."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from torch import nn
+from torch.optim import Optimizer
+
+from runwatch_hooks.measuring.layer_names import NamedTensor
+from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
+from runwatch_hooks.seeing.training_mode import TrainingMode
+from runwatch_hooks.seeing.untrained import Untrained
+
+
+class Omissions:
+    """Looks at what each step passes anyway. Slots are layers' places in the layout."""
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        self._mode = TrainingMode(modules)
+        self._untrained = Untrained(modules)
+        self._clipped: dict[int, float] = {}
+        """Thresholds of clips of gradients that still bear the loss scale, by a slot of each."""
+        self._unscaled: set[int] = set()
+        self._scaled_clip: float | None = None
+
+    def note_mode(self) -> None:
+        """An optimizer is about to step."""
+        self._mode.note_step()
+
+    def note_step(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
+        """The gradients that it steps by are there."""
+        self._untrained.note_step(optimizer)
+        if getattr(optimizer, "grad_scale", None) is not None:  # it is fused, and unscales itself
+            self.note_unscaled(slots)
+
+    def note_unscaled(self, slots: Sequence[int]) -> None:
+        """The scaler takes the scale out by itself where the program has not: then, of gradients
+        that were clipped already."""
+        if self._clipped:
+            limits = [self._clipped[slot] for slot in slots if slot in self._clipped]
+            self._scaled_clip = max(limits, default=self._scaled_clip)
+        self._unscaled.update(slots)
+
+    def note_clip(self, slots: Sequence[int], max_norm: float) -> None:
+        """They are about to be clipped, in a run that has a gradient scaler."""
+        if self._unscaled.isdisjoint(slots):
+            self._clipped |= dict.fromkeys(slots, max_norm)
+
+    def end_row(
+        self, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]
+    ) -> tuple[dict[str, float], list[str]]:
+        """Numbers of what is left out, and what is news of it; `named` are the layers that lie
+        here as a whole."""
+        numbers, news = self._untrained.end_row(named, optimizers)
+        if (mode := self._mode.end_row()) is not None:
+            numbers["eval_mode"] = mode
+        if self._scaled_clip is not None:
+            numbers["scaled_clip"] = self._scaled_clip
+        self._clipped, self._scaled_clip = {}, None
+        self._unscaled.clear()
+        return numbers, news

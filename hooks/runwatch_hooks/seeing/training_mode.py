@@ -1,0 +1,66 @@
+"""Whether the program goes on training in evaluation mode: `train()` was forgotten."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
+from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
+
+_BEGAN_AFTER: Final = 8
+"""Rows in training mode after which evaluation mode is a change: a fine-tuning that trains without
+dropout from the start may mean it."""
+
+
+class TrainingMode:
+    """Compares the modules' mode at each optimizer step with that of the first ones.
+
+    To look costs one attribute of each model. It counts as evaluation mode where all models stand
+    in it, and with them every part of theirs that computes otherwise in it: layers of batch
+    normalisation that are frozen on purpose leave the model itself in training mode.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        self._models = tuple(modules.values())
+        self._num_trained = 0
+        self._sensitive: tuple[nn.Module, ...] | None = None
+        self._trained = False
+        self._evaluated = False
+        self._has_told = False
+
+    def note_step(self) -> None:
+        """An optimizer is about to step."""
+        if any(model.training for model in self._models):
+            self._trained = True
+        else:
+            self._evaluated = True
+
+    def end_row(self) -> float | None:
+        """1 where all steps of the row were in evaluation mode though the run began in training
+        mode, 0 where they no longer are; None where there is nothing to say."""
+        trained, evaluated = self._trained, self._evaluated
+        self._trained = self._evaluated = False
+        if trained or not evaluated:
+            self._num_trained += trained
+        elif self._num_trained >= _BEGAN_AFTER and self._is_all_evaluating():
+            self._has_told = True
+            return 1.0
+        return 0.0 if self._has_told and trained else None
+
+    def _is_all_evaluating(self) -> bool:
+        if self._sensitive is None:
+            self._sensitive = tuple(
+                part for model in self._models for part in model.modules() if _is_sensitive(part)
+            )
+        return bool(self._sensitive) and not any(part.training for part in self._sensitive)
+
+
+def _is_sensitive(part: nn.Module) -> bool:
+    """Whether a part is known to compute otherwise in evaluation mode."""
+    if isinstance(part, _DropoutNd):
+        return part.p > 0.0
+    if isinstance(part, _NormBase):
+        return part.track_running_stats
+    if isinstance(part, nn.MultiheadAttention | nn.RNNBase):
+        return part.dropout > 0.0
+    return False

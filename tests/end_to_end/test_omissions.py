@@ -1,0 +1,52 @@
+"""Real trainings that leave something out, each beside its sound twin, judged by a real service."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.end_to_end.real_service import RealService
+from tests.end_to_end.trainer import watched_by
+
+pytestmark = pytest.mark.heavy
+
+_PROGRAM: Final = Path(__file__).with_name("omitting_program.py")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        ("adversarial", "LayersNotTrained"),
+        ("replaced_head", "LayersNotTrained"),
+        ("evaluated", "TrainingInEvalMode"),
+        ("clipped", "ClipBeforeUnscale"),
+    ],
+)
+def test_what_is_left_out_is_told_and_the_sound_twin_is_silent(
+    kind: str, rule: str, service: RealService, tmp_path: Path
+) -> None:
+    service.start()
+    alerts = {
+        state: _alerts_of(kind, state, number, service, tmp_path)
+        for number, state in enumerate(("faulty", "sound"), start=1)
+    }
+
+    assert rule in alerts["faulty"]
+    assert alerts["sound"] == []
+
+
+def _alerts_of(kind: str, state: str, number: int, service: RealService, folder: Path) -> list[str]:
+    """The rules of a training's warnings and pages."""
+    environment = watched_by(service, number=number)
+    trained = subprocess.run(
+        [sys.executable, str(_PROGRAM), kind, state],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**os.environ, "RUNWATCH_SPOOL": str(folder / f"spool-{number}"), **environment},
+        check=False,
+    )
+    assert trained.returncode == 0, trained.stderr.decode()
+    found = service.judged_alerts(environment["RUNWATCH_RUN_ID"])
+    return [alert["rule"] for alert in found if alert["severity"] != "info"]
