@@ -5,7 +5,9 @@ in the run and in every layer, before all others. It is code and not a document,
 name the run's own numbers and the layers in one alert, and because no document may weaken it.
 """
 
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -24,7 +26,17 @@ from runwatch.vocabulary import Scope, Severity
 RUN_COLUMN: Final = ""
 """Stands before the layers, for the run's own metrics."""
 
-_LOSSES: Final = ("loss", "_loss", "/loss")
+_WORDS: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+_LOSSES: Final = frozenset({"loss", "losses"})
+_BESTS: Final = frozenset({"best", "lowest", "min"})
+"""Of a lowest loss so far, which is infinite before there is one."""
+_OF_LOSSES: Final = frozenset(
+    {
+        *("before", "broken", "chance", "coef", "count", "delta", "diff", "factor", "gap"),
+        *("improvement", "mask", "ratio", "scale", "scaler", "std", "var", "weight", "weights"),
+    }
+)
+"""What else is said of losses, in names such as `loss_scale`."""
 _GRADIENT_METRICS: Final = ("grad_norm", "nonfinite")
 _LASTING_METRICS: Final = ("param_norm",)
 _GRADIENT_STATS: Final = ("grad_norm", "grad_absmax", "nonfinite")
@@ -136,9 +148,16 @@ def _has_broken_loss(block: Block, row: int) -> bool:
     )
 
 
+@lru_cache(maxsize=4096)
 def is_loss(name: str) -> bool:
-    """Whether a metric is a loss by its name: `loss`, `val_loss`, `aux/loss`."""
-    return name == "loss" or name.endswith(_LOSSES[1:])
+    """Whether a metric is a loss by its name: `loss`, `val_loss`, `aux/loss`, `loss_G`, `lossD`.
+
+    Not the lowest one so far, nor a number about a loss, such as `loss_scale`.
+    """
+    words = [word.lower() for word in _WORDS.findall(name)]
+    if _LOSSES.isdisjoint(words) or not _BESTS.isdisjoint(words):
+        return False
+    return words[-1] == "loss" or _OF_LOSSES.isdisjoint(words)
 
 
 def judge_non_finite(block: Block) -> tuple[Bools, Bools, Floats]:

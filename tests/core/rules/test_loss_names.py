@@ -1,0 +1,29 @@
+"""Which metrics are losses, by their names alone."""
+
+import pytest
+
+from runwatch.rules.nonfinite_rule import is_loss
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("loss", "Loss", "val_loss", "aux/loss", "train_loss_step", "Loss/train", "user/loss"),
+        *("loss_G", "loss_D", "lossG", "GLoss", "d_loss", "loss_box_reg", "losses/generator"),
+        *("weighted_loss", "scale_loss", "loss.1"),
+    ],
+)
+def test_a_loss_is_known_by_its_name(name: str) -> None:
+    assert is_loss(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("loss_scale", "loss_of_chance", "loss_before", "loss_gap", "loss_broken_on"),
+        *("loss_std", "loss_weight", "best_loss", "best_val_loss", "min_loss"),
+        *("lossless", "glossary", "floss", "accuracy", "", "1"),
+    ],
+)
+def test_what_is_said_of_a_loss_is_none(name: str) -> None:
+    assert not is_loss(name)
