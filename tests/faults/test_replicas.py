@@ -139,7 +139,7 @@ def test_a_replica_that_was_paused_beyond_its_lease_is_fenced(
     other = pair.second if paused is pair.first else pair.first
     paused.pause()
     try:
-        until(lambda: _owner(pair, run.run_id) == other.replica)
+        until(lambda: _owner(pair, run.run_id) == other.replica, said=other.log.read_text)
     finally:
         paused.resume()
     thread.join(600)
