@@ -1,7 +1,9 @@
 """PostgreSQL under the writer: whose turn it is, what is undone, and what becomes of errors."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +19,7 @@ from tests.waiting import LONGEST_S
 from runwatch.vocabulary import RunId
 from runwatch_server.db import Database, make_store
 from runwatch_server.db.postgresql import PostgresStore
+from runwatch_server.db.postgresql_engine import PostgresAddress
 from runwatch_server.errors import OverloadedError, SettingsError, UnprocessableError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
@@ -148,6 +151,31 @@ async def test_connections_that_the_server_cut_are_replaced(
 
     await despite_overload(replicas[0].ping)
     assert await despite_overload(partial(replicas[0].write, count_up, of=RUN)) == 1
+
+
+async def test_a_connection_that_is_cancelled_while_it_is_made_leaves_nothing_behind(
+    postgres: Postgres,
+) -> None:
+    """Wherever on its way: the driver's own future would be heard of from the event loop."""
+    heard: list[object] = []
+    loop = asyncio.get_running_loop()
+    usual = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: heard.append(context))
+    address = PostgresAddress(postgres.url("postgres"))
+    try:
+        for num_turns in range(30):
+            making = asyncio.create_task(address.connect())
+            for _ in range(num_turns):
+                await asyncio.sleep(0)
+            making.cancel()
+            with suppress(asyncio.CancelledError):
+                (await making).terminate()
+            del making
+            await asyncio.sleep(0)
+            gc.collect()
+    finally:
+        loop.set_exception_handler(usual)
+    assert heard == []
 
 
 async def test_a_database_that_is_not_there_is_no_fault_of_the_request() -> None:

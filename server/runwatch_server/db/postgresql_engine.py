@@ -1,5 +1,6 @@
 """Connections to PostgreSQL: asyncpg reads URLs and `PG...` variables as libpq does."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -53,13 +54,23 @@ class PostgresAddress:
         return f"postgresql://{host}{parts.path}"
 
     async def connect(self) -> Any:
-        """A connection of asyncpg."""
-        return await _untyped.connect(
-            self.dsn,
-            timeout=_CONNECT_S,
-            command_timeout=_COMMAND_S,
-            server_settings=_SESSION,
+        """A connection of asyncpg; made to the end also where its asker is cancelled, and then
+        dropped: asyncpg would leave a future behind whose error nobody hears."""
+        making = asyncio.ensure_future(
+            _untyped.connect(
+                self.dsn,
+                timeout=_CONNECT_S,
+                command_timeout=_COMMAND_S,
+                server_settings=_SESSION,
+            )
         )
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await asyncio.wait([making])
+            if making.exception() is None:
+                making.result().terminate()
+            raise
 
 
 def make_engine(
