@@ -1,11 +1,9 @@
 """The parts of the service, made, joined and started in the order that they need."""
 
-import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Any
 
 from runwatch.errors import RunwatchError
 from runwatch_server.alerts.assembly import Alerting, Judges, start_alerting
@@ -14,6 +12,7 @@ from runwatch_server.auth.rate_limits import RateLimits
 from runwatch_server.auth.scrape_key import check_scrape_key_file
 from runwatch_server.auth.service import Keys
 from runwatch_server.auth.sessions import Sessions
+from runwatch_server.background import Loop, keep_running
 from runwatch_server.clock import Clock
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database, make_store
@@ -83,8 +82,8 @@ async def _start(
         detective=alerting.detective,
     )
     health.registry.register(NotifyCollector(notifying))
-    for name, loop in _loops(services, alerting, notifying):
-        await _run_in_background(stack, loop, name)
+    for loop in _loops(services, alerting, notifying):
+        keep_running(stack, loop, health)
     return services
 
 
@@ -129,7 +128,7 @@ async def _open_ground(
     replica = join(stack, database, clock, liveness)
     objects = make_objects(settings.objects_url)
     gap_log = GapLog(database, clock, events, health)
-    await _run_in_background(stack, gap_log.run(), "gap log")
+    keep_running(stack, Loop("gap log", gap_log.run), health)
     return _Ground(
         settings=settings,
         clock=clock,
@@ -167,10 +166,7 @@ async def _start_alerting(stack: AsyncExitStack, ground: _Ground) -> Alerting:
     return alerting
 
 
-def _loops(
-    services: Services, alerting: Alerting, notifying: Notifying
-) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-    """Each a background task."""
+def _loops(services: Services, alerting: Alerting, notifying: Notifying) -> Iterator[Loop]:
     settings, clock, replica = services.settings, services.clock, services.replica
     watcher = RunWatcher(
         services.database,
@@ -192,9 +188,9 @@ def _loops(
     )
     yield from replica.loops()
     yield from notifying.loops()
-    yield "run watcher", watcher.run()
-    yield "ticker", alerting.ticker.run()
-    yield "maintenance", maintenance.run()
+    yield Loop("run watcher", watcher.run)
+    yield Loop("ticker", alerting.ticker.run)
+    yield Loop("maintenance", maintenance.run)
 
 
 def _build(ground: _Ground, alerting: Alerting) -> Services:
@@ -270,22 +266,3 @@ def _build(ground: _Ground, alerting: Alerting) -> Services:
 
 def _ages(settings: Settings) -> Ages:
     return Ages(settings.raw_days, settings.evidence_days, settings.rollup_days)
-
-
-async def _run_in_background(
-    stack: AsyncExitStack, work: Coroutine[Any, Any, None], name: str
-) -> None:
-    """Runs a loop until the stack closes; one that fails says so in the log."""
-    task = asyncio.create_task(work, name=name)
-    task.add_done_callback(_log_failure)
-
-    async def stop() -> None:
-        task.cancel()
-        await asyncio.wait([task])
-
-    stack.push_async_callback(stop)
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("%s has died", task.get_name(), exc_info=error)

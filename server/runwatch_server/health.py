@@ -83,6 +83,12 @@ class Health:
         self._object_failures = self._counter(
             "object_failures", "Times that packing was given up: the object store did not answer."
         )
+        self._loop_failures = Counter(
+            "runwatch_background_failures",
+            "Failures of what runs beside requests; it is begun again, by name.",
+            ("loop",),
+            registry=self.registry,
+        )
         ProcessCollector(registry=self.registry)
         self.runs = RunFigures()
         self.registry.register(self.runs)
@@ -100,6 +106,12 @@ class Health:
     def observe_commit(self, *, num_works: int, seconds: float) -> None:
         self._commits.observe(seconds)
         self._works.inc(num_works)
+
+    def watch_loop(self, name: str) -> None:
+        self._loop_failures.labels(name)
+
+    def observe_loop_failure(self, name: str) -> None:
+        self._loop_failures.labels(name).inc()
 
     def watch_disk(self, data_dir: Path) -> None:
         self.registry.register(DiskCollector(data_dir))

@@ -171,10 +171,11 @@ class GroupWriter:
         except (SQLAlchemyError, OSError) as error:
             why = (str(error).splitlines() or [type(error).__name__])[0]
             log.error("a transaction of %d works was lost: %s", len(group), why)
-            for waiting in group:
-                failure = OverloadedError("not_committed", "The database did not commit.")
-                failure.__cause__ = error
-                waiting.tell(Outcome(error=failure))
+            _tell_loss(group, error)
+            return
+        except Exception as error:  # whatever it was: without this lane nothing would be written
+            log.exception("a transaction of %d works was lost", len(group))
+            _tell_loss(group, error)
             return
         for waiting, outcome in zip(group, outcomes, strict=True):
             waiting.tell(outcome)
@@ -182,3 +183,10 @@ class GroupWriter:
             self._observer.observe_commit(
                 num_works=len(group), seconds=time.perf_counter() - started
             )
+
+
+def _tell_loss(group: Sequence[_Waiting[Any]], error: Exception) -> None:
+    for waiting in group:
+        failure = OverloadedError("not_committed", "The database did not commit.")
+        failure.__cause__ = error
+        waiting.tell(Outcome(error=failure))

@@ -1,14 +1,14 @@
 """Telling people, put together from the receivers' file and what the service has opened."""
 
 import importlib
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.findings import Detective
+from runwatch_server.background import Loop
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import SettingsError
@@ -28,12 +28,12 @@ class Notifying:
     pushers: Sequence[Pusher]
     couriers: Sequence[Courier]
 
-    def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """One for each replica and receiver, each a background task."""
+    def loops(self) -> Iterator[Loop]:
+        """One for each replica and receiver."""
         for replica, pusher in zip(self.replicas, self.pushers, strict=True):
-            yield f"pusher to {replica.figures.shown_url}", pusher.run()
+            yield Loop(f"pusher to {replica.figures.shown_url}", pusher.run)
         for courier in self.couriers:
-            yield f"courier to {courier.figures.receiver}", courier.run()
+            yield Loop(f"courier to {courier.figures.receiver}", courier.run)
 
 
 async def start_notifying(

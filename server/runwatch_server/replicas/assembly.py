@@ -1,10 +1,10 @@
 """This replica among others, put together."""
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
 
+from runwatch_server.background import Loop
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.replicas.bulletin import Bulletin, Topic
@@ -26,12 +26,11 @@ class Replica:
     """None where no other replica can be."""
     signs: SharedSigns | None
 
-    def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """Each a background task."""
+    def loops(self) -> Iterator[Loop]:
         if self.leases is not None and self.signs is not None:
-            yield "leases", self.leases.run()
-            yield "signs of life", self.signs.run()
-            yield "bulletin", self.bulletin.run()
+            yield Loop("leases", self.leases.run)
+            yield Loop("signs of life", self.signs.run)
+            yield Loop("bulletin", self.bulletin.run)
 
 
 def join(stack: AsyncExitStack, database: Database, clock: Clock, liveness: Liveness) -> Replica:

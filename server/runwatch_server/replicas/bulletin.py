@@ -72,7 +72,9 @@ class Bulletin:
 
     async def run(self) -> None:
         if self._channel is not None:
-            await asyncio.gather(self._speak(), self._keep_listening(), self._poll(), self._act())
+            async with asyncio.TaskGroup() as tasks:  # one that fails ends them all: begun again
+                for part in (self._speak, self._keep_listening, self._poll, self._act):
+                    tasks.create_task(part())
 
     async def _speak(self) -> None:
         assert self._channel is not None

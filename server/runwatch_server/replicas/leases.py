@@ -97,11 +97,10 @@ class RunLeases:
             raise NotOwnerError(f"run {run_id}: another replica looks after it now")
 
     async def run(self) -> None:
-        await asyncio.gather(
-            self._every(RENEW_S, self.renew),
-            self._every(_SWEEP_S, self.sweep),
-            self._take_wanted(),
-        )
+        async with asyncio.TaskGroup() as tasks:  # one that fails ends them all: begun again
+            tasks.create_task(self._every(RENEW_S, self.renew))
+            tasks.create_task(self._every(_SWEEP_S, self.sweep))
+            tasks.create_task(self._take_wanted())
 
     async def renew(self) -> None:
         """Prolong what is held; what has run out in the meantime is lost."""
