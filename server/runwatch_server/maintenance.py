@@ -8,7 +8,7 @@ is here; `wake` is called by a loop on the monotonic clock, or a clock set back 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, Protocol, cast
 
 from apscheduler.jobstores.memory import MemoryJobStore  # type: ignore[import-untyped]
@@ -18,8 +18,9 @@ from runwatch_server.auth import queries as auth_queries
 from runwatch_server.auth import session_queries
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
+from runwatch_server.errors import OverloadedError
 from runwatch_server.replicas.assembly import Replica
-from runwatch_server.replicas.ownership import as_duty
+from runwatch_server.replicas.ownership import Job, as_duty
 from runwatch_server.retention.service import Retention
 from runwatch_server.runs.purge import purge_orphans
 from runwatch_server.settings import Settings
@@ -33,6 +34,7 @@ _DAY_S: Final = 86_400.0
 _DEAD_KEYS_DAYS: Final = 90
 """A key that is no more is listed for so long, for those who ask what became of it."""
 _WAKE_S: Final = 30.0
+_SAVE_USES_S: Final = 60.0
 
 
 class _Scheduler(Protocol):
@@ -81,16 +83,8 @@ class Maintenance:
 
     async def run(self) -> None:
         scheduler = _new_scheduler()
-        every = self._settings.rollup_every_s
-        roll = as_duty(self._replica.ownership, "rollups", self._roller.roll)
-        scheduler.add_job(roll, "interval", seconds=every, id="rollup")
-        scheduler.add_job(self._save_uses, "interval", seconds=60, id="key uses")
-        every = self._settings.maintain_every_s
-        clean = as_duty(self._replica.ownership, "cleaning", self.clean)
-        scheduler.add_job(clean, "interval", seconds=every, id="clean")
-        if self._packer is not None:
-            pack = as_duty(self._replica.ownership, "packing", self._packer.run)
-            scheduler.add_job(pack, "interval", seconds=every, id="pack")
+        for name, job, every_s in self._jobs():
+            scheduler.add_job(_despite_overload(name, job), "interval", seconds=every_s, id=name)
         scheduler.start()
         try:
             while True:
@@ -98,6 +92,16 @@ class Maintenance:
                 scheduler.wakeup()
         finally:
             scheduler.shutdown(wait=False)
+
+    def _jobs(self) -> Iterator[tuple[str, Job, float]]:
+        """Each with its name, and the seconds from one turn to the next."""
+        ownership, settings = self._replica.ownership, self._settings
+        yield "rollups", as_duty(ownership, "rollups", self._roller.roll), settings.rollup_every_s
+        yield "key uses", self._save_uses, _SAVE_USES_S
+        yield "cleaning", as_duty(ownership, "cleaning", self.clean), settings.maintain_every_s
+        if self._packer is not None:
+            pack = as_duty(ownership, "packing", self._packer.run)
+            yield "packing", pack, settings.maintain_every_s
 
     async def clean(self) -> None:
         """Removes what is too old, and what a removal left behind that was cut short."""
@@ -124,3 +128,16 @@ class Maintenance:
             num_keys,
             num_runs,
         )
+
+
+def _despite_overload(name: str, job: Job) -> Job:
+    """A job whose turn is missed while the database is away; any other error is APScheduler's to
+    log."""
+
+    async def run() -> None:
+        try:
+            await job()
+        except OverloadedError as error:
+            log.warning("%s: %s; done in its next turn", name, error)
+
+    return run

@@ -12,6 +12,7 @@ from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.frame_queries import list_behind
 from runwatch_server.alerts.judging import JudgeLostError
 from runwatch_server.alerts.run_evaluation import RunEvaluation
+from runwatch_server.errors import OverloadedError
 from runwatch_server.replicas.ownership import NotOwnerError
 from runwatch_server.telemetry.seams import CommittedFrame
 
@@ -162,11 +163,12 @@ class Evaluators:
         except (StreamMovedError, NotOwnerError) as error:
             log.warning("%s: its evaluators are built again from disk", error)
             self._forget(run_id)
+        except OverloadedError as error:  # the database is away
+            log.warning("run %s: its frames could not be judged (%s); tried again", run_id, error)
+            self._try_later(run_id)
         except Exception:  # one run's evaluator must not take the others with it
             log.exception("run %s: its frames could not be judged; tried again", run_id)
-            self._num_failures += 1
-            loop = asyncio.get_running_loop()
-            self._failing[run_id] = loop.call_later(_RETRY_S, self._retry, run_id)
+            self._try_later(run_id)
         finally:
             self._tasks.pop(run_id, None)
 
@@ -180,6 +182,11 @@ class Evaluators:
         self._gaps.pop(run_id, None)
         if run_id in self._runs:
             self._wake(run_id)
+
+    def _try_later(self, run_id: RunId) -> None:
+        self._num_failures += 1
+        loop = asyncio.get_running_loop()
+        self._failing[run_id] = loop.call_later(_RETRY_S, self._retry, run_id)
 
     def _retry(self, run_id: RunId) -> None:
         self._failing.pop(run_id, None)
