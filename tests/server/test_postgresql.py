@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -20,6 +21,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.db import Database, make_store
 from runwatch_server.db.postgresql import PostgresStore
 from runwatch_server.db.postgresql_engine import PostgresAddress
+from runwatch_server.db.postgresql_errors import Fate, fate_of
 from runwatch_server.errors import OverloadedError, SettingsError, UnprocessableError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
@@ -176,6 +178,14 @@ async def test_a_connection_that_is_cancelled_while_it_is_made_leaves_nothing_be
     finally:
         loop.set_exception_handler(usual)
     assert heard == []
+
+
+def test_a_connection_that_was_cut_in_the_middle_of_something_is_a_database_that_is_away() -> None:
+    state = "cannot switch to state 12; another operation (2) is in progress"
+
+    assert fate_of(asyncpg.InternalClientError(state)) is Fate.LOST
+    assert fate_of(asyncpg.InterfaceError("connection is closed")) is Fate.LOST
+    assert fate_of(asyncpg.DataError("value out of int32 range")) is Fate.REFUSED
 
 
 async def test_a_database_that_is_not_there_is_no_fault_of_the_request() -> None:

@@ -8,8 +8,10 @@ from typing import Any, Final
 import asyncpg  # type: ignore[import-untyped]
 
 from runwatch_server.db.postgresql_engine import PostgresAddress
+from runwatch_server.db.postgresql_errors import DRIVER_ERRORS
 
 _CHANNEL: Final = "runwatch"
+_ERRORS: Final = (asyncpg.PostgresError, *DRIVER_ERRORS)
 
 
 class PostgresChannel:
@@ -24,7 +26,8 @@ class PostgresChannel:
             if self._telling is None or self._telling.is_closed():
                 self._telling = await self._address.connect()
             await self._telling.execute("SELECT pg_notify($1, $2)", _CHANNEL, payload)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except _ERRORS as error:
+            self._drop_telling()
             raise OSError(str(error)) from error
 
     async def listen(self, hear: Callable[[str], None]) -> None:
@@ -38,19 +41,25 @@ class PostgresChannel:
 
         try:
             connection = await self._address.connect()
-        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except _ERRORS as error:
             raise OSError(str(error)) from error
         try:
             connection.add_termination_listener(on_end)
             await connection.add_listener(_CHANNEL, on_notice)
             await closed.wait()
             raise OSError("the connection was closed")
-        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except _ERRORS as error:
             raise OSError(str(error)) from error
         finally:
             connection.terminate()
 
+    def _drop_telling(self) -> None:
+        """The next to tell makes another: one that was cut in the middle may take no more."""
+        if self._telling is not None:
+            self._telling.terminate()
+            self._telling = None
+
     async def close(self) -> None:
         if self._telling is not None:
-            with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            with suppress(*_ERRORS, OSError):
                 await self._telling.close(timeout=2)

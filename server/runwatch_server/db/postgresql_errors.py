@@ -9,6 +9,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from runwatch_server.errors import UnprocessableError
 
+DRIVER_ERRORS: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What asyncpg raises of itself and not of the server. The second, too, is of a connection that
+was cut: whoever used it last was in the middle of something."""
 _UNDONE: Final = ("40001", "40P01")
 """serialization_failure, deadlock_detected: undone for another transaction's sake."""
 _LOST_CLASSES: Final = ("08", "25P03", "53", "55P03", "57", "58")
@@ -36,7 +39,7 @@ def fate_of(error: BaseException) -> Fate:
         return Fate.LOST if error.connection_invalidated else Fate.REFUSED
     if isinstance(error, OSError | PoolTimeoutError):
         return Fate.LOST
-    if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, asyncpg.DataError):
+    if isinstance(error, DRIVER_ERRORS) and not isinstance(error, asyncpg.DataError):
         return Fate.LOST
     return Fate.REFUSED
 
