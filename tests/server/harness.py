@@ -147,9 +147,9 @@ async def serve(
     **settings: Any,
 ) -> AsyncGenerator[Api]:
     """A life of the service; with the `admin_key` of an earlier one, a restart. A path is that of
-    a data directory with SQLite. Tests ask without a pause: no limit of requests, unless given; they
-    roll up when they say so; and judging is on a thread, on PostgreSQL too, since a process takes a
-    second to start."""
+    a data directory with SQLite. Tests ask without a pause: no limit of requests, unless given;
+    they roll up when they say so; and judging is on a thread, on PostgreSQL too, since a process
+    takes a second to start."""
     settings.setdefault("requests_per_s", 1e6)
     settings.setdefault("judge_processes", 0)
     settings.setdefault("rollup_every_s", 3600.0)
