@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
@@ -18,29 +17,19 @@ from rich.console import Console
 
 from runwatch.ulids import is_ulid, ulid
 from runwatch_server.cli.job import NOT_EXECUTABLE, NOT_FOUND, run_job
+from runwatch_server.cli.job_service import JobService
 from runwatch_server.cli.local_service import (
     RECORD,
     LocalServiceError,
     local_service,
     still_running,
 )
+from runwatch_server.cli.unsaid_end import tell_end
 
-_ASK_S: Final = 10.0
+_NAMED_WITHIN_S: Final = 20.0
 _LOOK_EVERY_S: Final = 0.5
 _JUDGED_WITHIN_S: Final = 60.0
 _MOST_ALERTS: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Service:
-    """Where the job reports, and as whom we and it speak."""
-
-    url: str
-    token: str
-    """The job's."""
-    own_key: str
-    """Ours, to name and to find the run; the job's, where there is no other."""
-    how_to_look: str
 
 
 def run(
@@ -63,9 +52,10 @@ def run(
     with a local one, which is started where none runs and ends after its last job.
 
     The job gets RUNWATCH_URL, RUNWATCH_TOKEN, RUNWATCH_RUN_ID and RUNWATCH_PROJECT, which `attach`
-    reads. Ctrl-C and SIGTERM are the job's. Ends with the job's exit code (128 + n where signal n
-    ended it); 2 where it could not begin, 126 and 127 where its command cannot be run or is not
-    there.
+    reads. Ctrl-C and SIGTERM are the job's. Of a job that was killed, or left with an error and
+    without a word, the run is told as failed or stopped, where our key may read it. Ends with the
+    job's exit code (128 + n where signal n ended it); 2 where it could not begin, 126 and 127 where
+    its command cannot be run or is not there.
     """
     console = Console(stderr=True)
     run_id = resume or ulid(int(time.time() * 1000), os.urandom(10))
@@ -77,8 +67,11 @@ def run(
             _say(console, f"Watched at {service.how_to_look.format(run_id=run_id)}")
             if resume is not None and project is None:
                 project = _project_of(service, run_id)
+            began_at = time.time()
             with _named(console, service, run_id, name):
                 code = run_job(command, _variables(service, run_id, project))
+            if how := tell_end(service, run_id, code, began_at=began_at):
+                _say(console, how)
             if _has_told(console, service, run_id):
                 _say_alerts(console, service, run_id)
     except LocalServiceError as error:
@@ -102,44 +95,47 @@ def _check(console: Console, command: list[str], run_id: str) -> None:
 
 
 @contextmanager
-def _service(data_dir: Path, *, keep: bool) -> Generator[_Service]:
+def _service(data_dir: Path, *, keep: bool) -> Generator[JobService]:
     url, token = os.environ.get("RUNWATCH_URL"), os.environ.get("RUNWATCH_TOKEN", "")
     if url:
-        _check_named(url, token)
-        yield _Service(url, token, token, f"{url.rstrip('/')}/runs/{{run_id}}")
+        service = JobService(url, token, token, f"{url.rstrip('/')}/runs/{{run_id}}")
+        _check_named(service)
+        yield service
         return
     with local_service(data_dir, keep=keep) as found:
         look = f"{found.url}/runs/{{run_id}}\n  log in with  {found.url}/login#key="
         # Of a log that others may read, the key is no part.
         is_private = os.isatty(2)
         key = found.admin_key if is_private else f"<admin_key in {data_dir / RECORD}>"
-        yield _Service(found.url, found.trainer_key, found.admin_key, look + key)
+        yield JobService(found.url, found.trainer_key, found.admin_key, look + key)
 
 
-def _check_named(url: str, token: str) -> None:
+def _check_named(service: JobService) -> None:
     """A key that is refused is a mistake. A service that is away is not: the job spools."""
     try:
-        answer = _ask("GET", f"{url.rstrip('/')}/api/v1/runs?limit=1", token)
+        answer = service.ask("GET", "/runs?limit=1")
     except httpx.InvalidURL as error:
-        raise LocalServiceError(f"RUNWATCH_URL: found {url!r} ({error})") from error
+        raise LocalServiceError(f"RUNWATCH_URL: found {service.url!r} ({error})") from error
     except httpx.HTTPError as error:
-        text = f"{url} does not answer ({error}); the job's numbers wait in its spool folder"
-        _say(Console(stderr=True), text)
+        waits = "the job's numbers wait in its spool folder"
+        _say(Console(stderr=True), f"{service.url} does not answer ({error}); {waits}")
         return
     if answer.status_code == HTTPStatus.UNAUTHORIZED:
-        raise LocalServiceError(f"{url} does not know the key in RUNWATCH_TOKEN; set one it knows")
+        raise LocalServiceError(
+            f"{service.url} does not know the key in RUNWATCH_TOKEN; set one it knows"
+        )
 
 
-def _project_of(service: _Service, run_id: str) -> str | None:
+def _project_of(service: JobService, run_id: str) -> str | None:
     """Where the run lies already: the next attempt belongs there too. None where we cannot know."""
     try:
-        answer = _ask("GET", _run_url(service, run_id), service.own_key)
+        answer = service.ask("GET", f"/runs/{run_id}")
     except httpx.HTTPError:
         return None
     return str(answer.json()["project"]) if answer.is_success else None
 
 
-def _variables(service: _Service, run_id: str, project: str | None) -> dict[str, str]:
+def _variables(service: JobService, run_id: str, project: str | None) -> dict[str, str]:
     return {
         **os.environ,
         **({} if project is None else {"RUNWATCH_PROJECT": project}),
@@ -150,7 +146,7 @@ def _variables(service: _Service, run_id: str, project: str | None) -> dict[str,
 
 
 @contextmanager
-def _named(console: Console, service: _Service, run_id: str, name: str | None) -> Generator[None]:
+def _named(console: Console, service: JobService, run_id: str, name: str | None) -> Generator[None]:
     """Meanwhile, give the run its name as soon as the job has made it known."""
     if name is None:
         yield
@@ -169,13 +165,13 @@ def _named(console: Console, service: _Service, run_id: str, name: str | None) -
         yield
     finally:
         is_over.set()
-        thread.join(2 * _ASK_S)
+        thread.join(_NAMED_WITHIN_S)
 
 
-def _rename(console: Console, service: _Service, run_id: str, name: str) -> bool:
+def _rename(console: Console, service: JobService, run_id: str, name: str) -> bool:
     """Whether there is nothing more to try."""
     try:
-        answer = _ask("PATCH", _run_url(service, run_id), service.own_key, {"name": name})
+        answer = service.ask("PATCH", f"/runs/{run_id}", {"name": name})
     except httpx.HTTPError:
         return False
     if answer.status_code == HTTPStatus.NOT_FOUND:
@@ -185,10 +181,10 @@ def _rename(console: Console, service: _Service, run_id: str, name: str) -> bool
     return True
 
 
-def _has_told(console: Console, service: _Service, run_id: str) -> bool:
+def _has_told(console: Console, service: JobService, run_id: str) -> bool:
     """Whether the service knows the run; where it does not, says so."""
     try:
-        answer = _ask("GET", _run_url(service, run_id), service.own_key)
+        answer = service.ask("GET", f"/runs/{run_id}")
     except httpx.HTTPError as error:
         _say(console, f"{service.url} does not answer ({error})")
         return False
@@ -201,7 +197,7 @@ def _has_told(console: Console, service: _Service, run_id: str) -> bool:
     return answer.is_success
 
 
-def _say_alerts(console: Console, service: _Service, run_id: str) -> None:
+def _say_alerts(console: Console, service: JobService, run_id: str) -> None:
     """What fired, the first first, once all that the job sent is judged."""
     fired = _alerts(service, run_id)
     if fired is None:
@@ -215,13 +211,13 @@ def _say_alerts(console: Console, service: _Service, run_id: str) -> None:
         _say(console, "no alert has fired")
 
 
-def _alerts(service: _Service, run_id: str) -> list[dict[str, str]] | None:
+def _alerts(service: JobService, run_id: str) -> list[dict[str, str]] | None:
     """Of this run, without those that another one explains; None where that cannot be told."""
-    url = f"{service.url.rstrip('/')}/api/v1/alerts?run_id={run_id}&limit=500"
+    path = f"/alerts?run_id={run_id}&limit=500"
     give_up = time.monotonic() + _JUDGED_WITHIN_S
     while time.monotonic() < give_up:
         try:
-            answer = _ask("GET", url, service.own_key)
+            answer = service.ask("GET", path)
         except httpx.HTTPError:
             return None
         if answer.is_error:  # a trainer's key reads nothing
@@ -235,18 +231,6 @@ def _alerts(service: _Service, run_id: str) -> list[dict[str, str]] | None:
             )  # fmt: skip
         time.sleep(_LOOK_EVERY_S)
     return None
-
-
-def _run_url(service: _Service, run_id: str) -> str:
-    return f"{service.url.rstrip('/')}/api/v1/runs/{run_id}"
-
-
-def _ask(method: str, url: str, token: str, body: dict[str, str] | None = None) -> httpx.Response:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    is_near = url.startswith("http://127.0.0.1")  # no proxy leads there
-    return httpx.request(
-        method, url, headers=headers, json=body, timeout=_ASK_S, trust_env=not is_near
-    )
 
 
 def _say_what_next(

@@ -40,6 +40,15 @@ for step in range(60):
     run.step(2.0 - step / 100 if step < 40 else math.nan)
 run.finish()
 """
+OPENS = (
+    ASKS
+    + """
+facts = {"token": run_id, "started_at": __import__("time").time()}
+path = f"{url}/api/v1/runs/{run_id}/attempts"
+body = json.dumps(facts).encode()
+urllib.request.urlopen(urllib.request.Request(path, body, headers)).read()
+"""
+)
 COUNTS_SIGNALS = """
 import signal, sys
 got = []
@@ -153,6 +162,53 @@ def test_a_job_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) -> Non
 
     assert code == 128 + signal.SIGKILL
     assert "has told the service nothing" in said
+
+
+@pytest.mark.parametrize(
+    ("leaves", "state", "reason"),
+    [
+        ("os.kill(os.getpid(), 9)", "failed", "the job was ended by SIGKILL"),
+        ("os.kill(os.getpid(), 15)", "stopped", "the job was ended by SIGTERM"),
+        ("os._exit(3)", "failed", "the job ended with exit code 3, and without a word"),
+        ("os._exit(0)", "", None),
+    ],
+)
+def test_of_a_job_that_could_not_say_how_it_ends_its_parent_does(
+    tmp_path: Path, leaves: str, state: str, reason: str | None
+) -> None:
+    code, out, said = run(tmp_path, "--keep", sys.executable, "-uc", OPENS + leaves)
+
+    assert (code == 0) == (reason is None)
+    url, pid, headers = kept_service(tmp_path)
+    try:
+        shown = httpx.get(f"{url}/api/v1/runs/{out.strip()}", headers=headers).json()
+        path = f"{url}/api/v1/runs/{out.strip()}/attempts"
+        (attempt,) = httpx.get(path, headers=headers).json()["attempts"]
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    assert ends(pid)
+    if reason is None:
+        assert attempt["closed_at"] is None
+        assert "ended" not in said
+    else:
+        assert shown["state"] == attempt["status"] == state
+        assert attempt["reason"].startswith(reason)
+        assert f"runwatch: {reason}" in said
+
+
+def test_an_attempt_that_is_older_than_the_job_is_not_ended_by_it(tmp_path: Path) -> None:
+    _, out, _ = run(tmp_path, "--keep", sys.executable, "-uc", OPENS + "os._exit(0)")
+
+    code, _, said = run(tmp_path, "--keep", "--resume", out.strip(), "--", "sh", "-c", "exit 4")
+
+    url, pid, headers = kept_service(tmp_path)
+    try:
+        path = f"{url}/api/v1/runs/{out.strip()}/attempts"
+        (attempt,) = httpx.get(path, headers=headers).json()["attempts"]
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    assert ends(pid)
+    assert (code, attempt["closed_at"]) == (4, None), said
 
 
 def test_mistakes_are_told_before_anything_is_started(tmp_path: Path) -> None:

@@ -1,0 +1,35 @@
+"""The service that a job reports to, as `runwatch run` speaks with it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import httpx
+
+_ASK_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobService:
+    """Where the job reports, and as whom we and it speak."""
+
+    url: str
+    token: str
+    """The job's."""
+    own_key: str
+    """Ours, to name and to find the run; the job's, where there is no other."""
+    how_to_look: str
+
+    def ask(
+        self, method: str, path: str, body: dict[str, str] | None = None, *, as_job: bool = False
+    ) -> httpx.Response:
+        """Its answer, whatever that is. Raises httpx.HTTPError where there is none within ten
+        seconds, httpx.InvalidURL for an address that is none."""
+        token = self.token if as_job else self.own_key
+        return httpx.request(
+            method,
+            f"{self.url.rstrip('/')}/api/v1{path}",
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            json=body,
+            timeout=_ASK_S,
+            trust_env=not self.url.startswith("http://127.0.0.1"),  # no proxy leads there
+        )

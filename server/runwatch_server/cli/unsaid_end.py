@@ -1,0 +1,61 @@
+"""The end of a job that could not tell it: one that was killed, or left without its exit handlers.
+
+Without it such a run would be missed only once it has been silent for long; and nobody but the
+job's parent knows how it ended.
+"""
+
+import signal
+from datetime import datetime
+from typing import Final, Literal
+
+import httpx
+
+from runwatch.vocabulary import RunState
+from runwatch_server.cli.job_service import JobService
+
+_BY_PEOPLE: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""What people and schedulers send: the run was stopped. By any other signal it failed."""
+
+
+def tell_end(service: JobService, run_id: str, code: int, *, began_at: float) -> str | None:
+    """Closes what a job with this exit code left open of its run; returns how, in words.
+
+    `code` is as `run_job` gives it, `began_at` when the job began, in Unix seconds: an attempt that
+    is older is not the job's. Nor is one closed where the code is 0: a job that ends in order may
+    have handed its training on. None, and nothing done, where the service does not answer: it finds
+    the run lost.
+    """
+    if code == 0:
+        return None
+    try:
+        attempt = _left_open(service, run_id, began_at)
+        if attempt is None:
+            return None
+        status, reason = _ending(code)
+        path = f"/runs/{run_id}/attempts/{attempt}/close"
+        answer = service.ask("POST", path, {"status": status, "reason": reason}, as_job=True)
+    except httpx.HTTPError:
+        return None
+    return reason if answer.is_success else None
+
+
+def _left_open(service: JobService, run_id: str, began_at: float) -> int | None:
+    run = service.ask("GET", f"/runs/{run_id}")
+    found = service.ask("GET", f"/runs/{run_id}/attempts")
+    if not (run.is_success and found.is_success) or RunState(run.json()["state"]).is_ended:
+        return None
+    current = run.json()["current_attempt"]
+    for attempt in found.json()["attempts"]:
+        started_at = datetime.fromisoformat(attempt["started_at"]).timestamp()
+        if attempt["attempt"] == current and started_at >= began_at:
+            return int(current)
+    return None
+
+
+def _ending(code: int) -> tuple[Literal["failed", "stopped"], str]:
+    try:
+        number = signal.Signals(code - 128)
+    except ValueError:
+        return "failed", f"the job ended with exit code {code}, and without a word from its hook"
+    status: Literal["failed", "stopped"] = "stopped" if number in _BY_PEOPLE else "failed"
+    return status, f"the job was ended by {number.name}"
