@@ -1,9 +1,12 @@
+import gc
 from collections.abc import Iterator
 
 import pytest
 import torch
 from tests.hooks.recorder import RecordingLine
+from tests.hooks.tiny import watched
 from tests.hooks.transport.stub_service import StubService, serving
+from torch import nn
 
 
 @pytest.fixture(autouse=True)
@@ -24,3 +27,14 @@ def line() -> RecordingLine:
 def service() -> Iterator[StubService]:
     with serving(StubService()) as stub:
         yield stub
+
+
+@pytest.fixture
+def alone() -> None:
+    """Runs that earlier tests have let go end here, as another is trained, and not in the middle
+    of a test that looks at what its own run leaves in torch."""
+    gc.collect()
+    model = nn.Linear(1, 1)
+    watch = watched(model, torch.optim.SGD(model.parameters()), line=RecordingLine())
+    watch.step(1.0)
+    watch.finish()

@@ -19,6 +19,8 @@ from runwatch_hooks.faults import Faults
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.wrapping.wraps import Wrap
 
+pytestmark = pytest.mark.usefixtures("alone")
+
 
 def facts() -> list[object]:
     """All of torch that the hook touches, and who listens there: a run of an earlier test may."""
