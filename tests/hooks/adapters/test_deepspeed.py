@@ -115,11 +115,17 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     return found
 
 
+def of(settings: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    if name.startswith("fp16") and name not in settings:
+        pytest.skip("DeepSpeed finds no fp16 in this processor")
+    return settings[name]
+
+
 @pytest.mark.parametrize("name", zero_settings.SETTINGS)
 def test_the_norm_is_deepspeed_s_own_whatever_its_settings(
     settings: dict[str, dict[str, Any]], name: str
 ) -> None:
-    told = settings[name]
+    told = of(settings, name)
     broken = {zero_settings.BROKEN_AT} if name.startswith("fp16") else set[int]()
     steps = [step for step in range(zero_settings.STEPS) if step not in broken]
 
@@ -133,7 +139,7 @@ def test_the_norm_is_deepspeed_s_own_whatever_its_settings(
 def test_a_step_that_fp16_skips_is_told_with_what_was_not_finite(
     settings: dict[str, dict[str, Any]], stage: int
 ) -> None:
-    told = settings[f"fp16, stage {stage}"]
+    told = of(settings, f"fp16, stage {stage}")
 
     assert told["skipped"] == [0.0, 0.0, 1.0, 0.0]
     assert [count > 0 for count in told["nonfinite"]] == [False, False, True, False]
