@@ -19,6 +19,7 @@ from runwatch_server.alerts.groups import Groups
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
+from runwatch_server.errors import OverloadedError
 from runwatch_server.replicas.ownership import NotOwnerError
 from runwatch_server.telemetry.reading import Reader
 
@@ -66,6 +67,8 @@ class Ticker:
                     await self.tick_slowly()
                 if count % _GROUP_TICKS == 0:
                     await self.look_at_groups()
+            except OverloadedError as error:  # the database is away
+                log.warning("a tick of the absence rules failed (%s); the next tries again", error)
             except Exception:  # a failed tick must not be the last one
                 log.exception("a tick of the absence rules failed; the next one tries again")
             else:

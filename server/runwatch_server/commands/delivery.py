@@ -17,6 +17,7 @@ from runwatch_server.commands.mailbox import Mailbox, Posted
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database
+from runwatch_server.errors import OverloadedError
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +131,8 @@ class Delivery:
 
         try:
             await self._database.write(work, of=run_id)
+        except OverloadedError as error:
+            log.warning("could not note the delivery of command %s: %s", command_id, error)
         except Exception:  # a note, not the delivery: that goes on with the next reply
             log.exception("could not note the delivery of command %s", command_id)
 

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
+from runwatch_server.errors import OverloadedError
 from runwatch_server.notify import queries
 from runwatch_server.notify.explaining import Explainer
 from runwatch_server.notify.letters import (
@@ -111,6 +112,8 @@ class Courier:
             waiter = self._board.waiter()
             try:
                 await self.deliver()
+            except OverloadedError as error:  # the database is away
+                log.warning("receiver %s: %s; tried again", self._receiver.name, error)
             except Exception:  # people must be told also after a round that failed
                 log.exception("receiver %s: a round failed; tried again", self._receiver.name)
             await self._board.wait(waiter, LOOK_EVERY_S)

@@ -10,6 +10,7 @@ from runwatch.vocabulary import AlertId
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
+from runwatch_server.errors import OverloadedError
 from runwatch_server.notify import queries
 from runwatch_server.notify.alertmanager import Replica, UndeliveredError, batches
 from runwatch_server.notify.cases import Case
@@ -123,6 +124,10 @@ class Pusher:
         except UndeliveredError as error:
             if self._num_failures == 0:
                 log.warning("alertmanager %s: %s; tried again until it takes", shown, error)
+            self._note_failure()
+            return False
+        except OverloadedError as error:  # the database is away
+            log.warning("alertmanager %s: %s; tried again", shown, error)
             self._note_failure()
             return False
         except Exception:  # people must be told also after a round that failed
