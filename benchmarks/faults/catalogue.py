@@ -16,6 +16,8 @@ from benchmarks.faults.faults import (
     Damage,
     Rate,
     Reinitialise,
+    Resumption,
+    SameBatch,
     Scratch,
     SlowLoader,
 )
@@ -36,6 +38,7 @@ class Case:
     is_acute: bool = False
     """Seen at once by anyone who looks at that step."""
     is_from_start: bool = False
+    is_at_resume: bool = False
 
 
 def _acute(
@@ -50,6 +53,10 @@ def _slow(name: str, program: str, make: Callable[[], Fault], layers: tuple[str,
 
 def _start(name: str, program: str, make: Callable[[], Fault]) -> Case:
     return Case(name=name, program=program, make=make, is_from_start=True)
+
+
+def _resume(name: str, make: Callable[[], Fault], layers: tuple[str, ...] = ()) -> Case:
+    return Case(name=name, program="resumed", make=make, layers=layers, is_at_resume=True)
 
 
 def _dead_units(parameter: torch.Tensor) -> None:
@@ -135,10 +142,16 @@ CASES: Final = (
     _slow("zero_grad is missing", "convolutions", lambda: Change(faults.keep_gradients)),
     _slow("micro-batches summed", "accumulation", lambda: Change(faults.sum_micro_batches)),
     _slow("the optimizer is not reached", "transformer", lambda: Change(faults.skip_optimizer)),
+    _slow("weight decay times 100", "transformer", lambda: Change(faults.decay_weights)),
+    _slow("Adam's epsilon is 10", "recurrent", lambda: Change(faults.enlarge_epsilon)),
+    _slow("a clip before unscale_", "half-precision", lambda: Change(faults.clip_scaled)),
+    _acute("the loss is a sum, no mean", "autoencoder", lambda: BadLoss(lambda loss: 32 * loss)),
     # Data.
     _acute("sixty batches of noise", "transformer", lambda: BadBatch(faults.scramble, 60)),
     _acute("noise for good", "recurrent", lambda: BadBatch(faults.scramble)),
     _acute("labels shuffled for good", "mlp", lambda: BadBatch(faults.shuffle_labels)),
+    _slow("one batch again and again", "mlp", SameBatch),
+    _slow("evaluations of no batch", "mlp", lambda: Change(faults.evaluate_nothing)),
     # Weights and graph.
     _acute(
         "a layer begins anew",
@@ -169,16 +182,36 @@ CASES: Final = (
         lambda: Damage(faults.scale(1.03), "embedding", 200),
         ("embedding",),
     ),
+    _acute(
+        "a layer is set to zero",
+        "transformer",
+        lambda: Damage(faults.scale(0.0), "blocks.1.down.weight"),
+        ("blocks.1.down.weight",),
+    ),
     # The program around it.
+    _slow("train() is forgotten", "convolutions", lambda: Change(faults.stay_in_evaluation)),
     _slow("the log repeats itself", "transformer", lambda: Change(faults.repeat_log)),
     _slow("the loader becomes slow", "convolutions", lambda: SlowLoader(0.03)),
+    # A second process.
+    _resume("a resume without the schedule", lambda: Resumption(faults.lose("scheduler"))),
+    _resume("a resume without the optimizer", lambda: Resumption(faults.lose("optimizer"))),
+    _resume("a resume without the model", lambda: Resumption(faults.lose("model"))),
+    _resume(
+        "a resume that misses some layers",
+        lambda: Resumption(faults.lose_layers(("blocks.1.", "head"))),
+    ),
     # From the first step on.
     _start("a learning rate of 0", "convolutions", lambda: Rate(0.0, is_from_start=True)),
     _start("a learning rate times 3000", "mlp", lambda: Rate(3e3, is_from_start=True)),
+    _start("a clip far too low", "convolutions", lambda: Beginning(faults.clip_to_nothing)),
     _start("labels of others", "convolutions", lambda: BadBatch(faults.shuffle_labels)),
     _start("inputs of zeros", "mlp", lambda: BadBatch(faults.stretch(0.0))),
     _start("everything is frozen", "transformer", lambda: Beginning(faults.freeze)),
     _start("the optimizer has a copy", "convolutions", lambda: Beginning(faults.train_copy)),
+    _start(
+        "a head that no optimizer has", "fine-tuning", lambda: Beginning(faults.leave_out("head"))
+    ),
+    _start("weights in bfloat16", "fine-tuning", lambda: Beginning(faults.round_everything)),
     _start("weights times 20", "transformer", lambda: Beginning(faults.shrink_all(20.0))),
     _start("weights of almost nothing", "mlp", lambda: Beginning(faults.shrink_all(1e-4))),
     _start("ten sigmoids in a row", "mlp", lambda: Beginning(_sigmoids)),

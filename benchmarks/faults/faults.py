@@ -1,12 +1,13 @@
 """The faults themselves, each as it happens in real programs."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import torch
-from benchmarks.faults.loop import Batch, Fault, Program
+from benchmarks.faults.loop import Batch, Fault, Kept, Program
 from torch import Tensor, nn
 
 
@@ -139,6 +140,16 @@ class Change(Fault):
     def before(self, program: Program, step: int) -> None:
         if step == 0:
             self.spoil(program)
+
+
+@dataclass(slots=True)
+class Resumption(Fault):
+    """A second process that finds less in its checkpoint than the first has put there."""
+
+    spoil: Callable[[Kept], object]
+
+    def resume(self, kept: Kept) -> None:
+        self.spoil(kept)
 
 
 @dataclass(slots=True)
@@ -285,10 +296,76 @@ def drop_clipping(factor: float) -> Callable[[Program], None]:
     return spoil
 
 
-def restart_schedule(program: Program) -> None:
-    """A resume that did not restore the schedule: it warms up to its peak once more."""
-    scheduler = program.scheduler
-    assert scheduler is not None
-    scheduler.last_epoch = 0
-    for group, rate in zip(program.optimizer.param_groups, scheduler.base_lrs, strict=True):
-        group["lr"] = rate
+def leave_out(module: str) -> Callable[[Program], None]:
+    """The optimizer is not given a module's parameters: it was replaced after the optimizer was
+    made."""
+
+    def spoil(program: Program) -> None:
+        of_module = {id(parameter) for parameter in program.parameters(module)}
+        for group in program.optimizer.param_groups:
+            group["params"] = [p for p in group["params"] if id(p) not in of_module]
+
+    return spoil
+
+
+def stay_in_evaluation(program: Program) -> None:
+    """An evaluation after which nobody says `train()`."""
+    program.model.eval()
+
+
+def clip_scaled(program: Program) -> None:
+    """`unscale_` is left out, so that a clip sees the gradients times the loss scale."""
+    program.unscales_gradients = False
+
+
+def round_everything(program: Program) -> None:
+    """Weights in bfloat16 and a low rate: most updates are rounded away."""
+    program.model.bfloat16()
+    Rate(0.03, is_from_start=True).begin(program)
+
+
+def decay_weights(program: Program) -> None:
+    """A weight decay of a hundred times what was meant."""
+    for group in program.optimizer.param_groups:
+        group["weight_decay"] *= 100
+
+
+def enlarge_epsilon(program: Program) -> None:
+    """Adam's epsilon, far above the gradients."""
+    for group in program.optimizer.param_groups:
+        group["eps"] = 10.0
+
+
+def evaluate_nothing(program: Program) -> None:
+    """Evaluations over no batch at all: 0 / 0."""
+    program.evaluate = lambda model: math.nan
+
+
+def clip_to_nothing(program: Program) -> None:
+    """A clip whose threshold is a thousandth of a usual norm."""
+    program.clip = 1e-3
+
+
+class SameBatch(Fault):
+    """A loader that gives one batch again and again."""
+
+    def __init__(self) -> None:
+        self._first: Batch | None = None
+
+    def batch(self, batch: Batch, step: int) -> Batch:
+        self._first = self._first or batch
+        return self._first
+
+
+def lose(part: str) -> Callable[[Kept], object]:
+    """A checkpoint without one part of the program."""
+    return lambda kept: kept.pop(part)
+
+
+def lose_layers(prefixes: tuple[str, ...]) -> Callable[[Kept], object]:
+    """A checkpoint whose names for some layers are not the model's, loaded without `strict`."""
+
+    def spoil(kept: Kept) -> None:
+        kept["model"] = {n: t for n, t in kept["model"].items() if not n.startswith(prefixes)}
+
+    return spoil

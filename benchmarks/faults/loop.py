@@ -1,17 +1,21 @@
 """One training loop for every program, with the places where a fault can reach in."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from runwatch_hooks.actions.rng import HasState
 from runwatch_hooks.watch import StepReport, Watch
 
 Batch = tuple[Tensor, ...]
+Kept = dict[str, dict[str, Any]]
+"""What a checkpoint holds: the state of the program's parts, by their names."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,7 +38,11 @@ class Program:
     """Further models with optimizers of their own, trained by `alternate` before each step."""
     alternate: Callable[[int], None] | None = None
     zeroes_gradients: bool = True
+    unscales_gradients: bool = True
+    """Before they are clipped, where there is a scaler."""
     steps_optimizer: bool = True
+    resumes_at: int = 0
+    """The step that a second process begins with, from what the first has kept; 0: there is one."""
     logged_loss: Callable[[Tensor], Tensor] = field(default=lambda loss: loss)
 
     @property
@@ -51,6 +59,24 @@ class Program:
         found = [parameter for name, parameter in named if name.startswith(prefix)]
         assert found, f"the model has no layer {prefix!r}"
         return found
+
+
+def keep(program: Program) -> Kept:
+    """The checkpoint that a program's process leaves behind."""
+    return deepcopy({name: part.state_dict() for name, part in _parts(program).items()})
+
+
+def restore(program: Program, kept: Kept) -> None:
+    """Go on from a checkpoint, as many programs do: what it does not hold stays as it was made."""
+    program.model.load_state_dict(kept.pop("model", {}), strict=False)
+    for name, state in kept.items():
+        _parts(program)[name].load_state_dict(state)
+
+
+def _parts(program: Program) -> dict[str, HasState]:
+    assert program.scaler is None, "a program that resumes would have to keep its scaler"
+    parts: dict[str, HasState] = {"model": program.model, "optimizer": program.optimizer}
+    return parts if program.scheduler is None else parts | {"scheduler": program.scheduler}
 
 
 class Fault:
@@ -73,6 +99,9 @@ class Fault:
 
     def gradients(self, program: Program, step: int) -> None:
         """After backward, before clipping and the optimizer."""
+
+    def resume(self, kept: Kept) -> None:
+        """Between two processes: what the second finds is what this leaves."""
 
 
 HEALTHY: Final = Fault()
@@ -132,7 +161,7 @@ def _backward(program: Program, step: int, fault: Fault, fault_step: int) -> Ten
 
 
 def _update(program: Program) -> None:
-    if program.scaler is not None:
+    if program.scaler is not None and program.unscales_gradients:
         program.scaler.unscale_(program.optimizer)
     if program.clip is not None:
         nn.utils.clip_grad_norm_(program.model.parameters(), program.clip)

@@ -22,6 +22,8 @@ from runwatch_hooks.demo.corpus import batch_at, read_corpus
 
 STEPS: Final = 900
 """How long a program trains: past the steps before which some rules do not look."""
+RESUMES_AT: Final = 450
+"""Where the second process of a program that is interrupted goes on."""
 BATCH: Final = 32
 
 
@@ -172,6 +174,13 @@ def epochs(seed: int) -> Program:
     )
 
 
+def resumed(seed: int) -> Program:
+    """Interrupted, and gone on with from a checkpoint that holds all of it."""
+    program = transformer(seed)
+    program.resumes_at = RESUMES_AT
+    return program
+
+
 def fine_tuning(seed: int) -> Program:
     """A body that has learned already, a new head for other letters, a low rate."""
     program = transformer(seed)
@@ -315,6 +324,7 @@ PROGRAMS: Final[Mapping[str, Callable[[int], Program]]] = {
     "half-precision": half_precision,
     "accumulation": accumulation,
     "epochs": epochs,
+    "resumed": resumed,
     "fine-tuning": fine_tuning,
     "autoencoder": autoencoder,
     "adversarial": adversarial,
@@ -335,6 +345,7 @@ NUM_CLASSES: Final[Mapping[str, int]] = {
     "one-cycle": 96,
     "half-precision": 96,
     "accumulation": 96,
+    "resumed": 96,
     "fine-tuning": 96,
 }
 """What the programs that classify say in their configuration."""

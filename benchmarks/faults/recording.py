@@ -8,14 +8,14 @@ import logging
 import random
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import torch
 from benchmarks.faults.catalogue import CASE_OF_NAME, CASES, Case
-from benchmarks.faults.loop import HEALTHY, train
-from benchmarks.faults.programs import PROGRAMS, STEPS, build
+from benchmarks.faults.loop import HEALTHY, Fault, Program, keep, restore, train
+from benchmarks.faults.programs import PROGRAMS, RESUMES_AT, STEPS, build
 
 from runwatch.codec import decode_frame
 from runwatch.layouts import Layout
@@ -52,6 +52,8 @@ class Trial:
             return None
         if self.case.is_from_start:
             return 0
+        if self.case.is_at_resume:
+            return RESUMES_AT
         return random.Random(f"{self.name}").choice(FAULT_STEPS)
 
 
@@ -73,27 +75,52 @@ def record(trial: Trial, folder: Path) -> None:
     program = build(trial.program, trial.seed)
     fault = trial.case.make() if trial.case else HEALTHY
     fault.begin(program)
+    state = None
+    if program.resumes_at:
+        state = _train(trial, target, program, fault, program.resumes_at)
+        kept = keep(program)
+        fault.resume(kept)
+        program = build(trial.program, trial.seed)
+        restore(program, kept)
+    _train(trial, target, program, fault, STEPS, state)
+    (target / "done").touch()
+
+
+def _train(
+    trial: Trial,
+    spool: Path,
+    program: Program,
+    fault: Fault,
+    stop: int,
+    state: dict[str, object] | None = None,
+) -> dict[str, object]:
+    """One process of it, up to a step; what the next one goes on from."""
     watch = attach(
         program.models,
         [program.optimizer, *(optimizer for _, optimizer in program.others)],
         run=trial.name,
-        spool=target,
+        run_id=str(state["run_id"]) if state else None,
+        state=state,
+        spool=spool,
         scheduler=program.scheduler,
         scaler=program.scaler,
     )
     fault_step = trial.fault_step
-    train(program, watch, STEPS, fault, STEPS if fault_step is None else fault_step)
+    train(program, watch, stop, fault, STEPS if fault_step is None else fault_step)
+    state = watch.state_dict()
     watch.finish()
-    (target / "done").touch()
+    return state
 
 
 def read_rows(trial: Trial, folder: Path) -> Iterator[Rows]:
     """The rows of a trial as the service would judge them."""
-    for path in find_spools(folder / _folder_name(trial)):
+    for attempt, path in enumerate(find_spools(folder / _folder_name(trial)), start=1):
         documents = SpoolFolder(path).read_meta().layouts
         layouts = {name: Layout.from_document(document) for name, document in documents.items()}
         for payload in _payloads(path):
             frame = decode_frame(payload)
+            # Attempts are numbered by the service, which was not there.
+            frame = replace(frame, attempt=attempt)
             yield Rows.from_frame(frame, layouts.get(frame.layout_hash))
 
 
