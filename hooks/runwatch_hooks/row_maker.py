@@ -122,7 +122,7 @@ class RowMaker:
         # The loss before all others: of more numbers than are taken it is not the one left out.
         theirs = self._numbers(metrics if loss is None else {"loss": loss, **metrics})
         step_time_s = self._timer.lap(time.monotonic())
-        reading = self._probe.take()
+        reading = self._probe.take(step)
         numbers = self._ours(reading, step_time_s, tokens, lr_scale)
         if self._guard is not None:
             guarded = self._guard.take()

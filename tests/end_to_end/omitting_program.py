@@ -105,11 +105,48 @@ def clipped(*, is_faulty: bool) -> None:
             watch.step(loss)
 
 
+def uncleared(*, is_faulty: bool) -> None:
+    """Each step is by all gradients since the first."""
+    model = classifier()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with attach(model, optimizer, run="uncleared") as watch:
+        for _ in watch.steps(STEPS):
+            points, labels = spirals()
+            loss = functional.cross_entropy(model(points), labels)
+            torch.autograd.backward(loss)
+            optimizer.step()
+            if not is_faulty:
+                optimizer.zero_grad(set_to_none=False)
+            watch.step(loss)
+
+
+def resumed(*, is_faulty: bool) -> None:
+    """A second process, whose checkpoint may lack the optimizer."""
+    model = classifier()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    state, moments = None, optimizer.state_dict()
+    for stop in (STEPS // 2, STEPS):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        optimizer.load_state_dict(moments)
+        with attach(model, optimizer, run="resumed", state=state) as watch:
+            for _ in watch.steps(stop):
+                optimizer.zero_grad()
+                points, labels = spirals()
+                loss = functional.cross_entropy(model(points), labels)
+                torch.autograd.backward(loss)
+                optimizer.step()
+                watch.step(loss)
+            state = watch.state_dict()
+            moments = moments if is_faulty else optimizer.state_dict()
+
+
 PROGRAMS: Final[dict[str, Callable[..., None]]] = {
     "adversarial": adversarial,
     "replaced_head": replaced_head,
     "evaluated": evaluated,
     "clipped": clipped,
+    "uncleared": uncleared,
+    "resumed": resumed,
 }
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ _PROGRAM: Final = Path(__file__).with_name("omitting_program.py")
         ("replaced_head", "LayersNotTrained"),
         ("evaluated", "TrainingInEvalMode"),
         ("clipped", "ClipBeforeUnscale"),
+        ("uncleared", "GradientsNotCleared"),
+        ("resumed", "OptimizerStateNotRestored"),
     ],
 )
 def test_what_is_left_out_is_told_and_the_sound_twin_is_silent(

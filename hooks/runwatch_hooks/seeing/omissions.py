@@ -1,4 +1,5 @@
-"""What a program leaves out that no number shows: layers, `train()`, or unscaling before a clip."""
+"""What a program leaves out that no number shows: layers, `train()`, `zero_grad`, unscaling before
+a clip, or an optimizer's state when it resumes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -6,6 +7,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runwatch_hooks.measuring.layer_names import NamedTensor
+from runwatch_hooks.seeing.fresh_state import FreshState
+from runwatch_hooks.seeing.kept_gradients import KeptGradients
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
 from runwatch_hooks.seeing.training_mode import TrainingMode
 from runwatch_hooks.seeing.untrained import Untrained
@@ -17,18 +20,30 @@ class Omissions:
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         self._mode = TrainingMode(modules)
         self._untrained = Untrained(modules)
+        self._kept = KeptGradients()
+        self._fresh = FreshState()
         self._clipped: dict[int, float] = {}
         """Thresholds of clips of gradients that still bear the loss scale, by a slot of each."""
         self._unscaled: set[int] = set()
         self._scaled_clip: float | None = None
 
-    def note_mode(self) -> None:
+    def close(self) -> None:
+        """Leave torch as it was."""
+        self._kept.close()
+
+    def before_step(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step."""
         self._mode.note_step()
+        self._fresh.before_step(optimizer)
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        self._fresh.after_step(optimizer)
+        self._kept.after_step(optimizer)
 
     def note_step(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
         """The gradients that it steps by are there."""
         self._untrained.note_step(optimizer)
+        self._kept.before_step(optimizer)
         if getattr(optimizer, "grad_scale", None) is not None:  # it is fused, and unscales itself
             self.note_unscaled(slots)
 
@@ -46,15 +61,18 @@ class Omissions:
             self._clipped |= dict.fromkeys(slots, max_norm)
 
     def end_row(
-        self, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]
+        self, step: int, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]
     ) -> tuple[dict[str, float], list[str]]:
         """Numbers of what is left out, and what is news of it; `named` are the layers that lie
         here as a whole."""
         numbers, news = self._untrained.end_row(named, optimizers)
-        if (mode := self._mode.end_row()) is not None:
-            numbers["eval_mode"] = mode
-        if self._scaled_clip is not None:
-            numbers["scaled_clip"] = self._scaled_clip
+        found = {
+            "eval_mode": self._mode.end_row(),
+            "kept_gradients": self._kept.end_row(),
+            "fresh_optimizers": self._fresh.end_row(step),
+            "scaled_clip": self._scaled_clip,
+        }
+        numbers |= {name: value for name, value in found.items() if value is not None}
         self._clipped, self._scaled_clip = {}, None
         self._unscaled.clear()
         return numbers, news

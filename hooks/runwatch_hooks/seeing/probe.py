@@ -116,8 +116,9 @@ class Probe:
 
     def remove(self) -> None:
         self._patches.remove()
+        self._omissions.close()
 
-    def take(self) -> Reading:
+    def take(self, step: int) -> Reading:
         """What the step brought. The next step begins."""
         self._thread.note()
         numbers, stages = self._numbers, set(self._stages.values())
@@ -132,7 +133,7 @@ class Probe:
             numbers.setdefault("skipped", 0.0)
         is_whole = self._board.sharing is None
         found, omissions = self._omissions.end_row(
-            self._board.named if is_whole else (), self._optimizers
+            step, self._board.named if is_whole else (), self._optimizers
         )
         numbers |= found
         reading = Reading(
@@ -232,7 +233,7 @@ class Probe:
             self._follow(optimizer, slots)
             self._turns.before_step(optimizer)
             self._note_lr(optimizer)
-            self._omissions.note_mode()
+            self._omissions.before_step(optimizer)
             if closure_of(args, kwargs) is not None:
                 self._with_closure.add(id(optimizer))
             else:
@@ -262,6 +263,7 @@ class Probe:
                 slots = self._slots_of(optimizer)
                 self._omissions.note_step(optimizer, slots)
                 self._read(slots, Stage.CLOSURE_POST)
+            self._omissions.after_step(optimizer)
             self._board.after_step()
             living = (one.optimizer for one in self._optimizers)
             self._turns.after_step(optimizer, (one for one in living if one is not None))

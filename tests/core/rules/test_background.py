@@ -44,7 +44,18 @@ def test_what_is_not_finite_is_no_end_to_compare_with() -> None:
     evaluator = Evaluator(())
     evaluator.observe(rows_of([1.0, math.nan, math.inf]))
 
-    assert evaluator.known_to_next == {"loss_before": 1.0}
+    assert evaluator.known_to_next["loss_before"] == 1.0
+
+
+def test_an_attempt_knows_where_the_one_before_ended_and_how_its_loss_scattered() -> None:
+    evaluator = Evaluator(())
+    evaluator.observe(rows_of([50.0] * 8 + [1.0, 3.0] * 16))
+
+    assert evaluator.known_to_next == {
+        "step_before": 39.0,
+        "loss_before": 2.0,
+        "loss_mad_before": 1.0,  # of the last 32
+    }
 
 
 @pytest.mark.parametrize(

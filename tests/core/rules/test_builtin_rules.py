@@ -91,7 +91,12 @@ def test_the_tests_as_data_show_every_rule_with_a_condition_firing() -> None:
     ("rule", "now", "before", "said"),
     [
         ("ScheduleNotRestored", {"lr": 0.004}, {"lr_before": 0.001}, "learning rate 0.004 after"),
-        ("WorseAfterResume", {"loss": 3.5}, {"loss_before": 2.0}, "loss about 3.5 after"),
+        (
+            "WorseAfterResume",
+            {"loss": 3.5},
+            {"step_before": 5000.0, "loss_before": 2.0, "loss_mad_before": 0.1},
+            "loss about 3.5 after",
+        ),
     ],
 )
 def test_what_a_restart_lost_is_told_with_its_own_number(

@@ -20,7 +20,8 @@ def test_a_loss_is_known_by_its_name(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("loss_scale", "loss_of_chance", "loss_before", "loss_gap", "loss_broken_on"),
+        *("loss_scale", "loss_of_chance", "loss_before", "loss_mad_before"),
+        *("loss_gap", "loss_broken_on"),
         *("loss_std", "loss_weight", "best_loss", "best_val_loss", "min_loss"),
         *("lossless", "glossary", "floss", "accuracy", "", "1"),
     ],

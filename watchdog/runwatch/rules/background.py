@@ -2,6 +2,8 @@
 configuration says. Each is a series that has one value at every row.
 
 - `lr_before`, `loss_before`: the median of the last 8 values that the attempt before recorded.
+- `step_before`: the last step of the attempt before.
+- `loss_mad_before`: how its last 32 losses scattered, as their median absolute deviation.
 - `loss_of_chance`: the loss of guessing among equal classes, ln of the number of classes.
 """
 
@@ -16,8 +18,9 @@ import numpy as np
 from runwatch.rules.observations import Rows
 
 LOSS_OF_CHANCE: Final = "loss_of_chance"
-_REMEMBERED: Final[Mapping[str, str]] = {"lr": "lr_before", "loss": "loss_before"}
-_NUM_REMEMBERED: Final = 8
+_REMEMBERED: Final[Mapping[str, int]] = {"lr": 8, "loss": 32}
+"""How many of the last values of a series the next attempt is told about."""
+_NUM_AT_END: Final = 8
 _NUM_CLASSES: Final = ("num_classes", "n_classes", "num_labels", "vocab_size", "n_vocab")
 
 
@@ -43,22 +46,26 @@ class Background:
 
     def note(self, rows: Rows) -> None:
         """Remember the end of these rows."""
-        for name in _REMEMBERED:
+        self.latest["step"] = [float(rows.steps[-1])]
+        for name, depth in _REMEMBERED.items():
             column = rows.metric_columns.get(name)
             if column is None:
                 continue
             values = rows.metrics[:, column]
-            finite = values[np.isfinite(values)][-_NUM_REMEMBERED:].tolist()
-            self.latest[name] = [*self.latest.get(name, ()), *finite][-_NUM_REMEMBERED:]
+            finite = values[np.isfinite(values)][-depth:].tolist()
+            self.latest[name] = [*self.latest.get(name, ()), *finite][-depth:]
 
     def next_attempt(self) -> dict[str, float]:
         """What the next attempt knows of this one, and what holds for the run."""
         kept = {name: value for name, value in self.known.items() if name == LOSS_OF_CHANCE}
         ends = {
-            after: median(self.latest[name])
-            for name, after in _REMEMBERED.items()
-            if self.latest.get(name)
+            f"{name}_before": median(values[-_NUM_AT_END:])
+            for name, values in self.latest.items()
+            if values
         }
+        if losses := self.latest.get("loss"):
+            middle = median(losses)
+            ends["loss_mad_before"] = median(abs(loss - middle) for loss in losses)
         return kept | ends
 
     def end_attempt(self) -> None:

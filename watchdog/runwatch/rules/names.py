@@ -37,6 +37,8 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "untrained_layers": "How many layers are to be trained and never are; see LayersNotTrained.",
     "unreached_layers": "How many layers of an optimizer never had a gradient in 500 steps.",
     "eval_mode": "1 where the row's steps were made in evaluation mode, and others not.",
+    "kept_gradients": "1 where an optimizer stepped by gradients that hold those of its last step.",
+    "fresh_optimizers": "How many optimizers a resumed attempt began without their state.",
     "scaled_clip": "Threshold of a clip of gradients that still bore the loss scale.",
     "alternating": "1 where optimizers take turns within a step, as in a GAN.",
     "guarded_steps": "Optimizer steps that the guard made to change nothing.",
@@ -58,6 +60,8 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     # What is before the attempt: see `background`.
     "lr_before": "Median of the last 8 learning rates of the attempt before.",
     "loss_before": "Median of the last 8 losses of the attempt before.",
+    "step_before": "Last step of the attempt before.",
+    "loss_mad_before": "Median absolute deviation of its last 32 losses.",
     "loss_of_chance": "Logarithm of the number of classes in the run's configuration.",
     # Events, counted in the row of their step.
     "unwatched": "Something that the hook cannot see began to be trained.",

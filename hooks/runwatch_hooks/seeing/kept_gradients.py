@@ -1,0 +1,131 @@
+"""Whether an optimizer steps by gradients that still hold those of its step before.
+
+`zero_grad` is missing, or stands where it is not reached. A gradient that is cleared is another
+tensor afterwards, or one that somebody has written to; torch counts what is written to a tensor.
+So one that is the same tensor at each step is followed for some steps through each of its
+accumulations: where nothing but these ever wrote to it, it was not cleared.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, cast
+from weakref import WeakKeyDictionary, ref
+
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from runwatch_hooks.seeing.known_optimizers import parameters_of
+
+Follow = Callable[[Callable[[Tensor], None]], RemovableHandle]
+"""A method of torch that has no types."""
+
+SAME_FOR: Final = 8
+"""Steps by the same tensor before it is followed: by far the most programs make a new one each."""
+_FOLLOWED_FOR: Final = 4
+"""Steps that are enough to see it cleared; after them it is let go."""
+_AGAIN_AFTER: Final = 64
+"""Steps until one that was cleared is followed once more."""
+
+
+class KeptGradients:
+    """Looks at one parameter of each optimizer: to clear some and not others is no oversight."""
+
+    def __init__(self) -> None:
+        self._witnesses: WeakKeyDictionary[Optimizer, _Witness] = WeakKeyDictionary()
+        self._is_kept = False
+        self._has_told = False
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """An optimizer is about to step, and its gradients are there."""
+        witness = self._witnesses.get(optimizer)
+        if witness is None or witness.gradient is None:
+            found = next(_with_gradient(optimizer), None)
+            if found is not None:
+                self._let_go(witness)
+                self._witnesses[optimizer] = _Witness(found)
+        elif witness.look():
+            self._is_kept = True
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        witness = self._witnesses.get(optimizer)
+        if witness is not None:
+            witness.remember()
+
+    def end_row(self) -> float | None:
+        """1 where a step of the row was by gradients that were kept, 0 where none is any more."""
+        is_kept, self._is_kept = self._is_kept, False
+        self._has_told = self._has_told or is_kept
+        return float(is_kept) if self._has_told else None
+
+    def close(self) -> None:
+        """Leave the parameters as they were."""
+        for witness in self._witnesses.values():
+            self._let_go(witness)
+
+    def _let_go(self, witness: "_Witness | None") -> None:
+        if witness is not None:
+            witness.let_go()
+
+
+class _Witness:
+    """One parameter, and what became of its gradient since the last step."""
+
+    def __init__(self, parameter: Tensor) -> None:
+        self._parameter = parameter
+        self._last: ref[Tensor] | None = None
+        self._version = 0
+        self._num_same = 0
+        self._handle: RemovableHandle | None = None
+        self._num_accumulated = 0
+        self._is_untouched = True
+        self._num_cleared = 0
+
+    @property
+    def gradient(self) -> Tensor | None:
+        return self._parameter.grad
+
+    def look(self) -> bool:
+        """Whether the gradient is known to hold that of the step before."""
+        same = self._last is not None and self._last() is self.gradient
+        self._num_same = self._num_same + 1 if same else 0
+        if self._handle is None:
+            if self._num_same >= SAME_FOR:
+                self._follow()
+            return False
+        is_kept = same and self._is_untouched and self._num_accumulated > 0
+        self._num_cleared = 0 if is_kept else self._num_cleared + 1
+        if self._num_cleared >= _FOLLOWED_FOR:
+            self.let_go()
+        return is_kept
+
+    def remember(self) -> None:
+        """The step is done; what is written to the gradient from here on is looked at."""
+        gradient = self.gradient
+        self._last = None if gradient is None else ref(gradient)
+        self._version = 0 if gradient is None else gradient._version
+        self._num_accumulated, self._is_untouched = 0, True
+
+    def let_go(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+        self._handle, self._num_cleared = None, 0
+        self._num_same = SAME_FOR - _AGAIN_AFTER
+
+    def _follow(self) -> None:
+        if self._parameter.is_leaf and self._parameter.requires_grad:
+            follow = cast("Follow", self._parameter.register_post_accumulate_grad_hook)
+            self._handle = follow(self._note)
+
+    def _note(self, parameter: Tensor) -> None:
+        """Backward has added to the gradient, which counts as one writing to it."""
+        gradient = parameter.grad
+        if gradient is None or self._last is None or self._last() is not gradient:
+            self._is_untouched = False
+            return
+        self._is_untouched = self._is_untouched and gradient._version == self._version + 1
+        self._version = gradient._version
+        self._num_accumulated += 1
+
+
+def _with_gradient(optimizer: Optimizer) -> Iterator[Tensor]:
+    return (one for one in parameters_of(optimizer) if one.grad is not None)
