@@ -13,7 +13,7 @@ from runwatch.rules import expressions as tree
 from runwatch.rules.block import Level
 from runwatch.rules.names import STEP, comes_from_gradients
 from runwatch.rules.rule import Baseline, Rule
-from runwatch.rules.single_row import Compiler, Verdict, Worth, looks_at_layers
+from runwatch.rules.single_row import Compiler, Verdict, Worth, can_be_compiled
 from runwatch.rules.window_keys import Reader, WindowKey
 from runwatch.vocabulary import Scope
 
@@ -44,8 +44,8 @@ class Condition:
         )
         self.subject, self.comparison = tree.subject_of(rule.when)
         self.is_backward: Final = comes_from_gradients(self.series)
-        is_of_layers = self.level is Level.LAYER or looks_at_layers(rule.when)
-        self.of_one_row: Final = None if is_of_layers else self._compile()
+        is_of_run = self.level is Level.RUN and can_be_compiled(rule.when)
+        self.of_one_row: Final = self._compile() if is_of_run else None
 
     def window_keys(self) -> set[WindowKey]:
         """The windows that the rule needs."""

@@ -82,6 +82,11 @@ class Evaluation:
         return self._block.grid(level, self._rows.start, self._rows.stop)
 
     def truths(self, node: tree.Truth, points: Points) -> Truths:
+        if points.level is Level.LAYER and points.size and self._reader.is_of_run(node):
+            rows = self._rows_of(points)
+            of_run = self.truths(node, rows)
+            place_K = points.rows - rows.rows[0]
+            return Truths(of_run.values[place_K], of_run.known[place_K])
         match node:
             case tree.Comparison():
                 left, right = self.numbers(node.left, points), self.numbers(node.right, points)
@@ -158,7 +163,7 @@ class Evaluation:
         )
 
     def _across_layers(self, node: tree.AcrossLayers, points: Points) -> Numbers:
-        rows_U, place_K = np.unique(points.rows, return_inverse=True)
+        rows_U, place_K = _distinct(points.rows)
         num_layers = self._block.num_layers
         if num_layers == 0 or not points.size:
             return Numbers(np.full(points.size, np.nan), np.zeros(points.size, np.bool_))
@@ -177,16 +182,23 @@ class Evaluation:
         if key.level is not points.level:  # of the run, and so the same in every layer of a row
             if not points.size:
                 return Numbers(np.empty(0), np.empty(0, np.bool_))
-            first = int(points.rows.min())
-            rows_R = np.arange(first, int(points.rows.max()) + 1)
-            of_run = self._remembered(node, points_of_rows(Level.RUN, rows_R, 1))
-            return Numbers(of_run.values[points.rows - first], of_run.known[points.rows - first])
+            rows = self._rows_of(points)
+            of_run = self._remembered(node, rows)
+            place_K = points.rows - rows.rows[0]
+            return Numbers(of_run.values[place_K], of_run.known[place_K])
         asked = (key, node.function, node.parameter, needed, points)
         is_shared = not key.owner and points.is_whole
         computed = self._block.computed if is_shared else self._computed
         if asked not in computed:
             computed[asked] = self._windowed(node, points)
         return computed[asked]
+
+    def _rows_of(self, points: Points) -> Points:
+        """The run's, from the first row of some layers' points to the last."""
+        first, last = int(points.rows[0]), int(points.rows[-1])
+        if last - first + 1 == self.num_rows:
+            return self.grid(Level.RUN)  # other rules ask there, too
+        return points_of_rows(Level.RUN, np.arange(first, last + 1), 1)
 
     def _windowed(self, node: tree.Windowed, points: Points) -> Numbers:
         key = self._reader.key(points.level, node)
@@ -256,6 +268,13 @@ class Evaluation:
             return self.numbers(node, points)
         verdicts = self.truths(node, points)
         return Numbers(verdicts.values.astype(np.float64), verdicts.known)
+
+
+def _distinct(rows_K: Indices) -> tuple[Indices, Indices]:
+    """(U,) the rows of some points, which are in order, and (K,) the place of each among them."""
+    if rows_K.size and rows_K[0] == rows_K[-1]:
+        return rows_K[:1], np.zeros_like(rows_K)
+    return np.unique(rows_K, return_inverse=True)
 
 
 def _decided(part: Truths, decided_by: bool) -> Bools:

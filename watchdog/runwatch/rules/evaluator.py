@@ -185,7 +185,7 @@ class Evaluator:
     def _judge(self, rows: Rows) -> list[Transition]:
         block = Block(rows, len(self._layers))
         laid: Laid = {}
-        single = SingleRow(rows, self._histories) if rows.num_rows == 1 else None
+        single = SingleRow(block, self._histories) if rows.num_rows == 1 else None
         found: Found = []
         for judge in self._judges:
             found += judge.judge(block, self._histories, laid, single)

@@ -14,9 +14,9 @@ import numpy as np
 
 from runwatch.nonfinite import is_absent
 from runwatch.rules import expressions as tree
-from runwatch.rules.block import Level
+from runwatch.rules.block import Block, Level
+from runwatch.rules.evaluation import Evaluation
 from runwatch.rules.names import STEP
-from runwatch.rules.observations import Rows
 from runwatch.rules.statistics import OF_CURRENT, of_windows
 from runwatch.rules.window_keys import Histories, Reader, WindowKey
 from runwatch.rules.windows import NO_STEP, Samples
@@ -31,11 +31,15 @@ Question = tuple[WindowKey, str, float, int]
 class SingleRow:
     """What one row recorded of the run, and what was computed from it so far."""
 
-    def __init__(self, rows: Rows, histories: Histories) -> None:
+    def __init__(self, block: Block, histories: Histories) -> None:
+        rows = block.rows
         self.step = int(rows.steps[0])
         self.histories = histories
         self.answers: dict[Question, float | None] = {}
         """Rules ask the same of the same windows."""
+        self._block = block
+        self._across: dict[str, float | None] = {}
+        """By the text of what is asked."""
         self._columns = rows.metric_columns
         self._values: list[float] = rows.metrics[0].tolist()
         self._absent: list[bool] = is_absent(np.ascontiguousarray(rows.metrics[0])).tolist()
@@ -55,6 +59,13 @@ class SingleRow:
             return float(self.step)
         column = self._columns.get(name)
         return None if column is None or self._absent[column] else self._values[column]
+
+    def across(self, text: str, node: tree.AcrossLayers) -> float | None:
+        if text not in self._across:
+            reading = Evaluation(self._block, Reader(None, ""), self.histories, {}, range(1))
+            found = reading.numbers(node, self._block.grid(Level.RUN, 0, 1))
+            self._across[text] = float(found.values[0]) if found.known[0] else None
+        return self._across[text]
 
 
 Worth = Callable[[SingleRow], float | None]
@@ -88,8 +99,10 @@ _OF_ONE: Final[dict[str, Callable[[float], float]]] = {
 }
 
 
-def looks_at_layers(condition: tree.Truth) -> bool:
-    return any(isinstance(part, tree.AcrossLayers) for part in tree.walk(condition))
+def can_be_compiled(condition: tree.Truth) -> bool:
+    """Whether a condition of the run asks of layers nothing but what they are in the row itself."""
+    across = (part for part in tree.walk(condition) if isinstance(part, tree.AcrossLayers))
+    return not any(tree.windows_of(part.operand) for part in across)
 
 
 class Compiler:
@@ -137,7 +150,8 @@ class Compiler:
             case tree.Windowed():
                 return self._windowed(node)
             case tree.AcrossLayers():
-                raise AssertionError("a rule that looks at layers is not compiled")
+                text = tree.render(node)
+                return lambda row: row.across(text, node)
 
     def sample(self, node: tree.Expression) -> Worth:
         """What a row brings to the window over this operand."""

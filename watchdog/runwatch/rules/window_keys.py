@@ -65,11 +65,20 @@ class Reader:
         self._owner = owner
         self._known: dict[tuple[int, Level], tuple[WindowKey, tree.Windowed]] = {}
         """By the node's identity; the node is held with its key, so that no other can take it."""
+        self._of_run: dict[int, tuple[bool, tree.Truth]] = {}
+        """Likewise."""
 
     def key(self, level: Level, node: tree.Windowed) -> WindowKey:
         known = self._known.get((id(node), level))
         if known is None:
             known = self._known[id(node), level] = self._key(level, node), node
+        return known[0]
+
+    def is_of_run(self, node: tree.Truth) -> bool:
+        """Whether a condition is the same in all layers of a row."""
+        known = self._of_run.get(id(node))
+        if known is None:
+            known = self._of_run[id(node)] = not reads_layers(node), node
         return known[0]
 
     def num_needed(self, node: tree.Windowed) -> int:

@@ -7,7 +7,8 @@ else L.
 A window is counted in samples, and which rows give one differs between layers: what was not
 recorded or is not finite never enters. So each column has its own end in the buffer, and a row's
 window is found by how many samples of its column came before it. In most runs none is ever missing,
-and then the columns share one row of steps: a service holds windows of a thousand runs.
+and then the columns share one row of steps, for a service holds windows of a thousand runs; and
+their ends, and what else is counted by column, are one number each, for they move at every step.
 """
 
 from dataclasses import dataclass
@@ -24,14 +25,17 @@ Kept = NDArray[np.floating]
 Ints = NDArray[np.int64]
 Indices = NDArray[np.intp]
 
+Counts = int | Indices
+"""(L,) numbers, or the one that they all are."""
+
 NO_STEP = -1
 
 _LEAST_ROOM: Final = 32
 """Rows, behind what is kept, that come before it is moved to the buffer's start again."""
 
-# What a window of the run says of the one row that was laid: the same few arrays, never written to.
-_NOT_LAID, _LAID = np.zeros(1, np.intp), np.ones(1, np.intp)
-_NO_ROW, _ONE_ROW = np.zeros((0, 1), np.intp), np.zeros((1, 1), np.intp)
+_NO_ROW, _ONE_ROW = np.zeros(0, np.intp), np.zeros(1, np.intp)
+"""Of how many samples came before the rows that were laid: the same two arrays, never written to.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,14 @@ class History:
 
     _values_LC: Kept
     _steps_XC: Ints
-    _ends_L: Indices
-    _filled_L: Indices
-    _before_TL: Indices
-    _laid_L: Indices
+    _ends: Counts
+    """Where each column's samples end in the buffer."""
+    _filled: Counts
+    """How many samples each holds."""
+    _laid: Counts
+    """How many more were laid behind them."""
+    _before: Indices
+    """(T,) or (T, L) how many of these came before each row."""
 
     def __init__(self, size: int, num_columns: int, *, is_narrow: bool = False) -> None:
         """`is_narrow`: every sample is a float32, and kept as one."""
@@ -72,88 +80,91 @@ class History:
 
     @property
     def num_columns(self) -> int:
-        return len(self._ends_L)
+        return len(self._values_LC)
 
     def lay(self, samples: Samples) -> None:
         """Put a block behind what is kept, in place of one laid before."""
-        num_rows = len(samples.steps_T)
-        self._make_room(num_rows)
-        if (self._ends_L == self._ends_L[:1]).all():
-            if samples.enter_TL.all():
-                self._lay_evenly(samples.values_TL, samples.steps_T, np.arange(num_rows))
+        self._make_room(len(samples.steps_T))
+        self._ends = _one_for_all(self._ends)
+        if isinstance(self._ends, int):
+            if self.num_columns and samples.enter_TL.all():
+                before_T = np.arange(len(samples.steps_T))
+                self._lay_evenly(self._ends, samples.values_TL, samples.steps_T, before_T)
                 return
             enters_T: Bools = np.any(samples.enter_TL, axis=1)
             if (samples.enter_TL == enters_T[:, np.newaxis]).all():
                 before_T = np.cumsum(enters_T, dtype=np.intp) - enters_T
-                self._lay_evenly(samples.values_TL[enters_T], samples.steps_T[enters_T], before_T)
+                values_EL, steps_E = samples.values_TL[enters_T], samples.steps_T[enters_T]
+                self._lay_evenly(self._ends, values_EL, steps_E, before_T)
                 return
         self._steps_XC = np.repeat(self._steps_XC, self.num_columns // len(self._steps_XC), axis=0)
         arrived_TL = np.cumsum(samples.enter_TL, axis=0, dtype=np.intp)
-        self._before_TL = arrived_TL - samples.enter_TL
-        self._laid_L = arrived_TL[-1]
+        self._before = arrived_TL - samples.enter_TL
+        self._laid = arrived_TL[-1]
         rows_E, columns_E = np.nonzero(samples.enter_TL)
-        places_E = self._ends_L[columns_E] + self._before_TL[rows_E, columns_E]
+        places_E = _at(self._ends, columns_E) + self._before[rows_E, columns_E]
         self._values_LC[columns_E, places_E] = samples.values_TL[rows_E, columns_E]
         self._steps_XC[columns_E, places_E] = samples.steps_T[rows_E]
 
-    def _lay_evenly(self, values_EL: Floats, steps_E: Ints, before_T: Indices) -> None:
+    def _lay_evenly(self, end: int, values_EL: Floats, steps_E: Ints, before_T: Indices) -> None:
         """The same of E rows that enter all columns, among T: slices, not a scattering."""
-        shape_TL = (len(before_T), self.num_columns)
-        self._before_TL = np.repeat(before_T, self.num_columns).reshape(shape_TL)
-        self._laid_L = np.full(self.num_columns, len(steps_E), np.intp)
-        end = int(self._ends_L.max(initial=self.depth))
+        self._before, self._laid = before_T, len(steps_E)
         self._values_LC[:, end : end + len(steps_E)] = values_EL.T
         self._steps_XC[:, end : end + len(steps_E)] = steps_E
 
     def lay_nothing(self, steps_T: Ints) -> Samples:
         """Put rows behind what is kept of which none enters."""
+        self._before, self._laid = np.zeros(len(steps_T), np.intp), 0
         shape_TL = (len(steps_T), self.num_columns)
-        self._before_TL = np.zeros(shape_TL, np.intp)
-        self._laid_L = np.zeros(self.num_columns, np.intp)
         return Samples(np.zeros(shape_TL), np.zeros(shape_TL, np.bool_), steps_T)
 
     def lay_one(self, sample: float | None, step: int) -> None:
         """The same for one row of a window of the run; None where no sample enters."""
-        self._before_TL = _ONE_ROW
+        self._before = _ONE_ROW
         if sample is None:
-            self._laid_L = _NOT_LAID
+            self._laid = 0
             return
-        end = int(self._ends_L[0])
+        end = self._end_of_run()
         if end == self._values_LC.shape[1]:
             self._make_room(1)
             end = self.depth
-        self._laid_L = _LAID
+        self._laid = 1
         self._values_LC[0, end] = sample
         self._steps_XC[0, end] = step
+
+    def _end_of_run(self) -> int:
+        assert isinstance(self._ends, int), "a single column's number is that of all"
+        return self._ends
 
     def opening(self, samples: Samples) -> Samples:
         """Of these samples, those that a window still takes which stays as it is once full."""
         arrived_TL = np.cumsum(samples.enter_TL, axis=0, dtype=np.intp)
-        has_room_TL = arrived_TL <= self.size - self._filled_L
+        has_room_TL = arrived_TL <= self.size - self._filled
         return Samples(samples.values_TL, samples.enter_TL & has_room_TL, samples.steps_T)
 
     def keep(self) -> None:
         """The block that was laid belongs to the history from now on."""
-        if self.num_columns == 1:  # of the run: numbers are cheaper than arrays of one
-            if num_laid := int(self._laid_L[0]):
-                self._ends_L[0] += num_laid
-                self._filled_L[0] = min(int(self._filled_L[0]) + num_laid, self.depth)
-            self._laid_L, self._before_TL = _NOT_LAID, _NO_ROW
-            return
-        self._ends_L = self._ends_L + self._laid_L
-        self._filled_L = np.minimum(self._filled_L + self._laid_L, self.depth)
-        self._laid_L = np.zeros_like(self._laid_L)
-        self._before_TL = np.zeros((0, self.num_columns), np.intp)  # a slice would hold the block's
+        self._ends = self._ends + self._laid
+        filled = self._filled + self._laid
+        if isinstance(filled, int):
+            self._filled = min(filled, self.depth)
+        else:
+            self._filled = _one_for_all(np.minimum(filled, self.depth))
+        self._laid, self._before = 0, _NO_ROW
+
+    def _before_at(self, rows_K: Indices, columns_K: Indices) -> Indices:
+        return self._before[rows_K] if self._before.ndim == 1 else self._before[rows_K, columns_K]
 
     def filled_at(self, rows_K: Indices, columns_K: Indices) -> Indices:
         """How many samples the windows hold that end before these rows of the laid block."""
-        before_K = self._before_TL[rows_K, columns_K]
-        return np.asarray(np.minimum(self._filled_L[columns_K] + before_K, self.size))
+        before_K = self._before_at(rows_K, columns_K)
+        return np.asarray(np.minimum(_at(self._filled, columns_K) + before_K, self.size))
 
     def windows_at(self, rows_K: Indices, columns_K: Indices) -> Kept:
         """(K, N) the samples before these rows, newest last, NaN where there are too few; as wide
         as they are kept. Not to be written to."""
-        starts_K = self._ends_L[columns_K] + self._before_TL[rows_K, columns_K] - self.size
+        before_K = self._before_at(rows_K, columns_K)
+        starts_K = _at(self._ends, columns_K) + before_K - self.size
         is_one_row = len(rows_K) == self.num_columns and rows_K[0] == rows_K[-1]
         if is_one_row and (starts_K == starts_K[0]).all():  # all columns: a slice, not a gathering
             return self._values_LC[:, starts_K[0] : starts_K[0] + self.size]
@@ -162,27 +173,28 @@ class History:
 
     def newest_steps_at(self, rows_K: Indices, columns_K: Indices) -> Ints:
         """(K,) the step of the newest sample before these rows, NO_STEP where there is none."""
-        places_K = self._ends_L[columns_K] + self._before_TL[rows_K, columns_K] - 1
+        places_K = _at(self._ends, columns_K) + self._before_at(rows_K, columns_K) - 1
         steps_LC = np.broadcast_to(self._steps_XC, self._values_LC.shape)
         return np.asarray(steps_LC[columns_K, places_K])
 
     @property
     def is_full(self) -> bool:
         """Whether a window that stays as it is once full takes no more, in any column."""
-        return bool((self._filled_L >= self.size).all())
+        return bool(np.all(np.greater_equal(self._filled, self.size)))
 
     def num_held(self) -> int:
         """How many samples the window of the run holds, before what was laid last."""
-        return min(int(self._filled_L[0]), self.size)
+        assert isinstance(self._filled, int), "a single column's number is that of all"
+        return min(self._filled, self.size)
 
     def window(self, num_held: int) -> Floats:
         """(1, F) the samples of the window of the run, newest last."""
-        end = self._ends_L[0]
+        end = self._end_of_run()
         return self._values_LC[:1, end - num_held : end].astype(np.float64, copy=False)
 
     def newest_step(self) -> int:
         """The step of the newest of them, NO_STEP where there is none."""
-        return int(self._steps_XC[0, self._ends_L[0] - 1])
+        return int(self._steps_XC[0, self._end_of_run() - 1])
 
     def forget(self, first_step: int) -> None:
         """Drop the samples of this step and later ones: a rollback has undone them."""
@@ -200,11 +212,11 @@ class History:
 
     def kept(self) -> tuple[Kept, Ints]:
         """(L, D) values and (X, D) steps, newest last: all that there is to save."""
-        last = int(self._ends_L.max(initial=self.depth))
-        if (self._ends_L == last).all():  # a slice, not a gathering
-            kept = slice(last - self.depth, last)
+        self._ends = _one_for_all(self._ends)
+        if isinstance(self._ends, int):  # a slice, not a gathering
+            kept = slice(self._ends - self.depth, self._ends)
             return self._values_LC[:, kept].copy(), _joined(self._steps_XC[:, kept].copy())
-        places_LD = self._ends_L[:, np.newaxis] + np.arange(-self.depth, 0)
+        places_LD = self._ends[:, np.newaxis] + np.arange(-self.depth, 0)
         return (
             np.take_along_axis(self._values_LC, places_LD, axis=1),
             _joined(np.take_along_axis(self._steps_XC, places_LD, axis=1)),
@@ -234,14 +246,13 @@ class History:
         """Hold this, and nothing else."""
         self.settled.clear()
         self._put(values_LD, _joined(steps_XD))
-        num_columns = len(values_LD)
-        self._filled_L = (self._steps_XC != NO_STEP).sum(axis=1) + np.zeros(num_columns, np.intp)
-        self._laid_L = np.zeros(num_columns, np.intp)
-        self._before_TL = np.zeros((0, num_columns), np.intp)
+        self._filled = _one_for_all((self._steps_XC != NO_STEP).sum(axis=1))
+        self._laid, self._before = 0, _NO_ROW
 
     def _make_room(self, num_rows: int) -> None:
         """Where a column would run over the buffer's end, move all that is kept to its start."""
-        if self._ends_L.max(initial=self.depth) + num_rows <= self._values_LC.shape[1]:
+        last = self._ends if isinstance(self._ends, int) else int(self._ends.max())
+        if last + num_rows <= self._values_LC.shape[1]:
             return
         values_LD, steps_XD = self.kept()
         room = max(num_rows, self.depth // 4, _LEAST_ROOM)
@@ -253,7 +264,18 @@ class History:
     def _put(self, values_LC: Kept, steps_XC: Ints) -> None:
         """Buffers that begin with what is kept."""
         self._values_LC, self._steps_XC = values_LC, steps_XC
-        self._ends_L = np.full(len(values_LC), self.depth, np.intp)
+        self._ends = self.depth
+
+
+def _one_for_all(counts: Counts) -> Counts:
+    """One number where all columns have the same."""
+    if isinstance(counts, int) or not (counts.size and (counts == counts[0]).all()):
+        return counts
+    return int(counts[0])
+
+
+def _at(counts: Counts, columns_K: Indices) -> Counts:
+    return counts if isinstance(counts, int) else counts[columns_K]
 
 
 def _no_steps(depth: int) -> Ints:
