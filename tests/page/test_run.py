@@ -307,6 +307,28 @@ def test_ranks_are_compared_and_who_is_behind_is_told(window: OpenWindow, runs: 
     visitor.shoot("run-ranks")
 
 
+def test_what_all_ranks_say_is_told_once_and_each_is_in_the_list(
+    window: OpenWindow, runs: Runs
+) -> None:
+    run_id = runs.sender.open("broken on each rank", world_size=4)
+    for rank in range(4):
+        stream = Stream(runs.sender, run_id, rank=rank)
+        stream.send(0, curve(0, 60) | {"loss": np.append(np.linspace(3, 2, 50), [np.nan] * 10)})
+    asked = f"/alerts?run_id={run_id}&rule=NonFinite"
+    until(lambda: len(runs.sender.ask("GET", asked)["alerts"]) == 4)
+    page = window().open(f"/runs/{run_id}")
+
+    line = page.locator("#alerts li").filter(has_text="NonFinite")
+    expect(line).to_have_count(1)
+    expect(line).to_contain_text("on ranks 0 to 3")
+    expect(page.locator("#timeline .bar-label.critical")).to_have_text("NonFinite, 4 ranks")
+
+    line.get_by_role("link", name="ranks 0 to 3").click()
+    rows = page.locator("#alerts tbody tr")
+    expect(rows).to_have_count(4)
+    expect(rows.filter(has_text="rank 3")).to_have_count(1)
+
+
 def test_hundreds_of_ranks_stand_in_one_picture(window: OpenWindow, runs: Runs) -> None:
     run_id = send_ranks(runs.sender, 256)
     until(lambda: runs.sender.ask("GET", f"/alerts?run_id={run_id}")["judged"])

@@ -21,6 +21,8 @@ from runwatch_server.db import Database
 from runwatch_server.errors import NotFoundError
 
 _MOST_SIMILAR: Final = 5
+_MOST_LOOKED_AT: Final = 200
+"""Of a run by one rule, for those that came before: as many ranks may have one at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +136,13 @@ async def _existing(connection: AsyncConnection, alert_id: AlertId) -> AlertReco
 async def _similar(connection: AsyncConnection, alert: AlertRecord) -> list[AlertRecord]:
     in_run = AlertFilter(run_id=alert.run_id, rule=alert.rule, before_id=alert.id)
     in_project = AlertFilter(projects=(alert.project,), rule=alert.rule, before_id=alert.id)
-    found = await queries.list_alerts(connection, in_run, limit=_MOST_SIMILAR)
-    known = {one.id for one in found}
+    found = await queries.list_alerts(connection, in_run, limit=_MOST_LOOKED_AT)
     others = await queries.list_alerts(connection, in_project, limit=2 * _MOST_SIMILAR)
-    return [*found, *(one for one in others if one.id not in known)][:_MOST_SIMILAR]
+    before = [one for one in found if not _is_at_once(one, alert)]
+    return [*before, *(one for one in others if one.run_id != alert.run_id)][:_MOST_SIMILAR]
+
+
+def _is_at_once(one: AlertRecord, alert: AlertRecord) -> bool:
+    """Whether both of a run go on together: as each of its ranks has its own, none came before."""
+    is_beside = (one.attempt, one.segment) == (alert.attempt, alert.segment)
+    return is_beside and (one.resolved_step is None or one.resolved_step >= alert.onset_step)

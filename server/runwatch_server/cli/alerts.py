@@ -28,11 +28,16 @@ def alerts(
         asked = {"run_id": run_id, "project": project, "state": state, "limit": limit}
         wanted = {name: value for name, value in asked.items() if value}
         found = client.request("GET", "/alerts", params=wanted).json()
-    if as_json:
-        say_facts(found)
-        return
-    columns = ("id", "run_id", "rule", "severity", "state", "firing_step", "summary")
-    shown = ({**alert, "state": _state(alert)} for alert in found["alerts"])
+        if as_json:
+            say_facts(found)
+            return
+        run_ids = {alert["run_id"] for alert in found["alerts"]}
+        names = {one: client.request("GET", f"/runs/{one}").json()["name"] for one in run_ids}
+    columns = ("id", "run", "rank", "rule", "severity", "state", "onset_step", "summary")
+    shown = (
+        {**alert, "run": names[alert["run_id"]], "state": _state(alert)}
+        for alert in found["alerts"]
+    )
     print_table(columns, ([alert[c] for c in columns] for alert in shown))
 
 

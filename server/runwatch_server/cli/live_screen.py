@@ -58,7 +58,7 @@ def changes(before: Look | None, look: Look) -> Iterable[str]:
     known_commands = {} if before is None else {one.id: one.state for one in before.commands}
     for alert in look.alerts:
         if known_alerts.pop(alert.id, None) != alert.state:
-            yield f"  alert    {alert.severity} {alert.rule}: {alert.state}: {alert.summary}"
+            yield f"  alert    {alert.severity} {alert.name}: {alert.state}: {alert.summary}"
     for command in look.commands:
         if known_commands.pop(command.id, None) != command.state:
             yield f"  command  {_action(command)}: {command.state} ({command.id})"
@@ -126,7 +126,7 @@ def _alerts(look: Look) -> list[RenderableType]:
     for alert in look.alerts[:_MOST_SHOWN]:
         style = _SEVERITY_STYLES.get(alert.severity, "")
         told.append(
-            Text.assemble((f"{alert.severity:<9}", style), alert.rule, f"  {alert.summary}")
+            Text.assemble((f"{alert.severity:<9}", style), alert.name, f"  {alert.summary}")
         )
     return told + _more(len(look.alerts), where)
 

@@ -55,6 +55,12 @@ class AlertLook(msgspec.Struct, frozen=True):
     state: str
     firing_step: int | None
     summary: str
+    rank: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its rule, and its rank where that is another than rank 0, which speaks for the run."""
+        return f"{self.rule} (rank {self.rank})" if self.rank else self.rule
 
 
 class CommandLook(msgspec.Struct, frozen=True):

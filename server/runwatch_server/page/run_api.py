@@ -13,6 +13,7 @@ from runwatch_server.alerts.records import OPEN_STATES, AlertFilter, AlertRecord
 from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.fleet.records import owner_of
+from runwatch_server.page.alert_groups import grouped
 from runwatch_server.page.chart_list import MOST_OPEN, charts_of
 from runwatch_server.page.kept_api import kept_of_run
 from runwatch_server.page.rendering import render
@@ -103,7 +104,7 @@ async def _banner(services: Services, run: Run) -> dict[str, Any]:
         "attempt": current,
         "attempts": attempts,
         "last_step_at": last_step_at or run.ended_at,
-        "alerts": alerts,
+        "alerts": grouped(alerts),
         "latest": pulse.latest,
         "steps_per_s": pulse.steps_per_s,
         "progress": _progress(run, current),

@@ -55,6 +55,23 @@ def test_causes_are_ranked_by_what_the_run_shows(start_service: StartService) ->
     asyncio.run(scenario())
 
 
+def test_an_alert_of_another_rank_at_the_same_time_came_not_before(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(num_ranks=3)
+            for rank in range(3):
+                await bench.send([*healthy(40), math.nan], first_step=0, rank=rank)
+            await bench.settle()
+            found = [one for one in await bench.alerts() if one.rule == "NonFinite"]
+            assert sorted(one.rank for one in found) == [0, 1, 2]
+
+            assert [(await card(bench, one)).similar for one in found] == [[], [], []]
+
+    asyncio.run(scenario())
+
+
 def test_the_card_says_what_was_proposed_and_what_similar_alerts_brought(
     start_service: StartService,
 ) -> None:

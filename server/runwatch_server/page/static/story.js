@@ -13,14 +13,15 @@ const MOST_ALERT_LANES = 5;
 export function storyOf({ events, alerts, commands, history, last }) {
   const good = new Set(events.filter((event) => event.kind === "checkpoint_good").map(keyOf));
   const told = events.filter((event) => event.kind !== "checkpoint_good" && event.rank === 0);
+  const grouped = together(alerts);
   const marks = [
     ...told.map((event) => markOf(event, good)),
     ...commands.map(commandMark).filter(Boolean),
-    ...alerts.flatMap(alertMarks),
+    ...grouped.flatMap(alertMarks),
   ].sort((a, b) => (a.step ?? 0) - (b.step ?? 0));
   const bars = [
     ...history.stretches.map(stretchBar),
-    ...alerts.filter((alert) => alert.state !== "pending").map((alert) => alertBar(alert, last)),
+    ...grouped.filter((alert) => alert.state !== "pending").map((alert) => alertBar(alert, last)),
   ];
   return { marks, bars };
 }
@@ -105,17 +106,32 @@ const ENDINGS = {
   rule_changed: "closed: its rule was changed",
 };
 
+/** One for those that say the same of several ranks, with a `name` that says of which. */
+function together(alerts) {
+  const groups = new Map();
+  for (const alert of alerts.toSorted((a, b) => a.rank - b.rank)) {
+    const key = JSON.stringify([alert.rule, alert.severity, alert.state, alert.attempt, alert.segment,
+      alert.onset_step, alert.firing_step, alert.resolved_step, { ...alert.labels, rank: "" }]);
+    groups.set(key, [...(groups.get(key) ?? []), alert]);
+  }
+  return [...groups.values()].map((group) => {
+    const [first] = group;
+    const ranks = group.length > 1 ? `, ${group.length} ranks` : first.rank > 0 ? `, rank ${first.rank}` : "";
+    return { ...first, name: `${first.rule}${ranks}` };
+  });
+}
+
 function alertMarks(alert) {
   const href = `/alerts/${encodeURIComponent(alert.id)}`;
   const base = { lane: "alerts", shape: "", look: alert.severity, href };
   const found = [];
   if (alert.firing_at) {
     found.push({ ...base, step: alert.firing_step ?? alert.onset_step, at: alert.firing_at,
-      words: `${alert.rule} fires: ${alert.summary}` });
+      words: `${alert.name} fires: ${alert.summary}` });
   }
   if (alert.resolved_at) {
     found.push({ ...base, step: alert.resolved_step, at: alert.resolved_at,
-      words: `${alert.rule} ${ENDINGS[alert.resolution] ?? "resolved"}` });
+      words: `${alert.name} ${ENDINGS[alert.resolution] ?? "resolved"}` });
   }
   return found;
 }
@@ -123,8 +139,8 @@ function alertMarks(alert) {
 function alertBar(alert, last) {
   return {
     lane: "alerts", look: alert.severity, from: alert.onset_step, to: alert.resolved_step ?? last,
-    label: alert.rule, href: `/alerts/${encodeURIComponent(alert.id)}`,
-    words: `${alert.severity}: ${alert.rule} since step ${count(alert.onset_step)}. ${alert.summary}`,
+    label: alert.name, href: `/alerts/${encodeURIComponent(alert.id)}`,
+    words: `${alert.severity}: ${alert.name} since step ${count(alert.onset_step)}. ${alert.summary}`,
   };
 }
 
