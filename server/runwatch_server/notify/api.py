@@ -15,7 +15,7 @@ from runwatch_server.errors import NotFoundError, UnprocessableError
 from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.listing import part_of
 from runwatch_server.notify import queries, silences
-from runwatch_server.notify.queries import Delivery, DeliveryState
+from runwatch_server.notify.records import Delivery, DeliveryState
 from runwatch_server.notify.recurrence import Recurrence
 from runwatch_server.notify.silences import Matcher, Silence
 from runwatch_server.parameters import NextNumber

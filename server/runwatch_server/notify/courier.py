@@ -32,8 +32,8 @@ from runwatch_server.notify.letters import (
     letters_of,
     retry_after_s,
 )
-from runwatch_server.notify.queries import Delivery, DeliveryState, Kind
 from runwatch_server.notify.receivers import Receiver, Receivers
+from runwatch_server.notify.records import Delivery, DeliveryState, Kind
 from runwatch_server.notify.sending import Message, Sender
 from runwatch_server.notify.silences import list_silences
 from runwatch_server.notify.texts import body_of, title_of

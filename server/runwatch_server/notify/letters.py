@@ -7,7 +7,7 @@ from typing import Final
 
 from runwatch.vocabulary import AlertId
 from runwatch_server.notify.cases import Case, labels_of
-from runwatch_server.notify.queries import Delivery, DeliveryState, Kind
+from runwatch_server.notify.records import Delivery, DeliveryState, Kind
 from runwatch_server.notify.silences import Silence, is_silenced
 
 FIRST_RETRY_S: Final = 5.0

@@ -15,8 +15,8 @@ from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.clock import Clock
 from runwatch_server.notify import queries
 from runwatch_server.notify.cases import layer_group
-from runwatch_server.notify.queries import DeliveryState, Kind, NewDelivery
 from runwatch_server.notify.receivers import Receiver
+from runwatch_server.notify.records import DeliveryState, Kind, NewDelivery
 
 GROUP_S: Final = 2.0
 """Alerts of one run within so long make one message: a NaN sets off several rules at once."""

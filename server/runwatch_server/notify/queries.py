@@ -1,8 +1,7 @@
 """Every question put to the tables of notices and of deliveries."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,52 +12,9 @@ from runwatch_server.alerts.queries import find_alerts
 from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.commands.queries import list_for_alert
 from runwatch_server.notify.cases import Case
+from runwatch_server.notify.records import Delivery, DeliveryState, Kind, NewDelivery
 from runwatch_server.notify.tables import deliveries, notices
 from runwatch_server.runs.tables import runs
-
-
-class Kind(StrEnum):
-    FIRING = "firing"
-    RESOLVED = "resolved"
-
-
-class DeliveryState(StrEnum):
-    WAITING = "waiting"
-    DELIVERED = "delivered"
-    DEAD = "dead"
-    """Tried for a day without success, and given up."""
-    WITHHELD = "withheld"
-    """A silence held it back until nobody had to hear of it any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewDelivery:
-    alert: AlertRecord
-    receiver: str
-    kind: Kind
-    dedup_key: str
-    created_at: float
-    due_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
-    """One alert's news on its way to one receiver."""
-
-    number: int
-    run_id: RunId
-    alert_id: AlertId
-    project: str
-    receiver: str
-    kind: Kind
-    dedup_key: str
-    state: DeliveryState
-    created_at: float
-    due_at: float
-    attempts: int
-    first_failed_at: float | None
-    delivered_at: float | None
-    error: str | None
 
 
 async def insert_notice(

@@ -7,7 +7,7 @@ from runwatch.alerts import AlertState
 from runwatch.vocabulary import AlertId, RunId, Severity
 from runwatch_server.alerts.records import AlertRecord, Facts
 from runwatch_server.notify.cases import Case
-from runwatch_server.notify.queries import Delivery, DeliveryState, Kind
+from runwatch_server.notify.records import Delivery, DeliveryState, Kind
 
 FIRED_AT = 1_800_000_000.0
 

@@ -5,7 +5,7 @@ from tests.server.notify.factories import FIRED_AT, a_case, a_delivery
 
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.notify.letters import Verdict, is_given_up, judge, letters_of, retry_after_s
-from runwatch_server.notify.queries import DeliveryState, Kind
+from runwatch_server.notify.records import DeliveryState, Kind
 from runwatch_server.notify.silences import Matcher
 from runwatch_server.notify.texts import body_of, title_of
 
