@@ -220,7 +220,7 @@ class LiveWatch(Watch):
         try:
             yield
         finally:
-            self._leave_phase()
+            self._leave_phase(name)
 
     def resume(self) -> int | None:
         next_step = self._boundary.resume()
@@ -378,23 +378,22 @@ class LiveWatch(Watch):
             return
         self.begin()
         with self._faults.guard("phase"):
-            known = name in list(Phase)
-            self._phases.append(Phase(name) if known else Phase.IDLE)
+            self._phases.append(Phase.named(name))
             self._rows.pause()
             self._tell_progress()
             self._tell_phase(name, "begin")
 
-    def _leave_phase(self) -> None:
+    def _leave_phase(self, name: str) -> None:
         if self._is_inert or len(self._phases) < 2:
             return
         with self._faults.guard("phase"):
-            phase = self._phases.pop()
+            self._phases.pop()
             self._rows.go_on()
             self._tell_progress()
-            self._tell_phase(phase, "end")
+            self._tell_phase(name, "end")
 
-    def _tell_phase(self, phase: str, edge: str) -> None:
+    def _tell_phase(self, name: str, edge: str) -> None:
         if not self._is_leader:
             return
-        detail = {"phase": phase, "edge": edge}
+        detail = {"phase": name, "edge": edge}
         self._reports.tell_event(self._last_step or 0, "phase", time.time(), detail)

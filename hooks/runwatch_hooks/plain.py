@@ -120,20 +120,18 @@ class PlainRun(EndsWithItsBlock):
 
     @contextmanager
     def phase(self, name: str) -> Generator[None, None, None]:
-        """A time in which no step is due: `eval`, `checkpoint`, `compile`, `idle`."""
-        is_known = name in list(Phase)
-        with self._faults.guard(f"phase {name}"):
-            self._phases.append(Phase(name))
+        """A time in which no step is due: `eval`, `checkpoint`, `compile`; any other is `idle`."""
+        with self._faults.guard("phase"):
+            self._phases.append(Phase.named(name))
             self._timer.pause(time.monotonic())
             self._tell_phase(name, "begin")
         try:
             yield
         finally:
             with self._faults.guard("phase"):
-                if is_known:
-                    self._phases.pop()
-                    self._timer.go_on(time.monotonic())
-                    self._tell_phase(name, "end")
+                self._phases.pop()
+                self._timer.go_on(time.monotonic())
+                self._tell_phase(name, "end")
 
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:
         """End the run, and send what is left (10 s at most)."""
@@ -200,9 +198,9 @@ class PlainRun(EndsWithItsBlock):
         if isinstance(action, LowerLr) and state is CommandState.APPLIED:
             line.put_event(Event(step, "lr_scale", time.time(), {**detail}))
 
-    def _tell_phase(self, phase: str, edge: str) -> None:
+    def _tell_phase(self, name: str, edge: str) -> None:
         if self._line is not None:
-            detail: dict[str, Scalar | list[str]] = {"phase": phase, "edge": edge}
+            detail: dict[str, Scalar | list[str]] = {"phase": name, "edge": edge}
             self._line.put_event(Event(max(self._next_step - 1, 0), "phase", time.time(), detail))
             self._tell_progress()
 

@@ -83,7 +83,7 @@ class Watch(EndsWithItsBlock):
 
     @abstractmethod
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """A time in which no step is due: `eval`, `checkpoint`, `compile`, `idle`."""
+        """A time in which no step is due: `eval`, `checkpoint`, `compile`; any other is `idle`."""
 
     @abstractmethod
     def resume(self) -> int | None:

@@ -216,6 +216,17 @@ def test_a_phase_is_told_and_does_not_count_as_step_time(
     assert line.kinds() == ["phase", "phase"]
 
 
+def test_a_phase_of_a_name_that_is_none_of_ours_is_idle_and_told_by_its_name(
+    line: RecordingLine,
+) -> None:
+    training = Training(line)
+    with training.watch.phase("lunch"):
+        assert line.progress[-1][1] is Phase.IDLE
+
+    edges = [(event.detail["phase"], event.detail["edge"]) for event in line.events]
+    assert edges == [("lunch", "begin"), ("lunch", "end")]
+
+
 def test_before_the_first_step_the_run_is_in_its_beginning(line: RecordingLine) -> None:
     Training(line)
 

@@ -42,6 +42,11 @@ class Phase(StrEnum):
     CHECKPOINT = "checkpoint"
     IDLE = "idle"
 
+    @classmethod
+    def named(cls, name: str) -> "Phase":
+        """What a phase that a program names is to us: idle, where the name is none of these."""
+        return cls(name) if name in list(cls) else cls.IDLE
+
 
 class Severity(StrEnum):
     INFO = "info"

@@ -56,7 +56,7 @@ def longest_s(events: Sequence[RunEvent], phase: Phase) -> float | None:
     began: float | None = None
     longest: float | None = None
     for event in events:
-        if event.detail.get("phase") != phase.value:
+        if Phase.named(str(event.detail.get("phase"))) is not phase:
             continue
         if event.detail.get("edge") == "begin":
             began = event.at

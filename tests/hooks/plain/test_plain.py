@@ -171,7 +171,7 @@ def test_a_phase_is_told_even_where_its_name_is_none_of_ours(
         run.step(1.0)
     edges = [(e.detail["phase"], e.detail["edge"]) for f in frames(service) for e in f.events]
 
-    assert edges == [("eval", "begin"), ("eval", "end")]
+    assert edges == [("eval", "begin"), ("lunch", "begin"), ("lunch", "end"), ("eval", "end")]
 
 
 def test_a_resumed_program_goes_on_with_its_numbers(tmp_path: Path, service: StubService) -> None:

@@ -21,6 +21,12 @@ def test_the_longest_stay_counts_of_this_phase_alone() -> None:
     assert longest_s(events, Phase.EVAL) == 30.0
 
 
+def test_a_stay_under_a_name_of_the_programs_own_counts_as_idle() -> None:
+    events = [*stay(0, 40, "validation"), *stay(50, 60)]
+
+    assert longest_s(events, Phase.IDLE) == 40.0
+
+
 def test_a_phase_that_never_ended_is_not_known() -> None:
     assert longest_s([], Phase.EVAL) is None
     assert longest_s([edge(0, "eval", "begin")], Phase.EVAL) is None
