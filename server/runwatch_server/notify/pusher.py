@@ -124,20 +124,17 @@ class Pusher:
         except UndeliveredError as error:
             if self._num_failures == 0:
                 log.warning("alertmanager %s: %s; tried again until it takes", shown, error)
-            self._note_failure()
-            return False
         except OverloadedError as error:  # the database is away
             log.warning("alertmanager %s: %s; tried again", shown, error)
-            self._note_failure()
-            return False
         except Exception:  # people must be told also after a round that failed
             log.exception("alertmanager %s: a round failed; tried again", shown)
-            self._note_failure()
-            return False
-        if self._num_failures:
-            log.info("alertmanager %s: takes alerts again", shown)
-        self._num_failures = 0
-        return True
+        else:
+            if self._num_failures:
+                log.info("alertmanager %s: takes alerts again", shown)
+            self._num_failures = 0
+            return True
+        self._note_failure()
+        return False
 
     def _next_wait_s(self) -> float:
         wait_s = min(_FIRST_WAIT_S * 2.0 ** (self._num_failures - 1), _LONGEST_WAIT_S)
