@@ -15,7 +15,7 @@ class InertWatch(Watch):
         """`state` is what a watch returned that watched, or one like this."""
         self.run_id = run_id
         self._next_step = 0
-        self._boundaries = 0
+        self._num_boundaries = 0
         self._state: Mapping[str, object] = {}
         if state is not None:
             self.load_state_dict(state)
@@ -28,10 +28,6 @@ class InertWatch(Watch):
     def is_stopping(self) -> bool:
         return False
 
-    @property
-    def _num_boundaries(self) -> int:
-        return self._boundaries
-
     def step(
         self,
         loss: Loggable | None = None,
@@ -40,7 +36,7 @@ class InertWatch(Watch):
         **metrics: Loggable,
     ) -> StepReport:
         self._next_step += 1
-        self._boundaries += 1
+        self._num_boundaries += 1
         return StepReport(step=self._next_step - 1)
 
     def log(self, **metrics: Loggable) -> None:

@@ -91,7 +91,7 @@ class LiveWatch(Watch):
         self._phases: list[Phase] = [Phase.INIT]
         self._next_step = 0
         self._segment = 0
-        self._boundaries = 0
+        self._num_boundaries = 0
         self._is_begun = False
         self._is_finished = False
         self._is_device_lost = False
@@ -114,10 +114,6 @@ class LiveWatch(Watch):
     def num_faults(self) -> int:
         """Faults of our own that were kept from the training."""
         return self._faults.count
-
-    @property
-    def _num_boundaries(self) -> int:
-        return self._boundaries
 
     def begin(self) -> None:
         """Open the line, and keep the state that the run sets out from. Done once."""
@@ -144,7 +140,7 @@ class LiveWatch(Watch):
     ) -> StepReport:
         step = self._next_step
         self._next_step += 1
-        self._boundaries += 1
+        self._num_boundaries += 1
         if self._is_inert:
             return StepReport(step=step)
         self.begin()

@@ -47,6 +47,8 @@ class Watch(EndsWithItsBlock):
     """
 
     run_id: RunId
+    _num_boundaries: int
+    """How often `step` was called."""
 
     @property
     @abstractmethod
@@ -133,8 +135,3 @@ class Watch(EndsWithItsBlock):
         and ends with it.
         """
         yield from loader
-
-    @property
-    @abstractmethod
-    def _num_boundaries(self) -> int:
-        """How often `step` was called."""
