@@ -125,6 +125,7 @@ def test_every_rank_s_numbers_arrive_under_one_attempt_and_its_own_fault_under_i
     found = {a["rank"]: a for a in alerts(service, jobs[0].run_id, "NonFinite")}
     assert {rank: a["onset_step"] for rank, a in found.items()} == {0: 50, 1: 50}
     assert found[1]["labels"]["rank"] == "1"
+    assert sorted(a["inhibited_by"] or "" for a in found.values()) == ["", "NonFinite"]
 
 
 def test_a_rank_whose_weights_drift_is_named(

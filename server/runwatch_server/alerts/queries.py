@@ -9,6 +9,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState
+from runwatch.rules import Transition
 from runwatch.vocabulary import AlertId, RunId, Severity
 from runwatch_server.alerts.records import (
     OPEN_STATES,
@@ -94,6 +95,27 @@ async def list_watched(connection: AsyncConnection, run_id: RunId) -> list[Alert
     """Alerts of a run on whose cure a verdict is due."""
     found = await connection.execute(_WATCHED, {"of_run": run_id})
     return [_record(row) for row in found.mappings()]
+
+
+async def was_told_of_other_rank(
+    connection: AsyncConnection, run_id: RunId, rank: int, transition: Transition
+) -> bool:
+    """Whether people were told of the same rule on another rank of the attempt, by an alert that
+    began no later than this one and stood at its onset."""
+    still_stands = alerts.c.state.in_([s.value for s in OPEN_STATES])
+    found = await connection.execute(
+        sa.select(sa.literal(1)).where(
+            alerts.c.run_id == run_id,
+            alerts.c.rule == transition.rule,
+            alerts.c.attempt == transition.attempt,
+            alerts.c.rank != rank,
+            alerts.c.firing_step.is_not(None),
+            alerts.c.inhibited_by.is_(None),
+            alerts.c.onset_step <= transition.onset_step,
+            sa.or_(still_stands, alerts.c.resolved_step >= transition.onset_step),
+        )
+    )
+    return found.first() is not None
 
 
 async def list_runs_with_open_alerts(connection: AsyncConnection) -> list[RunId]:

@@ -11,7 +11,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState, Reason
-from runwatch.rules import Transition
+from runwatch.rules import NON_FINITE, Transition
 from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.advancing import WITHOUT_CHANGE_OF_STATE, advance, is_news
@@ -66,8 +66,9 @@ async def record(
     may be cleared by the very next transition."""
     episodes = {transition.episode for transition in transitions}
     known = await queries.find_episodes(connection, source.run_id, episodes)
-    for transition in transitions:
-        before = known.get(transition.episode)
+    for judged in transitions:
+        before = known.get(judged.episode)
+        transition = await _seen_beside_other_ranks(connection, source, before, judged)
         after = await _record_one(connection, source, before, transition, now)
         if after is None:
             known.pop(transition.episode, None)
@@ -79,6 +80,26 @@ async def record(
                 _is_first_told(before, after),
                 got_worse=_is_verdict_of_worse(before, after),
             )
+
+
+async def _seen_beside_other_ranks(
+    connection: AsyncConnection,
+    source: Source,
+    before: AlertRecord | None,
+    transition: Transition,
+) -> Transition:
+    """What is not finite on one rank reaches the others with the next sum of gradients. Their
+    alerts are kept, and explained by the first: nobody is woken once a rank. One that turns out to
+    have begun earlier is told, for it names another rank and step."""
+    if transition.rule != NON_FINITE.name:
+        return transition
+    if before is not None and before.firing_step is not None:
+        is_explained = before.inhibited_by == transition.rule
+    else:
+        is_explained = await queries.was_told_of_other_rank(
+            connection, source.run_id, source.rank, transition
+        )
+    return replace(transition, inhibited_by=transition.rule) if is_explained else transition
 
 
 async def end_alerts(

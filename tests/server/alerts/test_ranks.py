@@ -38,6 +38,43 @@ def test_a_loss_that_breaks_on_one_rank_names_that_rank_and_no_other(
     asyncio.run(scenario())
 
 
+def test_what_breaks_on_one_rank_and_reaches_the_others_is_told_once(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await start_ranks(bench, 3)
+            for rank in (2, 0, 1):
+                await bench.send([math.nan, *healthy(30)], first_step=10, rank=rank)
+            await bench.settle()
+            found = await bench.alerts()
+            assert {alert.rank for alert in found} == {0, 1, 2}
+            assert sorted(alert.inhibited_by or "" for alert in found) == [
+                "",
+                "NonFinite",
+                "NonFinite",
+            ]
+            assert {alert.state for alert in found} == {RESOLVED}
+
+    asyncio.run(scenario())
+
+
+def test_a_rank_on_which_it_began_earlier_is_told_though_it_is_heard_late(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await start_ranks(bench, 2)
+            await bench.send([1.0, math.nan], first_step=10, rank=0)
+            await bench.send([math.nan, math.nan], first_step=10, rank=1)
+            await bench.settle()
+            onsets = {alert.rank: alert.onset_step for alert in await bench.alerts()}
+            assert onsets == {0: 11, 1: 10}
+            assert {alert.inhibited_by for alert in await bench.alerts()} == {None}
+
+    asyncio.run(scenario())
+
+
 def test_a_rank_that_falls_silent_beside_others_is_named(start_service: StartService) -> None:
     async def scenario() -> None:
         async with start_service() as bench:
