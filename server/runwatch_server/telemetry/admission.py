@@ -13,7 +13,7 @@ from runwatch_server.errors import ConflictError, UnprocessableError
 from runwatch_server.runs import queries as run_queries
 from runwatch_server.runs.checks import check_rank, unknown_attempt
 from runwatch_server.telemetry import ingest_queries as queries
-from runwatch_server.telemetry.ingest_queries import StreamState
+from runwatch_server.telemetry.frame_rows import StreamState
 from runwatch_server.telemetry.packs.queries import packed_checksum
 from runwatch_server.texts import check_texts
 

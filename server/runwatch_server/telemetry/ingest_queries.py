@@ -14,48 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId, RunState
 from runwatch_server.runs.tables import runs
-from runwatch_server.telemetry.buckets import LEVELS, TILE_STEPS
+from runwatch_server.telemetry.frame_rows import FrameRow, StreamState
 from runwatch_server.telemetry.queries import list_metrics
 from runwatch_server.telemetry.tables import frames, metrics, segments, streams
-
-_UNIT: Final = TILE_STEPS[LEVELS[0]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamState:
-    """A run and one of its streams, as the next frame finds them."""
-
-    run_state: RunState
-    current_attempt: int
-    next_seq: int
-    max_seq: int
-    is_new: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameRow:
-    """A frame's row but its body."""
-
-    run_id: RunId
-    attempt: int
-    rank: int
-    seq: int
-    segment: int
-    first_step: int
-    num_steps: int
-    layout_hash: str
-    checksum: int
-    late: bool
-    received_at: float
-
-    @property
-    def last_step(self) -> int:
-        return self.first_step + self.num_steps - 1
-
-    @property
-    def aligned_step(self) -> int:
-        """Where the rollup that holds its first step begins."""
-        return self.first_step - self.first_step % _UNIT
 
 
 @dataclass(frozen=True, slots=True)
