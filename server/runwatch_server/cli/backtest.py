@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 
 from runwatch.rules import Rule
+from runwatch.rules.nonfinite_rule import is_loss
+from runwatch.rules.thresholds import series_needed
 from runwatch.vocabulary import Severity
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
 from runwatch_server.cli.output import AsJson, say_facts
@@ -30,6 +32,7 @@ _SHOWN_FIELDS: Final = (
 )  # fmt: skip
 """Of an alert, with --json: these and no others (docs/design.md, section 4.6)."""
 _PATIENCE_S: Final = 600.0
+_MOST_NAMED: Final = 8
 
 
 def backtest(
@@ -56,8 +59,9 @@ def backtest(
 ) -> None:
     """Say which alerts rules would have raised on past runs.
 
-    FILES are CSV, JSON lines, Hugging Face's trainer_state.json, TensorBoard's event files, or
-    W&B's offline runs. Ends with 1 where a file could not be read; the others are judged.
+    FILES are CSV, JSON lines, Hugging Face's trainer_state.json, TensorBoard's event files, W&B's
+    offline runs, or what a trainer printed. Ends with 1 where a file could not be read; the others
+    are judged.
     """
     if not logs and not run:
         Console(stderr=True).print("runwatch backtest: found neither FILES nor --run, wanted one")
@@ -96,10 +100,23 @@ def _judge_files(paths: Sequence[Path], rules: Sequence[Rule]) -> Iterator[Backt
         for path in paths:
             progress.update(task, description=path.name[-40:])
             try:
-                yield judge(str(path), read_run_log(path), rules)
+                log = read_run_log(path)
+                _tell_unread(console, path, log, rules)
+                yield judge(str(path), log, rules)
             except (LogError, OSError) as error:
                 tell_unreadable(console, path, error)
             progress.advance(task)
+
+
+def _tell_unread(console: Console, path: Path, log: RunLog, rules: Sequence[Rule]) -> None:
+    """No alert of a log of which no rule reads a word is no good news."""
+    held = {name for rows in log.stretches for name in (*rows.metric_names, *rows.stat_names)}
+    needed = {name for rule in rules for name in series_needed(rule)}
+    if held.isdisjoint(needed) and not any(map(is_loss, held)):
+        found = ", ".join(sorted(held)[:_MOST_NAMED])
+        wanted = ", ".join(sorted(needed, key=lambda name: (name != "loss", name))[:_MOST_NAMED])
+        text = f"{path}: found {found or 'no series'}, of which no rule reads any; wanted {wanted}"
+        console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def _judge_stored(run_id: str, rules: str | None, *, url: str, token: str) -> Sequence[BacktestRun]:

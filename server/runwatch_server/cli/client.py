@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Annotated, Final, NoReturn
 
 import httpx
@@ -21,6 +22,7 @@ _API: Final = "/api/v1"
 _TIMEOUT_S: Final = 30.0
 _NOBODY_HELP: Final = "`runwatch serve` starts a service here; RUNWATCH_URL or --url names another"
 _KEYLESS: Final = "missing_key"
+_ROUTELESS: Final = "route_not_found"
 _KEYLESS_HELP: Final = "set RUNWATCH_TOKEN, or give --token"
 _LOOPBACK: Final = ("http://127.0.0.1", "http://localhost", "http://[::1]")
 
@@ -56,9 +58,14 @@ class Client:
                 param_hint="'--url'",
             ) from error
         except httpx.HTTPError as error:
-            raise SilentError(f"{self._address} does not answer ({error})") from error
+            raise SilentError(f"{self._address} does not answer ({_reason(error)})") from error
         if response.is_server_error:
             raise AwayError(_words_of(response))
+        if _is_elsewhere(response):
+            self.fail(
+                f"found nothing at {self._address}{_API}, wanted the address of a Runwatch "
+                f"service, such as {DEFAULT_URL}"
+            )
         if response.is_error:
             self.fail(_words_of(response))
         if response.content and not _is_json(response):
@@ -106,6 +113,17 @@ def _words_of(response: httpx.Response) -> str:
     problem = _problem(response)
     words = f"{problem.get('detail') or problem.get('title')} ({problem.get('code')})"
     return f"{words}; {_KEYLESS_HELP}" if problem.get("code") == _KEYLESS else words
+
+
+def _is_elsewhere(response: httpx.Response) -> bool:
+    """Whether nothing of ours is there: another program's address, or one with a path too much."""
+    ours = _is_json(response) and _problem(response).get("code") not in (None, _ROUTELESS)
+    return response.status_code == HTTPStatus.NOT_FOUND and not ours
+
+
+def _reason(error: httpx.HTTPError) -> str:
+    is_plain = "WRONG_VERSION_NUMBER" in str(error)
+    return "what is there speaks plain HTTP: wanted http://…" if is_plain else str(error)
 
 
 def _is_json(response: httpx.Response) -> bool:

@@ -195,9 +195,12 @@ def _listen(settings: Settings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise SettingsError(
+            f"host, port: found {settings.host}:{settings.port} ({error.strerror}), "
+            "wanted an address that is free here; --port 0 takes a free port"
+        ) from error
     return listener
 
 

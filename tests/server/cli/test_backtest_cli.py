@@ -118,6 +118,17 @@ def test_a_broken_file_is_named_and_the_others_go_on(log: Path, tmp_path: Path) 
     assert "1 of 1 runs have alerts" in result.stdout
 
 
+def test_a_log_of_which_no_rule_reads_a_word_is_told(log: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("step,lss\n0,1\n1,2\n")
+    result = call("backtest", other, log)
+
+    assert result.exit_code == 0
+    said = [line for line in result.stderr.splitlines() if "no rule reads" in line]
+    assert [line.split(": ")[0] for line in said] == [str(other)]
+    assert "found lss, of which no rule reads any; wanted loss, " in said[0]
+
+
 def test_nothing_to_judge_is_wrong_use() -> None:
     assert call("backtest").exit_code == 2
 

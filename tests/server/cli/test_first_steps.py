@@ -23,6 +23,25 @@ def test_where_nobody_answers_one_reads_how_to_get_a_service() -> None:
 
 
 @pytest.mark.slow
+def test_an_address_with_a_page_or_a_wrong_scheme_is_told_as_such(tmp_path: Path) -> None:
+    service = Served(tmp_path / "data", tmp_path / "log")
+    port = service.url.rpartition(":")[2]
+    try:
+        of_page = call("runs", "--url", f"{service.url}/runs")
+        secure = call("runs", "--url", service.url.replace("http:", "https:"))
+        taken = call("serve", "--data-dir", str(tmp_path / "other"), "--port", port)
+    finally:
+        service.stop()
+
+    assert (of_page.exit_code, secure.exit_code, taken.exit_code) == (2, 2, 2)
+    assert f"found nothing at {service.url}/runs/api/v1" in of_page.stderr
+    assert "wanted the address of a Runwatch service" in of_page.stderr
+    assert "plain HTTP: wanted http://" in secure.stderr
+    said = " ".join(taken.stderr.split())
+    assert f"found 127.0.0.1:{port} (Address already in use), wanted" in said
+
+
+@pytest.mark.slow
 def test_who_gives_no_key_reads_how_and_who_forgot_it_reads_where_it_is(tmp_path: Path) -> None:
     data_dir, log = tmp_path / "data", tmp_path / "log"
     first = Served(data_dir, log)
