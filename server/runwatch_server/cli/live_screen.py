@@ -54,16 +54,18 @@ def line(look: Look) -> str:
 
 def changes(before: Look | None, look: Look) -> Iterable[str]:
     """Alerts and commands that the look before did not have, or had in another state."""
-    known_alerts = {} if before is None else {one.id: one.state for one in before.alerts}
+    known_alerts = {} if before is None else {one.id: one for one in before.alerts}
     known_commands = {} if before is None else {one.id: one.state for one in before.commands}
     for alert in look.alerts:
-        if known_alerts.pop(alert.id, None) != alert.state:
+        known = known_alerts.pop(alert.id, None)
+        if known is None or known.state != alert.state:
             yield f"  alert    {alert.severity} {alert.name}: {alert.state}: {alert.summary}"
     for command in look.commands:
-        if known_commands.pop(command.id, None) != command.state:
+        if known_commands.get(command.id) != command.state:
             yield f"  command  {_action(command)}: {command.state} ({command.id})"
-    yield from (f"  alert    {alert_id} is over" for alert_id in known_alerts)
-    yield from (f"  command  {command_id} is over" for command_id in known_commands)
+    yield from (
+        f"  alert    {alert.severity} {alert.name}: over" for alert in known_alerts.values()
+    )
 
 
 def shown(value: JsonNumber | float) -> str:
@@ -134,7 +136,8 @@ def _alerts(look: Look) -> list[RenderableType]:
 def _commands(commands: list[CommandLook]) -> list[RenderableType]:
     told: list[RenderableType] = []
     for command in commands[:_MOST_SHOWN]:
-        text = Text.assemble(("command  ", "bold yellow"), f"{_action(command)}: {command.state}")
+        style = "dim" if command.is_ended else "bold yellow"
+        text = Text.assemble(("command  ", style), f"{_action(command)}: {command.state}")
         if command.state == "proposed":
             text.append(f"  (runwatch approve {command.id})", style="dim")
         told.append(text)
@@ -147,5 +150,7 @@ def _more(num_all: int, where: str) -> list[RenderableType]:
 
 
 def _action(command: CommandLook) -> str:
-    facts = [f"{name} {value}" for name, value in command.action.items() if name != "kind"]
-    return " ".join([str(command.action.get("kind", "")).replace("_", " "), *facts])
+    told = {name: value for name, value in command.action.items() if value is not None}
+    kind = str(told.pop("kind", ""))
+    words = [kind, *(f"{name} {value}" for name, value in told.items())]
+    return ", ".join(words).replace("_", " ")

@@ -69,6 +69,10 @@ class CommandLook(msgspec.Struct, frozen=True):
     state: str
     reason: str
 
+    @property
+    def is_ended(self) -> bool:
+        return CommandState(self.state).is_ended
+
 
 class _Alerts(msgspec.Struct, frozen=True):
     alerts: list[AlertLook]
@@ -101,7 +105,7 @@ class Look(msgspec.Struct, frozen=True):
     has_had_alerts: bool
     """Whether any has fired in this run, now or before."""
     commands: list[CommandLook]
-    """Those under way."""
+    """The newest; those under way first."""
 
 
 class Looker:
@@ -203,4 +207,4 @@ def _read_commands(client: Client, run_id: str) -> list[CommandLook]:
     asked = {"limit": _MOST_COMMANDS}
     answer = client.ask("GET", f"/runs/{run_id}/commands", params=asked)
     commands = msgspec.json.decode(answer.content, type=_Commands).commands
-    return [command for command in commands if not CommandState(command.state).is_ended]
+    return sorted(commands, key=lambda command: command.is_ended)

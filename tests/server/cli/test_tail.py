@@ -180,6 +180,16 @@ def test_a_run_that_is_over_is_shown_once_and_its_end_is_the_code(
     assert "failed step 99 loss 1.01" in said
 
 
+def test_what_was_done_is_still_told_when_it_is_done(service: RealService, run: Sender) -> None:
+    order = {"action": {"kind": "rollback", "before_step": 50}}
+    command = service.ask("POST", f"/runs/{run.run_id}/commands", order)
+    service.ask("POST", f"/commands/{command['id']}/cancel")
+
+    _, said = asked(service, run.run_id, "--once")
+
+    assert f"command rollback, before step 50: cancelled ({command['id']})" in said
+
+
 def test_a_run_is_found_by_its_name(service: RealService, run: Sender) -> None:
     code, said = asked(service, "a run", "--once", "--json")
 
