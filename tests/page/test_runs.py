@@ -154,6 +154,23 @@ def test_polling_stands_in_where_the_stream_does_not_come_through(
     expect(page.locator("#fleet td.name a")).to_have_text(["latecomer"])
 
 
+def test_a_service_that_is_away_is_not_told_as_one_that_is_asked(window: OpenWindow) -> None:
+    visitor = window()
+    visitor.foreseen = ("Failed to load resource",)
+    page = visitor.open("/")
+    expect(page.locator("#live")).to_have_text("Live")
+
+    visitor.context.set_offline(True)
+    visitor.page.route("**/fleet/stream", lambda route: route.abort())
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#live")).to_have_text("No answer")
+
+    visitor.page.unroute("**/fleet/stream")
+    visitor.context.set_offline(False)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#live")).to_have_text("Live")
+
+
 def test_two_chosen_runs_lead_to_their_comparison(window: OpenWindow) -> None:
     page = window().open("/?search=gpt")
 

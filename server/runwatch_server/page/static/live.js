@@ -6,8 +6,8 @@ const RETRY_MS = 30_000;
 
 /** Calls `handlers[topic](data)` for each event, and `onPoll()` every five seconds while no stream
     is open. `onOpen()` catches up what a stream that has just opened does not tell: what happened
-    since the page was made, or while there was none. `onState("live" | "polling")` hears which of
-    the two it is. Nothing is asked while the page is hidden; it catches up when it is looked at
+    since the page was made, or while there was none. `onState("live" | "polling" | "away")` hears
+    which it is; away: nobody answers polls either. Nothing is asked while the page is hidden; it catches up when it is looked at
     again. */
 export function listen(path, handlers, { onPoll, onOpen = onPoll, onState = () => {} }) {
   const line = { source: null, timer: 0, retry: 0 };
@@ -32,8 +32,12 @@ export function listen(path, handlers, { onPoll, onOpen = onPoll, onState = () =
   }
   function startPolling() {
     if (line.timer) return;
-    onState("polling");
-    line.timer = setInterval(onPoll, POLL_MS);
+    tellWhetherAway();
+    line.timer = setInterval(() => { onPoll(); tellWhetherAway(); }, POLL_MS);
+  }
+  async function tellWhetherAway() {
+    const answer = await fetch("/healthz", { cache: "no-store" }).catch(() => null);
+    if (line.timer) onState(answer ? "polling" : "away");
   }
   function stopPolling() {
     clearInterval(line.timer);
@@ -47,6 +51,9 @@ export function listen(path, handlers, { onPoll, onOpen = onPoll, onState = () =
   addEventListener("pagehide", close);
   if (!document.hidden) open();
 }
+
+/** What `onState` hears, as a page says it. */
+export const STANDS = { live: "Live", polling: "Every 5 s", away: "No answer" };
 
 /** A function that runs `work` at once, and then at most every `everyMs`, never twice at a time;
     what is asked for meanwhile is done once afterwards. */

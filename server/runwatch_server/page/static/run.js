@@ -3,7 +3,7 @@ import { getJson } from "./api.js";
 import { Chart } from "./chart.js";
 import { embedded } from "./dom.js";
 import { Layers } from "./layers.js";
-import { atMostEvery, listen } from "./live.js";
+import { STANDS, atMostEvery, listen } from "./live.js";
 import { count } from "./numbers.js";
 import { Ranks } from "./ranks.js";
 import { renew } from "./refresh.js";
@@ -175,7 +175,7 @@ if (told.live) {
     onPoll: ask,
     onOpen: () => catchUp().catch(sayWhy),
     onState: (name) => {
-      by("live").textContent = name === "live" ? "Live" : "Every 5 s";
+      by("live").textContent = STANDS[name];
       by("live").dataset.state = name;
     },
   });

@@ -1,7 +1,7 @@
 // The runs page: rows come from the server as HTML; here they are kept fresh, searched as one
 // types, and given their curves.
 import { getJson } from "./api.js";
-import { listen, atMostEvery } from "./live.js";
+import { STANDS, atMostEvery, listen } from "./live.js";
 import { decode, rate, short } from "./numbers.js";
 import { released } from "./refresh.js";
 import { sparkline } from "./sparkline.js";
@@ -115,7 +115,7 @@ document.addEventListener("keydown", (event) => {
 listen("/api/v1/fleet/stream", { fleet: later }, {
   onPoll: later,
   onState: (name) => {
-    state.textContent = name === "live" ? "Live" : "Every 5 s";
+    state.textContent = STANDS[name];
     state.dataset.state = name;
   },
 });
