@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -57,6 +58,9 @@ _WITHOUT_MEANING: Final = frozenset((
     "info", "debug", "warning", "with", "and", "at", "the", "a", "an", "current", "now",
     "finished", "done", "complete", "completed", "end", "of", "got", "has", "it", "s", "ms", "step",
 ))  # fmt: skip
+_AS_ZERO: Final = str.maketrans("123456789", "0" * 9)
+_SHAPES_KEPT: Final = 1024
+_NAMES_KEPT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +82,81 @@ class ProgressLine:
         return self.step is not None or self.place is not None
 
 
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Where in a line a name stands and where its number."""
+
+    name: slice
+    value: slice
+    section: str | None
+    """What the words before the number speak of: `train`, `test`, `val`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a line says but for its digits."""
+
+    pairs: tuple[_Pair, ...]
+    batches: slice | None
+    """Where a range of batches ends."""
+    evaluates: bool
+    opens_evaluation: bool
+
+
 def read_line(line: str) -> ProgressLine:
     """The numbers of a line. What has no name is passed over."""
+    # No pattern asks which digit it is, so a line that differs from one before in nothing else, as
+    # most do, is not searched again.
+    form = line.translate(_AS_ZERO)
+    shape = _shape(form)
     values: dict[str, float] = {}
     counts: dict[str, int] = {}
-    sections = list(_SECTION.finditer(line))
     taken = 0
-    for match in _PAIR.finditer(line):
-        words = match["name"].split(" ")
-        value = number_of(match["value"])
-        role = _role(words)
+    for pair in shape.pairs:
+        name, value = line[pair.name], number_of(line[pair.value])
+        role = _role_of(name)
         if role is not None and (count := _count(value)) is not None:
             counts.setdefault(role, count)
-            taken = match.end()
+            taken = pair.value.stop
         elif value is not None:
-            values.setdefault(_in_section(_meant(words), sections, match.start("value")), value)
-    evaluates = bool(sections) and sections[0]["train"] is None
-    epoch, step, place = _counts(line, counts, taken, evaluates=evaluates)
-    opens = _OPENS_EVALUATION.fullmatch(line) is not None
-    return ProgressLine(values, epoch, step, place, opens)
+            values.setdefault(_series(name, pair.section), value)
+    epoch, step, place = counts.get("epoch"), counts.get("step"), counts.get("batch")
+    if shape.evaluates:  # whose batches are no place in the training
+        place = None
+    elif step is None and place is None:
+        places = [int(line[found]) for found in _places(form, max(taken - 1, 0))]
+        if epoch is None and len(places) > 1:  # [epoch/epochs][batch/batches]
+            epoch, place = places[:2]
+        elif shape.batches is not None:
+            place = int(line[shape.batches])
+        else:
+            place = next(iter(places), None)
+    return ProgressLine(values, epoch, step, place, shape.opens_evaluation)
+
+
+@lru_cache(_SHAPES_KEPT)
+def _shape(form: str) -> _Shape:
+    sections = [(found.end(), found.lastgroup or "val") for found in _SECTION.finditer(form)]
+    pairs = tuple(
+        _Pair(
+            slice(*match.span("name")),
+            slice(*match.span("value")),
+            next((kind for end, kind in reversed(sections) if end <= match.start("value")), None),
+        )
+        for match in _PAIR.finditer(form)
+    )
+    batches = _RANGE.search(form)
+    return _Shape(
+        pairs,
+        None if batches is None else slice(*batches.span("done")),
+        evaluates=bool(sections) and sections[0][1] != "train",
+        opens_evaluation=_OPENS_EVALUATION.fullmatch(form) is not None,
+    )
+
+
+@lru_cache(_SHAPES_KEPT)
+def _places(form: str, start: int) -> tuple[slice, ...]:
+    return tuple(slice(*found.span("done")) for found in _PLACE.finditer(form, start))
 
 
 def of_evaluation(line: ProgressLine) -> ProgressLine:
@@ -118,20 +178,10 @@ def _cell(name: str, value: str) -> ProgressLine | None:
     return ProgressLine({name: number}, None, None, None)
 
 
-def _counts(
-    line: str, counts: Mapping[str, int], taken: int, *, evaluates: bool
-) -> tuple[int | None, int | None, int | None]:
-    """Epoch, step and place. Batches of an evaluation are no place in the training."""
-    epoch, step, place = counts.get("epoch"), counts.get("step"), counts.get("batch")
-    if evaluates:
-        return epoch, step, None
-    if step is None and place is None:
-        places = [int(found["done"]) for found in _PLACE.finditer(line, max(taken - 1, 0))]
-        if epoch is None and len(places) > 1:  # [epoch/epochs][batch/batches]
-            return places[0], None, places[1]
-        ranges = _RANGE.search(line)
-        place = int(ranges["done"]) if ranges else next(iter(places), None)
-    return epoch, step, place
+@lru_cache(_NAMES_KEPT)
+def _role_of(name: str) -> str | None:
+    """What a number under the name counts."""
+    return _role(name.split(" "))
 
 
 def _role(words: list[str]) -> str | None:
@@ -160,14 +210,13 @@ def _meant(words: list[str]) -> str:
     return whole
 
 
-def _in_section(name: str, sections: list[re.Match[str]], place: int) -> str:
-    """A loss that is called just so is of what the words before it speak of."""
-    if metric_of(name) != "loss" or "train" in name.lower():
-        return name
-    last = next((found for found in reversed(sections) if found.end() <= place), None)
-    if last is None or last["train"] is not None:
-        return name
-    return "test/loss" if last["test"] is not None else "val/loss"
+@lru_cache(_NAMES_KEPT)
+def _series(name: str, section: str | None) -> str:
+    """The series of a name. A loss called just so is of what the words before it speak of."""
+    meant = _meant(name.split(" "))
+    if section in (None, "train") or metric_of(meant) != "loss" or "train" in meant.lower():
+        return meant
+    return f"{section}/loss"
 
 
 def _count(value: float | None) -> int | None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from runwatch.rules.names import METRICS, STATS
@@ -119,6 +120,7 @@ def map_names(names: Iterable[str]) -> NameMap:
     return NameMap(metrics, stats, tuple(notes))
 
 
+@lru_cache(4096)  # a log asks for its few names with every line
 def metric_of(name: str) -> str | None:
     """Ours for a name, where it is one that programs give to a series that rules know."""
     return _METRIC_OF_FORM.get(_normal(name))

@@ -8,7 +8,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import lru_cache
+from itertools import compress, pairwise
 from typing import Final
 
 from runwatch_server.importing.progress_lines import ProgressLine, boxes, of_evaluation, read_line
@@ -74,7 +75,7 @@ def _with_epochs(told: Iterator[_Told]) -> Iterator[_Told]:
         )
         epoch = epoch if one.line.epoch is None else one.line.epoch
         line = of_evaluation(one.line) if is_evaluation else one.line
-        yield replace(one, line=replace(line, epoch=epoch))
+        yield _Told(one.place, line if line.epoch == epoch else replace(line, epoch=epoch))
 
 
 def _of_training(told: Iterator[_Told]) -> list[_Told]:
@@ -85,10 +86,13 @@ def _of_training(told: Iterator[_Told]) -> list[_Told]:
 
 def _key(line: ProgressLine) -> frozenset[str] | None:
     """What a line must have in common with others; None where it does not speak of training."""
-    known = frozenset(name for name in line.values if metric_of(name) or is_a_loss(name))
-    if known:
-        return known
-    return frozenset(line.values) if line.values and line.is_placed else None
+    names = tuple(line.values)
+    return _known(names) or (frozenset(names) if names and line.is_placed else None)
+
+
+@lru_cache(1024)
+def _known(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(name for name in names if metric_of(name) or is_a_loss(name))
 
 
 def _one_series_each(told: list[_Told]) -> list[_Told]:
@@ -131,26 +135,28 @@ def _counted(told: list[_Told]) -> list[tuple[int | None, int | None]]:
     """The step and the epoch of each line."""
     epochs = [one.line.epoch for one in told]
     steps = [one.line.step for one in told]
-    if _count_rows(told, steps):
+    has_loss = [one.has_loss() for one in told]
+    are_rows = has_loss if any(has_loss) else [True] * len(told)
+    if _count_rows(steps, are_rows):
         return list(zip(steps, epochs, strict=True))
-    has_loss = any(one.has_loss() for one in told)
     # A bar beside them, as of features that are extracted, has a count of its own.
-    places = [one.line.place if one.has_loss() or not has_loss else None for one in told]
-    if _count_rows(told, places):
+    places = [
+        one.line.place if is_row else None for one, is_row in zip(told, are_rows, strict=True)
+    ]
+    if _count_rows(places, are_rows):
         if all(epoch is None for epoch in epochs):
             epochs = list(_rounds(places))
         return list(zip(places, epochs, strict=True))
-    if _count_rows(told, epochs, least=0.9):
+    if _count_rows(epochs, are_rows, least=0.9):
         return list(zip(epochs, epochs, strict=True))
     return [(None, epoch) for epoch in epochs]
 
 
-def _count_rows(told: list[_Told], counts: Sequence[int | None], *, least: float = 0.5) -> bool:
-    """Whether counts tell one row from the next, of those that have the loss, if any has."""
-    has_loss = any(one.has_loss() for one in told)
-    of_rows = [
-        count for one, count in zip(told, counts, strict=True) if one.has_loss() or not has_loss
-    ]
+def _count_rows(
+    counts: Sequence[int | None], are_rows: Sequence[bool], *, least: float = 0.5
+) -> bool:
+    """Whether counts tell one row from the next: of what has the loss, if anything has."""
+    of_rows = list(compress(counts, are_rows))
     num_new = sum(
         after is not None and after != before for before, after in pairwise([None, *of_rows])
     )

@@ -145,6 +145,33 @@ def test_only_a_name_of_the_whole_loss_is_the_loss(line: str, values: dict[str, 
     assert read_line(line).values == values
 
 
+def test_lines_that_differ_in_their_digits_alone_are_read_each_for_itself() -> None:
+    lines = [
+        f"Epoch [{n}][{n}0/50] top{n} acc: {n}.5, lr: {n}e-{n}, val loss: 0.{n}, top 1{n}"
+        for n in range(1, 10)
+    ]
+
+    for n, line in enumerate(lines, start=1):
+        told = read_line(line)
+        assert (told.epoch, told.step, told.place) == (n, None, None)
+        assert told.values == {
+            f"top{n} acc": n + 0.5, "lr": float(f"{n}e-{n}"), "val loss": n / 10, "top": 10 + n,
+        }  # fmt: skip
+
+
+def test_places_of_lines_that_differ_in_their_digits_alone_are_their_own() -> None:
+    for line, epoch, place in [
+        ("[1/5][10/50] loss: 2.5", 1, 10),
+        ("[2/5][30/50] loss: 2.5", 2, 30),
+        ("Epoch[1] Batch [10-20] loss=2.5", 1, 20),
+        ("Epoch[3] Batch [40-60] loss=2.5", 3, 60),
+        ("epoch 1.5 [10/50] loss: 2.5", None, 10),
+        ("epoch 2.0 [20/50] loss: 2.5", 2, 20),
+    ]:
+        told = read_line(line)
+        assert (told.epoch, told.place) == (epoch, place)
+
+
 def test_a_text_that_tells_of_no_training_is_none() -> None:
     assert (
         read_text_log("lr: 0.1\nbatch size: 32\nloss_weight: 1.0\nserving on port 8000\n") is None
