@@ -6,7 +6,7 @@ So one that is the same tensor at each step is followed for some steps through e
 accumulations: where nothing but these ever wrote to it, it was not cleared.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, cast
 from weakref import WeakKeyDictionary, ref
 
@@ -38,13 +38,14 @@ class KeptGradients:
     def before_step(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step, and its gradients are there."""
         witness = self._witnesses.get(optimizer)
-        if witness is None or witness.gradient is None:
-            found = next(_with_gradient(optimizer), None)
-            if found is not None:
-                self._let_go(witness)
-                self._witnesses[optimizer] = _Witness(found)
-        elif witness.look():
-            self._is_kept = True
+        if witness is not None and witness.gradient is not None:
+            self._is_kept = witness.look() or self._is_kept
+            return
+        found = next((one for one in parameters_of(optimizer) if one.grad is not None), None)
+        if found is not None:
+            if witness is not None:
+                witness.let_go()
+            self._witnesses[optimizer] = _Witness(found)
 
     def after_step(self, optimizer: Optimizer) -> None:
         witness = self._witnesses.get(optimizer)
@@ -60,10 +61,6 @@ class KeptGradients:
     def close(self) -> None:
         """Leave the parameters as they were."""
         for witness in self._witnesses.values():
-            self._let_go(witness)
-
-    def _let_go(self, witness: "_Witness | None") -> None:
-        if witness is not None:
             witness.let_go()
 
 
@@ -86,13 +83,13 @@ class _Witness:
 
     def look(self) -> bool:
         """Whether the gradient is known to hold that of the step before."""
-        same = self._last is not None and self._last() is self.gradient
-        self._num_same = self._num_same + 1 if same else 0
+        is_same = self._last is not None and self._last() is self.gradient
+        self._num_same = self._num_same + 1 if is_same else 0
         if self._handle is None:
             if self._num_same >= SAME_FOR:
                 self._follow()
             return False
-        is_kept = same and self._is_untouched and self._num_accumulated > 0
+        is_kept = is_same and self._is_untouched and self._num_accumulated > 0
         self._num_cleared = 0 if is_kept else self._num_cleared + 1
         if self._num_cleared >= _FOLLOWED_FOR:
             self.let_go()
@@ -125,7 +122,3 @@ class _Witness:
         self._is_untouched = self._is_untouched and gradient._version == self._version + 1
         self._version = gradient._version
         self._num_accumulated += 1
-
-
-def _with_gradient(optimizer: Optimizer) -> Iterator[Tensor]:
-    return (one for one in parameters_of(optimizer) if one.grad is not None)
