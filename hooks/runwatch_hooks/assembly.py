@@ -19,8 +19,9 @@ from runwatch_hooks.measuring.run_totals import RunTotals, over_parts
 from runwatch_hooks.measuring.sharing import Sharing
 from runwatch_hooks.measuring.stats import STATS
 from runwatch_hooks.rows import Row
+from runwatch_hooks.seeing.numbers import Number
 from runwatch_hooks.seeing.own_time import Spans
-from runwatch_hooks.seeing.probe import Number, Reading
+from runwatch_hooks.seeing.probe import Reading
 
 _ROOM_FOR_NUMBERS = 64
 """Left free for more numbers than the first step had on a device: loss, scale, the user's own."""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping
 
-from runwatch_hooks.seeing.probe import Number
+from runwatch_hooks.seeing.numbers import Number
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_names import OF_LAYERS, OwnNames
 from runwatch_hooks.reports import Reports
 from runwatch_hooks.rows import Row
-from runwatch_hooks.seeing.probe import Number, Probe, Reading, number
+from runwatch_hooks.seeing.numbers import Number, number
+from runwatch_hooks.seeing.probe import Probe, Reading
 from runwatch_hooks.seeing.sight import Sight
 from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.watch import Loggable

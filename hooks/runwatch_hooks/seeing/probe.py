@@ -17,23 +17,21 @@ from torch.optim import Optimizer
 from runwatch.layouts import Layout
 from runwatch_hooks.detail import Detail
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.given_numbers import as_float
 from runwatch_hooks.governor import EVERYTHING, Governor, Sampled
 from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.measuring.sharing import Sharing
 from runwatch_hooks.ranks.shards import local_of, whole
 from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
 from runwatch_hooks.seeing.board import Board
-from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, parameters_of
+from runwatch_hooks.seeing.known_optimizers import parameters_of
+from runwatch_hooks.seeing.numbers import Number, number
 from runwatch_hooks.seeing.omissions import Omissions
 from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.turns import Turns
+from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
 from runwatch_hooks.wrapping.closures import closure_of
 from runwatch_hooks.wrapping.patches import Patches
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
-
-Number = float | Tensor
-"""A tensor where the number lies on an accelerator, and asking for it would be a wait."""
 
 
 class Stage(IntEnum):
@@ -93,13 +91,12 @@ class Probe:
         """
         self._governor = governor
         self._on_broken = on_broken
-        self._optimizers = [KnownOptimizer(one) for one in optimizers]
         self._faults = faults
         self._lr_scale = lr_scale
         self._board = Board(modules, optimizers, faults, rank, detail)
+        self._optimizers = WatchedOptimizers(optimizers, self._board)
         self._patches = Patches(self, None if governor is None else governor.meter)
         self._numbers: dict[str, Number] = {}
-        self._changes: list[str] = []
         self._has_scaler = False
         self._turns = Turns()
         self._omissions = Omissions(modules)
@@ -133,7 +130,7 @@ class Probe:
             numbers.setdefault("skipped", 0.0)
         is_whole = self._board.sharing is None
         found, omissions = self._omissions.end_row(
-            step, self._board.named if is_whole else (), self._optimizers
+            step, self._board.named if is_whole else (), self._optimizers.known
         )
         numbers |= found
         reading = Reading(
@@ -144,10 +141,9 @@ class Probe:
             sampled=sampled,
             sharing=self._board.sharing,
             notices=tuple(self._board.take_notices()),
-            changes=(*self._board.take_changes(), *self._changes),
+            changes=(*self._board.take_changes(), *self._optimizers.take_changes()),
             omissions=tuple(omissions),
         )
-        self._changes = []
         self._reset()
         return reading
 
@@ -230,9 +226,9 @@ class Probe:
             depth = self._depths[id(optimizer)] = self._depths.get(id(optimizer), 0) + 1
             if depth > 1:  # a subclass whose `step` calls that of its parent
                 return
-            self._follow(optimizer, slots)
+            self._optimizers.follow(optimizer, slots)
             self._turns.before_step(optimizer)
-            self._note_lr(optimizer)
+            self._numbers |= self._optimizers.rates_of(optimizer)
             self._omissions.before_step(optimizer)
             if closure_of(args, kwargs) is not None:
                 self._with_closure.add(id(optimizer))
@@ -265,8 +261,7 @@ class Probe:
                 self._read(slots, Stage.CLOSURE_POST)
             self._omissions.after_step(optimizer)
             self._board.after_step()
-            living = (one.optimizer for one in self._optimizers)
-            self._turns.after_step(optimizer, (one for one in living if one is not None))
+            self._turns.after_step(optimizer, self._optimizers.living())
 
     def after_scaler_step(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("scaler.step", self.remove):
@@ -275,7 +270,7 @@ class Probe:
                 return
             if self._slots_of(optimizer) and id(optimizer) not in self._depths:
                 self._numbers["skipped"] = 1.0  # the scaler found infinities and left it out
-                self._note_lr(optimizer, self._lr_scale())
+                self._numbers |= self._optimizers.rates_of(optimizer, self._lr_scale())
 
     def before_zero_step(self, args: Arguments, kwargs: Keywords) -> None:
         """DeepSpeed's own, in which it unscales, clips, and steps piece by piece."""
@@ -285,7 +280,7 @@ class Probe:
             slots = self._board.slots_of_tensors(stepped_by(zero))
             if not slots:
                 return
-            self._note_lr(zero.optimizer, self._lr_scale())
+            self._numbers |= self._optimizers.rates_of(zero.optimizer, self._lr_scale())
             scale = float(zero.loss_scale)
             if scale != 1.0:
                 self._has_scaler = True
@@ -342,50 +337,7 @@ class Probe:
     def _refresh(self) -> None:
         if self._is_fresh:
             self._is_fresh = False
-            self._board.refresh(self._optimizers)
-
-    def _follow(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
-        """Take an optimizer that was made later for ours, in the place of those whose tensors it
-        steps: its rate stands where theirs stood. Those that are gone keep their places, so that
-        no rate changes its name, as long as their tensors are in the run."""
-        if any(one.optimizer is optimizer for one in self._optimizers):
-            return
-        ours = set(slots)
-        wrapped = any(one.param_groups is optimizer.param_groups for one in self._optimizers)
-        replaced = [
-            place
-            for place, one in enumerate(self._optimizers)
-            if not ours.isdisjoint(self._places_of(one)) or self._is_gone(one)
-        ]
-        if replaced:
-            self._optimizers[replaced[0]] = KnownOptimizer(optimizer)
-            for place in reversed(replaced[1:]):
-                del self._optimizers[place]
-        else:
-            self._optimizers.append(KnownOptimizer(optimizer))
-        if not wrapped:  # else the one that we were given only handed the step on, as Accelerate's
-            self._changes.append(
-                f"an optimizer that attach was not given ({type(optimizer).__name__}) steps the "
-                "run's parameters: it is watched, scaled and saved from here on"
-            )
-
-    def _places_of(self, known: KnownOptimizer) -> Sequence[int]:
-        tensors = [tensor for group in known.param_groups for tensor in group["params"]]
-        return self._board.slots_of_tensors(tensors)
-
-    def _is_gone(self, known: KnownOptimizer) -> bool:
-        """With all that it stepped."""
-        return known.optimizer is None and not self._places_of(known)
-
-    def _note_lr(self, optimizer: Optimizer, scale: float = 1.0) -> None:
-        index = 0
-        for one in self._optimizers:
-            for group in one.param_groups:
-                if one.optimizer is optimizer and "lr" in group:
-                    self._numbers["lr" if index == 0 else f"lr.{index}"] = (
-                        number(group["lr"]) * scale
-                    )
-                index += 1
+            self._board.refresh(self._optimizers.known)
 
     def _note_clip(self, max_norm: float, total_norm: Tensor) -> None:
         # As torch computes it. A NaN stays NaN: `clipped` takes that for a clip.
@@ -398,21 +350,6 @@ class Probe:
         if isinstance(last, float) and isinstance(now, float):
             now = now if not now >= last else last  # of several clips the hardest
         self._numbers["clip_coef"] = now
-
-
-def number(value: float | Tensor) -> Number:
-    """A float, or a copy on the device where asking for the float would be a wait.
-
-    Raises ValueError for a tensor in parts, of which asking for the whole would be a collective.
-    """
-    if not isinstance(value, Tensor):
-        return as_float(value)
-    plain = whole(value.detach())
-    if plain is None:
-        raise ValueError("found a DTensor in parts, wanted a replicated one: full_tensor()")
-    if plain.numel() != 1:
-        plain = plain.float().mean()
-    return float(plain) if plain.device.type == "cpu" else plain.float().reshape(()).clone()
 
 
 def _is_known_broken(total_norm: Tensor) -> bool:

@@ -1,0 +1,24 @@
+"""A number of a step that may still lie on an accelerator."""
+
+from torch import Tensor
+
+from runwatch_hooks.given_numbers import as_float
+from runwatch_hooks.ranks.shards import whole
+
+Number = float | Tensor
+"""A tensor where the number lies on an accelerator, and asking for it would be a wait."""
+
+
+def number(value: float | Tensor) -> Number:
+    """A float, or a copy on the device where asking for the float would be a wait.
+
+    Raises ValueError for a tensor in parts, of which asking for the whole would be a collective.
+    """
+    if not isinstance(value, Tensor):
+        return as_float(value)
+    plain = whole(value.detach())
+    if plain is None:
+        raise ValueError("found a DTensor in parts, wanted a replicated one: full_tensor()")
+    if plain.numel() != 1:
+        plain = plain.float().mean()
+    return float(plain) if plain.device.type == "cpu" else plain.float().reshape(()).clone()
