@@ -19,6 +19,7 @@ from runwatch_server.db import Database, make_store
 from runwatch_server.disk import DiskGuard
 from runwatch_server.event_streams import EventStreams
 from runwatch_server.fleet.pulse import Pulses
+from runwatch_server.ground import Ground
 from runwatch_server.health import Health
 from runwatch_server.maintenance import Maintenance
 from runwatch_server.notify.assembly import Notifying, start_notifying
@@ -88,25 +89,18 @@ async def _start(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
-    """What all the rest stands on."""
+class _Opened(Ground):
+    """With what is this module's own matter."""
 
-    settings: Settings
-    clock: Clock
     health: Health
-    database: Database
-    signer: Signer
     receivers: Receivers
-    liveness: Liveness
-    events: EventLog
     replica: Replica
     objects: ObjectStore | None
-    packs: PackReader
 
 
 async def _open_ground(
     stack: AsyncExitStack, settings: Settings, clock: Clock, health: Health
-) -> _Ground:
+) -> _Opened:
     if settings.scrape_key_file is not None:
         check_scrape_key_file(settings.scrape_key_file)
     receivers = load_receivers(settings.data_dir, settings.receivers)
@@ -129,7 +123,8 @@ async def _open_ground(
     objects = make_objects(settings.objects_url)
     gap_log = GapLog(database, clock, events, health)
     keep_running(stack, Loop("gap log", gap_log.run), health)
-    return _Ground(
+    layouts, packs = Layouts(database, clock), PackReader(objects, clock.monotonic, gap_log)
+    return _Opened(
         settings=settings,
         clock=clock,
         health=health,
@@ -138,28 +133,19 @@ async def _open_ground(
         receivers=receivers,
         liveness=liveness,
         events=events,
-        replica=replica,
+        layouts=layouts,
+        reader=Reader(database, layouts, packs),
+        packs=packs,
         objects=objects,
-        packs=PackReader(objects, clock.monotonic, gap_log),
+        replica=replica,
+        ownership=replica.ownership,
+        bulletin=replica.bulletin,
     )
 
 
-async def _start_alerting(stack: AsyncExitStack, ground: _Ground) -> Alerting:
+async def _start_alerting(stack: AsyncExitStack, ground: _Opened) -> Alerting:
     outbox = Outbox(ground.receivers.receivers, ground.clock)
-    alerting = await start_alerting(
-        stack,
-        ground.settings,
-        ground.clock,
-        ground.database,
-        ground.liveness,
-        ground.events,
-        tell=outbox.tell,
-        page=outbox.page,
-        signer=ground.signer,
-        packs=ground.packs,
-        ownership=ground.replica.ownership,
-        bulletin=ground.replica.bulletin,
-    )
+    alerting = await start_alerting(stack, ground, tell=outbox.tell, page=outbox.page)
     ground.health.registry.register(AlertingCollector(alerting))
     if ground.replica.leases is not None:
         ground.replica.leases.serve(Judges(alerting.evaluators, alerting.ticker))
@@ -193,17 +179,16 @@ def _loops(services: Services, alerting: Alerting, notifying: Notifying) -> Iter
     yield Loop("maintenance", maintenance.run)
 
 
-def _build(ground: _Ground, alerting: Alerting) -> Services:
+def _build(ground: _Opened, alerting: Alerting) -> Services:
     settings, clock, health = ground.settings, ground.clock, ground.health
-    database, liveness, packs = ground.database, ground.liveness, ground.packs
-    layouts = Layouts(database, clock)
+    database, liveness, layouts = ground.database, ground.liveness, ground.layouts
+    reader, packs = ground.reader, ground.packs
     disk = DiskGuard(
         settings.data_dir,
         reserve_bytes=0 if database.is_shared else settings.disk_reserve_mib << 20,
         monotonic=clock.monotonic,
     )
     health.watch_disk_guard(disk)
-    reader = Reader(database, layouts, packs)
     packer = None
     if ground.objects is not None:
         after_s = settings.pack_after_h * 3600

@@ -12,22 +12,13 @@ from runwatch_server.alerts.judging import Judging, ProcessJudging, ThreadJudgin
 from runwatch_server.alerts.recording import Tell, tell_nobody
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
-from runwatch_server.clock import Clock
 from runwatch_server.commands.delivery import Delivery
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.service import Commands
-from runwatch_server.commands.signing import Signer
-from runwatch_server.db import Database
+from runwatch_server.ground import Ground
 from runwatch_server.replicas.bulletin import Bulletin, Topic
-from runwatch_server.replicas.ownership import Ownership, SoleOwner
 from runwatch_server.rules.service import Rules
-from runwatch_server.runs.liveness import Liveness
 from runwatch_server.settings import Settings
-from runwatch_server.signing import KeyRing
-from runwatch_server.telemetry.events import EventLog
-from runwatch_server.telemetry.layout_store import Layouts
-from runwatch_server.telemetry.packs.reading import PackReader
-from runwatch_server.telemetry.reading import Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,27 +36,13 @@ class Alerting:
 
 
 async def start_alerting(
-    stack: AsyncExitStack,
-    settings: Settings,
-    clock: Clock,
-    database: Database,
-    liveness: Liveness,
-    events: EventLog,
-    tell: Tell = tell_nobody,
-    *,
-    page: Tell = tell_nobody,
-    signer: Signer | None = None,
-    packs: PackReader | None = None,
-    ownership: Ownership | None = None,
-    bulletin: Bulletin | None = None,
+    stack: AsyncExitStack, ground: Ground, *, tell: Tell = tell_nobody, page: Tell = tell_nobody
 ) -> Alerting:
     """Start it; the stack stops it, which must happen before the database closes. The ticker is
     only ready: its `run` belongs into a background task."""
-    signer = signer or Signer(KeyRing())
-    packs = packs or PackReader(None, clock.monotonic)
-    reader = Reader(database, Layouts(database, clock), packs)
-    detective = Detective(database, reader)
-    bulletin = bulletin or Bulletin("", None)
+    settings, clock, database = ground.settings, ground.clock, ground.database
+    signer, bulletin = ground.signer, ground.bulletin
+    detective = Detective(database, ground.reader)
     board = NewsBoard(announce=lambda: bulletin.say(Topic.NEWS))
     rules = Rules(database, clock)
     rules.on_change(lambda: bulletin.say(Topic.RULES))
@@ -88,10 +65,10 @@ async def start_alerting(
         rules=rules,
         commands=commands,
         delivery=delivery,
-        liveness=liveness,
-        events=events,
-        packs=packs,
-        ownership=ownership or SoleOwner(),
+        liveness=ground.liveness,
+        events=ground.events,
+        packs=ground.packs,
+        ownership=ground.ownership,
         default_policy=settings.policy,
         limits=settings.policy_limits,
         judging=judging,
@@ -100,7 +77,7 @@ async def start_alerting(
         page=page,
     )
     evaluators = Evaluators(context)
-    ticker = Ticker(context, evaluators, reader, lost_s=settings.lost_s)
+    ticker = Ticker(context, evaluators, ground.reader, lost_s=settings.lost_s)
     await delivery.start()
     stack.push_async_callback(delivery.stop)
     await commands.tell_foreign_keys()

@@ -25,15 +25,22 @@ from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.clock import Clock
 from runwatch_server.commands.queries import list_commands
 from runwatch_server.commands.records import CommandRecord
+from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database, make_store
+from runwatch_server.ground import Ground
 from runwatch_server.health import Health
+from runwatch_server.replicas.bulletin import Bulletin
+from runwatch_server.replicas.ownership import SoleOwner
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.service import Runs
 from runwatch_server.schema import upgrade_schema
 from runwatch_server.settings import Settings
+from runwatch_server.signing import KeyRing
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.ingest import Ingest
 from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.packs.reading import PackReader
+from runwatch_server.telemetry.reading import Reader
 
 RUN = RunId(ulid(1, bytes(10)))
 LAYOUT = Layout((Layer("embed"), Layer("head")), ("grad_norm", "nonfinite"))
@@ -210,7 +217,21 @@ async def start(
         database_url=storage.database_url,
         judge_processes=judge_processes,
     )
-    alerting = await start_alerting(stack, settings, clock, database, liveness, events)
+    packs = PackReader(None, clock.monotonic)
+    ground = Ground(
+        settings=settings,
+        clock=clock,
+        database=database,
+        signer=Signer(KeyRing()),
+        liveness=liveness,
+        events=events,
+        layouts=layouts,
+        reader=Reader(database, layouts, packs),
+        packs=packs,
+        ownership=SoleOwner(),
+        bulletin=Bulletin("", None),
+    )
+    alerting = await start_alerting(stack, ground)
     ingest = Ingest(
         database,
         clock,

@@ -1,0 +1,32 @@
+"""What storing, judging and telling all stand on: opened before them, and closed after them."""
+
+from dataclasses import dataclass
+
+from runwatch_server.clock import Clock
+from runwatch_server.commands.signing import Signer
+from runwatch_server.db import Database
+from runwatch_server.replicas.bulletin import Bulletin
+from runwatch_server.replicas.ownership import Ownership
+from runwatch_server.runs.liveness import Liveness
+from runwatch_server.settings import Settings
+from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.packs.reading import PackReader
+from runwatch_server.telemetry.reading import Reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    settings: Settings
+    clock: Clock
+    database: Database
+    signer: Signer
+    liveness: Liveness
+    events: EventLog
+    layouts: Layouts
+    reader: Reader
+    packs: PackReader
+    ownership: Ownership
+    """Of the runs that this replica looks after."""
+    bulletin: Bulletin
+    """What replicas tell one another."""
