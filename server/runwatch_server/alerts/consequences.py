@@ -18,6 +18,7 @@ from runwatch_server.alerts.stream import StreamKey
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
 from runwatch_server.rules.pack import RuleSet
+from runwatch_server.runs.queries import find_attempt
 from runwatch_server.telemetry.seams import CommittedFrame
 
 
@@ -132,11 +133,15 @@ class Consequences:
         )
 
     async def _end_older(self, connection: AsyncConnection, attempt: int, rank: int) -> None:
-        """A new attempt starts with a clean sheet."""
+        """A new attempt starts with a clean sheet: each rank with its own first word, and with that
+        of rank 0 the ranks that there are no longer."""
+        opened = await find_attempt(connection, self.run_id, attempt) if rank == 0 else None
         older = [
             alert
             for alert in await queries.list_open(connection, self.run_id)
-            if alert.attempt < attempt and alert.rank == rank and alert.live
+            if alert.attempt < attempt
+            and alert.live
+            and (alert.rank == rank or (opened is not None and alert.rank >= opened.world_size))
         ]
         await self._context.end_alerts(
             connection, older, Resolution.ATTEMPT_ENDED, f"attempt {attempt} began"

@@ -1,9 +1,12 @@
 """A new attempt is judged knowing how the one before it ended."""
 
 import asyncio
+import math
 
 from tests.server.alerts.bench import StartService, healthy
 from tests.server.alerts.test_incidents import use
+
+from runwatch.alerts import AlertState
 
 WORSE: dict[str, object] = {"alert": "Worse", "when": "loss > 1.5 * loss_before"}
 
@@ -46,5 +49,24 @@ def test_a_service_that_begins_with_the_second_attempt_finds_the_first_on_disk(
             await bench.settle()
 
             assert [one.rule for one in await bench.alerts()] == ["Worse"]
+
+    asyncio.run(scenario())
+
+
+def test_a_restart_on_fewer_ranks_ends_the_alerts_of_those_that_are_gone(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(num_ranks=3)
+            for rank in range(3):
+                await bench.send([math.nan], first_step=0, rank=rank)
+            await bench.settle()
+            await bench.open(num_ranks=2)
+            await bench.send(healthy(1), first_step=1, attempt=2)
+            await bench.settle()
+
+            found = await bench.alerts(AlertState.FIRING)
+            assert [alert.rank for alert in found] == [1]  # rank 1 has yet to speak
 
     asyncio.run(scenario())
