@@ -232,6 +232,7 @@ class LiveWatch(Watch):
             "next_step": self._next_step,
             "actor": self._actor.state_dict(),
             "guard": {} if self._guard is None else self._guard.state_dict(),
+            "norms": self._rows.weights.state_dict(),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
@@ -241,6 +242,7 @@ class LiveWatch(Watch):
                 f"state_dict: found the keys {sorted(state_dict)}, wanted what a watch returned"
             )
         self._next_step = next_step
+        self._rows.weights.load_state_dict(state_dict.get("norms"), next_step)
         if actor is not None:  # else nothing watched in that life
             self._actor.load_state_dict(cast("dict[str, object]", actor))
         if self._guard is not None:

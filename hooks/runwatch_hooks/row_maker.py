@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from runwatch_hooks.assembly import Assembly
 from runwatch_hooks.detail import Closeup
@@ -12,6 +13,7 @@ from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_names import OF_LAYERS, OwnNames
 from runwatch_hooks.reports import Reports
+from runwatch_hooks.restored_weights import RestoredWeights
 from runwatch_hooks.rows import Row
 from runwatch_hooks.seeing.numbers import Number, number
 from runwatch_hooks.seeing.probe import Probe, Reading
@@ -55,6 +57,7 @@ class RowMaker:
         self._given = GivenNumbers(faults)
         self._sight = Sight()
         self._timer = StepTimer()
+        self.weights: Final = RestoredWeights()
         self._was_guarded = False
         self._is_healthy = True
 
@@ -155,6 +158,8 @@ class RowMaker:
             numbers |= self._sensors.take()
         if self._is_leader:
             numbers |= {"lr_scale": lr_scale, **reading.numbers}
+            if (num_other := self.weights.number()) is not None:
+                numbers["unrestored_layers"] = num_other
         return numbers
 
     def _claim(self, numbers: Iterable[str], reading: Reading) -> None:
@@ -222,6 +227,10 @@ class RowMaker:
             alarmed = not are_healthy or (self._governor.is_alarmed and not was_read)
             self._governor.is_alarmed = alarmed
         self._tell_guarded(rows)
+        if self._is_leader:
+            with self._faults.guard("restored weights"):
+                for row in rows:
+                    self._reports.tell_omissions(self.weights.look(row), row.step, row.at)
         if self._witness is not None:
             with self._faults.guard("bundle", self._witness.disable):
                 self._witness.look(rows, is_healthy)
