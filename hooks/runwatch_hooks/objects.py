@@ -68,7 +68,8 @@ def _several(
     items = tuple(cast("Sequence[_Item]", given)) if isinstance(given, Sequence) else (given,)
     for item in items:
         if not fits(item):
-            raise AttachError(f"{place}: found {_found(item)}, wanted a torch {place}")
+            hint = "; of a wrapper, give the one that it wraps" if hasattr(item, "step") else ""
+            raise AttachError(f"{place}: found {_found(item)}, wanted a torch {place}{hint}")
     return items
 
 

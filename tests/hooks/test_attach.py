@@ -193,6 +193,12 @@ def test_an_argument_that_cannot_be_used_is_named(
     assert facts() == before
 
 
+class Lookahead:
+    """A wrapper of one's own that is no optimizer of torch's."""
+
+    def step(self) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -202,6 +208,10 @@ def test_an_argument_that_cannot_be_used_is_named(
         ({"optimizer": []}, "optimizer: found none, wanted at least one torch optimizer"),
         ({"optimizer": None}, "optimizer: found none, wanted at least one torch optimizer"),
         ({"optimizer": [None]}, "optimizer: found none, wanted a torch optimizer"),
+        (
+            {"optimizer": Lookahead()},
+            "found Lookahead, wanted a torch optimizer; of a wrapper, give the one that it wraps",
+        ),
         ({"run": ""}, "run: found 0 characters, wanted a text of 1 to 256"),
         ({"run": " "}, "run: found ' ', wanted a text of 1 to 256 characters, not blank"),
         ({"run": 7}, "run: found int, wanted a text"),
