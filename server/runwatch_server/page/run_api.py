@@ -3,11 +3,13 @@
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
 from runwatch.frames import MAX_STEP
+from runwatch.rules import NON_FINITE
 from runwatch.vocabulary import Severity
 from runwatch_server.alerts.records import OPEN_STATES, AlertFilter, AlertRecord, Resolution
 from runwatch_server.auth.guard import require
@@ -113,9 +115,9 @@ async def _banner(services: Services, run: Run) -> dict[str, Any]:
 
 async def _alerts_that_matter(services: Services, run: Run) -> list[AlertRecord]:
     """Those of which people hear: open, and, of a run that is over, open when it ended; the most
-    urgent first."""
+    urgent first. With what is not finite on one rank come the other ranks that it reached."""
     wanted = AlertFilter(run_id=run.id, states=OPEN_STATES, inhibited=False, shadow=False)
-    found = await services.alerts.list(wanted, limit=_MOST_ALERTS)
+    found = await _with_ranks_reached(services, wanted)
     if run.state.is_ended:
         at_end = AlertFilter(
             run_id=run.id,
@@ -124,9 +126,17 @@ async def _alerts_that_matter(services: Services, run: Run) -> list[AlertRecord]
             shadow=False,
             resolution=Resolution.RUN_ENDED,
         )
-        left = await services.alerts.list(at_end, limit=_MOST_ALERTS)
+        left = await _with_ranks_reached(services, at_end)
         found += [alert for alert in left if alert.attempt == run.current_attempt]
     return sorted(found, key=_urgency)
+
+
+async def _with_ranks_reached(services: Services, wanted: AlertFilter) -> list[AlertRecord]:
+    found = await services.alerts.list(wanted, limit=_MOST_ALERTS)
+    if any(alert.rule == NON_FINITE.name for alert in found):
+        reached = replace(wanted, inhibited=True, rule=NON_FINITE.name)
+        found += await services.alerts.list(reached, limit=_MOST_ALERTS)
+    return found
 
 
 def _urgency(alert: AlertRecord) -> tuple[bool, int, int]:
