@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runwatch.layouts import Layout
+from runwatch_hooks.measuring.layer_names import some_of
 from runwatch_hooks.rows import Row
 
 _OTHER: Final = 0.02
@@ -25,7 +26,6 @@ _SETTLED_AFTER: Final = 100
 """Steps before which a layer's last change says little about its next one."""
 _TOLD_FOR: Final = 64
 """Rows in which it is told."""
-_NAMED: Final = 4
 
 
 class RestoredWeights:
@@ -57,10 +57,8 @@ class RestoredWeights:
         self._num_other = len(other)
         if not other:
             return []
-        some = ", ".join(other[:_NAMED])
-        more = f" and {len(other) - _NAMED} more" if len(other) > _NAMED else ""
         words = "these layers are not those of the checkpoint that the run goes on from"
-        return [f"{words}: {some}{more}"]
+        return [f"{words}: {some_of(other)}"]
 
     def _note(self, layout: Layout | None, read_L: NDArray[np.float32]) -> None:
         if layout != self._layout:

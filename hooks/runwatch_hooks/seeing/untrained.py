@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from runwatch_hooks.measuring.layer_names import NamedTensor
+from runwatch_hooks.measuring.layer_names import NamedTensor, some_of
 from runwatch_hooks.measuring.sampled_updates import sample
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, parameters_of
 
@@ -27,7 +27,6 @@ LOOKED_EVERY: Final = 64
 _LOOKS: Final = 4
 """At which a layer has had a gradient and stood still before it is told: an optimizer that attach
 was not given is known once it steps."""
-_NAMED: Final = 4
 
 
 @dataclass(slots=True)
@@ -125,9 +124,7 @@ class Untrained:
         if len(names) <= self._told.get(kind, 0):
             return []
         self._told[kind] = len(names)
-        some = ", ".join(names[:_NAMED])
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        return [f"{words}, though they are to be trained: {some}{more}"]
+        return [f"{words}, though they are to be trained: {some_of(names)}"]
 
     def _look(self, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]) -> None:
         """Compare the layers that are in no optimizer with how they were at the last look."""
