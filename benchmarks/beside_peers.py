@@ -1,35 +1,86 @@
-"""Our service as one of the stores in the shared harness for ingest, beside other tools.
+"""Ours in the shared harness, beside other tools: the hook in a training, the service as a store.
 
-Its workload: steps of 100 layers x 4 stats and 5 metrics, in chunks of 50 steps; a chunk is timed
-until it is acknowledged, and stores take turns with their chunks. A chunk is one frame here, as a
-trainer's sender would pack it. What was written is read back by a fresh process, from a service
-started anew. The harness and the other tools want an environment of their own, with this project
-installed beside them:
+The training is a GPT of 6.9 M parameters in 100 tensors; whatever watches it takes turns with the
+bare loop. What is stored are steps of 100 layers x 4 stats and 5 metrics, in chunks of 50 steps; a
+chunk is timed until it is acknowledged, and stores take turns with their chunks. A chunk is one
+frame here, as a trainer's sender would pack it. What was written is read back by a fresh process,
+from a service started anew. The harness and the other tools want an environment of their own, with
+this project installed beside them:
 
+    PYTHONPATH=. python ../shared/bench/hook_overhead.py --threads 2 --seconds 200 \
+        --variants bare,bare_again,naive_item,foreach,lightning \
+        --extra benchmarks/beside_peers.py:RunwatchSpooled \
+        --extra benchmarks/beside_peers.py:RunwatchServed
     PYTHONPATH=. python ../shared/bench/ingest.py --extra benchmarks/beside_peers.py:RunwatchStore
 """
 
+import os
 import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
 import urllib3
+from benchmarks.hook_overhead import LOWEST_PRIORITY
 from benchmarks.ingest import STATS, Trainer
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from runwatch.codec import encode_frame
 from runwatch.frames import Frame
 from runwatch.layouts import Layer, Layout
+from runwatch_hooks import attach
+from runwatch_hooks.measuring.stats import STATS as STATS_OF_LAYERS
 from runwatch_hooks.reading import connect
 from runwatch_server.demo.service_process import ServiceProcess
 
 METRICS: Final = ("loss", "lr", "loss_scale", "grad_norm", "tokens_per_s")
 LAYOUT: Final = Layout(tuple(Layer(f"layer{index:03d}") for index in range(100)), STATS)
 _READY_S: Final = 60.0
+
+
+class RunwatchSpooled:
+    """Our hook, every step and every tensor, to files."""
+
+    def start(self, model: nn.Module, optimizer: Optimizer) -> None:
+        self._stack = ExitStack()
+        self._loss: Tensor | None = None
+        folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="runwatch-bench-")))
+        url, key = self._service(folder)
+        self._watch = self._stack.enter_context(
+            attach(model, optimizer, run="bench", url=url, token=key, spool=folder, allow=())
+        )
+        self.values = len(STATS_OF_LAYERS) * len(list(model.parameters()))
+
+    def _service(self, folder: Path) -> tuple[str | None, str | None]:
+        """Where rows are sent to, and the key."""
+        return None, None
+
+    def step(self, index: int, loss: Tensor) -> None:
+        """The harness calls it before the optimizer steps: what ends here is the step before."""
+        if self._loss is not None:
+            self._watch.step(self._loss)
+        self._loss = loss
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class RunwatchServed(RunwatchSpooled):
+    """Our hook, to a service of its own at the lowest priority."""
+
+    def _service(self, folder: Path) -> tuple[str | None, str | None]:
+        service = ServiceProcess(folder)
+        service.start()
+        self._stack.callback(service.stop)
+        os.setpriority(os.PRIO_PROCESS, service.pid, LOWEST_PRIORITY)
+        return service.url, service.admin_key
 
 
 class RunwatchStore:
