@@ -21,7 +21,7 @@ from runwatch_hooks.measuring.stats import STATS
 from runwatch_hooks.rows import Row
 from runwatch_hooks.seeing.numbers import Number
 from runwatch_hooks.seeing.own_time import Spans
-from runwatch_hooks.seeing.probe import Reading
+from runwatch_hooks.seeing.step_reading import Reading
 
 _ROOM_FOR_NUMBERS = 64
 """Left free for more numbers than the first step had on a device: loss, scale, the user's own."""

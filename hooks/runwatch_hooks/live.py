@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Thread
-from typing import Final, TypeVar, cast
+from typing import TypeVar, cast
 
 from runwatch.errors import InvalidInputError
 from runwatch.vocabulary import Phase, RunId
@@ -14,13 +14,15 @@ from runwatch_hooks.actions import Notes
 from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.company import Member
-from runwatch_hooks.endings import Fatal, Status, ending_by, ending_of, fatal_of, reason_of
+from runwatch_hooks.endings import Status, ending_by, ending_of, fatal_of, reason_of
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.held import Held
 from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.instruments import Instruments
+from runwatch_hooks.last_words import LastWords
 from runwatch_hooks.line import Line
 from runwatch_hooks.outlet import Outlet
+from runwatch_hooks.phases import Phases
 from runwatch_hooks.program_exit import ProgramExit
 from runwatch_hooks.ranks import Team
 from runwatch_hooks.reports import Reports
@@ -31,10 +33,6 @@ from runwatch_hooks.watch import Loggable, StepReport, Watch
 log = logging.getLogger(__name__)
 
 _Batch = TypeVar("_Batch")
-
-_CLOSE_TIMEOUT_S: Final = 10.0
-_LEAVE_TIMEOUT_S: Final[dict[Status, float]] = {"finished": 5.0, "stopped": 5.0, "failed": 1.0}
-"""How long the other ranks' last words are waited for: one that fails is on its own."""
 
 
 class LiveWatch(Watch):
@@ -76,6 +74,9 @@ class LiveWatch(Watch):
         self._witness = instruments.witness
         self._guard = instruments.guard
         self._detail = instruments.detail
+        self._last_words = LastWords(
+            self._rows, boundary, self._outlet, reports, faults, self._witness
+        )
         self._held = held = Held(self)
         self._program_exit = ProgramExit(
             held.call(LiveWatch._close_at_exit), held.call(LiveWatch._end_by)
@@ -88,14 +89,12 @@ class LiveWatch(Watch):
         self._pid = os.getpid()
         self._loader = loader
         self._course = BatchCourse()
-        self._phases: list[Phase] = [Phase.INIT]
+        self._phases = Phases()
         self._next_step = 0
         self._segment = 0
         self._num_boundaries = 0
         self._is_begun = False
         self._is_finished = False
-        self._is_device_lost = False
-        """A collective has failed, and a device may wait for it for ever."""
 
     @property
     def next_step(self) -> int:
@@ -153,7 +152,7 @@ class LiveWatch(Watch):
         with self._faults.guard("boundary"):
             rolled_back_to = self._act(step)
         with self._faults.guard("progress"):
-            self._phases[0] = Phase.TRAIN
+            self._phases.settle(Phase.TRAIN)
             self._member.trained()
             self._tell_progress()
             self._tell_faults()
@@ -273,15 +272,7 @@ class LiveWatch(Watch):
         self._instruments.remove(self._faults)
 
     def _say_last(self, status: Status, reason: str) -> None:
-        """Send what is left. Waits for the network, for others and for devices."""
-        self._tell_last()
-        with self._faults.guard("ranks"):
-            self._outlet.close(_LEAVE_TIMEOUT_S[status])
-        with self._faults.guard("finish"):
-            self._tell_faults()
-            if status == "finished" and self._boundary.is_stopping:
-                status = "stopped"
-            self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
+        self._last_words.say(status, reason, next_step=self._next_step)
         self._held.release()
 
     def __del__(self) -> None:
@@ -299,39 +290,17 @@ class LiveWatch(Watch):
             self._stand_down()
             Thread(target=self._say_last, args=(status, reason), name="runwatch-last-words").start()
 
-    def _tell_last(self) -> None:
-        """What is on its way when the run ends: commands, rows, a checkpoint, a bundle."""
-        with self._faults.guard("last commands"):
-            self._boundary.close()
-        with self._faults.guard("last rows"):
-            self._rows.send_last(may_wait=not self._is_device_lost)
-        with self._faults.guard("last checkpoint"):
-            self._reports.tell(
-                self._actor.close(
-                    next_step=self._next_step, now=time.time(), timeout_s=_CLOSE_TIMEOUT_S
-                )
-            )
-        with self._faults.guard("last bundle"):
-            if self._witness is not None:
-                self._witness.close(_CLOSE_TIMEOUT_S)
-                self._tell_bundles()
-
     def _note_fatal(self, error: BaseException) -> None:
         fatal = fatal_of(error)
-        if fatal is None or self._is_inert:
-            return
-        self._is_device_lost = fatal is Fatal.COLLECTIVE_ERROR
-        with self._faults.guard("fatal"):
-            detail = {"error": reason_of(error)}
-            self._reports.tell_event(self._last_step or 0, fatal, time.time(), detail)
+        if fatal is not None and not self._is_inert:
+            self._last_words.note_fatal(fatal, self._last_step or 0, reason_of(error))
 
     def _close_at_exit(self, error: BaseException | None) -> None:
-        """The process ends, by this. What lies on a device is not waited for: that may be why."""
+        """The process ends, by this."""
         status, reason = ending_by(error)
         if error is not None and status == "failed":
             self._note_fatal(error)
-        with self._faults.guard("exit"):
-            self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
+        self._last_words.say_at_exit(status, reason)
         self._is_finished = True
 
     @property
@@ -362,11 +331,11 @@ class LiveWatch(Watch):
         """The program trains another run now."""
         if not self._is_inert:
             with self._faults.guard("progress"):
-                self._phases[0] = Phase.IDLE
+                self._phases.settle(Phase.IDLE)
                 self._tell_progress()
 
     def _tell_progress(self) -> None:
-        self._reports.tell_progress(self._last_step, self._phases[-1], self._actor.lr_scale)
+        self._reports.tell_progress(self._last_step, self._phases.now, self._actor.lr_scale)
 
     def _tell_faults(self) -> None:
         self._reports.tell_faults(self._last_step or 0, time.time(), num_lost=self._rows.num_lost)
@@ -376,16 +345,16 @@ class LiveWatch(Watch):
             return
         self.begin()
         with self._faults.guard("phase"):
-            self._phases.append(Phase.named(name))
+            self._phases.enter(name)
             self._rows.pause()
             self._tell_progress()
             self._tell_phase(name, "begin")
 
     def _leave_phase(self, name: str) -> None:
-        if self._is_inert or len(self._phases) < 2:
+        if self._is_inert or not self._phases.are_open:
             return
         with self._faults.guard("phase"):
-            self._phases.pop()
+            self._phases.leave()
             self._rows.go_on()
             self._tell_progress()
             self._tell_phase(name, "end")

@@ -31,6 +31,7 @@ from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.machine import describe_machine
 from runwatch_hooks.measuring.array_stats import Arrays, ArrayStats
 from runwatch_hooks.measuring.run_totals import RunTotals
+from runwatch_hooks.phases import Phases
 from runwatch_hooks.program_exit import ProgramExit
 from runwatch_hooks.rows import Row
 from runwatch_hooks.run_facts import config_of
@@ -62,7 +63,7 @@ class PlainRun(EndsWithItsBlock):
         self._totals = RunTotals()
         self._jumps = Jumps()
         self._timer = StepTimer()
-        self._phases = [Phase.INIT]
+        self._phases = Phases()
         self._lr_scale = 1.0
         self._stop = False
         self._program_exit = ProgramExit(self._end_by, self._end_by)
@@ -107,7 +108,7 @@ class PlainRun(EndsWithItsBlock):
         with self._faults.guard("boundary"):
             for command in self._line.take_commands():
                 self._obey(self._line, command)
-            self._phases[0] = Phase.TRAIN
+            self._phases.settle(Phase.TRAIN)
             self._tell_progress()
             self._timer.begin(time.monotonic())
         return StepReport(step, lr_scale=self._lr_scale, stop=self._stop)
@@ -122,14 +123,14 @@ class PlainRun(EndsWithItsBlock):
     def phase(self, name: str) -> Generator[None, None, None]:
         """A time in which no step is due: `eval`, `checkpoint`, `compile`; any other is `idle`."""
         with self._faults.guard("phase"):
-            self._phases.append(Phase.named(name))
+            self._phases.enter(name)
             self._timer.pause(time.monotonic())
             self._tell_phase(name, "begin")
         try:
             yield
         finally:
             with self._faults.guard("phase"):
-                self._phases.pop()
+                self._phases.leave()
                 self._timer.go_on(time.monotonic())
                 self._tell_phase(name, "end")
 
@@ -207,7 +208,7 @@ class PlainRun(EndsWithItsBlock):
     def _tell_progress(self) -> None:
         if self._line is not None:
             last = self._next_step - 1 if self._next_step else None
-            self._line.set_progress(last, self._phases[-1], self._lr_scale)
+            self._line.set_progress(last, self._phases.now, self._lr_scale)
 
 
 def open_run(

@@ -12,7 +12,7 @@ from runwatch_hooks.faults import Faults
 from runwatch_hooks.line import Line
 from runwatch_hooks.own_names import PREFIX
 from runwatch_hooks.rows import Row
-from runwatch_hooks.seeing.probe import Reading
+from runwatch_hooks.seeing.step_reading import Reading
 
 log = logging.getLogger(__name__)
 

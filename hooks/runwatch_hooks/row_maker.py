@@ -16,8 +16,9 @@ from runwatch_hooks.reports import Reports
 from runwatch_hooks.restored_weights import RestoredWeights
 from runwatch_hooks.rows import Row
 from runwatch_hooks.seeing.numbers import Number, number
-from runwatch_hooks.seeing.probe import Probe, Reading
+from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.seeing.sight import Sight
+from runwatch_hooks.seeing.step_reading import Reading
 from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.watch import Loggable
 

@@ -6,66 +6,30 @@ for a second clip (once a micro-batch, say), whose reading replaces that of the 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import IntEnum
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from runwatch.layouts import Layout
 from runwatch_hooks.detail import Detail
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import EVERYTHING, Governor, Sampled
 from runwatch_hooks.measuring.layer_names import NamedTensor
-from runwatch_hooks.measuring.sharing import Sharing
 from runwatch_hooks.ranks.shards import local_of, whole
 from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
 from runwatch_hooks.seeing.board import Board
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 from runwatch_hooks.seeing.numbers import Number, number
 from runwatch_hooks.seeing.omissions import Omissions
+from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.turns import Turns
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
 from runwatch_hooks.wrapping.closures import closure_of
 from runwatch_hooks.wrapping.patches import Patches
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
-
-
-class Stage(IntEnum):
-    """Where gradients were read; a later one in this order does not replace an earlier one."""
-
-    UNSCALED_PRECLIP = 0
-    PRECLIP = 1
-    PRESTEP = 2
-    """As the optimizer used them: clipped already, where something we do not see clips."""
-    CLOSURE_POST = 3
-    """After a step that evaluates its own closure (LBFGS): those of the last evaluation."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Reading:
-    """What the probe knows of one step."""
-
-    layout: Layout | None
-    """None where no gradient was read, unless it was left out to save its cost."""
-    stats: Mapping[tuple[int, ...], Tensor]
-    """(S, T) of each device, by the slots that its columns are."""
-    numbers: Mapping[str, Number]
-    """`lr`, `clip_coef`, `loss_scale`, `skipped`, `optimizer_steps`, `alternating`."""
-    stage: Stage | None
-    sampled: Sampled | None = None
-    """What was read of the step; None where none was seen."""
-    sharing: Sharing | None = None
-    """Whose parts the stats are of; None where they are of whole tensors."""
-    notices: tuple[str, ...] = ()
-    """What is not watched, or cannot be."""
-    changes: tuple[str, ...] = ()
-    """What is watched in the place of something else."""
-    omissions: tuple[str, ...] = ()
-    """What the program was found to leave out."""
 
 
 class Probe:

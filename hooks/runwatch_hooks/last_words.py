@@ -1,0 +1,78 @@
+"""What a watch still says when its run has ended: rows, commands, checkpoints on their way."""
+
+import time
+from typing import Final
+
+from runwatch_hooks.actions import Notes
+from runwatch_hooks.boundary import Boundary
+from runwatch_hooks.bundles import Witness
+from runwatch_hooks.endings import Fatal, Status
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.outlet import Outlet
+from runwatch_hooks.reports import Reports
+from runwatch_hooks.row_maker import RowMaker
+
+_CLOSE_TIMEOUT_S: Final = 10.0
+_LEAVE_TIMEOUT_S: Final[dict[Status, float]] = {"finished": 5.0, "stopped": 5.0, "failed": 1.0}
+"""How long the other ranks' last words are waited for: one that fails is on its own."""
+
+
+class LastWords:
+    """One watch's. Nothing here raises."""
+
+    def __init__(
+        self,
+        rows: RowMaker,
+        boundary: Boundary,
+        outlet: Outlet,
+        reports: Reports,
+        faults: Faults,
+        witness: Witness | None,
+    ) -> None:
+        self._rows = rows
+        self._boundary = boundary
+        self._outlet = outlet
+        self._reports = reports
+        self._faults = faults
+        self._witness = witness
+        self._is_device_lost = False
+        """A collective has failed, and a device may wait for it for ever."""
+
+    def note_fatal(self, fatal: Fatal, step: int, reason: str) -> None:
+        """What ends the training, after a step."""
+        self._is_device_lost = fatal is Fatal.COLLECTIVE_ERROR
+        with self._faults.guard("fatal"):
+            self._reports.tell_event(step, fatal, time.time(), {"error": reason})
+
+    def say(self, status: Status, reason: str, *, next_step: int) -> None:
+        """Send what is left. Waits for the network, for other ranks and for devices."""
+        self._send_what_is_open(next_step)
+        with self._faults.guard("ranks"):
+            self._outlet.close(_LEAVE_TIMEOUT_S[status])
+        with self._faults.guard("finish"):
+            last_step = max(next_step - 1, 0)
+            self._reports.tell_faults(last_step, time.time(), num_lost=self._rows.num_lost)
+            if status == "finished" and self._boundary.is_stopping:
+                status = "stopped"
+            self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
+
+    def say_at_exit(self, status: Status, reason: str) -> None:
+        """The process ends. What lies on a device is not waited for: that may be why."""
+        with self._faults.guard("exit"):
+            self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
+
+    def _send_what_is_open(self, next_step: int) -> None:
+        """What is on its way when the run ends: commands, rows, a checkpoint, a bundle."""
+        with self._faults.guard("last commands"):
+            self._boundary.close()
+        with self._faults.guard("last rows"):
+            self._rows.send_last(may_wait=not self._is_device_lost)
+        with self._faults.guard("last checkpoint"):
+            closed = self._boundary.actor.close(
+                next_step=next_step, now=time.time(), timeout_s=_CLOSE_TIMEOUT_S
+            )
+            self._reports.tell(closed)
+        with self._faults.guard("last bundle"):
+            if self._witness is not None:
+                self._witness.close(_CLOSE_TIMEOUT_S)
+                self._reports.tell(Notes(events=tuple(self._witness.events(time.time()))))
