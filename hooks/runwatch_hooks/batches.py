@@ -49,6 +49,8 @@ class BatchCourse:
 
     def end_step(self, step: int) -> None:
         if not self._ends:
+            if not self._place:  # the program goes over its batches without us
+                return
             self._ends[step - 1] = 0
         self._ends[step] = self._place
         if len(self._ends) > MAX_STEPS:

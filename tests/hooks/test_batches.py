@@ -14,6 +14,7 @@ from torchdata.stateful_dataloader import (  # type: ignore[import-untyped]
 
 from runwatch.commands import Command, Rollback
 from runwatch.vocabulary import CommandId
+from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
@@ -129,3 +130,17 @@ def test_a_loader_that_cannot_be_positioned_goes_on_and_it_is_said(runs: list[Ru
     assert sorted(row for _, rows in run.trained for row in rows) == list(range(ROWS))
     (told,) = [event for event in run.line.events if event.kind == "unwatched"]
     assert "cannot be positioned" in str(told.detail["what"])
+
+
+def test_a_loader_that_a_later_step_begins_with_is_followed_from_there() -> None:
+    course = BatchCourse()
+    for step in range(5):
+        course.end_step(step)
+    batches = course.over(range(100))
+    for step in range(5, 10):
+        next(batches)
+        course.end_step(step)
+
+    num_left_out = course.go_back(7, fault_step=8)
+
+    assert num_left_out == 1
