@@ -11,7 +11,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState, Reason
-from runwatch.rules import NON_FINITE, Transition
+from runwatch.rules import IN_CODE_NAMES, Transition
 from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.advancing import WITHOUT_CHANGE_OF_STATE, advance, is_news
@@ -91,7 +91,7 @@ async def _seen_beside_other_ranks(
     """What is not finite on one rank reaches the others with the next sum of gradients. Their
     alerts are kept, and explained by the first: nobody is woken once a rank. One that turns out to
     have begun earlier is told, for it names another rank and step."""
-    if transition.rule != NON_FINITE.name:
+    if transition.rule not in IN_CODE_NAMES:
         return transition
     if before is not None and before.firing_step is not None:
         is_explained = before.inhibited_by == transition.rule

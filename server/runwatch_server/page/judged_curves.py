@@ -7,7 +7,11 @@ from typing import Final
 from runwatch.layouts import Layout
 from runwatch.rules import NON_FINITE, Rule
 from runwatch.rules import expressions as tree
-from runwatch.rules.nonfinite_rule import is_loss
+from runwatch.rules.nonfinite_rule import (
+    NON_FINITE_EVALUATION,
+    is_loss,
+    is_of_evaluation,
+)
 from runwatch.rules.observations import columns_by_name
 from runwatch.vocabulary import Scope
 from runwatch_server.alerts.records import AlertRecord
@@ -55,6 +59,9 @@ def curves_of(
 
     if alert.rule == NON_FINITE.name:
         wanted = _of_non_finite(metrics, alert.facts.first_layer, has_layer=bool(stats))
+    elif alert.rule == NON_FINITE_EVALUATION.name:
+        evaluated = [name for name in metrics if is_loss(name) and is_of_evaluation(name)]
+        wanted = [_Named(name, of_layers=False) for name in [*evaluated, "loss"]]
     else:
         wanted = [] if rule is None else list(_of_rule(rule))
     found = [curve for named in wanted if (curve := stored(named)) is not None]

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from runwatch.rules import NON_FINITE
+from runwatch.rules import IN_CODE
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.page.people import names_of_keys
@@ -24,18 +24,24 @@ _NEWEST_TRIED: Final = 5
 """By one click, one after the other."""
 _VERSIONS_SHOWN: Final = 50
 
-_NON_FINITE: Final = RuleLine(
-    id=f"{BUILTIN}{NON_FINITE.name}",
-    name=NON_FINITE.name,
-    source="builtin",
-    project=None,
-    severity=NON_FINITE.severity.value,
-    scope=NON_FINITE.scope.value,
-    when=NON_FINITE.text,
-    enabled=True,
-    runbook=NON_FINITE.runbook,
-)
-"""Outside and above the others: it has no expression, and nobody can change it."""
+_IN_CODE: Final = {
+    line.id: line
+    for line in (
+        RuleLine(
+            id=f"{BUILTIN}{rule.name}",
+            name=rule.name,
+            source="builtin",
+            project=None,
+            severity=rule.severity.value,
+            scope=rule.scope.value,
+            when=rule.text,
+            enabled=True,
+            runbook=rule.runbook,
+        )
+        for rule in IN_CODE
+    )
+}
+"""Outside and above the others: they have no expression, and nobody can change them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +82,8 @@ async def show_rule(
     rule_id: str, request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
     """A rule: changed here where it is one's own, tried here in any case."""
-    if rule_id == _NON_FINITE.id:
-        return await _editor(
-            request, services, principal, text="", record=None, builtin=_NON_FINITE
-        )
+    if (line := _IN_CODE.get(rule_id)) is not None:
+        return await _editor(request, services, principal, text="", record=None, builtin=line)
     if rule_id.startswith(BUILTIN):
         document = _builtin_document(services, rule_id)
         line = line_of(rule_id, document, source="builtin")
@@ -112,7 +116,7 @@ async def _editor(
         text=text,
         record=record,
         line=line,
-        is_protected=builtin is _NON_FINITE,
+        is_protected=builtin is not None and builtin.id in _IN_CODE,
         is_writable=_is_writable(principal, record),
         runs=[run for run in runs if run.last_step is not None],
         newest=_NEWEST_TRIED,
@@ -154,7 +158,7 @@ def _own_line(record: RuleRecord) -> RuleLine:
 
 def _builtin_lines(services: Services) -> list[RuleLine]:
     lines = [line_of("", filed.file, source="builtin") for filed in services.rules.builtin]
-    return [_NON_FINITE, *(replace(line, id=f"{BUILTIN}{line.name}") for line in lines)]
+    return [*_IN_CODE.values(), *(replace(line, id=f"{BUILTIN}{line.name}") for line in lines)]
 
 
 def _builtin_document(services: Services, rule_id: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 
 from runwatch.frames import MAX_STEP
-from runwatch.rules import NON_FINITE
+from runwatch.rules import IN_CODE_NAMES
 from runwatch.vocabulary import Severity
 from runwatch_server.alerts.records import OPEN_STATES, AlertFilter, AlertRecord, Resolution
 from runwatch_server.auth.guard import require
@@ -133,8 +133,8 @@ async def _alerts_that_matter(services: Services, run: Run) -> list[AlertRecord]
 
 async def _with_ranks_reached(services: Services, wanted: AlertFilter) -> list[AlertRecord]:
     found = await services.alerts.list(wanted, limit=_MOST_ALERTS)
-    if any(alert.rule == NON_FINITE.name for alert in found):
-        reached = replace(wanted, inhibited=True, rule=NON_FINITE.name)
+    for rule in sorted(IN_CODE_NAMES & {alert.rule for alert in found}):
+        reached = replace(wanted, inhibited=True, rule=rule)
         found += await services.alerts.list(reached, limit=_MOST_ALERTS)
     return found
 

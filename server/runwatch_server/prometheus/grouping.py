@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from runwatch.rules import NON_FINITE, Rule
+from runwatch.rules import IN_CODE, Rule
 from runwatch_server.prometheus.shapes import PromAlert, PromGroup, PromRule, rule_of
 from runwatch_server.rules.pack import FiledRule, split_file
 from runwatch_server.rules.queries import RuleRecord
@@ -47,7 +47,7 @@ def placed_rules(builtin: Iterable[FiledRule], records: Sequence[RuleRecord]) ->
     """Those in force that are not on trial. What people put over all projects takes a built-in
     rule's place, also to take it away."""
     replaced = {record.name for record in records if not record.project}
-    shipped = [NON_FINITE, *(filed.rule for filed in builtin)]
+    shipped = [*IN_CODE, *(filed.rule for filed in builtin)]
     placed = [PlacedRule(rule, BUILTIN, "") for rule in shipped if rule.name not in replaced]
     for record in records:
         file = f"project:{record.project}" if record.project else EVERYWHERE

@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from runwatch.errors import Fault, RuleError
-from runwatch.rules import NON_FINITE
+from runwatch.rules import IN_CODE
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
@@ -40,8 +40,8 @@ _OF_ANY_KIND: Final = {
     }
 }
 """Checking tells of what is no rule file, too: of none at all it says so."""
-_NON_FINITE: Final = FiledRule(NON_FINITE, NON_FINITE.document)
-"""Shown like the others. It stands in no file: its document says what it is, and makes no rule."""
+_IN_CODE: Final = {rule.name: FiledRule(rule, rule.document) for rule in IN_CODE}
+"""Shown like the others. They stand in no file: a document says what each is, and makes no rule."""
 
 
 class RuleView(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ async def list_rules(
         principal.check_project(project)
     wanted = project if project is not None else principal.project
     records = await services.rules.list_all(wanted)
-    builtin = (_NON_FINITE, *services.rules.builtin)
+    builtin = (*_IN_CODE.values(), *services.rules.builtin)
     views = [*map(_builtin_view, builtin), *map(_view, records)]
     return json_response(RuleList(views))
 
@@ -267,7 +267,7 @@ def _view(record: RuleRecord) -> RuleView:
 
 
 def _builtin(services: Services, name: str) -> FiledRule:
-    return _NON_FINITE if name == NON_FINITE.name else services.rules.find_builtin(name)
+    return _IN_CODE.get(name) or services.rules.find_builtin(name)
 
 
 def _builtin_view(filed: FiledRule) -> RuleView:

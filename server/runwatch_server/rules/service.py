@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.errors import Fault, RuleError
-from runwatch.rules import NON_FINITE
+from runwatch.rules import IN_CODE_NAMES
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
@@ -27,7 +27,7 @@ MAX_RULES: Final = 200
 
 
 class Rules:
-    """The built-in pack and people's rules; NON_FINITE stands outside and above them."""
+    """The built-in pack and people's rules; those of IN_CODE stand outside and above them."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -57,7 +57,7 @@ class Rules:
         return rule_set
 
     def find_builtin(self, name: str) -> FiledRule:
-        """A rule of the pack. Raises NotFoundError, for NON_FINITE too: no file can hold it."""
+        """A rule of the pack. Raises NotFoundError, for those in code too, which no file holds."""
         for filed in self.builtin:
             if filed.rule.name == name:
                 return filed
@@ -183,10 +183,11 @@ class Rules:
 
 
 def _refuse_protected(filed_rules: Sequence[FiledRule]) -> None:
-    if any(filed.rule.name == NON_FINITE.name for filed in filed_rules):
-        raise ConflictError(
-            "protected_rule", f"{NON_FINITE.name} is built in and stays as it is, for everyone."
-        )
+    for filed in filed_rules:
+        if filed.rule.name in IN_CODE_NAMES:
+            raise ConflictError(
+                "protected_rule", f"{filed.rule.name} is built in and stays as it is, for everyone."
+            )
 
 
 def _layer(records: Sequence[RuleRecord]) -> dict[str, FiledRule | None]:

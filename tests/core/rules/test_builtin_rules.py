@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from runwatch.alerts import AlertState
-from runwatch.rules import NON_FINITE, Evaluator, Rows, Rule, load_rules
+from runwatch.rules import IN_CODE, Evaluator, Rows, Rule, load_rules
 from runwatch.rules.rule_tests import RuleTest, load_rule_tests, run_rule_tests
 from runwatch_server.alerts.absence import rank_lost, run_lost
 from runwatch_server.alerts.group_outlier import RULE
@@ -40,7 +40,7 @@ def test_the_pack_does_what_its_test_says(file: Path, index: int, name: str) -> 
     assert result.failures == (), name
 
 
-@pytest.mark.parametrize("rule", [NON_FINITE, *pack()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [*IN_CODE, *pack()], ids=lambda rule: rule.name)
 def test_a_built_in_rule_says_what_it_saw_why_and_what_to_do(rule: Rule) -> None:
     assert rule.summary.text
     assert len(rule.diagnosis.causes) >= 2
@@ -49,7 +49,7 @@ def test_a_built_in_rule_says_what_it_saw_why_and_what_to_do(rule: Rule) -> None
 
 
 def rules_with_runbooks() -> tuple[Rule, ...]:
-    return (NON_FINITE, run_lost(60), rank_lost(60), RULE, *pack())
+    return (*IN_CODE, run_lost(60), rank_lost(60), RULE, *pack())
 
 
 @pytest.mark.parametrize("rule", rules_with_runbooks(), ids=lambda rule: rule.name)
@@ -84,7 +84,7 @@ def test_the_tests_as_data_show_every_rule_with_a_condition_firing() -> None:
         if alert["state"] == "firing"
     }
 
-    assert {rule.name for rule in (NON_FINITE, *pack()) if rule.absence is None} <= fires
+    assert {rule.name for rule in (*IN_CODE, *pack()) if rule.absence is None} <= fires
 
 
 @pytest.mark.parametrize(

@@ -134,13 +134,22 @@ def test_a_count_that_is_nan_itself_is_an_alarm() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("loss", math.nan), ("val_loss", math.inf), ("aux/loss", -math.inf), ("grad_norm", math.nan),
+    [("loss", math.nan), ("aux/loss", -math.inf), ("grad_norm", math.nan),
      ("param_norm", math.inf), ("nonfinite", 1.0)],
 )  # fmt: skip
 def test_a_number_of_the_run_that_breaks_fires_at_once(name: str, value: float) -> None:
     (told,) = non_finite({}, {name: [value]})
 
     assert (told.rule, told.state.value, told.step) == ("NonFinite", "firing", 0)
+
+
+def test_an_evaluation_that_breaks_beside_sound_gradients_is_no_broken_loss() -> None:
+    told = non_finite({"nonfinite": [[0, 4, 0]]}, {"loss": [1.0], "val_loss": [math.nan]})
+
+    assert {one.rule: one.first_layer for one in told} == {
+        "NonFinite": "block",
+        "NonFiniteEvaluation": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -159,8 +168,8 @@ def test_a_skipped_step_excuses_gradients_but_not_the_loss_nor_the_parameters() 
     assert non_finite({}, {**skipped, "loss": [math.nan]})[0].rule == "NonFinite"
 
 
-def test_nobody_can_replace_the_built_in_rule() -> None:
+def test_nobody_can_replace_the_rules_in_code() -> None:
     evaluator = Evaluator(())
 
-    assert [rule.name for rule in evaluator.rules] == ["NonFinite"]
+    assert [rule.name for rule in evaluator.rules] == ["NonFinite", "NonFiniteEvaluation"]
     assert Evaluator(evaluator.rules).rules == evaluator.rules

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runwatch.rules.nonfinite_rule import is_loss
+from runwatch.rules.nonfinite_rule import is_loss, is_of_evaluation
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,18 @@ def test_a_loss_is_known_by_its_name(name: str) -> None:
 )
 def test_what_is_said_of_a_loss_is_none(name: str) -> None:
     assert not is_loss(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["val_loss", "eval/loss", "testLoss", "validation.loss", "loss_dev"]
+)
+def test_the_loss_of_an_evaluation_is_known_by_its_name(name: str) -> None:
+    assert is_loss(name)
+    assert is_of_evaluation(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["loss", "value_loss", "train/loss", "latest_loss", "interval_loss"]
+)
+def test_other_losses_are_those_of_the_training(name: str) -> None:
+    assert not is_of_evaluation(name)

@@ -5,14 +5,15 @@ from collections import Counter
 from tests.house.reference.docstrings import table
 
 from runwatch.rules import Rule
-from runwatch.rules.nonfinite_rule import NON_FINITE
+from runwatch.rules.nonfinite_rule import IN_CODE
 from runwatch_server.rules.pack import load_builtin
 
 HEAD = """# Built-in rules
 
 Made from the code by `make docs`. {counts}. Each has a runbook; what they catch and miss on real
 logs, and what they cost, is in [detection.md](../detection.md), the language in
-[rules.md](../rules.md). `NonFinite` is code, and can be neither replaced nor removed.
+[rules.md](../rules.md). `NonFinite` and `NonFiniteEvaluation` are
+code, and can be neither replaced nor removed.
 
 {overview}
 
@@ -44,7 +45,7 @@ def rendered() -> str:
 
 
 def builtin_rules() -> list[Rule]:
-    return [NON_FINITE, *(filed.rule for filed in load_builtin())]
+    return [*IN_CODE, *(filed.rule for filed in load_builtin())]
 
 
 def _linked(rule: Rule) -> str:
@@ -58,11 +59,11 @@ def _actions(rule: Rule) -> str:
 
 
 def _condition(rule: Rule) -> str:
-    if rule.text:
+    if rule.when is not None:
         return f"```text\n{rule.text}\n```"
     if rule.absence is not None:
         times = f", and for {rule.absence.times_median:g} times its median step"
         return (
             f"No step for {rule.absence.timeout_s:g} s{times if rule.absence.times_median else ''}."
         )
-    return "A loss, a gradient or a parameter that is NaN or infinite. Defined in code, always on."
+    return f"{rule.text[0].upper()}{rule.text[1:]}. Defined in code, always on."

@@ -6,6 +6,7 @@ from typing import TypedDict, cast
 
 import yaml
 
+from runwatch.rules import IN_CODE
 from runwatch_server.rules.pack import load_builtin
 
 EXAMPLE = Path(__file__).parents[3] / "dashboards" / "alertmanager.yml"
@@ -21,10 +22,10 @@ def test_its_inhibition_is_that_of_the_built_in_rules() -> None:
     document = cast(dict[str, list[InhibitRule]], yaml.safe_load(EXAMPLE.read_text()))
     rules = {rule["source_matchers"][0]: rule for rule in document["inhibit_rules"]}
     explained: dict[str, list[str]] = defaultdict(list)
-    for filed in load_builtin():
-        for one in filed.rule.inhibited_by:
+    for rule in (*IN_CODE, *(filed.rule for filed in load_builtin())):
+        for one in rule.inhibited_by:
             for source in one.rules:
-                explained[source].append(filed.rule.name)
+                explained[source].append(rule.name)
 
     assert rules.pop('alertname="RunLost"')["equal"] == ["run_id"]
     assert {source: rule["target_matchers"] for source, rule in rules.items()} == {

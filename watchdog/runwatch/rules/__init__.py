@@ -3,12 +3,14 @@
 from runwatch.rules.absence import Liveness, judge_absence
 from runwatch.rules.evaluator import Evaluator
 from runwatch.rules.loading import load_rules
-from runwatch.rules.nonfinite_rule import NON_FINITE
+from runwatch.rules.nonfinite_rule import IN_CODE, IN_CODE_NAMES, NON_FINITE
 from runwatch.rules.observations import Rows
 from runwatch.rules.rule import Absence, Baseline, Rule
 from runwatch.rules.transitions import Transition
 
 __all__ = [
+    "IN_CODE",
+    "IN_CODE_NAMES",
     "NON_FINITE",
     "Absence",
     "Baseline",

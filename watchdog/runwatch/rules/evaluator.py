@@ -19,7 +19,7 @@ from runwatch.rules.inhibition import Incidents
 from runwatch.rules.judging import ConditionJudge
 from runwatch.rules.layer_families import LayerFamilies, laid_among
 from runwatch.rules.nonfinite_judge import NonFiniteJudge
-from runwatch.rules.nonfinite_rule import NON_FINITE
+from runwatch.rules.nonfinite_rule import IN_CODE, IN_CODE_NAMES
 from runwatch.rules.observations import Rows
 from runwatch.rules.rule import Rule
 from runwatch.rules.saving import Memory, dump, load
@@ -38,7 +38,7 @@ Judge = ConditionJudge | NonFiniteJudge
 
 
 class Evaluator:
-    """Judges rules over one rank's rows, in order; NON_FINITE always, and before all others.
+    """Judges rules over one rank's rows, in order; those of IN_CODE always, and before all others.
 
     Absence rules are not judged here: silence brings no rows (see `judge_absence`).
     """
@@ -46,7 +46,7 @@ class Evaluator:
     def __init__(self, rules: Sequence[Rule], known: Mapping[str, float] | None = None) -> None:
         """`known` is what is known beside the rows (see `background`)."""
         self._background = Background(dict(known or {}))
-        self.rules = (NON_FINITE, *(rule for rule in rules if rule.name != NON_FINITE.name))
+        self.rules = (*IN_CODE, *(rule for rule in rules if rule.name not in IN_CODE_NAMES))
         self._attempt: int | None = None
         self._segment = 0
         self._rank = 0
@@ -56,7 +56,7 @@ class Evaluator:
         self._histories: Histories = {}
         self._incidents = Incidents(self.rules)
         self._judges: list[Judge] = [
-            NonFiniteJudge(rule, ()) if rule.name == NON_FINITE.name else ConditionJudge(rule, ())
+            NonFiniteJudge(rule, ()) if rule.name in IN_CODE_NAMES else ConditionJudge(rule, ())
             for rule in self.rules
             if rule.absence is None
         ]

@@ -1,11 +1,17 @@
-"""The judge of the rule that is defined in code."""
+"""The judges of the rules that are defined in code."""
 
 from functools import partial
 
 from runwatch.rules.block import Block
 from runwatch.rules.evaluation import Laid
 from runwatch.rules.following import Found, Seen, Sight, Verdicts, follow
-from runwatch.rules.nonfinite_rule import RUN_COLUMN, judge_non_finite, origin_of
+from runwatch.rules.nonfinite_rule import (
+    NON_FINITE,
+    RUN_COLUMN,
+    judge_evaluations,
+    judge_non_finite,
+    origin_of,
+)
 from runwatch.rules.reporting import excess
 from runwatch.rules.rule import Rule
 from runwatch.rules.single_row import SingleRow
@@ -14,14 +20,14 @@ from runwatch.rules.window_keys import Histories, WindowKey
 
 
 class NonFiniteJudge:
-    """The rule that is defined in code, and how it stands."""
+    """NON_FINITE or NON_FINITE_EVALUATION, and how it stands."""
 
     def __init__(self, rule: Rule, columns: tuple[str, ...]) -> None:
         self.rule = rule
         self.standing = Standing(rule, self.columns_of(columns))
 
     def columns_of(self, layers: tuple[str, ...]) -> tuple[str, ...]:
-        return (RUN_COLUMN, *layers)
+        return (RUN_COLUMN, *layers) if self._is_of_training else (RUN_COLUMN,)
 
     def window_keys(self) -> set[WindowKey]:
         return set()
@@ -29,10 +35,16 @@ class NonFiniteJudge:
     def judge(
         self, block: Block, histories: Histories, laid: Laid, single: SingleRow | None
     ) -> Found:
-        failing_TC, known_TC, shown_TC = judge_non_finite(block)
+        judge = judge_non_finite if self._is_of_training else judge_evaluations
+        failing_TC, known_TC, shown_TC = judge(block)
 
         def look() -> Seen:
             return Seen(shown_TC, excess(None, shown_TC, shown_TC), failing_TC)
 
-        sight = Sight(look, backward=True, origin_of_row=partial(origin_of, block))
+        origin_of_row = partial(origin_of, block) if self._is_of_training else None
+        sight = Sight(look, backward=True, origin_of_row=origin_of_row)
         return follow(self.standing, Verdicts(0, failing_TC, known_TC), sight, block)
+
+    @property
+    def _is_of_training(self) -> bool:
+        return self.rule.name == NON_FINITE.name

@@ -1,11 +1,16 @@
-"""The one rule that nobody can remove: a loss, gradient or parameter that is not finite.
+"""The rules that nobody can remove: a loss, gradient or parameter that is not finite.
 
-A user's comparison with NaN is false, so no threshold would ever see one. This rule looks for it,
-in the run and in every layer, before all others. It is code and not a document, because it must
-name the run's own numbers and the layers in one alert, and because no document may weaken it.
+A user's comparison with NaN is false, so no threshold would ever see one. These rules look for it,
+in the run and in every layer, before all others. They are code and not documents, because they must
+name the run's own numbers and the layers in one alert, and because no document may weaken them.
+
+What an evaluation gives has a rule of its own. It comes at some steps only, and between them says
+nothing, so its alert stands until an evaluation is finite; one alert of both would have to stand as
+long, and hide a training that breaks meanwhile.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -18,7 +23,7 @@ from runwatch.commands import Rollback
 from runwatch.nonfinite import ABSENT_32, is_absent
 from runwatch.rules.block import Block
 from runwatch.rules.diagnosis import Cause, Diagnosis, Sign
-from runwatch.rules.rule import Rule
+from runwatch.rules.rule import Inhibition, Rule
 from runwatch.rules.templates import Template
 from runwatch.rules.windows import Bools, Floats
 from runwatch.vocabulary import Scope, Severity
@@ -37,6 +42,9 @@ _OF_LOSSES: Final = frozenset(
     }
 )
 """What else is said of losses, in names such as `loss_scale`."""
+_EVALUATIONS: Final = frozenset(
+    {*("val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout")}
+)
 _GRADIENT_METRICS: Final = ("grad_norm", "nonfinite")
 _LASTING_METRICS: Final = ("param_norm",)
 _GRADIENT_STATS: Final = ("grad_norm", "grad_absmax", "nonfinite")
@@ -45,7 +53,7 @@ _LASTING_STATS: Final = ("param_norm",)
 NON_FINITE: Final = Rule(
     name="NonFinite",
     scope=Scope.LAYER,
-    text="a loss, gradient or parameter is NaN or infinite",
+    text="a loss of the training, a gradient or a parameter is NaN or infinite",
     keep_firing_for=Span(steps=20),
     severity=Severity.CRITICAL,
     summary=Template(
@@ -82,6 +90,35 @@ NON_FINITE: Final = Rule(
     actions=(Rollback(),),
     document={"builtin": "NonFinite", "version": 1},
 )
+
+NON_FINITE_EVALUATION: Final = Rule(
+    name="NonFiniteEvaluation",
+    text="the loss of an evaluation is NaN or infinite",
+    keep_firing_for=Span(steps=20),
+    severity=Severity.CRITICAL,
+    summary=Template("the loss of an evaluation is NaN or infinite since step {onset_step}"),
+    runbook="docs/runbooks/non-finite-evaluation.md",
+    diagnosis=Diagnosis(
+        causes=(
+            Cause("an evaluation of no batch: a mean over nothing", ()),
+            Cause("a label or token index out of range, log(0) or a division by zero", ()),
+            Cause("overflow in half precision, where the training scales its loss", ()),
+            Cause("running statistics or averaged weights that are broken, or never were set", ()),
+        ),
+        try_first=Template(
+            "evaluate one batch by hand and look for the first number that is not finite; count "
+            "the batches of the evaluation"
+        ),
+        worked_if=Template("the next evaluation is finite"),
+    ),
+    inhibited_by=(Inhibition((NON_FINITE.name,)),),
+    document={"builtin": "NonFiniteEvaluation", "version": 1},
+)
+"""It proposes nothing: no rollback mends an evaluation whose model trains on."""
+
+IN_CODE: Final = (NON_FINITE, NON_FINITE_EVALUATION)
+"""Judged always, and before all others."""
+IN_CODE_NAMES: Final = frozenset(rule.name for rule in IN_CODE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +180,10 @@ def _stat(block: Block, row: int, name: str) -> tuple[NDArray[np.float32], Bools
 def _has_broken_loss(block: Block, row: int) -> bool:
     metrics = block.rows.metrics[row]
     return any(
-        is_loss(name) and not is_absent(metrics[[column]])[0] and not np.isfinite(metrics[column])
+        is_loss(name)
+        and not is_of_evaluation(name)
+        and not is_absent(metrics[[column]])[0]
+        and not np.isfinite(metrics[column])
         for column, name in enumerate(block.rows.metric_names)
     )
 
@@ -154,10 +194,20 @@ def is_loss(name: str) -> bool:
 
     Not the lowest one so far, nor a number about a loss, such as `loss_scale`.
     """
-    words = [word.lower() for word in _WORDS.findall(name)]
+    words = _words_of(name)
     if _LOSSES.isdisjoint(words) or not _BESTS.isdisjoint(words):
         return False
     return words[-1] == "loss" or _OF_LOSSES.isdisjoint(words)
+
+
+@lru_cache(maxsize=4096)
+def is_of_evaluation(name: str) -> bool:
+    """Whether an evaluation gives a metric, by its name: `val_loss`, `eval/loss`, `test_acc`."""
+    return not _EVALUATIONS.isdisjoint(_words_of(name))
+
+
+def _words_of(name: str) -> list[str]:
+    return [word.lower() for word in _WORDS.findall(name)]
 
 
 def judge_non_finite(block: Block) -> tuple[Bools, Bools, Floats]:
@@ -183,18 +233,41 @@ def _skipped(block: Block) -> Bools:
     return np.asarray(block.rows.metrics[:, column] > 0.0)
 
 
+def judge_evaluations(block: Block) -> tuple[Bools, Bools, Floats]:
+    """(T, 1) where the loss of an evaluation broke, where one is known, and what the alert shows.
+
+    Between evaluations nothing is known, and an alert stands as it stood.
+    """
+    is_excused_T = np.zeros(block.num_rows, np.bool_)
+    broken_T, known_T, shown_T = _judge_metrics(
+        block, lambda name: is_loss(name) and is_of_evaluation(name), is_excused_T
+    )
+    return broken_T[:, np.newaxis], known_T[:, np.newaxis], shown_T[:, np.newaxis]
+
+
 def _judge_run(block: Block, skipped_T: Bools) -> tuple[Bools, Bools, Floats]:
+    return _judge_metrics(block, _is_of_training, skipped_T)
+
+
+def _is_of_training(name: str) -> bool:
+    if is_loss(name):
+        return not is_of_evaluation(name)
+    return name in _GRADIENT_METRICS or name in _LASTING_METRICS
+
+
+def _judge_metrics(
+    block: Block, is_wanted: Callable[[str], bool], skipped_T: Bools
+) -> tuple[Bools, Bools, Floats]:
     broken_T = np.zeros(block.num_rows, np.bool_)
     known_T = np.zeros(block.num_rows, np.bool_)
     shown_T = np.full(block.num_rows, np.nan)
     for column, name in enumerate(block.rows.metric_names):
-        of_gradients = name in _GRADIENT_METRICS
-        if not (is_loss(name) or of_gradients or name in _LASTING_METRICS):
+        if not is_wanted(name):
             continue
         values_T = np.ascontiguousarray(block.rows.metrics[:, column])
         recorded_T = ~is_absent(values_T)
         is_fine_T = values_T <= 0.0 if name == "nonfinite" else np.isfinite(values_T)
-        breaks_T = recorded_T & ~is_fine_T & ~(skipped_T & of_gradients)
+        breaks_T = recorded_T & ~is_fine_T & ~(skipped_T & (name in _GRADIENT_METRICS))
         shown_T = np.where(breaks_T & ~broken_T, values_T, shown_T)
         broken_T |= breaks_T
         known_T |= recorded_T

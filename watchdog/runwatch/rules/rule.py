@@ -57,8 +57,8 @@ class Inhibition:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One rule. Exactly one of `when` and `absence` is set, but for NON_FINITE, which has
-    neither: it is defined in code, so that no document can weaken it."""
+    """One rule. Exactly one of `when` and `absence` is set, but for those of IN_CODE, which
+    have neither: they are defined in code, so that no document can weaken them."""
 
     name: str
     scope: Scope = Scope.RUN

@@ -14,7 +14,7 @@ from runwatch.rules.diagnosis_loading import load_diagnosis
 from runwatch.rules.expressions import Truth, has_baseline
 from runwatch.rules.limits import MAX_RULES, MAX_TEXT_CHARS, MAX_WINDOW
 from runwatch.rules.names import is_metric
-from runwatch.rules.nonfinite_rule import NON_FINITE
+from runwatch.rules.nonfinite_rule import IN_CODE_NAMES
 from runwatch.rules.normal_form import document_of
 from runwatch.rules.parsing import parse_condition
 from runwatch.rules.reading import Fields
@@ -85,7 +85,7 @@ class RuleLoader:
         if name and not _NAME.fullmatch(name):
             wanted = "wanted a letter, then at most 63 letters, digits and underscores"
             self._fields.note("alert", f"found {name[:80]!r}, {wanted}")
-        if name == NON_FINITE.name:
+        if name in IN_CODE_NAMES:
             self._fields.note("alert", f"found {name}, which is built in, wanted another name")
         return name
 
