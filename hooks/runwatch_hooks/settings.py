@@ -70,8 +70,9 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     if _flag(variables, "RUNWATCH_DISABLED"):
         return Environment(disabled=True)
     return Environment(
-        url=variables.get("RUNWATCH_URL") or None,
-        token=variables.get("RUNWATCH_TOKEN") or None,
+        # A secret that a file or a cluster keeps often ends in a newline, which no header may have.
+        url=variables.get("RUNWATCH_URL", "").strip() or None,
+        token=variables.get("RUNWATCH_TOKEN", "").strip() or None,
         spool_dir=Path(variables.get("RUNWATCH_SPOOL") or DEFAULT_SPOOL_DIR),
         run_id=variables.get("RUNWATCH_RUN_ID") or None,
         project=variables.get("RUNWATCH_PROJECT") or DEFAULT_PROJECT,

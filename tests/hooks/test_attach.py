@@ -262,6 +262,12 @@ def test_the_environment_is_read_by_name() -> None:
     assert read_environment({}) == Environment()
 
 
+def test_an_address_and_a_key_may_end_in_the_newline_of_the_file_that_they_lay_in() -> None:
+    found = read_environment({"RUNWATCH_URL": "http://h:1\r\n", "RUNWATCH_TOKEN": " secret\n"})
+
+    assert found == Environment(url="http://h:1", token="secret")
+
+
 def test_nothing_can_be_wrong_with_a_disabled_hook() -> None:
     variables = {"RUNWATCH_DISABLED": "true", "RUNWATCH_URL": "nonsense", "RANK": "two"}
 
