@@ -49,7 +49,7 @@ def line(look: Look) -> str:
     numbers = [f"{name} {shown(look.latest[name])}" for name in _TOLD if name in look.latest]
     firing = [f"{len(look.alerts)} firing"] if look.alerts else []
     step = "no step yet" if run.last_step is None else f"step {run.last_step}"
-    return "  ".join([f"{look.at:%H:%M:%S}", str(run.state), step, *numbers, *firing])
+    return "  ".join([f"{look.at:%H:%M:%S}", _state(look), step, *numbers, *firing])
 
 
 def changes(before: Look | None, look: Look) -> Iterable[str]:
@@ -76,9 +76,13 @@ def shown(value: JsonNumber | float) -> str:
     return f"{number:.4g}"
 
 
+def _state(look: Look) -> str:
+    return f"{look.run.state}: {look.reason}" if look.reason else str(look.run.state)
+
+
 def _headline(look: Look) -> Text:
     run = look.run
-    state = (str(run.state), _STATE_STYLES.get(run.state, ""))
+    state = (_state(look), _STATE_STYLES.get(run.state, ""))
     step = "no step yet" if run.last_step is None else f"step {run.last_step}"
     speed = "" if look.steps_per_s is None else f"  {look.steps_per_s:.3g} steps/s"
     attempt = f"  attempt {run.current_attempt}" if run.current_attempt > 1 else ""

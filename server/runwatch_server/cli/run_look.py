@@ -41,6 +41,15 @@ class RunFacts(msgspec.Struct, frozen=True):
     last_step: int | None
 
 
+class _Attempt(msgspec.Struct, frozen=True):
+    attempt: int
+    reason: str | None = None
+
+
+class _Attempts(msgspec.Struct, frozen=True):
+    attempts: list[_Attempt]
+
+
 class Curve(msgspec.Struct, frozen=True):
     """A metric over the newest steps; None is a gap, NaN and infinite values are themselves."""
 
@@ -106,6 +115,8 @@ class Look(msgspec.Struct, frozen=True):
     """Whether any has fired in this run, now or before."""
     commands: list[CommandLook]
     """The newest; those under way first."""
+    reason: str = ""
+    """Why the run ended, where its program said so: an exception, say."""
 
 
 class Looker:
@@ -140,6 +151,7 @@ class Looker:
             alerts=sorted(alerts, key=_urgency),
             has_had_alerts=bool(alerts or _read_alerts(client, self._run_id, _OVER)),
             commands=_read_commands(client, self._run_id),
+            reason=_read_reason(client, run) if run.state.is_ended else "",
         )
 
     def _read_layers(self, run: RunFacts, layouts: Sequence[dict[str, Any]]) -> list[LayerLook]:
@@ -148,6 +160,13 @@ class Looker:
             self._layers = _read_layers(self._client, run, layouts)
             self._layers_at = now
         return self._layers
+
+
+def _read_reason(client: Client, run: RunFacts) -> str:
+    answer = client.ask("GET", f"/runs/{run.id}/attempts")
+    attempts = msgspec.json.decode(answer.content, type=_Attempts).attempts
+    found = [one.reason for one in attempts if one.attempt == run.current_attempt]
+    return (found[0] or "") if found else ""
 
 
 def _read_pulse(client: Client, run_id: str) -> _Pulse:

@@ -180,6 +180,13 @@ def test_a_run_that_is_over_is_shown_once_and_its_end_is_the_code(
     assert "failed step 99 loss 1.01" in said
 
 
+def test_why_a_run_ended_is_told_with_its_end(service: RealService, run: Sender) -> None:
+    close = {"status": "failed", "reason": "OSError: shard 3 is truncated"}
+    run.json("POST", f"/runs/{run.run_id}/attempts/1/close", close)
+
+    assert "failed: OSError: shard 3 is truncated step 99" in asked(service, run.run_id)[1]
+
+
 def test_what_was_done_is_still_told_when_it_is_done(service: RealService, run: Sender) -> None:
     order = {"action": {"kind": "rollback", "before_step": 50}}
     command = service.ask("POST", f"/runs/{run.run_id}/commands", order)
