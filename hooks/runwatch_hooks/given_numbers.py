@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runwatch.layouts import MAX_NAME_BYTES
+from runwatch.moving_targets import signs_of
 from runwatch_hooks.faults import Faults
 
 log = logging.getLogger(__name__)
@@ -18,7 +19,7 @@ _Number = TypeVar("_Number")
 _NO_NUMBER: Final = (TypeError, ValueError, OverflowError, RuntimeError)
 """What `float` raises of a text, a dict, an integer beyond all floats, a tensor without numbers."""
 _MOST: Final = 256
-_MOST_TOLD: Final = 1000
+_MOST_NAMES: Final = 1000
 
 
 class GivenNumbers:
@@ -27,6 +28,10 @@ class GivenNumbers:
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
         self._told: set[str] = set()
+        self._names: dict[str, None] = {}
+        self.has_moving_target = False
+        """Whether a reward is among them, or the losses of two that play against each other: the
+        run's loss has no level of its own. Stays true once it was."""
 
     def take(
         self, given: Mapping[str, _Given], number: Callable[[_Given], _Number]
@@ -40,6 +45,8 @@ class GivenNumbers:
                 try:
                     if _can_be_sent(name):
                         numbers[name] = number(value)
+                        if name not in self._names:
+                            self._note(name)
                     else:
                         wanted = f"wanted a name of 1 to {MAX_NAME_BYTES} bytes, none of them zero"
                         self._tell(name, wanted)
@@ -52,8 +59,18 @@ class GivenNumbers:
                 self._tell(name, f"{found}, wanted at most {_MOST}; give the rest to `log`")
         return numbers
 
+    def _note(self, name: str) -> None:
+        """Of a name that comes for the first time."""
+        if self.has_moving_target or len(self._names) >= _MOST_NAMES:
+            return
+        self._names[name] = None
+        signs = signs_of(self._names)
+        if signs:
+            self.has_moving_target = True
+            log.info("runwatch: %s: the loss is not judged by its level", ", ".join(signs))
+
     def _tell(self, name: str, reason: str) -> None:
-        if name not in self._told and len(self._told) < _MOST_TOLD:
+        if name not in self._told and len(self._told) < _MOST_NAMES:
             self._told.add(name)
             log.warning("runwatch: %r is left out: %s", name, reason)
 

@@ -101,9 +101,10 @@ class PlainRun(EndsWithItsBlock):
             return StepReport(step)
         self._program_exit.go_on()
         with self._faults.guard("row"):
-            numbers = self._timed(tokens) | self._numbers(metrics)
-            if loss is not None:
-                numbers |= self._numbers({"loss": loss})
+            theirs = self._numbers(metrics if loss is None else {**metrics, "loss": loss})
+            numbers = self._timed(tokens) | theirs
+            if self._given.has_moving_target:
+                numbers.setdefault("alternating", 1.0)
             self._put(self._line, step, numbers, gradients or {}, parameters or {}, layers or {})
         with self._faults.guard("boundary"):
             for command in self._line.take_commands():

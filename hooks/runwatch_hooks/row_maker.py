@@ -159,6 +159,8 @@ class RowMaker:
             numbers |= self._sensors.take()
         if self._is_leader:
             numbers |= {"lr_scale": lr_scale, **reading.numbers}
+            if self._given.has_moving_target:
+                numbers["alternating"] = 1.0
             if (num_other := self.weights.number()) is not None:
                 numbers["unrestored_layers"] = num_other
         return numbers

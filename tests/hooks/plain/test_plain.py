@@ -128,6 +128,18 @@ def test_stats_that_the_program_computed_are_taken(tmp_path: Path, service: Stub
     assert metric(service, "grad_norm") == [5.0]
 
 
+def test_a_policy_is_known_by_its_reward(tmp_path: Path, service: StubService) -> None:
+    with opened(tmp_path, service) as run:
+        run.step(1.0)
+        run.step(1.0, reward=0.5)
+        run.step(1.0)
+
+    before, *after = metric(service, "alternating")
+
+    assert math.isnan(before)  # the frame's filling: a row that did not record it
+    assert after == [1.0, 1.0]
+
+
 def test_what_is_no_number_and_no_array_costs_nothing_else(
     tmp_path: Path, service: StubService
 ) -> None:

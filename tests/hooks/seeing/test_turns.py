@@ -1,4 +1,4 @@
-"""Optimizers that take turns are told from those that share a backward pass."""
+"""Which losses have no level of their own: where optimizers take turns, or a reward is recorded."""
 
 import torch
 from tests.hooks.recorder import RecordingLine
@@ -37,3 +37,15 @@ def test_optimizers_that_share_a_backward_pass_do_not(line: RecordingLine) -> No
 
     assert line.metric("loss") == [1.0, 1.0, 1.0]
     assert line.metric("alternating") == []
+
+
+def test_a_policy_is_known_by_the_reward_that_its_program_records(line: RecordingLine) -> None:
+    policy = nn.Linear(2, 2)
+    watch = watched(policy, SGD(policy.parameters(), 0.1), line=line)
+    watch.step(loss=1.0)
+    watch.log(episode_return=3.0)
+    watch.step(loss=1.0)
+    watch.step(loss=1.0)
+
+    assert line.metric("loss") == [1.0, 1.0, 1.0]
+    assert [row.step for row in line.rows if "alternating" in row.metrics] == [1, 2]

@@ -41,7 +41,7 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "fresh_optimizers": "How many optimizers a resumed attempt began without their state.",
     "unrestored_layers": "How many layers are not those of the checkpoint that was resumed.",
     "scaled_clip": "Threshold of a clip of gradients that still bore the loss scale.",
-    "alternating": "1 where optimizers take turns within a step, as in a GAN.",
+    "alternating": "1 where optimizers take turns in a step, as in a GAN, or there are rewards.",
     "guarded_steps": "Optimizer steps that the guard made to change nothing.",
     "guarded_outliers": "Of these, steps by gradients that were finite and far outside their past.",
     "guard_relearned": "Times that the guard took a ninth outlier for a new level.",
