@@ -2,7 +2,8 @@
 
     trainer = Trainer(..., callbacks=[RunwatchCallback("bert-small")])
 
-One row for each batch that an optimizer stepped after, however many were accumulated before it.
+One row for each batch that an optimizer stepped after, however many were accumulated before it,
+with what `training_step` logs.
 A checkpoint that the service asks for is ours and, beside it, Lightning's own, from which
 `fit(ckpt_path=...)` goes on as the next attempt of the same run.
 """
@@ -10,7 +11,7 @@ A checkpoint that the service asks for is ours and, beside it, Lightning's own, 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, Final, Unpack, cast
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
@@ -18,6 +19,9 @@ from torch import Tensor
 from runwatch_hooks.adapters.keywords import Keywords, checked
 from runwatch_hooks.attaching import attach
 from runwatch_hooks.watch import Watch
+
+_TAKEN: Final = {"tokens": "user/tokens"}
+"""Names that are keywords of `Watch.step`, and what a module's number is kept as."""
 
 
 class RunwatchCallback(Callback):
@@ -35,6 +39,7 @@ class RunwatchCallback(Callback):
         self._num_optimizer_steps = 0
         self._phase: AbstractContextManager[None] | None = None
         self._known: dict[str, Tensor] = {}
+        self._logged: dict[str, Tensor] = {}
 
     @property
     def watch(self) -> Watch | None:
@@ -88,12 +93,24 @@ class RunwatchCallback(Callback):
         if self._watch is None or trainer.global_step == self._num_optimizer_steps:
             return
         self._num_optimizer_steps = trainer.global_step
+        numbers = self._newly_logged(trainer)
         loss, self._loss = self._loss, None
-        report = self._watch.step(loss)
+        theirs = numbers.pop("loss", None)  # all there is of a step by hand that returns none
+        report = self._watch.step(theirs if loss is None else loss, **numbers)
         trainer.should_stop = trainer.should_stop or report.stop
         if report.checkpoint_asked:
             with self._watch.phase("checkpoint"):
                 trainer.save_checkpoint(_folder(trainer) / f"lightning-{report.step}.ckpt")
+
+    def _newly_logged(self, trainer: Trainer) -> dict[str, Any]:
+        """What `training_step` has logged since the last row; of one that was not logged anew the
+        memory is the same, which we hold lest another gets its address."""
+        before, self._logged = self._logged, _logged_in_steps(trainer)
+        return {
+            _TAKEN.get(name, name): value
+            for name, value in self._logged.items()
+            if name not in before or before[name].data_ptr() != value.data_ptr()
+        }
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._known = dict(trainer.callback_metrics)
@@ -125,3 +142,13 @@ class RunwatchCallback(Callback):
 
 def _folder(trainer: Trainer) -> Path:
     return Path(trainer.default_root_dir) / "runwatch"
+
+
+def _logged_in_steps(trainer: Trainer) -> dict[str, Tensor]:
+    """From where Lightning's own attributes read it: they hold what evaluations logged as well, and
+    what is read there stays there, so that other callbacks would find more than without us."""
+    try:
+        found = cast(Any, getattr(trainer, "_results", None)).metrics(on_step=True)["log"]
+    except Exception:  # noqa: BLE001 - not a part of its interface; without it the rows have less
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
