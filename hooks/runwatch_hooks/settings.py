@@ -1,6 +1,7 @@
 """What the hook takes from the environment: the one module that reads it."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from runwatch_hooks.run_facts import check_text
 DEFAULT_SPOOL_DIR: Final = Path("runwatch-spool")
 DEFAULT_PROJECT: Final = "default"
 
+_NO_KEY_HAS: Final = re.compile(r"[^!-~]")
+"""Nor may a header have it."""
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
@@ -54,6 +57,9 @@ class Environment:
     def __post_init__(self) -> None:
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise AttachError(f"url: found {self.url!r}, wanted http://... or https://...")
+        if self.token is not None and (odd := _NO_KEY_HAS.search(self.token)):
+            found = f"found {odd.group()!r} at place {odd.start() + 1} of {len(self.token)}"
+            raise AttachError(f"token: {found}, wanted a key: letters, digits, '-' and '_'")
         if self.run_id is not None and not is_ulid(self.run_id):
             raise AttachError(f"run_id: found {self.run_id!r}, wanted a ULID (26 letters)")
         if not 0 <= self.rank < self.world_size:
@@ -70,9 +76,8 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     if _flag(variables, "RUNWATCH_DISABLED"):
         return Environment(disabled=True)
     return Environment(
-        # A secret that a file or a cluster keeps often ends in a newline, which no header may have.
-        url=variables.get("RUNWATCH_URL", "").strip() or None,
-        token=variables.get("RUNWATCH_TOKEN", "").strip() or None,
+        url=_trimmed(variables.get("RUNWATCH_URL")),
+        token=_trimmed(variables.get("RUNWATCH_TOKEN")),
         spool_dir=Path(variables.get("RUNWATCH_SPOOL") or DEFAULT_SPOOL_DIR),
         run_id=variables.get("RUNWATCH_RUN_ID") or None,
         project=variables.get("RUNWATCH_PROJECT") or DEFAULT_PROJECT,
@@ -107,8 +112,8 @@ def override(
         environment,
         project=environment.project if project is None else project,
         group=environment.group if group is None else group,
-        url=url or environment.url,
-        token=token or environment.token,
+        url=_trimmed(url) or environment.url,
+        token=_trimmed(token) or environment.token,
         spool_dir=environment.spool_dir if spool is None else Path(spool),
     )
     check_text("run", run)
@@ -116,6 +121,11 @@ def override(
     if found.group:
         check_text("group", found.group)
     return replace(found, run_id=run_id or _goes_on_with(environment.run_id, run))
+
+
+def _trimmed(text: str | None) -> str | None:
+    """A secret that a file or a cluster keeps often ends in a newline, which no header may have."""
+    return (text or "").strip() or None
 
 
 def _goes_on_with(run_id: str | None, run: str) -> str | None:

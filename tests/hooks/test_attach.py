@@ -217,6 +217,8 @@ class Lookahead:
         ({"run": 7}, "run: found int, wanted a text"),
         ({"run": "x" * 257}, "run: found 257 characters"),
         ({"project": ""}, "project: found 0 characters"),
+        ({"token": "a\nb"}, r"token: found '\\n' at place 2 of 3, wanted a key"),
+        ({"token": "schlüssel"}, "token: found 'ü' at place 5 of 9, wanted a key"),
         ({"project": 7}, "project: found int, wanted a text"),
         ({"config": ["lr", 1]}, "config: found list, wanted a mapping"),
         ({"extra": [1]}, "extra: found list, wanted a mapping"),

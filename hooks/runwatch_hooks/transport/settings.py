@@ -40,7 +40,7 @@ class TransportSettings:
             raise InvalidInputError(f"url: found {self.url!r}, wanted http:// or https://")
         # Said without the token: the HTTP library would quote it in its own complaint.
         if self.token is not None and not _TOKEN.fullmatch(self.token):
-            raise InvalidInputError("token: found a blank or control character, wanted none")
+            raise InvalidInputError("token: found a character that no key has, wanted none")
         _check("queue_bytes", self.queue_bytes, 2**16)
         _check("spool_bytes", self.spool_bytes, 2**16)
         _check("send_interval_s", self.send_interval_s, 0.001)
