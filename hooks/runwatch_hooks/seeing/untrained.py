@@ -4,7 +4,7 @@ Neither shows in a number: a layer that never had a gradient has no norm that co
 no optimizer steps has no update that could be too small. The loss falls by what the others learn.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -127,16 +127,20 @@ class Untrained:
         return [f"{words}, though they are to be trained: {some_of(names)}"]
 
     def _look(self, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]) -> None:
-        """Compare the layers that are in no optimizer with how they were at the last look."""
+        """Compare the layers that are in no optimizer with how they were at the last look. What has
+        left the models, as a replaced parameter does, has its last gradient and learns no more."""
         groups = [group for one in optimizers for group in one.param_groups]
         held = {id(tensor) for group in groups for tensor in group["params"]}
+        own = {id(one) for module in self._modules.values() for one in module.parameters()}
+        unheld = own - held
         found = [
             one.tensor
             for one in named
-            if id(one.tensor) not in held and one.tensor.requires_grad
+            if id(one.tensor) in unheld and one.tensor.requires_grad
             and one.tensor.grad is not None
         ]  # fmt: skip
-        if found and self._has_copies(held):
+        # Optimizers that hold tensors which are none of the models', such as copies in float32.
+        if found and not own.issuperset(held):
             found = [tensor for tensor in found if tensor.dtype == torch.float32]
         before, self._unheld = self._unheld, {}
         for tensor in found:
@@ -147,12 +151,6 @@ class Untrained:
             else:
                 kept = sample(tensor).clone()
                 self._unheld[id(tensor)] = _Unheld(tensor.data_ptr(), tensor._version, kept)
-
-    def _has_copies(self, held: Collection[int]) -> bool:
-        """Whether optimizers hold tensors that are none of the models', such as copies in float32
-        of parameters in half precision."""
-        own = {id(one) for module in self._modules.values() for one in module.parameters()}
-        return not own.issuperset(held)
 
 
 def _silent(names: Mapping[int, str], courses: Iterable[_Course]) -> list[str]:

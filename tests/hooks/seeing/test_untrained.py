@@ -200,3 +200,20 @@ def test_parameters_in_half_precision_whose_copies_are_stepped_are_trained(
         watch.step(loss=1.0)
 
     assert line.metric("untrained_layers") == []
+
+
+def test_parameters_that_have_left_the_model_are_not_to_be_trained(line: RecordingLine) -> None:
+    model = parts()
+    before = SGD(model.parameters(), 1e-3)
+    watch = watched(model, before, line=line)
+
+    def loss() -> Tensor:
+        found: Tensor = model["head"](model["body"](torch.ones(1, 2))).sum()
+        return found
+
+    train(loss, watch, 2, model, before)
+    model["body"] = nn.Linear(2, 2)  # as where a parametrization is removed
+    train(loss, watch, UNHELD_AFTER + 1, model, SGD(model.parameters(), 1e-3))
+
+    assert before.param_groups[0]["params"][0].grad is not None
+    assert told(line) == []
