@@ -6,6 +6,8 @@ from functools import cache, partial
 from typing import Final
 
 import torch
+from benchmarks.faults.changing import new_classes, q_learning
+from benchmarks.faults.drawing import BATCH, cross_entropy, generator_at
 from benchmarks.faults.loop import Batch, Program
 from benchmarks.faults.models import CONTEXT, MLP, VAE, CharLSTM, ConvNet, Recommender, Transformer
 from torch import Tensor, nn
@@ -24,16 +26,6 @@ STEPS: Final = 900
 """How long a program trains: past the steps before which some rules do not look."""
 RESUMES_AT: Final = 450
 """Where the second process of a program that is interrupted goes on."""
-BATCH: Final = 32
-
-
-def generator_at(seed: int, step: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed * 1_000_003 + step)
-
-
-def cross_entropy(model: nn.Module, batch: Batch) -> Tensor:
-    inputs, labels = batch
-    return functional.cross_entropy(model(inputs), labels)
 
 
 def next_letter(model: nn.Module, batch: Batch) -> Tensor:
@@ -332,6 +324,8 @@ PROGRAMS: Final[Mapping[str, Callable[[int], Program]]] = {
     "density": density,
     "contrastive": contrastive,
     "recommender": recommender,
+    "new-classes": new_classes,
+    "q-learning": q_learning,
 }
 """What healthy training looks like; each is also a place for faults."""
 
@@ -340,6 +334,7 @@ NUM_CLASSES: Final[Mapping[str, int]] = {
     "convolutions": 10,
     "warm-restarts": 10,
     "epochs": 10,
+    "new-classes": 10,
     "recurrent": 96,
     "transformer": 96,
     "one-cycle": 96,
