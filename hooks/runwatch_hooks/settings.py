@@ -16,6 +16,7 @@ DEFAULT_PROJECT: Final = "default"
 
 _NO_KEY_HAS: Final = re.compile(r"[^!-~]")
 """Nor may a header have it."""
+_BEYOND_ADDRESS: Final = re.compile(r"[?#]")
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
@@ -57,6 +58,9 @@ class Environment:
     def __post_init__(self) -> None:
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise AttachError(f"url: found {self.url!r}, wanted http://... or https://...")
+        if self.url is not None and (rest := _BEYOND_ADDRESS.search(self.url)):
+            address = self.url[: rest.start()]  # a login link holds a key, which is not repeated
+            raise AttachError(f"url: found more behind {address!r}, wanted the address alone")
         if self.token is not None and (odd := _NO_KEY_HAS.search(self.token)):
             found = f"found {odd.group()!r} at place {odd.start() + 1} of {len(self.token)}"
             raise AttachError(f"token: {found}, wanted a key: letters, digits, '-' and '_'")

@@ -217,6 +217,10 @@ class Lookahead:
         ({"run": 7}, "run: found int, wanted a text"),
         ({"run": "x" * 257}, "run: found 257 characters"),
         ({"project": ""}, "project: found 0 characters"),
+        (
+            {"url": "http://h:1/login#key=secret"},
+            "url: found more behind 'http://h:1/login', wanted the address alone$",
+        ),
         ({"token": "a\nb"}, r"token: found '\\n' at place 2 of 3, wanted a key"),
         ({"token": "schlüssel"}, "token: found 'ü' at place 5 of 9, wanted a key"),
         ({"project": 7}, "project: found int, wanted a text"),

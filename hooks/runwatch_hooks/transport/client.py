@@ -24,6 +24,8 @@ class Reply:
     body: bytes
     content_type: str
     retry_after: str | None
+    location: str | None
+    """Where a redirect points to."""
 
 
 class Client:
@@ -109,4 +111,5 @@ def _read(response: urllib3.BaseHTTPResponse) -> Reply:
         body=octets,
         content_type=response.headers.get("Content-Type", ""),
         retry_after=response.headers.get("Retry-After"),
+        location=response.headers.get("Location"),
     )

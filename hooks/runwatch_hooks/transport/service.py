@@ -106,6 +106,8 @@ def _checked(reply: Reply, path: str) -> Reply:
 def _error(reply: Reply, path: str) -> TransportError:
     problem = _problem(reply)
     message = f"{path}: {reply.status} {problem.code} {problem.detail}".rstrip()
+    if reply.location is not None:  # it would carry the key to wherever it points
+        message = f"{message} to {reply.location}, which is not followed: the address is another"
     if reply.status in (401, 403):
         return ForbiddenError(message)
     if reply.status in _RETRYABLE or not 400 <= reply.status < 500:

@@ -42,6 +42,8 @@ class Fault(Enum):
     """Stores, then closes the connection."""
     NONSENSE = auto()
     """200 and a proxy's login page; nothing is stored."""
+    MOVED = auto()
+    """302 to a page of the service's own: as from http to https."""
     FORBIDDEN = auto()
     STALE = auto()
     BAD_FRAME = auto()
@@ -196,8 +198,9 @@ class _Handler(BaseHTTPRequestHandler):
                 raise refusals[fault]
             if fault is Fault.HANG_UP:
                 self._hang_up()
-            elif fault is Fault.NONSENSE:
-                self._reply(200, b"<html>Please log in</html>", "text/html")
+            elif fault in (Fault.MOVED, Fault.NONSENSE):
+                status = 302 if fault is Fault.MOVED else 200
+                self._reply(status, b"<html>Please log in</html>", "text/html")
             else:
                 message = self.service.answer(self.command, parts.path, parse_qs(parts.query), body)
                 if fault is Fault.DROP_REPLY:
@@ -225,6 +228,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         if status in (429, 503):
             self.send_header("Retry-After", "0")
+        if status == 302:
+            self.send_header("Location", f"{self.service.url}/elsewhere")
         self.end_headers()
         self.wfile.write(body)
 

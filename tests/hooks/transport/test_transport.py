@@ -111,6 +111,19 @@ def test_a_service_that_stumbles_loses_nothing(
     assert service.steps == list(range(20))
 
 
+def test_a_redirect_is_told_with_where_it_points_and_not_followed(
+    tmp_path: Path, service: StubService, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.fault = Fault.MOVED
+    transport = started(tmp_path, service.url)
+    train(transport, 20)
+    until(lambda: f"302 to {service.url}/elsewhere" in caplog.text)
+    service.fault = None
+    transport.close("finished")
+
+    assert service.steps == list(range(20))
+
+
 def test_a_service_that_comes_late_gets_all(tmp_path: Path, service: StubService) -> None:
     service.fault = Fault.HANG_UP
     transport = started(tmp_path, service.url)
