@@ -72,6 +72,7 @@ release: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.hook_overhead
 	@$(BIN)/python -m benchmarks.hook_overhead --model small --seconds 60 --threads 1
+	@$(BIN)/python -m benchmarks.hook_budget --threads 1
 	@$(BIN)/python -m benchmarks.hook_flat
 	@$(BIN)/python -m benchmarks.service_killed
 	@$(BIN)/python -m benchmarks.ingest

@@ -7,8 +7,8 @@ frame here, as a trainer's sender would pack it. What was written is read back b
 from a service started anew. The harness and the other tools want an environment of their own, with
 this project installed beside them:
 
-    PYTHONPATH=. python ../shared/bench/hook_overhead.py --threads 2 --seconds 200 \
-        --variants bare,bare_again,naive_item,foreach,lightning \
+    PYTHONPATH=. python ../shared/bench/hook_overhead.py --threads 2 --seconds 330 \
+        --variants bare,bare_again,naive_item,foreach,wandb_log,tensorboard \
         --extra benchmarks/beside_peers.py:RunwatchSpooled \
         --extra benchmarks/beside_peers.py:RunwatchServed
     PYTHONPATH=. python ../shared/bench/ingest.py --extra benchmarks/beside_peers.py:RunwatchStore

@@ -97,7 +97,7 @@ def _norms_of(row: Row) -> NDArray[np.float32] | None:
     """(L,) not finite where a layer's was not read, or is not finite; None where none is there."""
     if row.layout is None or row.stats is None or row.sharing is not None:
         return None
-    if "param_norm" not in row.layout.stats:
+    if "param_norm" not in row.metrics or "param_norm" not in row.layout.stats:
         return None
     stats_SL = row.stats.reshape(len(row.layout.stats), -1)
     norms_L: NDArray[np.float32] = stats_SL[row.layout.stats.index("param_norm")]

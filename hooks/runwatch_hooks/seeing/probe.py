@@ -295,6 +295,10 @@ class Probe:
         return self._plan().weights or self._board.is_broken
 
     def _slots_of(self, optimizer: Optimizer) -> Sequence[int]:
+        if self._governor is not None:
+            slots = self._board.slots_of(optimizer)
+            if slots and not self._plan().gradients:
+                return slots  # whether they still are all is asked where they are read
         self._refresh()
         return self._board.slots_of(optimizer)
 

@@ -137,6 +137,20 @@ def test_without_a_budget_or_within_it_everything_is_read(line: RecordingLine) -
     assert unasked.metric("hook_share") == unasked.metric("sampling_interval") == []
 
 
+def test_a_layer_that_comes_while_nothing_is_read_is_met_at_the_next_reading(
+    line: RecordingLine,
+) -> None:
+    training = Training(line, THIN)
+    training.go_to_a_step_that_is_left_out()
+    training.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
+    training.run(LAST)
+
+    layouts = [row.layout for row in line.rows[-LAST:]]
+    num_layers = [len(one.layers) for one in layouts if one is not None]
+    assert num_layers == [2] * (LAST - 1) + [3]
+    assert is_read(line.rows[-1])
+
+
 def test_a_gradient_that_breaks_where_nothing_is_read_is_named_if_a_clip_meets_it(
     line: RecordingLine,
 ) -> None:
