@@ -20,6 +20,7 @@ RunwatchError
 ├── DataDirError                the data directory cannot be made or written
 ├── NoDatabaseError             a data directory that is not there, or holds no database
 ├── DatabaseUnreachableError    the database's server does not answer, or refuses us
+├── DatabaseDamagedError        SQLite's file is damaged, or none of SQLite's
 ├── BackupError                 a copy that was not made, or cannot be used (db/backup.py)
 └── DataDirInUseError           another service has the data directory open
 """
@@ -167,6 +168,16 @@ class NoDatabaseError(RunwatchError):
     def __init__(self, data_dir: Path, file: str) -> None:
         found = f"no {file} in it" if data_dir.is_dir() else "no such folder"
         super().__init__(f"data directory {data_dir}: found {found}, wanted one of a service")
+
+
+class DatabaseDamagedError(RunwatchError):
+    """What was kept there cannot be read."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(
+            f"{place}: found damage ({why}), wanted a whole database; `runwatch db restore` puts a "
+            "backup into a new --data-dir, and a new one without it begins anew"
+        )
 
 
 class DatabaseUnreachableError(RunwatchError):

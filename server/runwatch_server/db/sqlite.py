@@ -8,21 +8,27 @@ before 3.51.3 a checkpoint that races a write of another connection can corrupt 
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import event
+from sqlalchemy.exc import DatabaseError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from runwatch_server.db.data_dir import DataDirLock
 from runwatch_server.db.direct_sqlite import DirectConnection, run_here
 from runwatch_server.db.group_writer import Order, Outcome
-from runwatch_server.errors import NoDatabaseError, OverloadedError, UnprocessableError
+from runwatch_server.errors import (
+    DatabaseDamagedError,
+    NoDatabaseError,
+    OverloadedError,
+    UnprocessableError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -80,9 +86,10 @@ class SqliteStore:
         self._lock.release()
 
     async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
-        async with self._writer.connect() as connection:
-            await connection.run_sync(upgrade)
-            await connection.commit()
+        with _damage_said(self.place):
+            async with self._writer.connect() as connection:
+                await connection.run_sync(upgrade)
+                await connection.commit()
 
     @property
     def channel(self) -> None:
@@ -94,26 +101,40 @@ class SqliteStore:
             return [line for line in found if line != "ok"]
 
     def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Raises OverloadedError where no reader was free for long."""
+        """Raises OverloadedError where no reader was free for long, and DatabaseDamagedError."""
         return self._read()
 
     @asynccontextmanager
     async def _read(self) -> AsyncGenerator[AsyncConnection]:
         try:
-            async with _connected(self._readers) as connection:
-                yield connection
+            with _damage_said(self.place):
+                async with _connected(self._readers) as connection:
+                    yield connection
         except PoolTimeoutError as error:
             raise OverloadedError("readers_busy", "Too many requests read at a time.") from error
         except OverflowError as error:
             raise _answer_of(error) from error
 
     async def commit(self, lane: int, orders: Sequence[Order]) -> list[Outcome]:
-        if self._writing is None:
-            self._writing = await self._writer.connect()
-        connection = self._writing
-        return await asyncio.get_running_loop().run_in_executor(
-            self._thread, lambda: run_here(_transaction(connection, orders))
-        )
+        with _damage_said(self.place):
+            if self._writing is None:
+                self._writing = await self._writer.connect()
+            connection = self._writing
+            return await asyncio.get_running_loop().run_in_executor(
+                self._thread, lambda: run_here(_transaction(connection, orders))
+            )
+
+
+@contextmanager
+def _damage_said(place: str) -> Generator[None]:
+    """Raises DatabaseDamagedError for what SQLite says of a file that is not whole, or none of its
+    own."""
+    try:
+        yield
+    except DatabaseError as error:
+        if _code_of(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise
+        raise DatabaseDamagedError(place, str(error.orig)) from error
 
 
 @asynccontextmanager
@@ -156,8 +177,13 @@ async def _run(connection: AsyncConnection, order: Order) -> Outcome:
 
 def _is_of_disk(error: Exception) -> bool:
     """It is full, or cannot be read or written."""
-    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0)
-    return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+    return _code_of(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+
+
+def _code_of(error: Exception) -> int:
+    """SQLite's primary result code; 0 where the error is not one of its own."""
+    code: int = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0)
+    return code & 0xFF
 
 
 def _answer_of(error: Exception) -> Exception:

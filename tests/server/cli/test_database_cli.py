@@ -8,6 +8,7 @@ from tests.server.harness import Storage, both_engines, frame, serve
 from typer.testing import CliRunner, Result
 
 from runwatch_server.cli.database import app
+from runwatch_server.errors import DatabaseDamagedError
 
 
 def run(*arguments: str | Path) -> Result:
@@ -48,6 +49,24 @@ def test_a_database_without_tables_is_said_to_need_an_upgrade(tmp_path: Path) ->
 
     assert checked.exit_code == 1
     assert "found the tables of version none" in checked.output
+
+
+def test_a_file_that_is_no_database_is_told_in_plain_words(tmp_path: Path) -> None:
+    (tmp_path / "runwatch.db").write_bytes(bytes(range(256)) * 64)
+
+    checked = run("check", "--data-dir", tmp_path)
+
+    assert checked.exit_code == 2
+    assert "found damage (file is not a database)" in " ".join(checked.output.split())
+
+
+@pytest.mark.anyio
+async def test_no_service_starts_on_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "runwatch.db").write_bytes(bytes(range(256)) * 64)
+
+    with pytest.raises(DatabaseDamagedError, match="wanted a whole database"):
+        async with serve(tmp_path):
+            pass
 
 
 @pytest.mark.anyio
