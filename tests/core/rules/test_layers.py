@@ -86,7 +86,7 @@ def test_a_broken_parameter_is_first_though_every_gradient_is_broken_by_it() -> 
     (told,) = non_finite(stats, {"loss": [math.nan]})
 
     assert (told.first_layer, told.num_layers) == ("block", 3)
-    assert told.summary == "NaN or infinity since step 0 (layers: 3), first in the parameter block"
+    assert told.summary == "NaN or infinity since step 0 in 3 layers, first in the parameter block"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,20 @@ def test_of_a_broken_loss_no_layer_is_first(norms: list[float], words: str) -> N
     (told,) = non_finite(stats, {"loss": [math.inf]})
 
     assert (told.first_layer, told.num_layers) == (None, 3)
-    assert told.summary == f"NaN or infinity since step 0 (layers: 3), first in the loss: {words}"
+    assert told.summary == f"NaN or infinity since step 0 in 3 layers, first in the loss: {words}"
+
+
+def test_where_no_layer_is_known_to_be_broken_none_is_counted() -> None:
+    (told,) = non_finite({"grad_norm": [[1.0, 1, 1]]}, {"loss": [math.nan]})
+
+    words = "first in the loss: an activation, the data, or a parameter that was not read"
+    assert told.summary == f"NaN or infinity since step 0, {words}"
+
+
+def test_a_single_layer_is_counted_as_one() -> None:
+    (told,) = non_finite({"nonfinite": [[0, 2, 0]]}, {"loss": [1.0]})
+
+    assert told.summary == "NaN or infinity since step 0 in 1 layer, first in block"
 
 
 def test_gradients_that_another_rank_s_loss_broke_name_that_rank() -> None:

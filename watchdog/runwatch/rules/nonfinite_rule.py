@@ -56,9 +56,7 @@ NON_FINITE: Final = Rule(
     text="a loss of the training, a gradient or a parameter is NaN or infinite",
     keep_firing_for=Span(steps=20),
     severity=Severity.CRITICAL,
-    summary=Template(
-        "NaN or infinity since step {onset_step} (layers: {num_layers}), first in {first_layer}"
-    ),
+    summary=Template("NaN or infinity since step {onset_step}{in_layers}, first in {first_layer}"),
     runbook="docs/runbooks/non-finite.md",
     diagnosis=Diagnosis(
         causes=(

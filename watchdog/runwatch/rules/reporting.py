@@ -155,5 +155,11 @@ def _facts(
         "first_layer": episode.culprits.origin or episode.culprits.first or "the run",
         "worst_layer": episode.culprits.worst or "the run",
         "layers": ", ".join(episode.culprits.layers),
+        "in_layers": _in_layers(episode.culprits.num_layers),
         "phase": phase.value,
     }
+
+
+def _in_layers(num_layers: int) -> str:
+    """With the blank before it; nothing where no layer fails."""
+    return f" in {num_layers} layer{'s' if num_layers > 1 else ''}" if num_layers else ""
