@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from fastapi import FastAPI, Request, Response
@@ -21,11 +21,28 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/problem+json"
 _CODES: Final = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
+_NOT_FOUND: Final = "There is nothing at this address."
 _OF_FRAMEWORK: Final = {
     400: ("unknown_host", "This service is not known by that host: see RUNWATCH_ALLOWED_HOSTS."),
     413: (_CODES[413], "The body is over the limit of this route."),
 }
 """Code and detail of what the framework refuses by itself."""
+_WANTED: Final = {
+    **dict.fromkeys(("int_parsing", "int_parsing_size", "int_type"), "a whole number"),
+    "float_parsing": "a number",
+    "bool_parsing": "true or false",
+    "greater_than_equal": "{ge} or more",
+    "less_than_equal": "{le} or less",
+    "less_than": "less than {lt}",
+    "string_too_long": "at most {max_length} characters",
+    "string_too_short": "at least {min_length} characters",
+    "string_pattern_mismatch": "the form {pattern}",
+    "enum": "{expected}",
+    "literal_error": "{expected}",
+    "missing": "one",
+}
+"""By the type of Pydantic's error; of others its own words are told."""
+_MOST_TOLD: Final = 60
 
 
 class RuleProblem(Problem, frozen=True):
@@ -78,11 +95,23 @@ def _status_of(error: InvalidInputError) -> int:
 
 def _invalid_request(_: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
     assert isinstance(error, RequestValidationError)
-    places = [
-        f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
-        for fault in error.errors()
-    ]
-    return Problem("Invalid request", 422, "invalid_request", "; ".join(places)), {}
+    told = "; ".join(_in_words(fault) for fault in error.errors())
+    return Problem("Invalid request", 422, "invalid_request", told), {}
+
+
+def _in_words(fault: Mapping[str, Any]) -> str:
+    """What Pydantic says of a parameter: its place, what was found, what was wanted."""
+    place = ".".join(str(part) for part in fault["loc"])
+    wanted = _WANTED.get(fault["type"])
+    if wanted is None:
+        return f"{place}: {fault['msg']}"
+    found = "none" if fault["type"] == "missing" else _shortened(fault["input"])
+    return f"{place}: found {found}, wanted {wanted.format(**fault.get('ctx', {}))}"
+
+
+def _shortened(value: object) -> str:
+    told = repr(value)
+    return told if len(told) <= _MOST_TOLD else f"{told[:_MOST_TOLD]}…"
 
 
 def _http_error(_: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
@@ -90,7 +119,8 @@ def _http_error(_: Request, error: Exception) -> tuple[Problem, Mapping[str, str
     status = error.status_code
     phrase = phrase_of(status)
     code = _CODES.get(status, phrase.lower().replace(" ", "_"))
-    return Problem(phrase, status, code, str(error.detail)), error.headers or {}
+    detail = _NOT_FOUND if code == _CODES[404] else str(error.detail)
+    return Problem(phrase, status, code, detail), error.headers or {}
 
 
 def _gone(_: Request, __: Exception) -> tuple[Problem, Mapping[str, str]]:

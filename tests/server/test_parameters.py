@@ -17,6 +17,40 @@ async def test_a_misspelt_filter_is_refused_and_the_right_one_named(tmp_path: Pa
     assert "did you mean 'run_id'?" in problem["detail"]
 
 
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("limit=x", "query.limit: found 'x', wanted a whole number"),
+        ("limit=0", "query.limit: found '0', wanted 1 or more"),
+        ("limit=501", "query.limit: found '501', wanted 500 or less"),
+        ("severity=loud", "query.severity.0: found 'loud', wanted 'info', 'warning' or 'critical'"),
+    ],
+)
+async def test_a_value_that_cannot_be_used_is_told_in_plain_words(
+    query: str, told: str, tmp_path: Path
+) -> None:
+    async with serve(tmp_path) as api:
+        refused = await api.call("GET", f"/alerts?{query}")
+
+    assert (refused.status_code, refused.json()["detail"]) == (422, told)
+
+
+async def test_of_a_long_value_the_beginning_is_told(tmp_path: Path) -> None:
+    async with serve(tmp_path) as api:
+        refused = await api.call("GET", f"/alerts?limit={'9' * 5000}")
+
+    assert len(refused.json()["detail"]) < 200
+
+
+async def test_an_address_without_a_route_is_told_in_a_sentence(tmp_path: Path) -> None:
+    async with serve(tmp_path) as api:
+        refused = await api.call("GET", "/no-such-thing")
+
+    problem = refused.json()
+    assert (refused.status_code, problem["code"]) == (404, "route_not_found")
+    assert problem["detail"] == "There is nothing at this address."
+
+
 async def test_parameters_of_shared_dependencies_are_known(tmp_path: Path) -> None:
     async with serve(tmp_path) as api:
         run_id = await api.new_run()
