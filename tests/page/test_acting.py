@@ -82,6 +82,28 @@ def test_what_is_ordered_on_the_page_is_carried_out(
     assert kinds == ["stop", "rollback", "lower_lr", "checkpoint"]
 
 
+def test_nothing_is_asked_of_a_service_that_does_not_answer(
+    window: OpenWindow, job: tuple[Trainer, str]
+) -> None:
+    trainer, run_id = job
+    visitor = window()
+    visitor.foreseen = ("Failed to load resource",)
+    trainer.wait_for_steps(20)
+    page = visitor.open(f"/runs/{run_id}/act")
+    opener = page.get_by_role("button", name="Checkpoint")
+    expect(opener).to_be_enabled()
+
+    visitor.context.set_offline(True)
+    expect(page.get_by_text("The service does not answer")).to_be_visible()
+    expect(page.locator("#actions")).to_have_js_property("inert", True)
+    visitor.shoot("act-away")
+
+    visitor.context.set_offline(False)
+    expect(page.get_by_text("The service does not answer")).to_be_hidden()
+    opener.click()
+    expect(page.get_by_role("dialog", name="Write a checkpoint")).to_be_visible()
+
+
 def has_trained_a_step_again(trainer: Trainer) -> bool:
     steps = [step for step, _ in trainer.trained()]
     return len(set(steps)) < len(steps)

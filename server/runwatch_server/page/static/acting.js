@@ -11,7 +11,11 @@ const MOVING_MS = 1_000;
 
 const section = document.getElementById("acting");
 const { run, name } = section.dataset;
-const refresh = atMostEvery(250, () => renew(`/runs/${run}/actions`));
+const refresh = atMostEvery(250, async () => {
+  const isAnswered = await renew(`/runs/${run}/actions`);
+  document.getElementById("actions").inert = !isAnswered;
+  document.getElementById("unanswered").hidden = isAnswered;
+});
 
 openers(section);
 proposals(section, refresh);

@@ -9,16 +9,19 @@ const seen = new Map();
 /** By address: answers of different ones hold different parts, and do not wait for each other. */
 const turns = new Map();
 
-/** Asks for a page or a fragment, and puts its fresh parts in the place of ours. */
+/** Asks for a page or a fragment, and puts its fresh parts in the place of ours. False: the service
+    does not answer, or a proxy in its stead. */
 export async function renew(url = location.href) {
   if (!turns.has(url)) turns.set(url, new Turns());
   const isToBeShown = turns.get(url).ask();
   const answer = await fetch(url, { headers: { Accept: "text/html" } }).catch(() => null);
-  if (!answer?.ok || answer.redirected) return;
+  if (!answer || answer.status >= 500) return false;
+  if (!answer.ok || answer.redirected) return true;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   await released("[data-fresh]");
-  if (!isToBeShown()) return;
+  if (!isToBeShown()) return true;
   for (const part of page.querySelectorAll("[data-fresh][id]")) put(part);
+  return true;
 }
 
 /** Until nobody presses on what a selector names: a button that is exchanged between press and
