@@ -35,7 +35,7 @@ from runwatch_hooks.objects import (
 from runwatch_hooks.one_watch import end_former, note
 from runwatch_hooks.options import DEFAULT_ALLOW, DEFAULT_GOOD_AFTER, Guarding, Options, kinds_of
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
-from runwatch_hooks.run_facts import config_of
+from runwatch_hooks.run_facts import config_of, step_of
 from runwatch_hooks.settings import Environment, override, read_environment
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import Watch
@@ -75,6 +75,7 @@ def attach(
     max_overhead: float | None = None,
     allow: Sequence[str] = DEFAULT_ALLOW,
     state: Mapping[str, object] | None = None,
+    next_step: int | None = None,
 ) -> Watch:
     """Watch a training run from here to `finish`.
 
@@ -86,9 +87,11 @@ def attach(
     the actions that may be carried out: `checkpoint`, `detail`, `lower_lr`, `rollback`, `stop`.
     `state` is what `state_dict` of an earlier life of the run returned, where your own checkpoint
     kept it: the run goes on from there, as its next attempt where `run_id=state["run_id"]` says
-    that it is the same one, and as a new run elsewhere. `bundles` is a folder for diagnostic
-    bundles: what there is of the first step whose loss or gradients are not finite, for
-    `runwatch replay`.
+    that it is the same one, and as a new run elsewhere. `next_step` is where a program goes on
+    that counts its steps itself, with a `state` or without; with neither the steps count from 0,
+    and take the place of those that earlier attempts of the run trained.
+    `bundles` is a folder for diagnostic bundles: what there is of the first step whose loss or
+    gradients are not finite, for `runwatch replay`.
     `guard` makes a step by gradients that are not finite change nothing, without waiting for a
     device; `guard="outliers"` also one whose gradients' norm lies far outside its past.
     `histograms` and `activations` are steps: so often the elements of gradients, weights
@@ -106,7 +109,9 @@ def attach(
     """
     environment = read_environment()
     if environment.disabled:
-        return InertWatch(RunId(run_id or _new_ulid()), state)
+        return InertWatch(RunId(run_id or _new_ulid()), state, next_step)
+    if next_step is not None:
+        state = {**(state or {}), "next_step": step_of("next_step", next_step)}
     environment = override(
         environment,
         run=run,

@@ -11,14 +11,22 @@ from runwatch_hooks.watch import Loggable, StepReport, Watch
 class InertWatch(Watch):
     """Counts steps, so that a loop over `steps` trains what it would have trained."""
 
-    def __init__(self, run_id: RunId, state: Mapping[str, object] | None = None) -> None:
-        """`state` is what a watch returned that watched, or one like this."""
+    def __init__(
+        self,
+        run_id: RunId,
+        state: Mapping[str, object] | None = None,
+        next_step: int | None = None,
+    ) -> None:
+        """`state` is what a watch returned that watched, or one like this; `next_step` stands
+        above the one in it."""
         self.run_id = run_id
         self._next_step = 0
         self._num_boundaries = 0
         self._state: Mapping[str, object] = {}
         if state is not None:
             self.load_state_dict(state)
+        if next_step is not None:
+            self._next_step = next_step
 
     @property
     def next_step(self) -> int:

@@ -34,7 +34,7 @@ from runwatch_hooks.measuring.run_totals import RunTotals
 from runwatch_hooks.phases import Phases
 from runwatch_hooks.program_exit import ProgramExit
 from runwatch_hooks.rows import Row
-from runwatch_hooks.run_facts import config_of
+from runwatch_hooks.run_facts import config_of, step_of
 from runwatch_hooks.settings import Environment, override, read_environment
 from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.transport import Transport, TransportSettings
@@ -232,6 +232,7 @@ def open_run(
     """
     environment = read_environment()
     if not environment.disabled:  # else nothing can be wrong with what was given
+        next_step = step_of("next_step", next_step)
         environment = override(
             environment,
             run=run,

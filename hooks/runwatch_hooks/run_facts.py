@@ -1,8 +1,11 @@
-"""What a run is called and set up with, as `attach` is given it and the service will take it."""
+"""What a run is called, set up with and begun at, as `attach` is given it and the service will take
+it."""
 
+import operator
 from collections.abc import Mapping
-from typing import cast
+from typing import SupportsIndex, cast
 
+from runwatch.frames import MAX_STEP
 from runwatch.messages import TEXT_LIMIT, is_name
 from runwatch_hooks.errors import AttachError
 
@@ -27,3 +30,15 @@ def config_of(config: object) -> dict[str, object]:
     if not isinstance(config, Mapping):
         raise AttachError(f"config: found {type(config).__name__}, wanted a mapping")
     return dict(cast("Mapping[str, object]", config))
+
+
+def step_of(place: str, step: object) -> int:
+    """Raises AttachError for what numbers no step; any kind of integer may."""
+    wanted = f"wanted a step from 0 to {MAX_STEP}"
+    try:
+        number = operator.index(cast("SupportsIndex", step))
+    except TypeError:
+        raise AttachError(f"{place}: found {type(step).__name__}, {wanted}") from None
+    if not 0 <= number <= MAX_STEP:
+        raise AttachError(f"{place}: found {number}, {wanted}")
+    return number

@@ -157,6 +157,20 @@ def test_a_run_that_began_without_the_hook_is_watched_from_where_it_stands(
         assert watch.run_id == inert.run_id
 
 
+def test_a_program_that_counts_its_own_steps_says_where_it_goes_on(
+    model: nn.Module, optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with attach(model, optimizer, run="counted", next_step=4) as watch:
+        assert watch.step(1.0) == StepReport(step=4)
+        saved = watch.state_dict()
+    with attach(model, optimizer, run="counted", state=saved, next_step=9) as watch:
+        assert watch.step(1.0) == StepReport(step=9)
+        assert watch.state_dict()["actor"] == saved["actor"]
+    monkeypatch.setenv("RUNWATCH_DISABLED", "1")
+    with attach(model, optimizer, run="counted", state=saved, next_step=9) as inert:
+        assert list(inert.steps(11)) == [9, 10]
+
+
 def test_a_rank_that_is_not_the_first_is_not_watched(
     model: nn.Module, optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +192,8 @@ def test_a_rank_that_is_not_the_first_is_not_watched(
         ({"snapshot_every": 0}, "snapshot_every: found 0"),
         ({"checkpoint_every": 5}, "checkpoint_every: found no folder"),
         ({"scheduler": object()}, "scheduler: found object"),
+        ({"next_step": -1}, "next_step: found -1, wanted a step from 0 to"),
+        ({"next_step": 1.5}, "next_step: found float, wanted a step from 0 to"),
     ],
 )
 def test_an_argument_that_cannot_be_used_is_named(

@@ -79,6 +79,7 @@ def attach(
     *,
     run: str,
     scheduler: HasState | Sequence[HasState] | None = None,
+    next_step: int | None = None,
     **keywords: Unpack[Keywords],
 ) -> Batches:
     """Watch what `accelerator.prepare` returned. The keywords are those of the plain `attach`.
@@ -92,6 +93,7 @@ def attach(
         run=run,
         scheduler=cast("list[HasState]", _several(scheduler)),
         scaler=cast("HasState | None", accelerator.scaler),
+        next_step=next_step,
         **checked(keywords, "Accelerate"),
     )
     accelerator.register_for_checkpointing(watch)

@@ -83,6 +83,11 @@ class Delivery:
             log.info("run %s: attempt %d is open", self._run.run_id, self.attempt)
         return self.attempt
 
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it counts its steps from 0, in a run that had attempts before."""
+        return (self.attempt or 0) > 1 and self._attempt.resume_step == 0
+
     def close(self, closing: AttemptClose) -> None:
         with self._asked_again():
             self._service.close_attempt(self.open(), closing)

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from typing import Final
 
 from runwatch.commands import Command, Receipt
 from runwatch.messages import AttemptClose, Heartbeat
@@ -17,6 +18,11 @@ from runwatch_hooks.transport.recorder import Recorder
 from runwatch_hooks.transport.service import Service
 
 log = logging.getLogger(__name__)
+
+_ANEW: Final = (
+    "the steps count from 0 again, and take the place of those that this run's earlier attempts "
+    "trained; where the training goes on, say at which step: attach(..., next_step=...)"
+)
 
 
 class Link:
@@ -58,7 +64,10 @@ class Link:
 
     def talk(self, until: float) -> None:
         """Says what is due; the backlog only until a time of the monotonic clock."""
+        is_known = self._delivery.attempt is not None
         attempt = self._delivery.open()
+        if not is_known and obeys(self._rank) and self._delivery.begins_anew:
+            log.warning(_ANEW)
         self._send_receipts()
         self._beat(attempt)
         while (record := self._recorder.head()) is not None:

@@ -48,8 +48,15 @@ def settings(spool_dir: Path, url: str | None = None, **changes: Any) -> Transpo
     return TransportSettings(spool_dir=spool_dir, url=url, **(fields | changes))
 
 
-def started(spool_dir: Path, url: str | None = None, *, rank: int = 0, **changes: Any) -> Transport:
-    transport = Transport(settings(spool_dir, url, **changes), RUN, ATTEMPT, rank)
+def started(
+    spool_dir: Path,
+    url: str | None = None,
+    *,
+    rank: int = 0,
+    attempt: AttemptOpen = ATTEMPT,
+    **changes: Any,
+) -> Transport:
+    transport = Transport(settings(spool_dir, url, **changes), RUN, attempt, rank)
     transport.start()
     return transport
 

@@ -76,6 +76,26 @@ def test_the_run_the_attempt_and_the_layout_are_made_known_first(
     assert service.layouts == {LAYOUT.hash: LAYOUT}
 
 
+@pytest.mark.parametrize(("resume_step", "rank", "times"), [(0, 0, 1), (0, 1, 0), (5, 0, 0)])
+def test_steps_that_count_from_0_again_are_told_of(
+    tmp_path: Path,
+    service: StubService,
+    caplog: pytest.LogCaptureFixture,
+    resume_step: int,
+    rank: int,
+    times: int,
+) -> None:
+    next_life = msgspec.structs.replace(
+        ATTEMPT, token=ATTEMPT.token[:-1] + "Z", resume_step=resume_step
+    )
+    for attempt in (ATTEMPT, next_life):
+        transport = started(tmp_path, service.url, attempt=attempt, rank=rank)
+        train(transport, 1)
+        transport.close("finished")
+
+    assert caplog.text.count("the steps count from 0 again") == times
+
+
 def test_a_spool_that_arrived_whole_is_removed(tmp_path: Path, service: StubService) -> None:
     transport = started(tmp_path, service.url)
     train(transport, 10)
