@@ -84,7 +84,8 @@ def test_the_parameters_are_read_before_the_step_that_spoils_them_all(
     for step in range(6):
         if step == 3:
             with torch.no_grad():
-                model.get_parameter("blocks.1.qkv.weight")[2, 1] = math.nan
+                # Behind the attention, whose kernels lose a NaN in some versions of torch.
+                model.get_parameter("blocks.1.out.weight")[2, 1] = math.nan
         watch.step(train_one(model, optimizer, max_norm=1.0))
     broken = [np.flatnonzero(np.isnan(stat(row, "grad_norm"))).size for row in line.rows]
     norms = stat(line.rows[3], "param_norm")
@@ -95,7 +96,7 @@ def test_the_parameters_are_read_before_the_step_that_spoils_them_all(
     assert broken == [0] * 6
     assert not is_absent(norms).any()
     assert np.flatnonzero(~np.isfinite(norms)).tolist() == [
-        layout.layer_names.index("blocks.1.qkv.weight")
+        layout.layer_names.index("blocks.1.out.weight")
     ]
     assert is_absent(stat(line.rows[4], "param_norm")).any()
 
