@@ -140,6 +140,8 @@ class Gate:
     def _end(self, under_way: Round, verdict: Verdict) -> None:
         if under_way.verdict is None:
             under_way.verdict = verdict
+            if verdict.to_step is not None:  # a rank that is still restoring counts as the others
+                self._first_step = verdict.to_step + 1 - self._turn
             self._ended.append(Ended(under_way.proposal.command, verdict))
             self._round = None
             self._changed.notify_all()
