@@ -33,7 +33,6 @@ class Spool:
         self._min_free_bytes = min_free_bytes
         self._on_lost = on_lost
         self._num_abandoned_bytes = 0
-        self._settled_seq = 0
         self.next_seq = 1
         self.memory_only = True
         """No disk yet, or it is full or broken: what comes now dies with the process."""
@@ -45,8 +44,9 @@ class Spool:
 
     @property
     def num_pending(self) -> int:
-        """Records that wait, at most: damaged ones count until they are reached."""
-        return self.next_seq - 1 - self._settled_seq
+        """Records that wait, at most: damaged and lost ones count until they are reached."""
+        head = self.head()
+        return 0 if head is None else self.next_seq - head.seq
 
     @property
     def num_damaged_bytes(self) -> int:
@@ -67,7 +67,6 @@ class Spool:
 
     def acknowledge(self, record: Record) -> None:
         """The head has arrived, or is done with."""
-        self._settled_seq = max(self._settled_seq, record.seq)
         if self._memory_head() == record:
             self._pop_memory()
         if self._segments is not None:
@@ -80,7 +79,7 @@ class Spool:
         """At the end: what was never on disk is lost. Returns how many records that were."""
         num_lost = len(self._memory)
         while self._memory:
-            self._lose(self._pop_memory())
+            self._on_lost(self._pop_memory())
         return num_lost
 
     def close(self) -> None:
@@ -107,17 +106,13 @@ class Spool:
     def _make_room(self, segments: Segments, num_bytes: int) -> None:
         while segments.num_files > 1 and segments.num_bytes + num_bytes > self._disk_bytes:
             for lost in segments.drop_oldest():
-                self._lose(lost)
+                self._on_lost(lost)
 
     def _keep_in_memory(self, record: Record) -> None:
         self._memory.append(record)
         self._num_memory_bytes += len(record.payload)
         while self._num_memory_bytes > self._memory_bytes and len(self._memory) > 1:
-            self._lose(self._pop_memory())
-
-    def _lose(self, record: Record) -> None:
-        self._settled_seq = max(self._settled_seq, record.seq)
-        self._on_lost(record)
+            self._on_lost(self._pop_memory())
 
     def _pop_memory(self) -> Record:
         record = self._memory.popleft()

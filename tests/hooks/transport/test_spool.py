@@ -86,3 +86,17 @@ def test_the_count_of_what_waits_goes_down_to_nothing(tmp_path: Path) -> None:
 
     drained(waiting)
     assert waiting.num_pending == 0
+
+
+def test_what_waits_on_disk_still_counts_once_memory_is_given_up(tmp_path: Path) -> None:
+    """Else nobody would be told to bring it in."""
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    half = spool(folder, [])
+    half.append(b"1" * 2000)
+    (folder / f"{2:020d}.seg").mkdir()  # the next file cannot be made
+    half.append(b"2")
+
+    half.give_up_memory()
+
+    assert half.num_pending >= 1
