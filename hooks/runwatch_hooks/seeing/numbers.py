@@ -1,5 +1,8 @@
 """A number of a step that may still lie on an accelerator."""
 
+import math
+
+import torch
 from torch import Tensor
 
 from runwatch_hooks.given_numbers import as_float
@@ -22,3 +25,12 @@ def number(value: float | Tensor) -> Number:
     if plain.numel() != 1:
         plain = plain.float().mean()
     return float(plain) if plain.device.type == "cpu" else plain.float().reshape(()).clone()
+
+
+def lesser(earlier: Number, later: Number) -> Number:
+    """The lesser of two; a NaN prevails. Of two that do not lie on one device it is the later."""
+    if isinstance(earlier, float) and isinstance(later, float):
+        return earlier if math.isnan(earlier) or earlier < later else later
+    if isinstance(earlier, Tensor) and isinstance(later, Tensor) and earlier.device == later.device:
+        return torch.minimum(earlier, later)
+    return later

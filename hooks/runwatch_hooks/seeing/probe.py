@@ -21,7 +21,7 @@ from runwatch_hooks.ranks.shards import local_of, whole
 from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
 from runwatch_hooks.seeing.board import Board
 from runwatch_hooks.seeing.known_optimizers import parameters_of
-from runwatch_hooks.seeing.numbers import Number, number
+from runwatch_hooks.seeing.numbers import Number, lesser, number
 from runwatch_hooks.seeing.omissions import Omissions
 from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.training_thread import TrainingThread
@@ -313,11 +313,8 @@ class Probe:
         if known is None:
             return
         coefficient = torch.clamp(max_norm / (known + 1e-6), max=1.0)
-        last = self._numbers.get("clip_coef")
-        now = number(coefficient)
-        if isinstance(last, float) and isinstance(now, float):
-            now = now if not now >= last else last  # of several clips the hardest
-        self._numbers["clip_coef"] = now
+        last, now = self._numbers.get("clip_coef"), number(coefficient)
+        self._numbers["clip_coef"] = now if last is None else lesser(last, now)
 
 
 def _is_known_broken(total_norm: Tensor) -> bool:

@@ -163,6 +163,24 @@ def test_a_clip_that_was_not_needed_is_none(line: RecordingLine) -> None:
     assert (line.rows[0].metrics["clip_coef"], line.rows[0].metrics["clipped"]) == (1.0, 0.0)
 
 
+@pytest.mark.parametrize(("of_weight", "of_bias"), [(math.nan, 2.0), (2.0, math.nan)])
+def test_of_several_clips_one_by_a_nan_is_told(
+    of_weight: float, of_bias: float, line: RecordingLine
+) -> None:
+    model = linear()
+    optimizer = sgd(model)
+    watch = watched(model, optimizer, line=line)
+    for parameter, value in ((model.weight, of_weight), (model.bias, of_bias)):
+        parameter.grad = torch.full_like(parameter, value)
+        clip_grad_norm_([parameter], 1.0)
+    optimizer.step()
+    watch.step()
+    metrics = line.rows[0].metrics
+
+    assert math.isnan(metrics["clip_coef"])
+    assert metrics["clipped"] == 1.0
+
+
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
 def test_the_culprit_is_named_though_the_clip_spoils_every_gradient(
     norm: float, line: RecordingLine
