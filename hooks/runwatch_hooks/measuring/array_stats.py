@@ -33,11 +33,12 @@ _ALL_UP_TO: Final = 4096
 
 
 class ArrayStats:
-    """One run's layers, step by step. Keeps of each parameter a sample of at most 32 KiB."""
+    """One run's layers, step by step. Keeps of each parameter a sample of at most 32 KiB,
+    of complex ones 64."""
 
     def __init__(self) -> None:
         self._layout: Layout | None = None
-        self._samples: dict[str, NDArray[np.float64]] = {}
+        self._samples: dict[str, NDArray[np.float64 | np.complex128]] = {}
         self._norms: dict[str, float] = {}
 
     def read(
@@ -71,7 +72,7 @@ class ArrayStats:
         sample = self._samples[name] = _sample(parameter)
         self._norms[name] = norm
         if before is not None and before.shape == sample.shape and sample.size and was != 0.0:
-            mean = float(np.mean(np.square(sample - before)))
+            mean = float(np.mean(np.square(np.abs(sample - before))))
             column[UPDATE_RATIO] = math.sqrt(mean * parameter.size) / was
 
 
@@ -80,7 +81,8 @@ def _read_gradient(gradient: NDArray[Any], column: NDArray[np.float32]) -> None:
     column[GRAD_NORM] = math.sqrt(squares)
     column[GRAD_ABSMAX] = greatest
     column[NONFINITE] = num_nonfinite
-    column[ZERO_FRAC] = num_zeros / max(gradient.size, 1)
+    num_read = gradient.size * (2 if np.iscomplexobj(gradient) else 1)
+    column[ZERO_FRAC] = num_zeros / max(num_read, 1)
 
 
 def _squares(array: NDArray[Any]) -> float:
@@ -96,7 +98,7 @@ def _chunks(array: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
         yield flat[start : start + _CHUNK].astype(np.float64)
 
 
-def _sample(array: NDArray[Any]) -> NDArray[np.float64]:
+def _sample(array: NDArray[Any]) -> NDArray[np.float64 | np.complex128]:
     """Fixed elements, evenly spread; no common factor with a row, or they would come from a few
     columns. A copy."""
     flat = array.reshape(-1)
@@ -105,7 +107,7 @@ def _sample(array: NDArray[Any]) -> NDArray[np.float64]:
         while math.gcd(stride, array.shape[-1]) != 1:
             stride -= 1
         flat = flat[::stride][:_NUM_SAMPLED]
-    return np.abs(flat).astype(np.float64) if np.iscomplexobj(flat) else flat.astype(np.float64)
+    return flat.astype(np.complex128 if np.iscomplexobj(flat) else np.float64)
 
 
 def _flat(arrays: object, prefix: str = "") -> dict[str, NDArray[Any]]:

@@ -101,6 +101,17 @@ def test_arrays_of_any_kind_are_read(array: Any) -> None:
     assert read[4, 0] == pytest.approx(read[0, 0])
 
 
+def test_complex_arrays_count_as_pairs_and_turning_them_is_an_update() -> None:
+    before, after = np.array([1 + 0j, 1 + 0j]), np.array([1j, 1j])
+    stats = ArrayStats()
+    stats.read({}, {"w": before}, {})
+    layout, read = stats.read({"w": np.array([3 + 4j, 0j])}, {"w": after}, {})
+    found = dict(zip(layout.stats, read[:, 0].tolist(), strict=True))
+
+    assert found["zero_frac"] == 0.5
+    assert found["update_ratio"] == pytest.approx(math.sqrt(2.0))
+
+
 def test_an_update_of_a_large_array_is_near_the_truth() -> None:
     random = np.random.default_rng(1)
     before = random.normal(size=(300, 256))
