@@ -26,7 +26,8 @@ from runwatch_server.commands.records import CommandRecord
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database, Work
 from runwatch_server.errors import ConflictError
-from runwatch_server.runs.queries import count_by_signing_key
+from runwatch_server.runs.checks import check_rank, unknown_attempt
+from runwatch_server.runs.queries import count_by_signing_key, find_attempt
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +166,11 @@ class Commands:
                     f"The command was for attempt {record.attempt}, not {receipt.attempt}.",
                 )
             await check_was_ordered(connection, record)
-            return await self._settle(connection, record, receipt)
+            attempt = await find_attempt(connection, record.run_id, record.attempt)
+            if attempt is None:
+                raise unknown_attempt(record.attempt)
+            check_rank(receipt.rank, attempt)
+            return await self._settle(connection, record, receipt, num_ranks=attempt.world_size)
 
         return await self._changed(await self._write(command_id, work))
 
@@ -206,8 +211,14 @@ class Commands:
         )
 
     async def _settle(
-        self, connection: AsyncConnection, record: CommandRecord, receipt: Receipt
+        self,
+        connection: AsyncConnection,
+        record: CommandRecord,
+        receipt: Receipt,
+        *,
+        num_ranks: int,
     ) -> CommandRecord:
+        """`num_ranks` of the attempt that was commanded, which may be over: another lives then."""
         answers = await receipt_queries.list_answers(connection, record)
         if lifecycle.is_final_answer(answers.get(receipt.rank)):
             return record
@@ -217,15 +228,14 @@ class Commands:
         await event_queries.append_event(
             connection, record, "receipt", at=now, actor=TRAINER, rank=receipt.rank, detail=told
         )
-        addressee = await find_addressee(connection, record.run_id)
         answers[receipt.rank] = receipt.state
-        state = lifecycle.settle(record.state, answers, addressee.num_ranks)
+        state = lifecycle.settle(record.state, answers, num_ranks)
         if state is record.state:
             return record
         return await enter(
             connection,
             record,
-            addressee,
+            await find_addressee(connection, record.run_id),
             state,
             at=now,
             actor=TRAINER,

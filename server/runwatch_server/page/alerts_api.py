@@ -13,7 +13,6 @@ from runwatch_server.alerts.rungs import recovery_after
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.commands import event_queries as command_event_queries
-from runwatch_server.commands import queries as command_queries
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.listing import part_of
 from runwatch_server.notify.cases import labels_of_alert
@@ -23,7 +22,7 @@ from runwatch_server.page.judged_curves import Curve, curves_of
 from runwatch_server.page.people import names_of_keys
 from runwatch_server.page.rendering import render
 from runwatch_server.runbooks import runbook_url
-from runwatch_server.runs.queries import find_runs
+from runwatch_server.runs.queries import count_ranks, find_runs
 from runwatch_server.services import CurrentServices, Services
 from runwatch_server.telemetry.queries import list_metrics
 
@@ -148,12 +147,12 @@ async def _trips(
     services: Services, alert: AlertRecord, commands: Sequence[CommandRecord]
 ) -> list[Travel]:
     async with services.database.read() as connection:
-        addressee = await command_queries.find_addressee(connection, alert.run_id)
+        num_ranks = await count_ranks(connection, alert.run_id)
         return [
             travel_of(
                 command,
                 await command_event_queries.list_events(connection, alert.run_id, command.id),
-                num_ranks=1 if addressee is None else addressee.num_ranks,
+                num_ranks=num_ranks.get(command.attempt, 1),
                 recovery=recovery_after(alert, command),
             )
             for command in commands

@@ -20,7 +20,7 @@ from runwatch_server.page.command_travel import Travel, travel_of
 from runwatch_server.page.people import names_of_keys
 from runwatch_server.page.rendering import render
 from runwatch_server.runs.access import VisibleRun
-from runwatch_server.runs.queries import Run
+from runwatch_server.runs.queries import Run, count_ranks
 from runwatch_server.services import CurrentServices, Services
 
 router: Final = APIRouter(include_in_schema=False)
@@ -106,11 +106,12 @@ async def _trips(services: Services, run: Run) -> tuple[list[Travel], Addressee]
         commands = await queries.list_commands(connection, run.id, limit=_SHOWN)
         ids = {command.alert_id for command in commands if command.alert_id is not None}
         alerts = await find_alerts(connection, ids)
+        num_ranks = await count_ranks(connection, run.id)
         trips = [
             travel_of(
                 command,
                 await command_event_queries.list_events(connection, run.id, command.id),
-                num_ranks=addressee.num_ranks,
+                num_ranks=num_ranks.get(command.attempt, 1),
                 recovery=_recovery(command, alerts),
             )
             for command in commands

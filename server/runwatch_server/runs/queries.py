@@ -190,6 +190,14 @@ async def list_attempts(connection: AsyncConnection, run_id: RunId) -> list[Atte
     return [_attempt(row) for row in await connection.execute(query)]
 
 
+async def count_ranks(connection: AsyncConnection, run_id: RunId) -> dict[int, int]:
+    """Of each attempt of a run, by its number."""
+    found = await connection.execute(
+        sa.select(attempts.c.attempt, attempts.c.world_size).where(attempts.c.run_id == run_id)
+    )
+    return {row.attempt: row.world_size for row in found}
+
+
 async def close_attempt(
     connection: AsyncConnection, run_id: RunId, attempt: int, **values: object
 ) -> None:

@@ -94,6 +94,38 @@ async def test_one_rank_that_failed_is_named_and_the_command_has_failed(api: Api
     assert [one["state"] for one in story["receipts"]] == ["applied", "failed"]
 
 
+async def test_a_late_answer_counts_among_the_ranks_of_its_own_attempt(api: Api) -> None:
+    """Two of four ranks are no majority of a job that goes on with two."""
+    run_id = await api.new_run(world_size=4)
+    command = await order(api, run_id)
+    await answer(api, command, "applied")
+    await api.new_attempt(run_id, world_size=2)
+    await answer(api, command, "applied", rank=1)
+
+    assert (await api.json("GET", f"/commands/{command['id']}"))["state"] != "applied"
+
+
+async def test_the_page_counts_a_command_s_ranks_by_its_own_attempt(api: Api) -> None:
+    run_id = await api.new_run(world_size=2)
+    command = await order(api, run_id)
+    await answer(api, command, "applied")
+    await answer(api, command, "applied", rank=1)
+    await api.new_attempt(run_id, world_size=4)
+
+    headers = {"Authorization": f"Bearer {api.admin_key}"}
+    page = await api.http.get(f"/runs/{run_id}/actions", headers=headers)
+
+    assert "2 of 2 ranks" in page.text
+
+
+async def test_an_answer_of_a_rank_that_the_attempt_does_not_have_is_refused(api: Api) -> None:
+    run_id = await api.new_run(world_size=2)
+    command = await order(api, run_id)
+    reply = await answer(api, command, "applied", rank=2)
+
+    assert (reply.status_code, reply.json()["code"]) == (422, "wrong_rank")
+
+
 async def test_the_same_idempotency_key_gives_the_same_command(api: Api) -> None:
     run_id = await api.new_run()
     first = await order(api, run_id, **{"Idempotency-Key": "once"})
