@@ -96,6 +96,7 @@ def build_watch(
         note_broken,
         detail,
         governor,
+        objects.schedulers,
     )
     instruments = Instruments(
         witness=witness,

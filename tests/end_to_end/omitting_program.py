@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -140,6 +140,31 @@ def resumed(*, is_faulty: bool) -> None:
             moments = moments if is_faulty else optimizer.state_dict()
 
 
+def rescheduled(*, is_faulty: bool) -> None:
+    """A second process, which counts its own steps and whose checkpoint may lack the scheduler."""
+    model = classifier()
+    moments: dict[str, Any] = torch.optim.AdamW(model.parameters(), lr=1e-3).state_dict()
+    places: dict[str, Any] = {}
+    for start, stop in ((0, STEPS // 2), (STEPS // 2, STEPS)):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 2 * STEPS)
+        optimizer.load_state_dict(moments)
+        if places and not is_faulty:
+            scheduler.load_state_dict(places)
+        with attach(
+            model, optimizer, run="rescheduled", scheduler=scheduler, next_step=start
+        ) as watch:
+            for _ in watch.steps(stop):
+                optimizer.zero_grad()
+                points, labels = spirals()
+                loss = functional.cross_entropy(model(points), labels)
+                torch.autograd.backward(loss)
+                optimizer.step()
+                watch.step(loss)
+                scheduler.step()
+        moments, places = optimizer.state_dict(), scheduler.state_dict()
+
+
 PROGRAMS: Final[dict[str, Callable[..., None]]] = {
     "adversarial": adversarial,
     "replaced_head": replaced_head,
@@ -147,6 +172,7 @@ PROGRAMS: Final[dict[str, Callable[..., None]]] = {
     "clipped": clipped,
     "uncleared": uncleared,
     "resumed": resumed,
+    "rescheduled": rescheduled,
 }
 
 if __name__ == "__main__":

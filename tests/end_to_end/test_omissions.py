@@ -24,6 +24,7 @@ _PROGRAM: Final = Path(__file__).with_name("omitting_program.py")
         ("clipped", "ClipBeforeUnscale"),
         ("uncleared", "GradientsNotCleared"),
         ("resumed", "OptimizerStateNotRestored"),
+        ("rescheduled", "SchedulerStateNotRestored"),
     ],
 )
 def test_what_is_left_out_is_told_and_the_sound_twin_is_silent(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from runwatch.vocabulary import RunId
 from runwatch_hooks.building import build_watch
@@ -81,6 +82,9 @@ def watched(
     line: RecordingLine,
     options: Options | None = None,
     scalers: tuple[torch.amp.GradScaler, ...] = (),
+    schedulers: tuple[LRScheduler, ...] = (),
 ) -> LiveWatch:
-    objects = Objects(modules={"": model}, optimizers=optimizers, scalers=scalers)
+    objects = Objects(
+        modules={"": model}, optimizers=optimizers, scalers=scalers, schedulers=schedulers
+    )
     return build_watch(objects, options or Options(), line.open, TEAM)

@@ -1,5 +1,5 @@
 """What a program leaves out that no number shows: layers, `train()`, `zero_grad`, unscaling before
-a clip, or an optimizer's state when it resumes."""
+a clip, or the state of an optimizer or a scheduler when it resumes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -7,6 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runwatch_hooks.measuring.layer_names import NamedTensor
+from runwatch_hooks.seeing.fresh_schedules import FreshSchedules
 from runwatch_hooks.seeing.fresh_state import FreshState
 from runwatch_hooks.seeing.kept_gradients import KeptGradients
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
@@ -17,11 +18,12 @@ from runwatch_hooks.seeing.untrained import Untrained
 class Omissions:
     """Looks at what each step passes anyway. Slots are layers' places in the layout."""
 
-    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+    def __init__(self, modules: Mapping[str, nn.Module], schedulers: Sequence[object] = ()) -> None:
         self._mode = TrainingMode(modules)
         self._untrained = Untrained(modules)
         self._kept = KeptGradients()
         self._fresh = FreshState()
+        self._schedules = FreshSchedules(schedulers)
         self._clipped: dict[int, float] = {}
         """Thresholds of clips of gradients that still bear the loss scale, by a slot of each."""
         self._unscaled: set[int] = set()
@@ -35,6 +37,7 @@ class Omissions:
         """An optimizer is about to step."""
         self._mode.note_step()
         self._fresh.before_step(optimizer)
+        self._schedules.before_step()
 
     def after_step(self, optimizer: Optimizer) -> None:
         self._fresh.after_step(optimizer)
@@ -70,6 +73,7 @@ class Omissions:
             "eval_mode": self._mode.end_row(),
             "kept_gradients": self._kept.end_row(),
             "fresh_optimizers": self._fresh.end_row(step),
+            "fresh_schedulers": self._schedules.end_row(step),
             "scaled_clip": self._scaled_clip,
         }
         numbers |= {name: value for name, value in found.items() if value is not None}

@@ -45,13 +45,14 @@ class Probe:
         on_broken: Callable[[], None] = lambda: None,
         detail: Detail | None = None,
         governor: Governor | None = None,
+        schedulers: Sequence[object] = (),
     ) -> None:
         """`lr_scale` is the multiplier that stands in the groups while an optimizer steps.
 
         `on_broken` is told before an optimizer steps with gradients that are known not to be
         finite: only those in the host's memory are, without waiting. It must not raise. `detail`
         takes histograms where they are wanted. `governor` says how much is read of which step;
-        without one it is everything.
+        without one it is everything. Whether the `schedulers` go on is looked at after a resume.
         """
         self._governor = governor
         self._on_broken = on_broken
@@ -63,7 +64,7 @@ class Probe:
         self._numbers: dict[str, Number] = {}
         self._has_scaler = False
         self._turns = Turns()
-        self._omissions = Omissions(modules)
+        self._omissions = Omissions(modules, schedulers)
         self._thread = TrainingThread()
         self._reset()
 

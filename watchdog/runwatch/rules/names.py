@@ -39,6 +39,7 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "eval_mode": "1 where the row's steps were made in evaluation mode, and others not.",
     "kept_gradients": "1 where an optimizer stepped by gradients that hold those of its last step.",
     "fresh_optimizers": "How many optimizers a resumed attempt began without their state.",
+    "fresh_schedulers": "How many schedulers a resumed attempt began anew.",
     "unrestored_layers": "How many layers are not those of the checkpoint that was resumed.",
     "scaled_clip": "Threshold of a clip of gradients that still bore the loss scale.",
     "alternating": "1 where optimizers take turns in a step, as in a GAN, or there are rewards.",
