@@ -61,6 +61,7 @@ class RowMaker:
         self.weights: Final = RestoredWeights()
         self._was_guarded = False
         self._is_healthy = True
+        self._segment = 0
 
     @property
     def num_lost(self) -> int:
@@ -83,7 +84,8 @@ class RowMaker:
         self._timer.go_on(time.monotonic())
 
     def take_health(self) -> bool:
-        """Whether all that was sent since the last call was healthy."""
+        """Whether all that was sent since the last call was healthy. What a rollback undid, and
+        comes late, says nothing about the states that are kept since."""
         was_healthy, self._is_healthy = self._is_healthy, True
         return was_healthy
 
@@ -98,6 +100,7 @@ class RowMaker:
         lr_scale: float,
     ) -> None:
         """Make the row of a step that has ended, and send on what is whole."""
+        self._segment = segment
         governor, now = self._governor, time.time()
         if governor is None:
             self._make(step, segment, now, loss, tokens, metrics, lr_scale)
@@ -177,6 +180,7 @@ class RowMaker:
 
     def log(self, step: int, segment: int, metrics: Mapping[str, Loggable]) -> None:
         """A row of the user's numbers alone."""
+        self._segment = segment
         numbers = self._own_names.apart(self._numbers(metrics))
         if numbers:
             reading = Reading(layout=None, stats={}, numbers={}, stage=None)
@@ -223,11 +227,12 @@ class RowMaker:
 
     def _send(self) -> None:
         rows = self._assembly.finished()
-        are_healthy = all(map(is_healthy, rows))
-        self._is_healthy = self._is_healthy and are_healthy
+        unhealthy = [row for row in rows if not is_healthy(row)]
+        if any(row.segment == self._segment for row in unhealthy):
+            self._is_healthy = False
         if self._governor is not None:
             was_read = any("nonfinite" in row.metrics for row in rows)
-            alarmed = not are_healthy or (self._governor.is_alarmed and not was_read)
+            alarmed = bool(unhealthy) or (self._governor.is_alarmed and not was_read)
             self._governor.is_alarmed = alarmed
         self._tell_guarded(rows)
         if self._is_leader:

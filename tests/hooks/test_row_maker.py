@@ -1,0 +1,73 @@
+"""What the rows of a step say of the state that it left, where their numbers come late."""
+
+import math
+
+from tests.hooks.tiny import TEAM
+
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.instruments import Instruments
+from runwatch_hooks.outlet import Outlet
+from runwatch_hooks.reports import Reports
+from runwatch_hooks.row_maker import RowMaker
+from runwatch_hooks.seeing.own_time import OwnTime, Spans
+from runwatch_hooks.seeing.probe import Probe
+
+
+class LateSpans(Spans):
+    """Of an accelerator that is behind the host until it is told to have come."""
+
+    def __init__(self) -> None:
+        super().__init__([(0.0, 1.0)])
+        self.has_come = False
+
+    def is_there(self) -> bool:
+        return self.has_come
+
+
+class LateOwnTime(OwnTime):
+    def __init__(self, faults: Faults) -> None:
+        super().__init__(faults)
+        self.spans = LateSpans()
+
+    def take(self) -> Spans:
+        return self.spans
+
+
+def late_rows() -> tuple[RowMaker, LateSpans]:
+    faults = Faults()
+    reports = Reports(faults)
+    own_time = LateOwnTime(faults)
+    rows = RowMaker(
+        Probe({}, [], faults),
+        faults,
+        reports,
+        Outlet(TEAM, faults, reports.put_row),
+        is_leader=True,
+        instruments=Instruments(own_time=own_time),
+    )
+    return rows, own_time.spans
+
+
+def record(rows: RowMaker, step: int, segment: int, loss: float) -> None:
+    rows.record(step, segment, loss, None, {}, lr_scale=1.0)
+
+
+def test_a_late_row_of_a_step_that_was_not_healthy_counts() -> None:
+    rows, spans = late_rows()
+    record(rows, 7, 0, math.nan)
+    assert rows.take_health()
+    spans.has_come = True
+    record(rows, 8, 0, 1.0)
+
+    assert not rows.take_health()
+
+
+def test_a_late_row_of_a_step_that_was_undone_says_nothing_of_those_after_it() -> None:
+    """Else the state that the run went back to would count as suspect for good."""
+    rows, spans = late_rows()
+    record(rows, 7, 0, math.nan)
+    assert rows.take_health()
+    spans.has_come = True
+    record(rows, 5, 1, 1.0)
+
+    assert rows.take_health()
