@@ -79,8 +79,9 @@ def build_watch(
 
     def checkpoint(step: int) -> None:
         if keeper is not None and not keeper.is_writing:
-            lr_scale.settle()
-            keeper.begin(step, state.capture, dict(actor.state_dict()))
+            with faults.guard("checkpoint"):  # else no command would be heard at this boundary
+                lr_scale.settle()
+                keeper.begin(step, state.capture, dict(actor.state_dict()))
 
     def note_broken() -> None:
         if witness is not None:

@@ -32,6 +32,21 @@ def command(action: AnyAction, name: str = "c1") -> Command:
     return Command(id=CommandId(name), action=action, attempt=1, expires_at=math.inf)
 
 
+class Stateless:
+    """State of the user's own that refuses to say what it holds."""
+
+    def __init__(self) -> None:
+        self.refuses = False
+
+    def state_dict(self) -> dict[str, object]:
+        if self.refuses:
+            raise RuntimeError("not now")
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
+        pass
+
+
 class Training:
     """A small run under a watch, a step at a time."""
 
@@ -487,3 +502,25 @@ def test_a_skipped_step_speaks_not_against_the_state_before_it(line: RecordingLi
 
     assert line.receipts[0].state is CommandState.APPLIED
     assert watch.next_step >= 2
+
+
+def test_a_checkpoint_that_fails_keeps_no_command_from_being_done(
+    line: RecordingLine, tmp_path: Path
+) -> None:
+    """Of several ranks, one that misses a boundary would agree with the others no more."""
+    model, own = tiny_gpt(), Stateless()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = build_watch(
+        Objects(modules={"": model}, optimizers=(optimizer,), extra={"own": own}),
+        Options(allow=("lower_lr",), checkpoints=tmp_path, checkpoint_every=1),
+        line.open,
+        TEAM,
+    )
+    own.refuses = True
+    line.commands = [command(LowerLr(scale=0.5))]
+    report = watch.step(train_one(model, optimizer))
+    watch.finish()
+
+    assert report.lr_scale == 0.5
+    assert [one.state for one in line.receipts] == [CommandState.APPLIED]
+    assert "hook_fault" in line.kinds()
