@@ -114,13 +114,15 @@ class LiveWatch(Watch):
         """Faults of our own that were kept from the training."""
         return self._faults.count
 
-    def begin(self) -> None:
-        """Open the line, and keep the state that the run sets out from. Done once."""
+    def begin(self, first_step: int | None = None) -> None:
+        """Open the line, and keep the state that the run sets out from. Done once. `first_step` is
+        the attempt's, where it is over by now: the program said nothing before its end."""
         if self._is_begun or self._is_inert:
             return
         self._is_begun = True
         with self._faults.guard("begin"):
-            self._reports.open(self._open_line(self._next_step))
+            opened_at = self._next_step if first_step is None else first_step
+            self._reports.open(self._open_line(opened_at))
             self._program_exit.install()
             self._member.join()
             self._outlet.open()
@@ -142,7 +144,7 @@ class LiveWatch(Watch):
         self._num_boundaries += 1
         if self._is_inert:
             return StepReport(step=step)
-        self.begin()
+        self.begin(step)
         self._program_exit.go_on()
         with self._faults.guard("row", self._probe.remove):
             self._rows.record(

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -524,3 +525,16 @@ def test_a_checkpoint_that_fails_keeps_no_command_from_being_done(
     assert report.lr_scale == 0.5
     assert [one.state for one in line.receipts] == [CommandState.APPLIED]
     assert "hook_fault" in line.kinds()
+
+
+def test_a_run_that_passes_its_checkpoints_by_is_told_to_begin_at_its_first_step(
+    line: RecordingLine, tmp_path: Path
+) -> None:
+    (tmp_path / "of another run").touch()  # so that the attempt opens late: `resume` may come
+    training = Training(line, replace(EVERYTHING, checkpoints=tmp_path))
+    training.run(3)
+    line.commands = [command(Rollback(to_step=0))]
+    report = training.watch.step(train_one(training.model, training.optimizer))
+
+    assert line.opened_at == [0]
+    assert report.rolled_back_to == 1
