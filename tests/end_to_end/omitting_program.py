@@ -49,6 +49,16 @@ def adversarial(*, is_faulty: bool) -> None:
             watch.step(made, judge_loss=loss)
 
 
+def learned(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+    """The loss of a step that leaves nothing out."""
+    optimizer.zero_grad()
+    points, labels = spirals()
+    loss = functional.cross_entropy(model(points), labels)
+    torch.autograd.backward(loss)
+    optimizer.step()
+    return loss
+
+
 def replaced_head(*, is_faulty: bool) -> None:
     """The optimizer was made before the head that is trained."""
     model = classifier()
@@ -71,12 +81,7 @@ def evaluated(*, is_faulty: bool) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     with attach(model, optimizer, run="evaluated") as watch:
         for step in watch.steps(STEPS):
-            optimizer.zero_grad()
-            points, labels = spirals()
-            loss = functional.cross_entropy(model(points), labels)
-            torch.autograd.backward(loss)
-            optimizer.step()
-            watch.step(loss)
+            watch.step(learned(model, optimizer))
             if step % 50 == 49:
                 model.eval()
                 with torch.no_grad(), watch.phase("eval"):
@@ -130,12 +135,7 @@ def resumed(*, is_faulty: bool) -> None:
         optimizer.load_state_dict(moments)
         with attach(model, optimizer, run="resumed", state=state) as watch:
             for _ in watch.steps(stop):
-                optimizer.zero_grad()
-                points, labels = spirals()
-                loss = functional.cross_entropy(model(points), labels)
-                torch.autograd.backward(loss)
-                optimizer.step()
-                watch.step(loss)
+                watch.step(learned(model, optimizer))
             state = watch.state_dict()
             moments = moments if is_faulty else optimizer.state_dict()
 
@@ -155,12 +155,7 @@ def rescheduled(*, is_faulty: bool) -> None:
             model, optimizer, run="rescheduled", scheduler=scheduler, next_step=start
         ) as watch:
             for _ in watch.steps(stop):
-                optimizer.zero_grad()
-                points, labels = spirals()
-                loss = functional.cross_entropy(model(points), labels)
-                torch.autograd.backward(loss)
-                optimizer.step()
-                watch.step(loss)
+                watch.step(learned(model, optimizer))
                 scheduler.step()
         moments, places = optimizer.state_dict(), scheduler.state_dict()
 

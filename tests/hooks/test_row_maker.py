@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from tests.hooks.tiny import TEAM
 
 from runwatch_hooks.faults import Faults
@@ -52,22 +53,16 @@ def record(rows: RowMaker, step: int, segment: int, loss: float) -> None:
     rows.record(step, segment, loss, None, {}, lr_scale=1.0)
 
 
-def test_a_late_row_of_a_step_that_was_not_healthy_counts() -> None:
-    rows, spans = late_rows()
-    record(rows, 7, 0, math.nan)
-    assert rows.take_health()
-    spans.has_come = True
-    record(rows, 8, 0, 1.0)
-
-    assert not rows.take_health()
-
-
-def test_a_late_row_of_a_step_that_was_undone_says_nothing_of_those_after_it() -> None:
+@pytest.mark.parametrize(("step", "segment"), [(8, 0), (5, 1)])
+def test_a_late_row_of_a_broken_step_counts_until_a_rollback_has_undone_it(
+    step: int, segment: int
+) -> None:
     """Else the state that the run went back to would count as suspect for good."""
     rows, spans = late_rows()
     record(rows, 7, 0, math.nan)
     assert rows.take_health()
     spans.has_come = True
-    record(rows, 5, 1, 1.0)
+    record(rows, step, segment, 1.0)
 
-    assert rows.take_health()
+    was_undone = segment > 0
+    assert rows.take_health() == was_undone

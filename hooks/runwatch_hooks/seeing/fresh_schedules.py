@@ -7,13 +7,11 @@ without itself, goes on from the rate that stands in the optimizer, and hardly l
 from collections.abc import Sequence
 from typing import Final
 
-_BEGINNING: Final = 1
-"""The first step of those that count from 1."""
+from runwatch_hooks.seeing.fresh_state import BEGINNING, told_at_first
+
 _ROWS_TO_STEP: Final = 2
 """Within which a scheduler that counts steps has made its first: a loop may step it after the row
 is closed. One that counts epochs is at 0 in all of its first epoch, and says nothing."""
-_TOLD_FOR: Final = 64
-"""Rows in which it is told."""
 
 
 class FreshSchedules:
@@ -36,13 +34,11 @@ class FreshSchedules:
         """How many schedulers begin anew in a training that does not begin with this life's first
         row, in its first rows; None where there is nothing to say."""
         self._num_rows += 1
-        if self._num_rows == 1 and step <= _BEGINNING:
+        if self._num_rows == 1 and step <= BEGINNING:
             self._at_zero = []
         if self._num_rows <= _ROWS_TO_STEP:
             self._num_fresh = sum(_place_of(one) > 0 for one in self._at_zero or ())
-        if self._num_fresh == 0 or self._num_rows > _TOLD_FOR + 1:
-            return None
-        return float(self._num_fresh) if self._num_rows <= _TOLD_FOR else 0.0
+        return told_at_first(self._num_fresh, self._num_rows)
 
 
 def _place_of(scheduler: object) -> int:

@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 from torch.optim import Optimizer
 
-_BEGINNING: Final = 1
+BEGINNING: Final = 1
 """The first step of those that count from 1."""
 _TOLD_FOR: Final = 64
 """Rows in which it is told."""
@@ -39,8 +39,14 @@ class FreshState:
         """How many optimizers a training that does not begin with this row has without their
         state, in its first rows; None where there is nothing to say."""
         self._num_rows += 1
-        if self._num_rows == 1 and step <= _BEGINNING:
+        if self._num_rows == 1 and step <= BEGINNING:
             self._num_fresh = 0
-        if self._num_fresh == 0 or self._num_rows > _TOLD_FOR + 1:
-            return None
-        return float(self._num_fresh) if self._num_rows <= _TOLD_FOR else 0.0
+        return told_at_first(self._num_fresh, self._num_rows)
+
+
+def told_at_first(num_fresh: int, num_rows: int) -> float | None:
+    """What a row says of so many that were not restored: their number in the first rows of a life,
+    0 in the next one, and then nothing. `num_rows` counts this row."""
+    if num_fresh == 0 or num_rows > _TOLD_FOR + 1:
+        return None
+    return float(num_fresh) if num_rows <= _TOLD_FOR else 0.0
