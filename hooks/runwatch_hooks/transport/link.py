@@ -20,8 +20,8 @@ from runwatch_hooks.transport.service import Service
 log = logging.getLogger(__name__)
 
 _ANEW: Final = (
-    "the steps count from 0 again, and take the place of those that this run's earlier attempts "
-    "trained; where the training goes on, say at which step: attach(..., next_step=...)"
+    "runwatch: the steps count from 0 again, and take the place of those that earlier attempts "
+    "of this run trained; where the training goes on, say at which step: attach(..., next_step=...)"
 )
 
 
