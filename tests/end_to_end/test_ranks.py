@@ -87,6 +87,38 @@ def test_a_job_obeys_by_hand_and_resumes_on_all_ranks_as_if_never_stopped(
     assert [one.state for one in resumed] == [one.state for one in clean]
 
 
+def test_a_checkpoint_that_one_rank_finds_damaged_is_gone_back_to_by_none(
+    tmp_path: Path, service: RealService, jobs: list[RanksJob]
+) -> None:
+    service.start()
+    environment = watched_by(service, number=1)
+    run_id = environment["RUNWATCH_RUN_ID"]
+    job = RanksJob(tmp_path / "job", "--steps", "100000", "--checkpoints", environment=environment)
+    jobs.append(job)
+    until(lambda: job.num_trained() > 20)
+    damaged = obeyed(service, run_id, {"kind": "checkpoint"})["receipts"][0]["step"] - 1
+    sound = obeyed(service, run_id, {"kind": "checkpoint"})["receipts"][0]["step"] - 1
+    (file,) = (tmp_path / "job/checkpoints/rank-00002").glob(f"step-{damaged:09d}-*.pt")
+    octets = bytearray(file.read_bytes())
+    octets[len(octets) // 2] ^= 0xFF
+    file.write_bytes(octets)
+    until(lambda: job.num_trained() > sound + 100)  # no snapshot in memory is as old
+
+    refused = obeyed(service, run_id, {"kind": "rollback", "to_step": damaged}, state="failed")
+    done = obeyed(service, run_id, {"kind": "rollback", "to_step": sound})
+    obeyed(service, run_id, {"kind": "stop"})
+    told = job.finish()
+
+    answers = until(lambda: answers_of_all(service, refused["id"]))
+    assert [one["state"] for one in answers] == ["failed"] * NUM_RANKS
+    (error,) = {one["detail"]["error"] for one in answers}
+    assert "no good state that every rank holds" in error
+    assert "rank 2: none" in error
+    assert {one["detail"]["to_step"] for one in done["receipts"]} == {sound}
+    assert {back_to for one in told for _, back_to in one.turns()} == {sound + 1}
+    assert len({one.parameters for one in told}) == 1
+
+
 def rollback_of(service: RealService, run_id: str) -> Any:
     """The one rollback that was applied, with what each rank answered to it; None before."""
     found = service.ask("GET", f"/runs/{run_id}/commands")["commands"]
@@ -99,12 +131,18 @@ def rollback_of(service: RealService, run_id: str) -> Any:
     return service.ask("GET", f"/commands/{rollback['id']}")
 
 
-def obeyed(service: RealService, run_id: str, action: dict[str, object]) -> Any:
-    """A command, once it has been applied."""
+def obeyed(
+    service: RealService, run_id: str, action: dict[str, object], *, state: str = "applied"
+) -> Any:
+    """A command, once it has ended, and how."""
     ordered = service.ask("POST", f"/runs/{run_id}/commands", {"action": action})
-    return until(
-        lambda: has_ended(service.ask("GET", f"/commands/{ordered['id']}"), state="applied")
-    )
+    return until(lambda: has_ended(service.ask("GET", f"/commands/{ordered['id']}"), state=state))
+
+
+def answers_of_all(service: RealService, command_id: str) -> Any:
+    """Each rank's receipt; None before all have come."""
+    receipts = service.ask("GET", f"/commands/{command_id}")["receipts"]
+    return receipts if len(receipts) == NUM_RANKS else None
 
 
 def has_ended(command: Any, *, state: str) -> Any:

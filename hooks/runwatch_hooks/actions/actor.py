@@ -116,11 +116,14 @@ class Actor:
             return self._not_allowed(command)
         return ""
 
-    def prepare(self, command: Command) -> Standing:
-        """What this rank can do of it at this boundary. Changes nothing; never raises."""
+    def prepare(self, command: Command, to_step: int | None = None) -> Standing:
+        """What this rank can do of it at this boundary. Changes nothing; never raises.
+
+        With the step of a rollback's state it gets that ready first: see `Effects.prepare`.
+        """
         self._lr_scale.settle()
         try:
-            return self._effects.prepare(command.action)
+            return self._effects.prepare(command.action, to_step)
         except Exception as error:  # a fault of ours is a reason for all ranks not to do it
             log.exception("%s cannot be prepared", command.action.kind)
             return Standing(refusal=repr(error))
@@ -132,6 +135,7 @@ class Actor:
             effect = self._attempt_action(command, next_step, verdict.to_step)
         else:
             effect = Effect(verdict.state, {"error": verdict.refusal})
+        self._effects.forget()
         return self._outcome(command, effect, next_step, now)
 
     def _outcome(self, command: Command, effect: Effect, next_step: int, now: float) -> Outcome:

@@ -1,5 +1,6 @@
 """What each action does to the training, and what stands against it; when is the actor's to say."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,13 +16,15 @@ from runwatch.commands import (
     Stop,
 )
 from runwatch.frames import Scalar
-from runwatch_hooks.actions.errors import ActionError, CheckpointError
+from runwatch_hooks.actions.errors import ActionError, CheckpointError, NoGoodStateError
 from runwatch_hooks.actions.keeper import CheckpointKeeper
 from runwatch_hooks.actions.lr_scale import LrScale
-from runwatch_hooks.actions.rollback import choose_target, held_states, target_at
+from runwatch_hooks.actions.rollback import Target, choose_target, held_states, target_at
 from runwatch_hooks.actions.snapshots import SnapshotRing
 from runwatch_hooks.actions.training_state import TrainingState
 from runwatch_hooks.agreement import Standing
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,15 @@ class Effects:
         self._snapshots = snapshots
         self._lr_scale = lr_scale
         self._checkpoints = checkpoints
+        self._ready: Target | None = None
+        self._unfit: set[int] = set()
 
-    def prepare(self, action: AnyAction) -> Standing:
-        """What this rank can do of an action that all ranks are to do now. Changes nothing."""
+    def prepare(self, action: AnyAction, to_step: int | None = None) -> Standing:
+        """What this rank can do of an action that all ranks are to do now. Changes nothing.
+
+        With the step of a rollback's state it reads that first, and looks whether it fits. What
+        is ready, and what was found unfit, is kept until `forget`.
+        """
         try:
             match action:
                 case Checkpoint():
@@ -71,12 +80,35 @@ class Effects:
                 case LowerLr(scale=scale):
                     self._lr_scale.check(scale)
                 case Rollback():
-                    return Standing(states=held_states(action, self._snapshots, self._checkpoints))
+                    return self._stand_to_roll_back(action, to_step)
                 case Detail() | Stop():
                     pass
         except ActionError as error:
             return Standing(refusal=str(error))
         return Standing()
+
+    def forget(self) -> None:
+        """What was made ready: the command has ended."""
+        self._ready = None
+        self._unfit.clear()
+
+    def _stand_to_roll_back(self, action: Rollback, to_step: int | None) -> Standing:
+        if to_step is not None:
+            self._get_ready(to_step)
+        held = held_states(action, self._snapshots, self._checkpoints)
+        states = tuple(tuple(step for step in kind if step not in self._unfit) for kind in held)
+        return Standing(states=states, ready=None if self._ready is None else self._ready.step)
+
+    def _get_ready(self, to_step: int) -> None:
+        self._ready = None  # the one before, which another rank lacks: there is memory for one
+        try:
+            target = target_at(to_step, self._snapshots, self._checkpoints)
+            self._state.check(target.tree)
+        except ActionError as error:
+            log.warning("the state after step %d cannot be gone back to: %s", to_step, error)
+            self._unfit.add(to_step)
+        else:
+            self._ready = target
 
     def act(
         self,
@@ -87,7 +119,7 @@ class Effects:
         to_step: int | None = None,
     ) -> Effect:
         """Raises ActionError. `actor` goes into a checkpoint; `to_step` is what the ranks agreed
-        to roll back to."""
+        to roll back to, and all have ready."""
         match command.action:
             case Checkpoint():
                 self._writer().begin(next_step - 1, self._state.capture, actor, command)
@@ -114,10 +146,12 @@ class Effects:
     def _roll_back(self, action: Rollback, next_step: int, to_step: int | None) -> Effect:
         """The LR scale stays what commands made it: a cut that was made after the state was
         captured answers the very trouble that the run goes back to avoid."""
-        if to_step is None:
+        if to_step is None:  # one rank, which asks nobody
             target = choose_target(action, self._snapshots, self._checkpoints)
+        elif self._ready is not None and self._ready.step == to_step:
+            target = self._ready
         else:
-            target = target_at(to_step, self._snapshots, self._checkpoints)
+            raise NoGoodStateError(f"rollback: the state after step {to_step} is not ready")
         self._state.restore(target.tree)
         self._snapshots.rewind(target.step)
         if self._checkpoints is not None:

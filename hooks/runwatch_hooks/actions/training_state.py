@@ -153,6 +153,12 @@ class TrainingState:
         optimizers = [one for item in self.optimizers.values() for one in optimizer_tensors(item)]
         return _num_bytes(modules), _num_bytes(optimizers)
 
+    def check(self, tree: Mapped) -> None:
+        """Raises StateMismatchError where a capture's tree does not fit the living objects; what
+        those of other people's classes refuse shows only as they are given it."""
+        optimizers = self.optimizers
+        self._check(self._completed(tree, optimizers), optimizers)
+
     def restore(self, tree: Mapped) -> None:
         """Puts a capture's tree back, in place; it can be put back any number of times.
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from runwatch.commands import Command
-from runwatch_hooks.agreement.ballots import Proposal, Standing, off
+from runwatch_hooks.agreement.ballots import Proposal, off
 from runwatch_hooks.agreement.delegate import Delegate
-from runwatch_hooks.agreement.gate import Ended, Gate
+from runwatch_hooks.agreement.gate import Ended, Gate, Prepare
 from runwatch_hooks.agreement.patience import Patience
 from runwatch_hooks.ranks import RankStore
 
@@ -19,6 +19,9 @@ class Agreement:
        unknowingly, however far the ranks are apart.
     4. At that turn each rank stands still and says what it can do. The last to come judges for
        all, by what all have said; the first to lose patience calls it off for all.
+    5. A rollback is judged twice or more often: first the last to come names the newest state
+       that all hold. Each reads it and looks whether it fits, before anything is changed. Where
+       all have it ready they go back to it; where one found it damaged, the next is tried.
 
     Each of the two outcomes is the first write to one key, so all ranks read the same. A rank
     that cannot reach the store goes on training without the command; it is then missing at the
@@ -75,7 +78,7 @@ class Agreement:
         self._gate.begin(next_step)
         self._delegate.start()
 
-    def reach(self, next_step: int, prepare: Callable[[Command], Standing]) -> list[Ended]:
+    def reach(self, next_step: int, prepare: Prepare) -> list[Ended]:
         """At each boundary, by the training thread: what is to be done at it, or declined.
 
         Waits only where this rank has promised to, and never longer than `Patience` says.

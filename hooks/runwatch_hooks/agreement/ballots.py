@@ -4,6 +4,7 @@
     promise     by each rank: I do not go past this turn before I know the decision
     decision    once: the turn at which all stand still for it, or that it is off
     standing    by each rank, standing there: what it can do
+    trial       of a rollback: the state that each is to get ready, and then stands again
     verdict     once: done by all, now; or off
 
 A *turn* is one passing of a boundary, counted from the attempt's beginning: unlike the number of
@@ -38,6 +39,8 @@ class Standing(msgspec.Struct, frozen=True):
     refusal: str = ""
     states: tuple[tuple[int, ...], ...] = ()
     """For a rollback: the steps that it can go back to, those it trusts most first."""
+    ready: int | None = None
+    """The one of them whose state it has read, checked, and holds."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -48,12 +51,18 @@ class Decision(msgspec.Struct, frozen=True):
     """What becomes of the command where it is off."""
 
 
+class Trial(msgspec.Struct, frozen=True):
+    """Not decided yet: each rank is to get this state ready, or to say that it cannot."""
+
+    to_step: int
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """How a command ended: every rank gets the same."""
 
     is_go: bool
     to_step: int | None = None
-    """For a rollback: the state that every rank holds."""
+    """For a rollback: the state that every rank has ready."""
     refusal: str = ""
     state: CommandState = CommandState.FAILED
     """What becomes of the command where it is off."""
@@ -75,9 +84,11 @@ def decide(promises: Sequence[Promise]) -> Decision:
     return Decision(max(promise.last_turn for promise in promises))
 
 
-def judge(proposal: Proposal, standings: Sequence[Standing], *, now: float) -> Verdict:
+def judge(proposal: Proposal, standings: Sequence[Standing], *, now: float) -> Verdict | Trial:
     """Whether it is done, by what the ranks say that stand there; one judges for all.
 
+    A rollback is done once all have the same state ready: a checkpoint is only known to be whole
+    when it has been read. A state that one rank cannot read it does not name again, so trials end.
     `now` is by the clock of this machine, and taken for the leader's.
     """
     for rank, standing in enumerate(standings):
@@ -92,7 +103,9 @@ def judge(proposal: Proposal, standings: Sequence[Standing], *, now: float) -> V
     if to_step is None:
         held = "; ".join(f"rank {rank}: {_steps(one)}" for rank, one in enumerate(standings))
         return off(f"rollback: found no good state that every rank holds ({held})"[:900])
-    return Verdict(is_go=True, to_step=to_step)
+    if all(standing.ready == to_step for standing in standings):
+        return Verdict(is_go=True, to_step=to_step)
+    return Trial(to_step)
 
 
 def common_state(held: Sequence[Sequence[Sequence[int]]]) -> int | None:

@@ -12,6 +12,7 @@ from runwatch_hooks.agreement.ballots import (
     Promise,
     Proposal,
     Standing,
+    Trial,
     Verdict,
     decide,
     judge,
@@ -59,7 +60,7 @@ class Delegate:
         self._to_propose: list[Proposal] = []
         self._promises: list[Promise] = []
         self._promised_at = 0.0
-        self._has_stood = False
+        self._stages_stood = 0
         self._stopping = threading.Event()
         self.to_tell: int | None = None
         """Of the leader: a number that the others are to know."""
@@ -123,7 +124,7 @@ class Delegate:
             return self._idle_s
         del self._to_propose[:1]  # only now: what is put into a store that dies raises nothing
         self._number = number
-        self._promises, self._has_stood = [], False
+        self._promises, self._stages_stood = [], 0
         promise = self._gate.promise(
             number, proposal, within_s=3 * self._idle_s, refusal=self._objection(proposal.command)
         )
@@ -162,7 +163,7 @@ class Delegate:
 
     def _due_decision(self, under_way: Round) -> Decision | None:
         """What this rank has to decide, unless another was first; None: not its turn."""
-        if under_way.waited_s > self._patience.decide_s:
+        if under_way.is_overdue:
             return Decision(None, f"rank {self._rank} waited too long for the others' promises")
         if self._take is None:
             return None
@@ -180,29 +181,39 @@ class Delegate:
         place = f"{under_way.number}/verdict"
         verdict = self._ledger.find(place, Verdict)
         if verdict is None:
-            due = self._due_verdict(under_way)
+            if under_way.standing is None:  # on its way to the turn, or reading a state
+                return self._idle_s
+            due = self._due_verdict(under_way, under_way.standing)
             if due is None:
-                return self._idle_s if under_way.standing is None else _BUSY_S
+                return _BUSY_S
+            if isinstance(due, Trial):
+                self._gate.try_out(under_way, due)
+                return 0.0
             verdict = self._ledger.settle(place, due)
         self._gate.end(under_way, verdict)
         return 0.0
 
-    def _due_verdict(self, under_way: Round) -> Verdict | None:
-        """What this rank has to say for all, unless another was first; None: not its turn."""
-        if under_way.standing is None:
-            return None
-        if not self._has_stood:
-            self._has_stood = True
-            number = under_way.number
-            self._ledger.put(f"{number}/standing/{self._rank}", under_way.standing)
-            if self._ledger.count(f"{number}/num_standing") == self._world_size:
-                return self._judge(under_way)
-        if under_way.waited_s > self._patience.gather_s:
+    def _due_verdict(self, under_way: Round, standing: Standing) -> Verdict | Trial | None:
+        """What is to be done next, as another has written it down, or this rank has to say for
+        all; None: nothing yet."""
+        number, stage = under_way.number, under_way.stage
+        next_trial = f"{number}/trial/{stage + 1}"
+        if self._stages_stood == stage:
+            self._stages_stood += 1
+            self._ledger.put(f"{number}/standing/{stage}/{self._rank}", standing)
+            if self._ledger.count(f"{number}/num_standing/{stage}") == self._world_size:
+                judged = self._judge(under_way)
+                if isinstance(judged, Trial):
+                    self._ledger.put(next_trial, judged)
+                return judged
+        trial = self._ledger.find(next_trial, Trial)
+        if trial is None and under_way.is_overdue:
             return off(f"rank {self._rank} waited too long for the others at one step")
-        return None
+        return trial
 
-    def _judge(self, under_way: Round) -> Verdict:
-        standings = self._ledger.all_of(f"{under_way.number}/standing", Standing)
+    def _judge(self, under_way: Round) -> Verdict | Trial:
+        place = f"{under_way.number}/standing/{under_way.stage}"
+        standings = self._ledger.all_of(place, Standing)
         return judge(under_way.proposal, standings, now=time.time())
 
     def _leave(self) -> None:

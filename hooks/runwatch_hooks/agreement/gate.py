@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from runwatch.commands import Command
-from runwatch_hooks.agreement.ballots import Promise, Proposal, Standing, Verdict, off
+from runwatch_hooks.agreement.ballots import Promise, Proposal, Standing, Trial, Verdict, off
 from runwatch_hooks.agreement.patience import Patience
 
 MAX_TURNS_AHEAD: Final = 1000
 _WEIGHT_OF_LAST: Final = 0.2
 """In the running mean of how long a turn takes."""
+
+Prepare = Callable[[Command, int | None], Standing]
+"""Asked at the agreed turn, by the training thread: what this rank can do. With the step of a
+rollback's state it is to get that ready first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,15 +34,23 @@ class Round:
     """Not to be passed before the decision is known."""
     turn: int | None = None
     """Agreed; None: not decided yet."""
+    stage: int = 0
+    """How many states have been tried, of a rollback."""
+    trial: Trial | None = None
+    """To be got ready by the training thread, which then stands again."""
     standing: Standing | None = None
     """What this rank can do, once it stands at the agreed turn."""
     waits_since: float | None = None
     """Monotonic seconds: since when the training thread stands still."""
+    patience_s: float = math.inf
+    """How long it may, before this rank calls the command off for all."""
     verdict: Verdict | None = None
 
     @property
-    def waited_s(self) -> float:
-        return 0.0 if self.waits_since is None else time.monotonic() - self.waits_since
+    def is_overdue(self) -> bool:
+        """Whether the training thread has stood still for too long."""
+        since = self.waits_since
+        return since is not None and time.monotonic() - since > self.patience_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,38 +86,55 @@ class Gate:
         with self._changed:
             self._first_step = next_step
 
-    def pass_turn(self, next_step: int, prepare: Callable[[Command], Standing]) -> list[Ended]:
-        """One boundary. Waits only where this rank has promised to; returns what has ended.
-
-        `prepare` is asked, at the agreed turn, what this rank can do.
-        """
+    def pass_turn(self, next_step: int, prepare: Prepare) -> list[Ended]:
+        """One boundary. Waits only where this rank has promised to; returns what has ended."""
         with self._changed:
             self._turn += 1
             self._first_step = next_step - self._turn
             self._note_time()
-            if self._round is not None:
-                self._hold(self._round, prepare)
+            under_way = self._round
+        if under_way is not None:
+            self._hold(under_way, prepare)
+        with self._changed:
+            if under_way is not None:
                 self._passed_at = time.monotonic()
             ended, self._ended = self._ended, []
         return ended
 
-    def _hold(self, under_way: Round, prepare: Callable[[Command], Standing]) -> None:
+    def _hold(self, under_way: Round, prepare: Prepare) -> None:
+        """Outside the lock but for the waiting: reading a state takes long, and meanwhile the
+        delegate may have to call the command off."""
+        command = under_way.proposal.command
         if self._turn >= under_way.last_turn:
             self._wait(under_way, lambda: under_way.turn is not None, self._patience.decide_s)
-        if under_way.verdict is None and under_way.turn == self._turn:
-            under_way.standing = prepare(under_way.proposal.command)
-            self._wait(under_way, lambda: False, self._patience.gather_s)
+        if under_way.verdict is not None or under_way.turn != self._turn:
+            return
+        self._stand(under_way, prepare(command, None), self._patience.gather_s)
+        while under_way.verdict is None and under_way.trial is not None:
+            ready = prepare(command, under_way.trial.to_step)
+            self._stand(under_way, ready, self._patience.ready_s)
+
+    def _stand(self, under_way: Round, standing: Standing, patience_s: float) -> None:
+        with self._changed:
+            under_way.trial = None
+            under_way.standing = standing
+        self._wait(under_way, lambda: under_way.trial is not None, patience_s)
 
     def _wait(self, under_way: Round, holds: Callable[[], bool], patience_s: float) -> None:
         """The delegate gives up in time, for all ranks; where even it hangs, so do we, alone."""
-        if under_way.verdict is not None or holds():
-            return
-        under_way.waits_since = time.monotonic()
-        self.stands.set()
-        limit_s = patience_s + self._patience.store_s
-        if not self._changed.wait_for(lambda: under_way.verdict is not None or holds(), limit_s):
-            self._end(under_way, off("the store of the ranks does not answer: in doubt"))
-        under_way.waits_since = None
+
+        def is_over() -> bool:
+            return under_way.verdict is not None or holds()
+
+        with self._changed:
+            if is_over():
+                return
+            under_way.patience_s = patience_s
+            under_way.waits_since = time.monotonic()
+            self.stands.set()
+            if not self._changed.wait_for(is_over, patience_s + self._patience.store_s):
+                self._end(under_way, off("the store of the ranks does not answer: in doubt"))
+            under_way.waits_since = None
 
     def _note_time(self) -> None:
         now = time.monotonic()
@@ -130,6 +159,14 @@ class Gate:
     def decide(self, under_way: Round, turn: int) -> None:
         with self._changed:
             under_way.turn = turn
+            self._changed.notify_all()
+
+    def try_out(self, under_way: Round, trial: Trial) -> None:
+        """Have the training thread get a state ready."""
+        with self._changed:
+            under_way.stage += 1
+            under_way.standing = None
+            under_way.trial = trial
             self._changed.notify_all()
 
     def end(self, under_way: Round, verdict: Verdict) -> None:

@@ -1,5 +1,6 @@
 """What stands in the ranks' store about each round, which is one command."""
 
+from itertools import count, product, takewhile
 from typing import Final, TypeVar
 
 import msgspec
@@ -46,6 +47,9 @@ class Ledger:
         """Clear what each rank wrote in a round that is long over. What was proposed and how it
         ended stays: it is short, and a rank that was held up catches up by it."""
         old = round_number - _KEPT_ROUNDS
-        for rank in range(self._world_size if old > 0 else 0):
-            self._store.remove(f"{old}/promise/{rank}")
-            self._store.remove(f"{old}/standing/{rank}")
+        if old <= 0:
+            return
+        stages = takewhile(lambda stage: self._store.get(f"{old}/trial/{stage}"), count(1))
+        places = [f"{old}/promise", *(f"{old}/standing/{stage}" for stage in (0, *stages))]
+        for place, rank in product(places, range(self._world_size)):
+            self._store.remove(f"{place}/{rank}")

@@ -33,6 +33,8 @@ from runwatch_hooks.actions import (
     SnapshotRing,
     TrainingState,
 )
+from runwatch_hooks.agreement import Ended, Verdict
+from runwatch_hooks.agreement.ballots import off
 
 GOOD_AFTER = 4
 EXPIRES_AT = 1000.0
@@ -308,6 +310,57 @@ def test_after_a_rollback_the_undone_checkpoints_are_out_of_the_history(
 
     assert outcome.receipt.state == CommandState.FAILED
     assert make_run(run.folder).actor.resume() is None
+
+
+def test_of_several_ranks_one_reads_a_checkpoint_before_it_gives_its_word(run: Run) -> None:
+    run.train_until(7)
+    run.checkpoint("c1")
+    run.train_until(60)
+    command = Command(CommandId("c2"), Rollback(before_step=30), 1, EXPIRES_AT)
+    held = run.actor.prepare(command)
+
+    ready = run.actor.prepare(command, to_step=6)
+    verdict = Verdict(is_go=True, to_step=6)
+    outcome = run.actor.end(Ended(command, verdict), next_step=60, now=1.0)
+
+    assert (held.states[0], held.ready) == ((6,), None)
+    assert (ready.states[0], ready.ready) == ((6,), 6)
+    assert outcome.rolled_back_to == 7
+
+
+def test_a_checkpoint_that_is_damaged_is_promised_to_no_rank(run: Run) -> None:
+    run.train_until(7)
+    run.checkpoint("c1")
+    run.train_until(60)
+    command = Command(CommandId("c2"), Rollback(to_step=6), 1, EXPIRES_AT)
+    damage(run)
+    before = run.weight()
+
+    standing = run.actor.prepare(command, to_step=6)
+
+    assert (standing.states, standing.ready) == (((),), None)
+    assert run.weight() == before
+
+
+def test_what_was_made_ready_for_one_command_is_not_gone_back_to_by_another(run: Run) -> None:
+    run.train_until(7)
+    run.checkpoint("c1")
+    run.train_until(60)
+    first = Command(CommandId("c2"), Rollback(to_step=6), 1, EXPIRES_AT)
+    assert run.actor.prepare(first, to_step=6).ready == 6
+    run.actor.end(Ended(first, off("a rank has left")), next_step=60, now=1.0)
+
+    second = Command(CommandId("c3"), Rollback(to_step=6), 1, EXPIRES_AT)
+    assert run.actor.prepare(second).ready is None
+
+
+def damage(run: Run) -> None:
+    """The bytes of the checkpoints on disk, so that no length tells of it."""
+    assert run.folder is not None
+    for path in run.folder.glob("step-*.pt"):
+        octets = bytearray(path.read_bytes())
+        octets[len(octets) // 2] ^= 0xFF
+        path.write_bytes(octets)
 
 
 def test_a_checkpoint_without_a_folder_fails_with_a_word(make_run: MakeRun) -> None:

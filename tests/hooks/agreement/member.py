@@ -88,7 +88,7 @@ class Member:
             self._train(gradient)
             self._next_step += 1
             self._maybe_die()
-            for ended in self._agreement.reach(self._next_step, lambda _: Standing()):
+            for ended in self._agreement.reach(self._next_step, lambda _, __: Standing()):
                 verdict = ended.verdict
                 self._say(
                     Saw(

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
 from tests.waiting import LONGEST_S, until
 from torch._C._distributed_c10d import HashStore
 
@@ -13,7 +14,13 @@ from runwatch_hooks.agreement import Agreement, Ended, Patience, Proposal, Stand
 from runwatch_hooks.agreement.ledger import Ledger
 from runwatch_hooks.ranks import RankStore
 
-LONG = Patience(promise_s=LONGEST_S, decide_s=LONGEST_S, gather_s=LONGEST_S, store_s=LONGEST_S)
+LONG = Patience(
+    promise_s=LONGEST_S,
+    decide_s=LONGEST_S,
+    gather_s=LONGEST_S,
+    ready_s=LONGEST_S,
+    store_s=LONGEST_S,
+)
 """No patience ends before a test does, but for the one that it is about."""
 BRIEF_S = 0.5
 """For that one: it may end at any time once it has begun."""
@@ -37,12 +44,34 @@ class Rank:
     next_step: int = 0
     seen: list[Seen] = field(default_factory=list[Seen])
     standing: Standing = field(default_factory=Standing)
+    damaged: frozenset[int] = frozenset()
+    """States that it finds it cannot go back to, once it reads them."""
+    tried: list[int] = field(default_factory=list[int])
+    reads: threading.Event = field(default_factory=threading.Event)
+    """Cleared, it takes for ever to read a state."""
+
+    def __post_init__(self) -> None:
+        self.reads.set()
+
+    def prepare(self, _: Command, to_step: int | None) -> Standing:
+        if to_step is None:
+            return self.standing
+        self.tried.append(to_step)
+        self.reads.wait()
+        lost = self.damaged.intersection(self.tried)
+        return replace(
+            self.standing,
+            states=tuple(
+                tuple(step for step in kind if step not in lost) for kind in self.standing.states
+            ),
+            ready=None if to_step in lost else to_step,
+        )
 
     def train(self, holds: Callable[[], bool]) -> None:
         while holds():
             threading.Event().wait(self.step_s)
             self.next_step += 1
-            for ended in self.agreement.reach(self.next_step, lambda _: self.standing):
+            for ended in self.agreement.reach(self.next_step, self.prepare):
                 self.seen.append(Seen(self.next_step, ended))
 
 

@@ -9,8 +9,10 @@ from tests.hooks.agreement.party import BRIEF_S, LONG, Party, Seen
 from tests.waiting import until
 from torch._C._distributed_c10d import HashStore
 
-from runwatch.commands import CommandState
+from runwatch.commands import CommandState, Rollback
 from runwatch_hooks.agreement import Patience, Standing
+from runwatch_hooks.agreement.ballots import Trial
+from runwatch_hooks.agreement.ledger import Ledger
 from runwatch_hooks.ranks import RankStore
 
 MakeParty = Callable[..., Party]
@@ -112,6 +114,90 @@ def test_what_one_rank_cannot_do_none_does(make_party: MakeParty) -> None:
     seen = party.wait_for_ends(1)
 
     assert refusals_of(seen) == {"rank 2: the disk is full"}
+
+
+STATES = ((9, 19, 29),)
+
+
+def test_all_go_back_to_one_state_once_each_has_read_it(make_party: MakeParty) -> None:
+    party = make_party()
+    for rank in party.ranks:
+        rank.standing = Standing(states=STATES)
+    party.start()
+    party.order("c1", Rollback())
+
+    seen = party.wait_for_ends(1)
+
+    assert {one[0].ended.verdict.to_step for one in seen} == {29}
+    assert len(set(steps_of(seen))) == 1
+    assert [rank.tried for rank in party.ranks] == [[29]] * 4
+
+
+def test_a_state_that_one_rank_finds_damaged_is_gone_back_to_by_none(
+    make_party: MakeParty,
+) -> None:
+    party = make_party()
+    for rank in party.ranks:
+        rank.standing = Standing(states=STATES)
+    party.ranks[2].damaged = frozenset({29})
+    party.ranks[3].damaged = frozenset({19})
+    party.start()
+    party.order("c1", Rollback())
+
+    seen = party.wait_for_ends(1)
+
+    assert {one[0].ended.verdict.to_step for one in seen} == {9}
+    assert len(set(steps_of(seen))) == 1
+    assert [rank.tried for rank in party.ranks] == [[29, 19, 9]] * 4
+
+
+def test_where_no_state_is_whole_on_all_ranks_none_goes_back(make_party: MakeParty) -> None:
+    party = make_party()
+    for rank in party.ranks:
+        rank.standing = Standing(states=((9,),))
+    party.ranks[1].damaged = frozenset({9})
+    party.start()
+    party.order("c1", Rollback())
+
+    seen = party.wait_for_ends(1)
+
+    (refusal,) = refusals_of(seen)
+    assert refusal.startswith("rollback: found no good state that every rank holds")
+    assert "rank 0: 9; rank 1: none" in refusal
+
+
+def test_a_rank_that_reads_for_ever_leaves_the_others_training(make_party: MakeParty) -> None:
+    party = make_party(replace(LONG, ready_s=BRIEF_S))
+    for rank in party.ranks:
+        rank.standing = Standing(states=STATES)
+    party.ranks[3].reads.clear()
+    party.start()
+    party.order("c1", Rollback())
+
+    try:
+        seen = party.wait_for_ends(1, [0, 1, 2])
+        before = party.ranks[1].next_step
+        until(lambda: party.ranks[1].next_step > before + 10)
+    finally:
+        party.ranks[3].reads.set()
+
+    assert len(refusals_of(seen)) == 1
+    assert "waited too long for the others at one step" in refusals_of(seen).pop()
+    assert refusals_of(party.wait_for_ends(1)) == refusals_of(seen)
+
+
+def test_what_a_round_left_in_the_store_is_cleared_away_with_its_trials() -> None:
+    store = RankStore(HashStore())
+    ledger = Ledger(store, world_size=2)
+    for stage in range(3):
+        ledger.put(f"1/trial/{stage + 1}", Trial(stage))
+        for rank in range(2):
+            ledger.put(f"1/standing/{stage}/{rank}", Standing())
+
+    ledger.forget(9)
+
+    places = [f"1/standing/{stage}/{rank}" for stage in range(3) for rank in range(2)]
+    assert [ledger.find(place, Standing) for place in places] == [None] * 6
 
 
 def test_a_command_past_its_time_expires_for_all(make_party: MakeParty) -> None:

@@ -9,6 +9,7 @@ from runwatch_hooks.agreement.ballots import (
     Promise,
     Proposal,
     Standing,
+    Trial,
     Verdict,
     common_state,
     decide,
@@ -43,23 +44,42 @@ def test_ranks_that_count_their_steps_apart_do_nothing_together() -> None:
 def test_a_command_is_judged_by_the_services_clock() -> None:
     standings = [Standing(), Standing()]
 
-    assert judge(proposal(Stop()), standings, now=1000.0).is_go
+    assert judge(proposal(Stop()), standings, now=1000.0) == Verdict(is_go=True)
     late = judge(proposal(Stop(), clock_offset_s=5.0), standings, now=996.0)
+    assert isinstance(late, Verdict)
     assert (late.is_go, late.state) == (False, CommandState.EXPIRED)
 
 
 @pytest.mark.parametrize("now", [float("nan"), float("inf")])
 def test_a_clock_that_tells_nothing_lets_nothing_through(now: float) -> None:
-    assert not judge(proposal(Stop()), [Standing()], now=now).is_go
+    verdict = judge(proposal(Stop()), [Standing()], now=now)
+
+    assert isinstance(verdict, Verdict)
+    assert not verdict.is_go
 
 
-def test_a_rollback_goes_to_the_newest_trusted_state_that_all_hold() -> None:
+def test_a_rollback_tries_the_newest_trusted_state_that_all_hold() -> None:
     standings = [
         Standing(states=((9, 19), (9, 19, 29))),
         Standing(states=((9, 19, 29), (9, 19, 29))),
     ]
 
+    assert judge(proposal(Rollback()), standings, now=0) == Trial(19)
+
+
+def test_a_rollback_is_done_once_all_have_its_state_ready() -> None:
+    standings = [
+        Standing(states=((9, 19),), ready=19),
+        Standing(states=((9, 19, 29),), ready=19),
+    ]
+
     assert judge(proposal(Rollback()), standings, now=0) == Verdict(is_go=True, to_step=19)
+
+
+def test_a_state_that_one_rank_could_not_get_ready_is_passed_over_by_all() -> None:
+    standings = [Standing(states=((9, 19),), ready=19), Standing(states=((9,),))]
+
+    assert judge(proposal(Rollback()), standings, now=0) == Trial(9)
 
 
 def test_a_state_that_each_trusts_for_another_reason_will_do() -> None:
@@ -71,5 +91,6 @@ def test_no_common_state_is_no_rollback() -> None:
         proposal(Rollback()), [Standing(states=((9,),)), Standing(states=((19,),))], now=0
     )
 
+    assert isinstance(verdict, Verdict)
     assert (verdict.is_go, verdict.to_step) == (False, None)
     assert "rank 0: 9; rank 1: 19" in verdict.refusal

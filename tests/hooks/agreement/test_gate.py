@@ -16,13 +16,13 @@ def roll_back(gate: Gate, *, after_step: int, to_step: int) -> None:
     """Train up to a step, and learn there that all ranks go back to another."""
     gate.begin(0)
     for step in range(after_step):
-        gate.pass_turn(step + 1, lambda _: Standing())
+        gate.pass_turn(step + 1, lambda _, __: Standing())
     promise = gate.promise(1, proposal_of(Rollback()), within_s=0.0)
     under_way = gate.round
     assert under_way is not None
     gate.decide(under_way, promise.last_turn)
 
-    def stand(_: Command) -> Standing:
+    def stand(_: Command, __: int | None) -> Standing:
         gate.end(under_way, Verdict(is_go=True, to_step=to_step))
         return Standing()
 
@@ -34,7 +34,7 @@ def test_ranks_count_alike_after_a_rollback_whichever_trains_on_first() -> None:
     ahead, behind = Gate(LONG), Gate(LONG)
     for gate in (ahead, behind):
         roll_back(gate, after_step=5, to_step=2)
-    ahead.pass_turn(4, lambda _: Standing())
+    ahead.pass_turn(4, lambda _, __: Standing())
 
     lower = proposal_of(LowerLr(scale=0.5))
     promises = [gate.promise(2, lower, within_s=0.0) for gate in (ahead, behind)]
