@@ -13,6 +13,9 @@ runs by turns on a busy machine:
     torch._foreach_norm of order 2 and infinity             76.3 ms
     norm, max-abs, isfinite, zeros per tensor by `.item()` 162.8 ms
 
+On two threads, those of torch, the compiled reading takes 2.0 ms by the clock after a backward
+pass, and on one 3.3 (medians of 15; of 1.7 M parameters 0.20 and 0.34 ms, of 120).
+
 Numpy's sums of squares are dot products of at most 8192 elements: below 10 000 OpenBLAS takes no
 second thread, whose waiting would slow down torch's own.
 """
