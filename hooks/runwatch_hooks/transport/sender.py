@@ -17,6 +17,7 @@ from runwatch_hooks.transport.errors import (
 from runwatch_hooks.transport.framing import MAX_FRAME_BYTES
 from runwatch_hooks.transport.inbox import Inbox
 from runwatch_hooks.transport.link import Link
+from runwatch_hooks.transport.pace import Pace
 from runwatch_hooks.transport.priority import yield_to_training
 from runwatch_hooks.transport.recorder import Recorder
 from runwatch_hooks.transport.wakeup import Wakeup
@@ -40,15 +41,14 @@ class Sender:
         link: Link | None,
         inbox: Inbox | None,
         wakeup: Wakeup,
-        *,
-        send_interval_s: float,
+        pace: Pace,
     ) -> None:
         """Without a link everything stays in the spool."""
         self._recorder = recorder
         self._link = link
         self._inbox = inbox
         self._wakeup = wakeup
-        self._send_interval_s = send_interval_s
+        self._pace = pace
         self._backoff = Backoff()
         self._retry_at = 0.0
         self._warn_at = 0.0
@@ -77,7 +77,8 @@ class Sender:
             except Exception:  # the last line between a fault of our own and a run unwatched
                 log.exception("sender: a fault of our own")
                 self._pause(self._backoff.failed(random.random()))
-            self._wakeup.wait(self._interval_s())
+            if self._wakeup.wait(self._interval_s()):
+                self._pace.stir(time.monotonic())
         try:
             self._finish(self._closing)
         except Exception:  # a thread's end must not be printed over the trainer's last lines
@@ -117,12 +118,13 @@ class Sender:
         return False
 
     def _interval_s(self) -> float:
+        now = time.monotonic()
+        interval_s = self._pace.interval_s(now)
         if self._link is None:
-            return max(self._send_interval_s, _OFFLINE_INTERVAL_S)
+            return max(interval_s, _OFFLINE_INTERVAL_S)
         if self._backoff.num_failures:
-            left_s = self._retry_at - time.monotonic()
-            return max(self._send_interval_s, min(left_s, _OFFLINE_INTERVAL_S))
-        return 0.0 if self._recorder.head() is not None else self._send_interval_s
+            return max(interval_s, min(self._retry_at - now, _OFFLINE_INTERVAL_S))
+        return 0.0 if self._recorder.head() is not None else interval_s
 
     def _pause(self, pause_s: float, error: TransportError | None = None) -> None:
         self._retry_at = time.monotonic() + pause_s

@@ -29,6 +29,8 @@ class TransportSettings:
     """The spool leaves at least this much of the disk to the trainer's own checkpoints."""
     send_interval_s: float = 0.2
     """Steps that end within it travel in one frame; an urgent row does not wait for it."""
+    calm_interval_s: float = 1.0
+    """The same for a run in which nothing urgent has happened for some seconds."""
     heartbeat_s: float = 10.0
     long_poll_s: float = 25.0
     """How long the service may hold a poll: below the 60 s at which proxies give up."""
@@ -44,6 +46,7 @@ class TransportSettings:
         _check("queue_bytes", self.queue_bytes, 2**16)
         _check("spool_bytes", self.spool_bytes, 2**16)
         _check("send_interval_s", self.send_interval_s, 0.001)
+        _check("calm_interval_s", self.calm_interval_s, 0.001)
         _check("heartbeat_s", self.heartbeat_s, 0.001)
         _check("long_poll_s", self.long_poll_s, 0.0)
         _check("connect_timeout_s", self.connect_timeout_s, 0.001)

@@ -22,6 +22,7 @@ from runwatch_hooks.transport.command_box import CommandBox
 from runwatch_hooks.transport.delivery import Delivery
 from runwatch_hooks.transport.inbox import Inbox
 from runwatch_hooks.transport.link import Link, obeys
+from runwatch_hooks.transport.pace import Pace
 from runwatch_hooks.transport.progress import ProgressBoard, never
 from runwatch_hooks.transport.receipts import ReceiptBox
 from runwatch_hooks.transport.recorder import Recorder
@@ -75,9 +76,12 @@ class Transport:
             settings, SpoolFolder(self.spool_path), meta, self._queue, self._receipts
         )
         link, inbox = self._connect(settings, meta)
-        self._sender = Sender(
-            self._recorder, link, inbox, self._wakeup, send_interval_s=settings.send_interval_s
+        pace = Pace(
+            close_s=settings.send_interval_s,
+            calm_s=settings.calm_interval_s,
+            now=time.monotonic(),
         )
+        self._sender = Sender(self._recorder, link, inbox, self._wakeup, pace)
 
     @property
     def num_dropped_rows(self) -> int:

@@ -17,9 +17,10 @@ class Wakeup:
         if self._rings.empty():
             self._rings.put(None)
 
-    def wait(self, timeout_s: float) -> None:
-        """Until the bell has rung since the last wait, at most for a time."""
+    def wait(self, timeout_s: float) -> bool:
+        """Until the bell has rung since the last wait, at most for a time; whether it has."""
         try:
             self._rings.get(timeout=max(timeout_s, 0.0))
         except queue.Empty:
-            return
+            return False
+        return True

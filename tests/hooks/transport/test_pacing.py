@@ -2,6 +2,7 @@
 
 from runwatch_hooks.transport.backoff import Backoff
 from runwatch_hooks.transport.clock import ServiceClock
+from runwatch_hooks.transport.pace import Pace
 from runwatch_hooks.transport.service import retry_after_s
 
 
@@ -43,3 +44,24 @@ def test_the_quickest_reply_tells_the_clock_best() -> None:
     clock.observe(service_time=139.0, sent_at=30.0, received_at=40.0)
 
     assert clock.offset_s == 100.0
+
+
+def test_rows_of_a_calm_run_travel_in_bundles() -> None:
+    pace = Pace(close_s=0.2, calm_s=1.0, now=100.0)
+
+    at_first = [pace.interval_s(now) for now in (100.0, 109.9)]
+    calm = [pace.interval_s(now) for now in (110.0, 5000.0)]
+
+    assert at_first == [0.2, 0.2]
+    assert calm == [1.0, 1.0]
+
+
+def test_what_follows_something_urgent_is_sent_close_behind_it() -> None:
+    pace = Pace(close_s=0.2, calm_s=1.0, now=0.0)
+    pace.stir(500.0)
+
+    assert [pace.interval_s(now) for now in (500.0, 509.9, 510.0)] == [0.2, 0.2, 1.0]
+
+
+def test_a_calm_run_is_not_sent_more_often_than_any_other() -> None:
+    assert Pace(close_s=3.0, calm_s=1.0, now=0.0).interval_s(60.0) == 3.0

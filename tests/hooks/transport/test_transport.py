@@ -28,6 +28,7 @@ from runwatch.frames import Event
 from runwatch.nonfinite import ABSENT_32
 from runwatch.vocabulary import CommandId, Phase
 from runwatch_hooks.transport import Transport
+from runwatch_hooks.transport.pace import Pace
 from runwatch_hooks.transport.priority import LOWEST_NICENESS
 from runwatch_hooks.transport.spool_folder import SpoolFolder
 
@@ -154,6 +155,24 @@ def test_a_service_that_comes_late_gets_all(tmp_path: Path, service: StubService
     transport.close("finished")
 
     assert service.steps == list(range(20))
+
+
+def test_what_follows_an_urgent_row_is_not_held_back(
+    tmp_path: Path, service: StubService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def long_calm(*, close_s: float, calm_s: float, now: float) -> Pace:
+        return Pace(close_s=close_s, calm_s=calm_s, now=now - 1000.0)
+
+    monkeypatch.setattr("runwatch_hooks.transport.transport.Pace", long_calm)
+    transport = started(tmp_path, service.url, calm_interval_s=600.0)
+    transport.put_row(row(0, urgent=True))
+    until(lambda: service.steps == [0])
+    transport.put_row(row(1))
+    until(lambda: service.steps == [0, 1])
+    # The bell of the urgent row may be heard as late as here; after it there is no other.
+    transport.put_row(row(2))
+    until(lambda: service.steps == [0, 1, 2])
+    transport.close("finished")
 
 
 def test_a_refused_frame_is_kept_aside_and_the_next_ones_arrive(
