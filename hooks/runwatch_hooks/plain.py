@@ -29,6 +29,7 @@ from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import GivenNumbers, as_float
 from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.machine import describe_machine
+from runwatch_hooks.machine_memory import MachineMemory
 from runwatch_hooks.measuring.array_stats import Arrays, ArrayStats
 from runwatch_hooks.measuring.run_totals import RunTotals
 from runwatch_hooks.phases import Phases
@@ -63,6 +64,7 @@ class PlainRun(EndsWithItsBlock):
         self._totals = RunTotals()
         self._jumps = Jumps()
         self._timer = StepTimer()
+        self._machine_memory = MachineMemory()
         self._phases = Phases()
         self._lr_scale = 1.0
         self._stop = False
@@ -102,7 +104,8 @@ class PlainRun(EndsWithItsBlock):
         self._program_exit.go_on()
         with self._faults.guard("row"):
             theirs = self._numbers(metrics if loss is None else {**metrics, "loss": loss})
-            numbers = self._timed(tokens) | theirs
+            ours = self._timed(tokens) | self._machine_memory.take(time.monotonic())
+            numbers = ours | theirs
             if self._given.has_moving_target:
                 numbers.setdefault("alternating", 1.0)
             self._put(self._line, step, numbers, gradients or {}, parameters or {}, layers or {})

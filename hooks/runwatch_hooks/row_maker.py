@@ -10,6 +10,7 @@ from runwatch_hooks.detail import Closeup
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.given_numbers import GivenNumbers
 from runwatch_hooks.instruments import Instruments
+from runwatch_hooks.machine_memory import MachineMemory
 from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_names import OF_LAYERS, OwnNames
 from runwatch_hooks.reports import Reports
@@ -51,6 +52,7 @@ class RowMaker:
         self._own_time = instruments.own_time
         self._governor = instruments.governor
         self._sensors = instruments.sensors
+        self._machine_memory = MachineMemory()
         self._assembly = Assembly()
         self._own_names = OwnNames()
         if self._sensors is not None:
@@ -160,6 +162,8 @@ class RowMaker:
             numbers |= self._governor.numbers()
         if self._sensors is not None:
             numbers |= self._sensors.take()
+        with self._faults.guard("machine memory"):
+            numbers |= self._machine_memory.take(time.monotonic())
         if self._is_leader:
             numbers |= {"lr_scale": lr_scale, **reading.numbers}
             if self._given.has_moving_target:

@@ -15,6 +15,8 @@ _KNOWN: Final[tuple[tuple[str, tuple[str, ...], bool], ...]] = (
     ("Parameter norm", ("param_norm",), False),
     ("Step time, seconds", ("step_time", "data_time"), False),
     ("Tokens a second", ("tokens_per_s",), False),
+    ("Host memory, bytes", ("host_mem",), False),
+    ("Host memory, share in use", ("host_mem_share",), False),
     ("GPU memory", ("gpu_mem", "gpu_mem.1", "gpu_mem.2", "gpu_mem.3"), False),
 )
 """Title, metrics, and whether a logarithmic axis shows them better."""

@@ -53,6 +53,9 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "tokens_per_s": "Tokens a second, where `watch.step` is told their number.",
     "param_norm": "Norm over all parameters.",
     "nonfinite": "How many elements of all gradients are NaN or infinite.",
+    # Of the rank's process and its machine, once a second.
+    "host_mem": "Resident bytes of the process that trains.",
+    "host_mem_share": "Share in use of the machine's memory, or of a limit on the job, 0 to 1.",
     # Of a rank's first device, every few seconds, with `runwatch[nvml]`; `gpu_mem_1` of the second.
     "gpu_mem": "Bytes of the device's memory in use, by whomever; or as a program logs it.",
     "gpu_temp": "Temperature of the device, degrees Celsius; or as a program logs it.",
