@@ -21,12 +21,17 @@ class BatchCourse:
         """Of each step, the place of the first batch after it."""
         self._discarded: set[int] = set()
 
-    def over(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
-        """A loader's batches; after a rollback from where the loader stands then."""
+    def over(
+        self, loader: Iterable[_Batch], begin: Callable[[], None] = lambda: None
+    ) -> Iterator[_Batch]:
+        """A loader's batches; after a rollback from where the loader stands then. `begin` hears
+        that the loader has made its iterator, and not been asked for a batch."""
         goes_on = True
         while goes_on:
             goes_on, num_rollbacks = False, self.num_rollbacks
-            for batch in loader:
+            batches = iter(loader)
+            begin()
+            for batch in batches:
                 self._place += 1
                 if self._place - 1 in self._discarded:
                     continue

@@ -170,7 +170,7 @@ class LiveWatch(Watch):
 
     def batches(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
         if loader is self._loader:
-            batches = self._course.over(loader)
+            batches = self._course.over(loader, self._begin_pass)
         else:
             batches = self._course.over_any(loader, self._tell_unpositioned)
         for batch in batches:
@@ -178,6 +178,17 @@ class LiveWatch(Watch):
             yield batch
             if self.is_stopping:
                 return
+
+    def _begin_pass(self) -> None:
+        """The first batch comes next. What the program sets out from is the state that it has now:
+        it may have seeded its generators since `attach`, and the loader has drawn from them."""
+        if self._num_boundaries or self._is_inert:
+            return
+        if not self._is_begun:
+            self.begin()
+            return
+        with self._faults.guard("begin"):
+            self._actor.begin(self._next_step)
 
     def note_batch(self, batch: object) -> None:
         if self._witness is not None and not self._is_inert:

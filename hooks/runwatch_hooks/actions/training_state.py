@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from runwatch_hooks.actions.errors import StateMismatchError
 from runwatch_hooks.actions.finite import FiniteFlag, names_of_nonfinite
+from runwatch_hooks.actions.loaders import LoaderPosition, draws_by_itself
 from runwatch_hooks.actions.modules import (
     capture_module,
     check_module,
@@ -77,14 +78,18 @@ class TrainingState:
         self._unused: WeakKeyDictionary[Optimizer, Mapped] = WeakKeyDictionary()
         """Later optimizers as they were before their first step: in no older capture."""
         self.scalers = tuple(scalers)
-        self._objects: dict[str, HasState] = {"rng": ProcessRng()}
-        self._objects |= {f"scheduler{index}": item for index, item in enumerate(schedulers)}
+        self._objects: dict[str, HasState] = {
+            f"scheduler{index}": item for index, item in enumerate(schedulers)
+        }
+        self._generators: dict[str, HasState] = {"rng": ProcessRng()}
         for name, item in (extra or {}).items():
-            self._objects[f"extra.{name}"] = (
-                item if isinstance(item, HasState) else GeneratorState(item)
-            )
+            if isinstance(item, HasState):
+                self._objects[f"extra.{name}"] = _seen_through(item)
+            else:
+                self._generators[f"extra.{name}"] = GeneratorState(item)
         self._own = {f"own.{name}": item for name, item in (own or {}).items()}
         self._objects |= self._own
+        self._objects |= self._generators  # last, in this order they are put back
         # Masks are full of -inf by design: what is not finite before the first step is no fault.
         buffers = {f"{n}.{b}": t for n, m in self.modules.items() for b, t in m.named_buffers()}
         self._exempt = frozenset(names_of_nonfinite(buffers))
@@ -227,15 +232,19 @@ class TrainingState:
             check_optimizer(f"optimizer {index}", optimizer, _part(tree, "optimizers", index))
 
     def _load_objects(self, saved: Mapped) -> None:
-        """The only part that runs other people's code: where it fails, what it did is undone."""
-        before: list[tuple[HasState, dict[str, object]]] = []
+        """The only part that runs other people's code: where it fails, what it did is undone.
+
+        The generators come last, since others may draw from them as they are put back.
+        """
+        generators = {name: _copied(one.state_dict()) for name, one in self._generators.items()}
+        before: dict[str, dict[str, object]] = {}
         for name, item in self._objects.items():
-            before.append((item, _copied(item.state_dict())))
+            before[name] = generators[name] if name in generators else _copied(item.state_dict())
             try:
                 item.load_state_dict(_copied(saved[name]))
             except Exception as error:
-                for earlier, state in before:
-                    earlier.load_state_dict(state)
+                for earlier, state in (before | generators).items():
+                    self._objects[earlier].load_state_dict(state)
                 raise StateMismatchError(f"{name}: refuses its state ({error})") from error
 
     def _finite_flag(self) -> FiniteFlag:
@@ -256,6 +265,10 @@ class TrainingState:
         held = {id(one) for module in self.modules.values() for one in module.parameters()}
         stepped = enumerate(parameters_of(optimizer))
         return {index: one for index, one in stepped if id(one) not in held}
+
+
+def _seen_through(item: HasState) -> HasState:
+    return LoaderPosition(item) if draws_by_itself(item) else item
 
 
 def _part(tree: Mapped, kind: str, name: object) -> Mapped:
