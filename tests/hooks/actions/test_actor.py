@@ -316,6 +316,8 @@ def test_of_several_ranks_one_reads_a_checkpoint_before_it_gives_its_word(run: R
     run.train_until(7)
     run.checkpoint("c1")
     run.train_until(60)
+    assert run.keeper is not None
+    assert run.keeper.drain(LONGEST_S)  # that it is good is written beside the training, too
     command = Command(CommandId("c2"), Rollback(before_step=30), 1, EXPIRES_AT)
     held = run.actor.prepare(command)
 
