@@ -5,32 +5,31 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from runwatch_hooks.measuring.host_memory import locks_pages
+from runwatch_hooks.measuring.marks import has_passed, set_mark, wait_for
 from runwatch_hooks.ranks.shards import local_of
 
 
 class FiniteFlag:
-    """One verdict over many tensors, as they are now; on a GPU it arrives later."""
+    """One verdict over many tensors, as they are now; from an accelerator it arrives later."""
 
-    def __init__(self, tensors: Iterable[Tensor]) -> None:
+    def __init__(self, tensors: Iterable[Tensor], devices: Iterable[torch.device] = ()) -> None:
+        """It is ready once all that was queued before it has passed: on the tensors' devices, and
+        on `devices`."""
         by_device: dict[torch.device, list[Tensor]] = {}
         for given in tensors:
             tensor = local_of(given)
             if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex()):
                 by_device.setdefault(tensor.device, []).append(tensor.detach())
         self._flags = [_to_host(all_finite(group)) for group in by_device.values()]
-        self._events: list[torch.cuda.Event] = []
-        for device in by_device:
-            if device.type == "cuda":
-                event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                event.record(torch.cuda.current_stream(device))
-                self._events.append(event)
+        self._marks = [set_mark(device) for device in by_device.keys() | set(devices)]
 
     def is_ready(self) -> bool:
-        return all(event.query() for event in self._events)  # type: ignore[no-untyped-call]
+        return all(map(has_passed, self._marks))
 
     def wait(self) -> None:
-        for event in self._events:
-            event.synchronize()
+        for mark in self._marks:
+            wait_for(mark)
 
     def value(self) -> bool:
         return all(bool(flag) for flag in self._flags)
@@ -67,7 +66,7 @@ def _real(tensor: Tensor) -> Tensor:
 
 
 def _to_host(flag: Tensor) -> Tensor:
-    if not flag.is_cuda:
+    if flag.device.type == "cpu":
         return flag
-    host = torch.empty_like(flag, device="cpu", pin_memory=True)
+    host = torch.empty_like(flag, device="cpu", pin_memory=locks_pages(flag.device))
     return host.copy_(flag, non_blocking=True)

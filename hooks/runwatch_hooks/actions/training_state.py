@@ -42,7 +42,7 @@ class Captured:
         return self.flag.is_ready()
 
     def wait(self) -> None:
-        """Until copies that a GPU still makes have arrived."""
+        """Until copies that an accelerator still makes have arrived."""
         self.flag.wait()
 
     @property
@@ -133,7 +133,7 @@ class TrainingState:
                 for name, item in self._objects.items()
             },
         }
-        return Captured(tree, self._finite_flag())
+        return Captured(tree, self._finite_flag(copies))
 
     def capture_bare(self, *, with_optimizers: bool) -> Captured:
         """Modules, scalers and perhaps optimizers alone, which may also be asked for inside an
@@ -150,7 +150,7 @@ class TrainingState:
         tree["scalers"] = {
             index: capture_scaler(item, copies) for index, item in enumerate(self.scalers)
         }
-        return Captured(tree, self._finite_flag())
+        return Captured(tree, self._finite_flag(copies))
 
     def num_bytes(self) -> tuple[int, int]:
         """Of what lies here of the modules' tensors, and of the optimizers'."""
@@ -247,7 +247,7 @@ class TrainingState:
                     self._objects[earlier].load_state_dict(state)
                 raise StateMismatchError(f"{name}: refuses its state ({error})") from error
 
-    def _finite_flag(self) -> FiniteFlag:
+    def _finite_flag(self, copies: HostCopies) -> FiniteFlag:
         tensors = [
             tensor
             for module_name, module in self.modules.items()
@@ -257,7 +257,7 @@ class TrainingState:
         for optimizer in self.optimizers.values():
             tensors.extend(optimizer_tensors(optimizer))
             tensors.extend(self._own_parameters(optimizer).values())
-        return FiniteFlag(tensors)
+        return FiniteFlag(tensors, copies.devices)
 
     def _own_parameters(self, optimizer: Optimizer) -> dict[int, Tensor]:
         """Those that an optimizer steps and no module holds, by their place in its groups: flat

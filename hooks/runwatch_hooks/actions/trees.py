@@ -15,6 +15,7 @@ from typing import Final, cast
 import torch
 from torch import Tensor
 
+from runwatch_hooks.measuring.host_memory import locks_pages
 from runwatch_hooks.ranks.shards import local_of
 
 Mapped = dict[object, object]
@@ -29,12 +30,14 @@ class HostCopies:
         self._copies: dict[int, Tensor] = {}
         self._originals: list[Tensor] = []  # kept alive, so that no id is given out twice
         self._reused: set[int] = set()
+        self.devices: set[torch.device] = set()
+        """Where the originals lie: copies are done once what is queued there is."""
 
     def copy(self, value: object, old: object = None) -> object:
         """An owned copy of a nested value, in the buffers of an older copy where these fit.
 
-        Copies from a GPU go to pinned memory without waiting: they are done when the work that
-        is queued on the current stream is.
+        Copies from an accelerator go to pinned memory without waiting: they are done when the work
+        that is queued on the current stream is.
         """
         if isinstance(value, Tensor):
             return self._copy_tensor(value, old)
@@ -59,6 +62,7 @@ class HostCopies:
         host = old if isinstance(old, Tensor) and self._fits(old, part) else _buffer_for(part)
         self._reused.add(id(host))
         host.copy_(part.detach(), non_blocking=True)
+        self.devices.add(part.device)
         self._copies[id(tensor)] = host
         self._originals.append(tensor)
         return host
@@ -69,7 +73,7 @@ class HostCopies:
             and old.shape == tensor.shape
             and old.dtype == tensor.dtype
             and old.stride() == tensor.stride()
-            and old.is_pinned() == tensor.is_cuda
+            and old.is_pinned() == locks_pages(tensor.device)
         )
 
 
@@ -159,5 +163,5 @@ def _address(tensor: Tensor) -> int:
 
 def _buffer_for(tensor: Tensor) -> Tensor:
     return torch.empty_like(
-        tensor, device="cpu", requires_grad=False, pin_memory=tensor.is_cuda
+        tensor, device="cpu", requires_grad=False, pin_memory=locks_pages(tensor.device)
     ).detach()

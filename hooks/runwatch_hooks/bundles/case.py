@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
-import torch
 from torch import Tensor
 
 from runwatch_hooks.actions import Captured
@@ -15,6 +14,7 @@ from runwatch_hooks.bundles.facts import BundleFacts, Kept
 from runwatch_hooks.bundles.folder import BATCH, GOOD, ROWS, STATE
 from runwatch_hooks.bundles.memory import tensors_of
 from runwatch_hooks.bundles.rows import rows_tree
+from runwatch_hooks.measuring.marks import set_mark, wait_for
 from runwatch_hooks.rows import Row
 
 
@@ -22,16 +22,12 @@ class Arrival:
     """When copies that a GPU makes of tensors on its current stream are there."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
-        self._events: list[torch.Event] = []
-        for device in {one.device for one in tensors if one.device.type != "cpu"}:
-            event = torch.Event(device)
-            event.record()
-            self._events.append(event)
+        self._marks = [set_mark(device) for device in {one.device for one in tensors}]
 
     def wait(self) -> None:
         """Never on the training thread."""
-        for event in self._events:
-            event.synchronize()
+        for mark in self._marks:
+            wait_for(mark)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,6 +5,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from runwatch_hooks.measuring.marks import has_passed, set_mark, wait_for
+
 
 class Ticket:
     """Numbers that have been sent for."""
@@ -15,12 +17,11 @@ class Ticket:
         self.is_taken = False
 
     def is_there(self) -> bool:
-        return self._done is None or bool(self._done.query())
+        return has_passed(self._done)
 
     def wait(self) -> None:
         """Only at the end of a run, where the last numbers are wanted before all is closed."""
-        if self._done is not None:
-            self._done.synchronize()  # host sync: the run is over
+        wait_for(self._done)
 
     def values(self) -> NDArray[np.float32]:
         """(N,), owned. Only once `is_there`."""
@@ -55,9 +56,5 @@ class Readback:
         self._next += 1
         row = self._ring[slot, : values.numel()]
         row.copy_(values, non_blocking=True)
-        done = None
-        if self._device.type != "cpu":
-            done = torch.Event(self._device)
-            done.record()
-        ticket = self._tickets[slot] = Ticket(row, done)
+        ticket = self._tickets[slot] = Ticket(row, set_mark(self._device))
         return ticket

@@ -17,6 +17,7 @@ from typing import Final
 import torch
 
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.measuring.marks import has_passed, set_mark, wait_for
 from runwatch_hooks.wrapping.torch_wraps import TorchHolds
 from runwatch_hooks.wrapping.wraps import Arguments, Ears, Keywords, Listener
 
@@ -36,13 +37,13 @@ class Spans:
     def is_there(self) -> bool:
         """Whether the last of them has ended."""
         last = self._marks[-1][1]
-        return not isinstance(last, torch.Event) or bool(last.query())
+        return isinstance(last, float) or has_passed(last)
 
     def wait(self) -> None:
         """Only at the end of a run."""
         last = self._marks[-1][1]
-        if isinstance(last, torch.Event):
-            last.synchronize()  # host sync: the run is over
+        if not isinstance(last, float):
+            wait_for(last)
 
     def seconds(self) -> float:
         """All of them together. Only once `is_there`."""
@@ -101,11 +102,8 @@ class OwnTime:
             self._since = self._mark()
 
     def _mark(self) -> Mark:
-        if self._device.type == "cpu":
-            return time.monotonic()
-        event = torch.Event(self._device, enable_timing=True)
-        event.record()
-        return event
+        mark = set_mark(self._device, is_timed=True)
+        return time.monotonic() if mark is None else mark
 
     def _guarded(self, listener: Callable[[Arguments, Keywords], None]) -> Listener:
         def listen(args: Arguments, kwargs: Keywords) -> None:
