@@ -48,15 +48,21 @@ def _is_finite(tensor: Tensor) -> bool:
 
 def all_finite(tensors: Sequence[Tensor]) -> Tensor:
     """Whether all of one device's tensors, none of them empty, are finite; on that device."""
-    tensors = [_real(tensor) for tensor in tensors]
-    # The extremes are NaN or infinite exactly where an element is: unlike a sum of squares they
-    # cannot overflow. For 240 MB on one core of a CPU: aminmax 31 ms, foreach norm 256 ms,
-    # isfinite().all() 232 ms. On a GPU the foreach norm is one launch for all tensors.
+    by_type: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in map(_real, tensors):
+        by_type.setdefault(tensor.dtype, []).append(tensor)
+    extremes = [torch.stack(_extremes(mates)) for mates in by_type.values()]
+    return torch.stack([of_type.isfinite().all() for of_type in extremes]).all()
+
+
+def _extremes(tensors: list[Tensor]) -> list[Tensor]:
+    """Of tensors of one type: NaN or infinite exactly where an element is, as unlike a sum of
+    squares they cannot overflow."""
+    # For 240 MB on one core of a CPU: aminmax 31 ms, foreach norm 256 ms, isfinite().all()
+    # 232 ms. On a GPU the foreach norm is one launch for all tensors.
     if tensors[0].device.type == "cpu":
-        extremes = [extreme for tensor in tensors for extreme in torch.aminmax(tensor)]
-    else:
-        extremes = list(torch._foreach_norm(tensors, float("inf")))  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
-    return torch.stack([extreme.double() for extreme in extremes]).isfinite().all()
+        return [extreme for tensor in tensors for extreme in torch.aminmax(tensor)]
+    return list(torch._foreach_norm(tensors, float("inf")))  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 
 
 def _real(tensor: Tensor) -> Tensor:

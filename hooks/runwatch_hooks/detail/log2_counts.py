@@ -21,6 +21,7 @@ from runwatch.histograms import (
     ZEROS,
 )
 from runwatch_hooks.measuring.dense import dense, dense_view
+from runwatch_hooks.measuring.host_memory import divisor_of
 
 _BIAS: Final = 127
 _NUM_CODES: Final = 257
@@ -39,12 +40,13 @@ def count_log2(tensor: Tensor, scale: Tensor | None = None) -> Tensor | None:
     flat = dense(tensor) if tensor.device.type == "cpu" else dense_view(tensor)
     if flat is None:
         return None
+    divisor = divisor_of(scale, flat.device)
     codes = torch.zeros(_NUM_CODES, dtype=torch.int64, device=flat.device)
     piece = _PIECE.get(flat.device.type, _PIECE_ELSEWHERE)
     for start in range(0, flat.numel(), piece):
         numbers = flat[start : start + piece]
         if scale is not None:
-            numbers = numbers.float() / scale.to(numbers.device, non_blocking=True)
+            numbers = numbers.float() / divisor
         codes += _count(_codes(numbers))
     counts = torch.zeros(NUM_BINS, dtype=torch.int64, device=flat.device)
     for bin_, first, last in _RANGES:

@@ -38,6 +38,7 @@ from runwatch_hooks.guard.objections import (
 )
 from runwatch_hooks.guard.outliers import Outliers
 from runwatch_hooks.guard.tally import Number, Tally
+from runwatch_hooks.measuring.host_memory import divisor_of, to_device
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 from runwatch_hooks.wrapping.closures import closure_of, followed_by
 from runwatch_hooks.wrapping.graph_capture import is_capturing
@@ -181,7 +182,7 @@ class Guard:
             return
         self._tally.add(GUARDED, flag)
         if scalers is not None:  # the scaler takes its own away again, and this with it
-            cast(Any, optimizer).found_inf = torch.maximum(scalers, flag.to(scalers.device))
+            cast(Any, optimizer).found_inf = torch.maximum(scalers, to_device(flag, scalers.device))
         elif asks:
             cast(Any, optimizer).found_inf = flag
             self._flagged[optimizer] = flag, about_to_have_momentum(optimizer)
@@ -209,10 +210,11 @@ class Guard:
         if norm is None:
             norm = seen.norm
             scale: Tensor | None = getattr(optimizer, "grad_scale", None)
-            norm = norm if norm is None or scale is None else norm / scale.to(norm.device)
+            norm = norm if norm is None else norm / divisor_of(scale, norm.device)
         if norm is None:
             return seen.is_bad
-        verdict = outliers.judge(optimizer, norm.to(seen.is_bad.device), seen.is_bad)
+        norm = to_device(norm, seen.is_bad.device)
+        verdict = outliers.judge(optimizer, norm, seen.is_bad)
         self._tally.add(OUTLIERS, verdict.is_outlier)
         self._tally.add(RELEARNED, verdict.has_relearned)
         return verdict.is_outlier if is_scaled else torch.maximum(seen.is_bad, verdict.is_outlier)

@@ -13,6 +13,7 @@ from runwatch_hooks.guard.outliers import norm_over
 from runwatch_hooks.measuring.dense import dense
 from runwatch_hooks.measuring.device_reading import NORM, NUM_NONFINITE, GradientsOnDevice, norms_of
 from runwatch_hooks.measuring.gradient_sums import GradientReader
+from runwatch_hooks.measuring.host_memory import to_device
 from runwatch_hooks.measuring.one_pass import load_one_pass
 
 
@@ -51,7 +52,7 @@ class Look:
             return self._on_accelerator(grads, wants_norm)
         if any(one.dtype != torch.float32 for one in grads):
             is_bad = 1.0 - all_finite(grads).float()
-            norms = norms_of([dense(one).float() for one in grads], 2.0) if wants_norm else None
+            norms = norms_of([dense(one) for one in grads], 2.0) if wants_norm else None
             return Seen(is_bad, None if norms is None else norm_over(norms))
         # Exact: squares of float32 stay within float64. The compiled kernel takes half the time.
         squares = self._reader.squares(grads)
@@ -71,8 +72,8 @@ class Look:
 def _together(seen: Sequence[Seen]) -> Seen:
     """Of several devices; told to an accelerator, if one is among them."""
     home = max((one.is_bad.device for one in seen), key=lambda device: device.type != "cpu")
-    flags = [one.is_bad.to(home, non_blocking=True) for one in seen]
-    norms = [one.norm.to(home, non_blocking=True) for one in seen if one.norm is not None]
+    flags = [to_device(one.is_bad, home) for one in seen]
+    norms = [to_device(one.norm, home) for one in seen if one.norm is not None]
     return Seen(torch.stack(flags).max(), norm_over(torch.stack(norms)) if norms else None)
 
 

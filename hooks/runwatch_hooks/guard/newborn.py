@@ -12,6 +12,8 @@ from typing import cast
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
+from runwatch_hooks.measuring.host_memory import to_device
+
 
 def about_to_have_momentum(optimizer: Optimizer) -> list[Tensor]:
     """Parameters whose momentum the step that begins will bring into being."""
@@ -31,7 +33,7 @@ def blank_momentum(optimizer: Optimizer, parameters: Sequence[Tensor], flag: Ten
     for parameter in parameters:
         momentum = _momentum_of(optimizer, parameter)
         if momentum is not None:
-            momentum.masked_fill_(flag.to(momentum.device, non_blocking=True) != 0.0, 0.0)
+            momentum.masked_fill_(to_device(flag, momentum.device) != 0.0, 0.0)
 
 
 def _momentum_of(optimizer: Optimizer, parameter: Tensor) -> Tensor | None:

@@ -21,6 +21,8 @@ from typing import Final, cast
 import torch
 from torch import Tensor
 
+from runwatch_hooks.measuring.host_memory import to_device
+
 WINDOW: Final = 128
 """Norms remembered: enough for a steady median, few enough to follow a schedule."""
 WARM_UP: Final = 64
@@ -58,7 +60,7 @@ class NormPast:
         A step that is bad already, since its gradients are not finite, says nothing about the past
         and uses up nothing; nor does one whose norm is 0.
         """
-        levels = self._levels.to(norm.device, non_blocking=True)
+        levels = to_device(self._levels, norm.device)
         # Eight bits are enough, and the last one of a sum that was added in another order (by
         # another processor, on another rank) decides nothing.
         level = norm.bfloat16().float().log()

@@ -23,6 +23,7 @@ from runwatch_hooks.measuring.device_reading import (
     DeviceReader,
     norms_of,
 )
+from runwatch_hooks.measuring.host_memory import divisor_of, to_device
 from runwatch_hooks.measuring.sampled_updates import SampledUpdates
 from runwatch_hooks.measuring.statistics import NormTurns, deal
 from runwatch_hooks.measuring.stats import (
@@ -58,8 +59,9 @@ class DeviceStatistics:
         self._reader = reader
         self._updates = SampledUpdates(tensors)
         self._turns = NormTurns(deal([one.numel() for one in tensors]) if turns is None else turns)
-        absent = torch.from_numpy(np.full((len(STATS), len(tensors)), ABSENT_32, np.float32))
-        self._absent = absent.to(device)
+        shape = len(STATS), len(tensors)  # its bits, as no number of Python's is this NaN
+        absent = torch.full(shape, int(ABSENT_32.view(np.int32)), dtype=torch.int32, device=device)
+        self._absent = absent.view(torch.float32)
         self._stats = self._absent.clone()
         self._norms = torch.zeros(len(tensors), dtype=torch.float32, device=device)
         self._squares = torch.full_like(self._norms, torch.nan)
@@ -79,7 +81,7 @@ class DeviceStatistics:
             return
         places = self._index(tuple(flats))
         found = self._reader.read(list(flats.values()))
-        divisor = 1.0 if scale is None else scale.to(self._device, non_blocking=True)
+        divisor = divisor_of(scale, self._device)
         self._stats[GRAD_NORM].index_copy_(0, places, found[NORM] / divisor)
         self._stats[GRAD_ABSMAX].index_copy_(0, places, found[GREATEST] / divisor)
         # Of several readings in one step the last counts, but what was bad in any is not hidden.
@@ -132,7 +134,7 @@ class DeviceStatistics:
         if not flats:
             return
         places = self._index(tuple(flats))
-        norms = norms_of([flat.float() for flat in flats.values()], 2.0)
+        norms = norms_of(list(flats.values()), 2.0)
         self._norms.index_copy_(0, places, norms)
         self._stats[PARAM_NORM].index_copy_(0, places, norms)
 
@@ -142,7 +144,7 @@ class DeviceStatistics:
             if len(self._indices) >= _MAX_CACHED:
                 self._indices.clear()
             indices = torch.tensor(slots, dtype=torch.int64, device="cpu")
-            found = self._indices[slots] = indices.to(self._device, non_blocking=True)
+            found = self._indices[slots] = to_device(indices, self._device)
         return found
 
 

@@ -16,11 +16,18 @@ def locks_pages(device: torch.device) -> bool:
 
 
 def to_device(numbers: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host's on a device, behind what is queued there; nobody waits for it.
+    """A tensor on a device, behind what is queued there; itself, where it is there already.
 
-    The page-locked copy in between is torch's allocator's, which gives it to nobody else before
-    the device has read it.
+    What comes from the host or another device is waited for by nobody. The page-locked copy in
+    between is torch's allocator's, which gives it to nobody else before the device has read it.
     """
-    if not locks_pages(device):
-        return numbers.to(device)
-    return numbers.pin_memory().to(device, non_blocking=True)
+    if numbers.device.type == "cpu" and locks_pages(device):
+        numbers = numbers.pin_memory()
+    return numbers.to(device, non_blocking=device.type != "cpu")
+
+
+def divisor_of(scale: Tensor | None, device: torch.device) -> Tensor | float:
+    """What gradients on a device are to be divided by; a scale on the host is known there."""
+    if scale is None:
+        return 1.0
+    return float(scale) if scale.device.type == "cpu" else to_device(scale, device)

@@ -9,7 +9,7 @@ weight decay included, at 4 KiB a tensor instead of a copy of the model. The sam
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -17,6 +17,8 @@ from torch import Tensor
 from runwatch_hooks.measuring.dense import dense_view
 from runwatch_hooks.measuring.host_samples import HostSamples
 from runwatch_hooks.measuring.one_pass import OnePass
+
+_TORCH: Final[Any] = torch  # whose foreach operations have no public names
 
 NUM_SAMPLED: Final = 1024
 ALL_UP_TO: Final = 4096
@@ -53,10 +55,10 @@ class _Plan:
     samples: list[Tensor]
     on_host: HostSamples | None
     """None of other types, and where the memory is not the host's."""
-    lengths: Tensor
-    """(T,) int64: elements in each sample."""
-    sizes: Tensor
-    """(T,) float32: elements in each tensor."""
+    lengths: list[int]
+    """Elements in each sample."""
+    factors: list[float]
+    """From a sample's norm to that of its tensor; NaN where there is no sample."""
 
 
 class SampledUpdates:
@@ -80,7 +82,7 @@ class SampledUpdates:
             self._plans, plan = {}, None  # others would keep the memory that was left
         if plan is None:
             plan = self._plans[key] = self._plan(key)
-        before = _joined(plan.samples) if plan.on_host is None else plan.on_host.remember()
+        before = joined(plan.samples) if plan.on_host is None else plan.on_host.remember()
         self._open = plan, before
 
     def broken_before(self) -> tuple[list[int], Tensor] | None:
@@ -90,10 +92,7 @@ class SampledUpdates:
             return None
         plan, before = self._open
         # Times zero, all that is finite vanishes.
-        marks = torch.segment_reduce(
-            before * 0.0, "sum", lengths=plan.lengths, initial=-1.0, unsafe=True
-        )
-        return plan.slots, marks.float()
+        return plan.slots, torch.stack(_norms_within(before * 0.0, plan.lengths)).float() - 1.0
 
     def after(self) -> tuple[list[int], Tensor] | None:
         """The remembered tensors' places and the squared length of each one's update, (T,).
@@ -108,16 +107,14 @@ class SampledUpdates:
             return None
         if plan.on_host is not None:
             return plan.slots, plan.on_host.squares()
-        squares = _joined(plan.samples).sub_(before).square_()
-        means = torch.segment_reduce(squares, "mean", lengths=plan.lengths, unsafe=True)
-        return plan.slots, means.mul_(plan.sizes)
+        norms = _norms_within(joined(plan.samples).sub_(before), plan.lengths)
+        return plan.slots, torch.stack(_TORCH._foreach_mul(norms, plan.factors)).square_()
 
     def _plan(self, slots: Sequence[int]) -> _Plan:
-        device = self._tensors[slots[0]].device
         tensors = [self._tensors[slot] for slot in slots]
         samples = [sample(one) for one in tensors]
         lengths = [one.numel() for one in samples]
-        sizes = [float(one.numel()) for one in tensors]
+        sizes = [one.numel() for one in tensors]
         return _Plan(
             slots=list(slots),
             tensors=tensors,
@@ -126,12 +123,22 @@ class SampledUpdates:
             on_host=HostSamples(tensors, samples, self._one_pass)
             if all(map(_is_plain, samples))
             else None,
-            lengths=torch.tensor(lengths, dtype=torch.int64, device="cpu").to(device),
-            sizes=torch.tensor(sizes, dtype=torch.float32, device="cpu").to(device),
+            lengths=lengths,
+            factors=[
+                math.sqrt(size / length) if length else math.nan
+                for size, length in zip(sizes, lengths, strict=True)
+            ],
         )
 
 
-def _joined(samples: list[Tensor]) -> Tensor:
+def _norms_within(together: Tensor, lengths: list[int]) -> list[Tensor]:
+    """Of stretches of these lengths, one after the other; in a few launches, and by no table of
+    lengths that would have to be copied to a device."""
+    norms: list[Tensor] = _TORCH._foreach_norm(together.split_with_sizes(lengths))
+    return norms
+
+
+def joined(samples: list[Tensor]) -> Tensor:
     """In one, owned."""
     together = torch.cat(samples)
     return together if together.dtype.itemsize >= 4 else together.float()

@@ -73,8 +73,9 @@ class ReplicaSampler:
             return
         device = sums[0].device
         total = torch.stack(sums).sum().remainder(_MODULUS).to(torch.float32).reshape(1)
-        readback = self._readbacks.setdefault(device, Readback(1, device))
-        ticket = readback.send(total)
+        if device not in self._readbacks:
+            self._readbacks[device] = Readback(1, device)
+        ticket = self._readbacks[device].send(total)
         if ticket is not None:  # else no slot is free: not sampled this time
             self._sent.append((step, copies, ticket))
 

@@ -250,7 +250,8 @@ class Probe:
             if scale != 1.0:
                 self._has_scaler = True
                 self._numbers["loss_scale"] = scale
-            self._read(slots, Stage.UNSCALED_PRECLIP, torch.tensor(scale))
+            still_borne = torch.tensor(scale, dtype=torch.float32, device="cpu")
+            self._read(slots, Stage.UNSCALED_PRECLIP, still_borne)
             self._board.before_step(slots)
 
     def after_zero_step(self, args: Arguments, kwargs: Keywords) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runwatch_hooks.measuring.device_reading import kernels
+from runwatch_hooks.measuring.host_memory import locks_pages, to_device
 
 _KERNELS: Final[Any] = kernels
 """Triton's language has no types that a checker could follow."""
@@ -110,8 +111,8 @@ class _Group:
         """Queue the reading of the group's members, whose results go into (N, 4) `found`."""
         ours = [addresses[place] for place in self._members]
         if ours != self._last:
-            is_pinned = self._addresses.device.type != "cpu"
-            numbers = torch.tensor(ours, dtype=torch.int64, device="cpu", pin_memory=is_pinned)
+            locks = locks_pages(self._addresses.device)
+            numbers = torch.tensor(ours, dtype=torch.int64, device="cpu", pin_memory=locks)
             self._addresses.copy_(numbers, non_blocking=True)
             self._last = ours
         _launch(
@@ -137,4 +138,4 @@ def _launch(kernel: Any, num_programs: int, tensors: Sequence[Tensor], **constan
 
 
 def _table(numbers: NDArray[Any], dtype: type[np.integer[Any]], device: torch.device) -> Tensor:
-    return torch.from_numpy(numbers.astype(dtype)).to(device, non_blocking=True)
+    return to_device(torch.from_numpy(numbers.astype(dtype)), device)

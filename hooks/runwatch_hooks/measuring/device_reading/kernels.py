@@ -21,8 +21,9 @@ ELEMENT_TYPES = {
     torch.float32: tl.float32,
     torch.float16: tl.float16,
     torch.bfloat16: tl.bfloat16,
+    torch.float64: tl.float64,
 }
-"""What can be read as it lies."""
+"""What can be read as it lies; of float64 the nearest float32."""
 
 # Bits of float32, without the sign: their order is that of the magnitudes.
 _INFINITY = tl.constexpr(0x7F800000)
