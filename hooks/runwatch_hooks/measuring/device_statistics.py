@@ -24,6 +24,7 @@ from runwatch_hooks.measuring.device_reading import (
     norms_of,
 )
 from runwatch_hooks.measuring.host_memory import divisor_of, to_device
+from runwatch_hooks.measuring.recent import Recent, bytes_of
 from runwatch_hooks.measuring.sampled_updates import SampledUpdates
 from runwatch_hooks.measuring.statistics import NormTurns, deal
 from runwatch_hooks.measuring.stats import (
@@ -36,8 +37,9 @@ from runwatch_hooks.measuring.stats import (
     ZERO_FRAC,
 )
 
-_MAX_CACHED: Final = 64
-"""Index tensors kept on the device; more sets of slots than that do not come back."""
+_ROOM_BYTES: Final = 8 * 2**20
+"""Of places kept on the device. Sets of slots that come back at each step are few, or one for each
+parameter where the optimizer runs in the backward pass."""
 
 
 class DeviceStatistics:
@@ -67,7 +69,7 @@ class DeviceStatistics:
         self._squares = torch.full_like(self._norms, torch.nan)
         self._turn: list[int] | None = None
         """Whose norms are yet to be read in this step."""
-        self._indices: dict[tuple[int, ...], Tensor] = {}
+        self._indices: Recent[tuple[int, ...], Tensor] = Recent(_ROOM_BYTES)
 
     def read_gradients(
         self, slots: Sequence[int], grads: Sequence[Tensor], scale: Tensor | None
@@ -141,10 +143,9 @@ class DeviceStatistics:
     def _index(self, slots: tuple[int, ...]) -> Tensor:
         found = self._indices.get(slots)
         if found is None:
-            if len(self._indices) >= _MAX_CACHED:
-                self._indices.clear()
             indices = torch.tensor(slots, dtype=torch.int64, device="cpu")
-            found = self._indices[slots] = to_device(indices, self._device)
+            found = to_device(indices, self._device)
+            self._indices.put(slots, found, bytes_of([found]))
         return found
 
 

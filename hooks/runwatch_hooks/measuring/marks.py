@@ -1,6 +1,11 @@
 """Places in an accelerator's stream, of which the host can ask later whether they have passed."""
 
+from typing import Final
+
 import torch
+
+_WITHOUT: Final = ("cpu", "meta")
+"""Devices where nothing is queued."""
 
 
 def set_mark(device: torch.device, *, is_timed: bool = False) -> torch.Event | None:
@@ -10,11 +15,18 @@ def set_mark(device: torch.device, *, is_timed: bool = False) -> torch.Event | N
     The stream is given, as an event that is told nothing is recorded on the *current* device,
     whatever device it was made for: it would have passed before the work that it stands for.
     """
-    if device.type in ("cpu", "meta"):
+    if device.type in _WITHOUT:
         return None
     event = torch.Event(device, enable_timing=is_timed)
     event.record(torch.accelerator.current_stream(device))
     return event
+
+
+def stream_of(device: torch.device) -> int:
+    """Which of the device's streams is current; 0 in the host's memory, which has none."""
+    if device.type in _WITHOUT:
+        return 0
+    return int(torch.accelerator.current_stream(device).stream_id)
 
 
 def has_passed(mark: torch.Event | None) -> bool:

@@ -26,6 +26,18 @@ def read_again() -> list[Tensor]:
     return [*found, reader.read(first).clone()]
 
 
+def read_by_turns() -> tuple[list[Tensor], list[int]]:
+    """Other tensors at each reading, as with a mixture of experts, by a reader that has room for
+    the tables of two sets or three; and what it keeps after each."""
+    reader = GroupedReader(CPU, room_bytes=12_000)
+    experts = drawn(*range(100, 1000, 100))
+    found, kept = [], []
+    for turn in (0, 1, 2, 3, 0, 4, 5, 6):
+        found.append(reader.read(experts[turn : turn + 2]).clone())
+        kept.append(reader.num_bytes)
+    return found, kept
+
+
 def statistics_of(grads: list[Tensor]) -> Tensor:
     statistics = DeviceStatistics([torch.ones(one.shape) for one in grads], CPU, GroupedReader(CPU))
     statistics.read_gradients(range(len(grads)), grads, torch.tensor(2.0))
@@ -39,6 +51,7 @@ def main(results: Path) -> None:
         {
             "cases": found,
             "again": read_again(),
+            "by_turns": read_by_turns(),
             "stats": statistics_of([*drawn(10), torch.empty(0), transposed]),
         },
         results,

@@ -40,9 +40,10 @@ needs_triton = pytest.mark.skipif(
 
 def run(program: str, results: Path, **environment: str) -> None:
     variables = {name: value for name, value in os.environ.items() if "TRITON" not in name}
+    path = os.pathsep.join([str(ROOT), *sys.path])
     done = subprocess.run(
         [sys.executable, str(HERE / program), str(results)],
-        env=variables | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | environment,
+        env=variables | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | environment,
         capture_output=True,
         check=False,
         timeout=300,
@@ -95,6 +96,18 @@ def test_gradients_that_moved_are_read_where_they_are_now(interpreted: Any) -> N
 
     torch.testing.assert_close(second, expected, rtol=1e-6, atol=0.0)
     assert torch.equal(first, again)  # to the bit: sums are added in a fixed order
+
+
+@needs_triton
+def test_tables_of_sets_that_do_not_come_back_are_let_go(interpreted: Any) -> None:
+    found, kept = interpreted["by_turns"]
+    experts = drawn(*range(100, 1000, 100))
+    for turn, reading in zip((0, 1, 2, 3, 0, 4, 5, 6), found, strict=True):
+        expected = torch.tensor([exactly(gradient) for gradient in experts[turn : turn + 2]]).T
+        torch.testing.assert_close(reading, expected, rtol=1e-6, atol=0.0)
+
+    assert 0 < max(kept) <= 12_000
+    assert len(set(kept[2:])) == 1  # as many at the end as at first
 
 
 @needs_triton

@@ -20,6 +20,8 @@ from torch import Tensor
 
 from runwatch_hooks.measuring.device_reading import kernels
 from runwatch_hooks.measuring.host_memory import locks_pages, to_device
+from runwatch_hooks.measuring.marks import stream_of
+from runwatch_hooks.measuring.recent import Recent, bytes_of
 
 _KERNELS: Final[Any] = kernels
 """Triton's language has no types that a checker could follow."""
@@ -34,20 +36,27 @@ _JOINED_AT_ONCE: Final = 256
 
 _ALIGNMENT: Final = 16
 """Bytes that one thread can load at once, where the first lies at a multiple of it."""
-_MAX_PLANS: Final = 1024
-"""Sets of tensors that come back each step: one, or one for each parameter where the optimizer
-runs in the backward pass."""
+_ROOM_BYTES: Final = 64 * 2**20
+"""Of tables kept on the device: those used last. Sets of tensors that come back at each step are
+one, or one for each parameter where the optimizer runs in the backward pass: together some
+thousandth of the model. Where experts are idle by turns few sets come back."""
 
 _Kind = tuple[torch.dtype, bool]
 """Type, and whether the memory is aligned: tensors of one kind are read by one launch."""
+_Shape = tuple[tuple[_Kind, int], ...]
 
 
 class GroupedReader:
     """Reads tensors of one device; a `DeviceReader`. Raises whatever Triton raises."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, room_bytes: int = _ROOM_BYTES) -> None:
         self._device = device
-        self._plans: dict[tuple[tuple[_Kind, int], ...], _Plan] = {}
+        self._plans: Recent[tuple[int, _Shape], _Plan] = Recent(room_bytes)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the tables that are kept."""
+        return self._plans.taken
 
     def read(self, flats: Sequence[Tensor]) -> Tensor:
         flats = [flat if flat.dtype in _KERNELS.ELEMENT_TYPES else flat.float() for flat in flats]
@@ -56,11 +65,12 @@ class GroupedReader:
             ((flat.dtype, address % _ALIGNMENT == 0), flat.numel())
             for flat, address in zip(flats, addresses, strict=True)
         )
-        plan = self._plans.get(shape)
+        # By stream: what one has queued may still write to the memory of its own plans.
+        key = stream_of(self._device), shape
+        plan = self._plans.get(key)
         if plan is None:
-            if len(self._plans) >= _MAX_PLANS:
-                self._plans.clear()
-            plan = self._plans[shape] = _Plan(shape, self._device)
+            plan = _Plan(shape, self._device)
+            self._plans.put(key, plan, plan.num_bytes)
         # Triton launches on the device that is current.
         with torch.cuda.device_of(flats[0]):  # type: ignore[no-untyped-call]
             return plan.read(addresses)
@@ -78,6 +88,11 @@ class _Plan:
             _Group(kind, ours, [shape[place][1] for place in ours], device)
             for kind, ours in places.items()
         ]
+
+    @property
+    def num_bytes(self) -> int:
+        """On the device."""
+        return bytes_of([self._found]) + sum(group.num_bytes for group in self._groups)
 
     def read(self, addresses: Sequence[int]) -> Tensor:
         for group in self._groups:
@@ -106,6 +121,12 @@ class _Group:
         self._partials = torch.empty((len(owners), 4), dtype=torch.float64, device=device)
         self._addresses = torch.zeros(len(sizes), dtype=torch.int64, device=device)
         self._last: list[int] = []
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the tables."""
+        lists = (self._places, self._sizes, self._firsts, self._addresses)
+        return bytes_of((*lists, self._owners, self._starts, self._partials))
 
     def read(self, addresses: Sequence[int], found: Tensor) -> None:
         """Queue the reading of the group's members, whose results go into (N, 4) `found`."""
