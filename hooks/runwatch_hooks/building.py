@@ -57,7 +57,7 @@ def build_watch(
     keeper = _keeper(options, state, team)
     snapshots = SnapshotRing(state, size=options.snapshots, good_after=options.good_after)
     witness = _witness(options, state, snapshots, team)
-    detail = _detail(options, objects, team)
+    detail = _detail(options, objects, team, faults)
     governor = _governor(options, team)
 
     def follow(optimizer: Optimizer) -> None:
@@ -139,11 +139,11 @@ def _keeper(options: Options, state: TrainingState, team: Team) -> CheckpointKee
     return CheckpointKeeper(store, good_after=options.good_after)
 
 
-def _detail(options: Options, objects: Objects, team: Team) -> Detail | None:
+def _detail(options: Options, objects: Objects, team: Team, faults: Faults) -> Detail | None:
     """Of rank 0: what the others have is the same, or is theirs alone to tell by its loss."""
     if not team.world.is_leader:
         return None
-    return Detail(objects.modules, Schedule(options.histograms, options.activations))
+    return Detail(objects.modules, Schedule(options.histograms, options.activations), faults)
 
 
 def _sensors(

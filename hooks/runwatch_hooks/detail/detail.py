@@ -15,6 +15,7 @@ from runwatch_hooks.detail.bits import Departures, Lot
 from runwatch_hooks.detail.log2_counts import count_log2
 from runwatch_hooks.detail.module_taps import ModuleTaps
 from runwatch_hooks.detail.schedule import Due, Schedule
+from runwatch_hooks.faults import Faults
 from runwatch_hooks.rows import Row
 
 _ROW_BYTES: Final = 2**19
@@ -80,7 +81,10 @@ class Closeup:
 class Detail:
     """One process's. For the training thread; what is not due costs a comparison a step."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], schedule: Schedule) -> None:
+    def __init__(
+        self, modules: Mapping[str, nn.Module], schedule: Schedule, faults: Faults
+    ) -> None:
+        self._faults = faults
         self._modules = modules
         self._schedule = schedule
         self._due = Due()
@@ -170,7 +174,8 @@ class Detail:
         self._clear()
 
     def _see(self, place: int, output: Tensor) -> None:
-        with torch.no_grad():
+        """Called from within the model's forward pass, into which nothing may be raised."""
+        with self._faults.guard("detail", self.close), torch.no_grad():
             sums = sums_of(output)
             if sums is None:
                 return

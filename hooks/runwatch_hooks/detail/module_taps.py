@@ -115,6 +115,7 @@ def _first_tensor(output: object, depth: int) -> Tensor | None:
     Face's models return, the one after it."""
     if isinstance(output, Tensor):
         is_plain = type(output) in _PLAIN and output.layout is torch.strided
+        is_plain = is_plain and not output.is_nested
         return output if is_plain and output.is_floating_point() and output.dim() else None
     if depth == 0:
         return None

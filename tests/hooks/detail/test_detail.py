@@ -1,21 +1,26 @@
 """Histograms and activations of a training: the rows that bring them, and when."""
 
 import math
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
-from tests.hooks.recorder import RecordingLine, of_layer
+from tests.hooks.recorder import RecordingLine, of_layer, stat
 from tests.hooks.tiny import tiny_gpt, train_one, watched
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from runwatch.commands import Command, CommandState, Detail
 from runwatch.histograms import ABOVE, FIRST_EXPONENT, NONFINITE, ZEROS, HistogramKind, Histograms
+from runwatch.nonfinite import is_absent
 from runwatch.vocabulary import CommandId
+from runwatch_hooks.detail import detail
 from runwatch_hooks.detail.bits import Lot
 from runwatch_hooks.measuring.readback import Readback
 from runwatch_hooks.options import Options
 from runwatch_hooks.rows import Row
+from runwatch_hooks.watch import Watch
 
 
 def trained(line: RecordingLine, num_steps: int, options: Options) -> nn.Module:
@@ -170,3 +175,71 @@ def test_numbers_of_64_bits_come_off_a_device_as_they_are(dtype: torch.dtype) ->
     lot = Lot([0, 1], values, ring.send(values.view(torch.float32).reshape(-1)))
 
     assert np.array_equal(lot.values(), values.numpy())
+
+
+class Ragged(nn.Module):
+    """Returns rows of several lengths, which have no elements in one dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nested.as_nested_tensor([x * self.weight, x[:2] * self.weight[:2]])
+
+
+class Padded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Ragged()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, torch.nested.to_padded_tensor(self.inner(x), 0.0))
+
+
+def step_of(model: nn.Module, watch: Watch, optimizer: Optimizer) -> None:
+    optimizer.zero_grad()
+    loss = model(torch.ones(3)).sum()
+    torch.autograd.backward(loss)
+    optimizer.step()
+    watch.step(loss)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_rows_of_several_lengths_are_left_alone(line: RecordingLine) -> None:
+    model = Padded()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = watched(model, optimizer, line=line, options=Options(activations=1))
+    for _ in range(4):
+        step_of(model, watch, optimizer)
+    watch.finish()
+    seen = activations(line)[-1]
+
+    assert watch.num_faults == 0
+    assert not is_absent(stat(seen, "act_mean"))[_names(seen).index("(model)")]
+    assert is_absent(stat(seen, "act_mean"))[_names(seen).index("inner")]
+
+
+def test_what_goes_wrong_in_looking_is_not_raised_into_the_forward_pass(
+    line: RecordingLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(output: Tensor) -> Tensor:
+        raise TypeError("MPS has no float64")
+
+    monkeypatch.setattr(detail, "sums_of", cannot)
+    trained_model = tiny_gpt()
+    optimizer = torch.optim.AdamW(trained_model.parameters(), lr=1e-3)
+    watch = watched(trained_model, optimizer, line=line, options=Options(activations=1))
+    for _ in range(5):
+        watch.step(train_one(trained_model, optimizer))
+    watch.finish()
+
+    assert watch.num_faults == 1
+    assert line.kinds().count("hook_fault") == 1
+    assert len(line.metric("grad_norm")) == 5
+    assert not any(vars(module)["_forward_hooks"] for module in trained_model.modules())
+
+
+def _names(row: Row) -> list[str]:
+    assert row.layout is not None
+    return list(row.layout.layer_names)
