@@ -29,6 +29,7 @@ from runwatch_hooks.reports import Reports
 from runwatch_hooks.row_maker import RowMaker
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.watch import Loggable, StepReport, Watch
+from runwatch_hooks.wrapping.graph_capture import is_capturing
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ class LiveWatch(Watch):
         self._num_boundaries = 0
         self._is_begun = False
         self._is_finished = False
+        self._has_told_capture = False
 
     @property
     def next_step(self) -> int:
@@ -139,6 +141,8 @@ class LiveWatch(Watch):
         tokens: int | None = None,
         **metrics: Loggable,
     ) -> StepReport:
+        if self._is_captured("watch.step"):
+            return StepReport(step=self._next_step)
         step = self._next_step
         self._next_step += 1
         self._num_boundaries += 1
@@ -191,7 +195,7 @@ class LiveWatch(Watch):
             self._actor.begin(self._next_step)
 
     def note_batch(self, batch: object) -> None:
-        if self._witness is not None and not self._is_inert:
+        if self._witness is not None and not self._is_inert and not is_capturing():
             self.begin()
             with self._faults.guard("bundle", self._witness.disable):
                 self._witness.note_batch(batch)
@@ -216,7 +220,7 @@ class LiveWatch(Watch):
             self._reports.tell_unwatched([notice], self._last_step or 0, time.time())
 
     def log(self, **metrics: Loggable) -> None:
-        if self._is_inert:
+        if self._is_inert or self._is_captured("watch.log"):
             return
         self.begin()
         with self._faults.guard("log"):
@@ -320,6 +324,17 @@ class LiveWatch(Watch):
     def _is_inert(self) -> bool:
         """After the end, and in a child made by fork: a loader's worker, say."""
         return self._is_finished or os.getpid() != self._pid
+
+    def _is_captured(self, call: str) -> bool:
+        """Whether a call of ours stands within the capture of a CUDA graph, where no step is
+        trained and nothing may be asked of the device: it does nothing there, and says so once."""
+        if self._is_inert or not is_capturing():
+            return False
+        if not self._has_told_capture:
+            self._has_told_capture = True
+            notice = f"{call} was called while a CUDA graph was captured: call it after a replay"
+            self._reports.tell_unwatched([notice], self._last_step or 0, time.time())
+        return True
 
     @property
     def _last_step(self) -> int | None:

@@ -1,8 +1,8 @@
 """Forward hooks on modules, for the length of a step, that hand on what each one returns.
 
 Where they stay silent, and why: within torch.compile (a module that is traced is one operation,
-and has no outputs), while a backward pass computes activations again, in evaluation, and under
-torch.jit, functorch and the like, whose tensors hold no numbers.
+and has no outputs), while a backward pass computes activations again, in evaluation, while a CUDA
+graph is captured, and under torch.jit, functorch and the like, whose tensors hold no numbers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from runwatch.layouts import MAX_LAYERS, MAX_NAME_BYTES
 from runwatch_hooks.measuring.layer_names import clean_name
+from runwatch_hooks.wrapping.graph_capture import is_capturing
 
 See = Callable[[int, Tensor], None]
 """What is told of a module, by its place in `names`, and of the tensor that it returned."""
@@ -50,7 +51,7 @@ class ModuleTaps:
         self._handles = []
 
     def _take(self, place: int, output: object) -> None:
-        if _is_elsewhere() or not any(root.training for root in self._roots):
+        if _is_elsewhere() or is_capturing() or not any(root.training for root in self._roots):
             return
         tensor = _first_tensor(output, _DEPTH)
         if tensor is not None:

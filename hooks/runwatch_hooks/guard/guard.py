@@ -180,7 +180,8 @@ class Guard:
             # another setting in the place of `fused`. To ask for the flag would be a wait.
             self._object(optimizer, objection_to(optimizer))
             return
-        self._tally.add(GUARDED, flag)
+        if not is_capturing():  # the graph's flag is of its replays, which nobody counts
+            self._tally.add(GUARDED, flag)
         if scalers is not None:  # the scaler takes its own away again, and this with it
             cast(Any, optimizer).found_inf = torch.maximum(scalers, to_device(flag, scalers.device))
         elif asks:

@@ -18,6 +18,7 @@ import torch
 
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.marks import has_passed, set_mark, wait_for
+from runwatch_hooks.wrapping.graph_capture import is_capturing
 from runwatch_hooks.wrapping.torch_wraps import TorchHolds
 from runwatch_hooks.wrapping.wraps import Arguments, Ears, Keywords, Listener
 
@@ -107,7 +108,11 @@ class OwnTime:
 
     def _guarded(self, listener: Callable[[Arguments, Keywords], None]) -> Listener:
         def listen(args: Arguments, kwargs: Keywords) -> None:
-            if os.getpid() == self._pid and not self._is_disturbed:
+            if os.getpid() != self._pid or self._is_disturbed:
+                return
+            if is_capturing():  # a mark would be recorded into the graph, and never pass
+                self.disturb()
+            else:
                 with self._faults.guard("own_time", self.remove):
                     listener(args, kwargs)
 

@@ -97,6 +97,18 @@ def test_a_step_with_an_evaluation_in_it_says_nothing(own_time: OwnTime) -> None
     assert own_time.take() is None
 
 
+def test_a_backward_that_is_captured_into_a_graph_says_nothing(
+    own_time: OwnTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_time.begin(CPU)
+    with monkeypatch.context() as capture:
+        capture.setattr(torch.cuda, "is_initialized", lambda: True)
+        capture.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        torch.autograd.backward(slow_loss())
+
+    assert own_time.take() is None
+
+
 def test_a_backward_that_raised_does_not_hide_the_next_step(own_time: OwnTime) -> None:
     own_time.begin(CPU)
     with pytest.raises(RuntimeError):

@@ -1,9 +1,16 @@
 """A step that is captured into a CUDA graph is left alone: torch says so here as it does there."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 import torch
-from tests.hooks.guard.guarded import Training
+from tests.hooks.guard.guarded import KINDS, Training
+from tests.hooks.recorder import RecordingLine
+from tests.hooks.tiny import tiny_gpt, train_one, watched
 from torch.nn.utils import clip_grad_norm_
+
+from runwatch_hooks.options import Options
 
 
 def num_judged(training: Training) -> object:
@@ -11,22 +18,30 @@ def num_judged(training: Training) -> object:
     return state["guard"]["0"]["num_judged"]  # type: ignore[index]
 
 
-def test_what_is_captured_is_neither_read_nor_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    training = Training(guard="outliers")
-
-    def step() -> None:
-        loss = training.gradients()
-        clip_grad_norm_(training.model.parameters(), 1.0)
-        training.optimizer.step()
-        training.watch.step(loss)
-
-    step()
+@contextmanager
+def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As torch answers while a graph is captured."""
     with monkeypatch.context() as capture:
         capture.setattr(torch.cuda, "is_initialized", lambda: True)
         capture.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-        step()
+        yield
+
+
+def test_what_is_captured_is_neither_read_nor_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training(guard="outliers")
+
+    def train() -> torch.Tensor:
+        loss = training.gradients()
+        clip_grad_norm_(training.model.parameters(), 1.0)
+        training.optimizer.step()
+        return loss
+
+    training.watch.step(train())
+    with captured(monkeypatch):
+        loss = train()
+    training.watch.step(loss)
     assert num_judged(training) == 1
-    step()
+    training.watch.step(train())
     training.watch.finish()
 
     assert num_judged(training) == 2
@@ -34,3 +49,42 @@ def test_what_is_captured_is_neither_read_nor_judged(monkeypatch: pytest.MonkeyP
     assert len(training.line.metric("grad_norm")) == 2
     assert len(training.line.metric("clip_coef")) == 2
     assert training.watch.num_faults == 0
+
+
+def test_a_step_in_the_capture_itself_is_no_step_and_that_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, line: RecordingLine
+) -> None:
+    model = tiny_gpt()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    options = Options(activations=1, histograms=1)
+    watch = watched(model, optimizer, line=line, options=options)
+    for _ in range(3):
+        watch.step(train_one(model, optimizer))
+    with captured(monkeypatch):
+        for _ in range(2):
+            report = watch.step(train_one(model, optimizer))
+            watch.log(seen=1.0)
+    watch.step(train_one(model, optimizer))
+    watch.finish()
+
+    assert report.step == 3
+    assert [row.step for row in line.rows if "loss" in row.metrics] == [0, 1, 2, 3]
+    assert line.metric("seen") == []
+    told = [event.detail["what"] for event in line.events if event.kind == "unwatched"]
+    assert told == ["watch.step was called while a CUDA graph was captured: call it after a replay"]
+    assert watch.num_faults == 0
+
+
+def test_what_the_guard_tells_a_graph_is_counted_by_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training = Training(KINDS["adamw, fused"])
+    training.step()
+    with captured(monkeypatch):
+        loss = training.gradients(torch.nan)
+        training.optimizer.step()
+    training.watch.step(loss)
+    training.watch.finish()
+
+    assert training.line.metric("guarded_steps") == [0.0, 0.0]
+    assert all(bool(one.isfinite().all()) for one in training.state())  # it is guarded all the same
