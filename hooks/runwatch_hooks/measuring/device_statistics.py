@@ -24,6 +24,7 @@ from runwatch_hooks.measuring.device_reading import (
     norms_of,
 )
 from runwatch_hooks.measuring.host_memory import divisor_of, to_device
+from runwatch_hooks.measuring.marks import Course
 from runwatch_hooks.measuring.recent import Recent, bytes_of
 from runwatch_hooks.measuring.sampled_updates import SampledUpdates
 from runwatch_hooks.measuring.statistics import NormTurns, deal
@@ -67,6 +68,7 @@ class DeviceStatistics:
         self._stats = self._absent.clone()
         self._norms = torch.zeros(len(tensors), dtype=torch.float32, device=device)
         self._squares = torch.full_like(self._norms, torch.nan)
+        self._course = Course(device)
         self._turn: list[int] | None = None
         """Whose norms are yet to be read in this step."""
         self._indices: Recent[tuple[int, ...], Tensor] = Recent(_ROOM_BYTES)
@@ -81,6 +83,7 @@ class DeviceStatistics:
         }
         if not flats:
             return
+        self._follow()
         places = self._index(tuple(flats))
         found = self._reader.read(list(flats.values()))
         divisor = divisor_of(scale, self._device)
@@ -96,6 +99,7 @@ class DeviceStatistics:
         return False  # the numbers are on the device
 
     def before_step(self, slots: Sequence[int]) -> None:
+        self._follow()
         self._updates.before(slots)
         marked = self._updates.broken_before()
         if marked is not None:
@@ -104,12 +108,14 @@ class DeviceStatistics:
         self._read_norms(frozenset(slots))
 
     def after_step(self) -> None:
+        self._follow()
         compared = self._updates.after()
         if compared is not None:
             slots, squares = compared
             self._squares.index_copy_(0, self._index(tuple(slots)), squares.float())
 
     def take(self, *, weights: bool = True) -> Tensor:
+        self._follow()
         if weights:
             self._read_norms()
         self._turn = None
@@ -125,6 +131,15 @@ class DeviceStatistics:
         self._stats.copy_(self._absent)
         self._squares.fill_(torch.nan)
         return stats
+
+    def _follow(self) -> None:
+        self._course.follow(
+            lambda: (
+                *(self._absent, self._stats, self._norms, self._squares),
+                *self._updates.remembered,
+                *self._indices.values(),
+            )
+        )
 
     def _read_norms(self, slots: AbstractSet[int] | None = None) -> None:
         """Of those among these tensors, or of all, whose turn it is and that are still unread."""

@@ -1,8 +1,10 @@
 """Places in an accelerator's stream, of which the host can ask later whether they have passed."""
 
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import torch
+from torch import Tensor
 
 _WITHOUT: Final = ("cpu", "meta")
 """Devices where nothing is queued."""
@@ -20,6 +22,27 @@ def set_mark(device: torch.device, *, is_timed: bool = False) -> torch.Event | N
     event = torch.Event(device, enable_timing=is_timed)
     event.record(torch.accelerator.current_stream(device))
     return event
+
+
+class Course:
+    """What is kept on a device, and written to by whichever of its streams is current: a program
+    may train in one of its own and end its steps in another. Each goes on where the last one is."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream: torch.Stream | None = None
+
+    def follow(self, kept: Callable[[], Iterable[Tensor]]) -> None:
+        """The current stream is about to read and write what is kept."""
+        if self._device.type in _WITHOUT:
+            return
+        now = torch.accelerator.current_stream(self._device)
+        last, self._stream = self._stream, now
+        if last is None or last == now:
+            return
+        now.wait_stream(last)
+        for tensor in kept():
+            tensor.record_stream(now)  # nobody else gets its memory before this stream is done
 
 
 def stream_of(device: torch.device) -> int:

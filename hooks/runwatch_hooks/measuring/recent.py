@@ -37,6 +37,10 @@ class Recent(Generic[_Key, _Value]):
         self._held.move_to_end(key)
         return found[0]
 
+    def values(self) -> list[_Value]:
+        """From the one that was used longest ago on."""
+        return [value for value, _ in self._held.values()]
+
     def put(self, key: _Key, value: _Value, size: int) -> None:
         """Keep what was not there, in place of what was used longest ago."""
         self._held[key] = value, size

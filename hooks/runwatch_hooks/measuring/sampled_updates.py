@@ -71,6 +71,11 @@ class SampledUpdates:
         self._plans: dict[tuple[int, ...], _Plan] = {}
         self._open: tuple[_Plan, Tensor] | None = None
 
+    @property
+    def remembered(self) -> tuple[Tensor, ...]:
+        """What is kept from before a step until after it."""
+        return () if self._open is None else (self._open[1],)
+
     def before(self, slots: Sequence[int]) -> None:
         """Remember the elements of these tensors."""
         self._open = None

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from runwatch_hooks.actions.finite import FiniteFlag
 from runwatch_hooks.actions.trees import HostCopies
-from runwatch_hooks.measuring.marks import has_passed, set_mark, wait_for
+from runwatch_hooks.measuring.marks import Course, has_passed, set_mark, wait_for
 from runwatch_hooks.measuring.readback import Readback
 
 NUM_CARDS = torch.cuda.device_count()
@@ -51,6 +51,37 @@ def test_a_mark_stands_in_the_stream_of_its_device_whichever_is_current(
 
     assert [one.stream for one in Recorded.made] == ["stream of cuda:0", "stream of cuda:1"]
     assert [one.is_timed for one in Recorded.made] == [False, True]
+
+
+class Stream:
+    """One of a machine that has accelerators."""
+
+    def __init__(self) -> None:
+        self.waited_for: list[Stream] = []
+
+    def wait_stream(self, other: "Stream") -> None:
+        self.waited_for.append(other)
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.used_by: list[Stream] = []
+
+    def record_stream(self, stream: Stream) -> None:
+        self.used_by.append(stream)
+
+
+def test_what_is_kept_goes_from_stream_to_stream_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept, first, second = Kept(), Stream(), Stream()
+    course = Course(torch.device("cuda", 0))
+    for stream in (first, first, second, second, first):
+        monkeypatch.setattr(torch.accelerator, "current_stream", lambda device, now=stream: now)
+        course.follow(lambda: [cast(Tensor, kept)])
+
+    assert (first.waited_for, second.waited_for) == ([second], [first])
+    assert kept.used_by == [second, first]
 
 
 def busy(device: torch.device) -> Tensor:

@@ -14,6 +14,7 @@ def test_what_was_used_longest_ago_makes_room() -> None:
 
     assert (kept.get("a"), kept.get("b"), kept.get("c")) == (1, None, 3)
     assert (len(kept), kept.taken) == (2, 8)
+    assert kept.values() == [1, 3]
 
 
 def test_the_newest_stays_however_large_it_is() -> None:
