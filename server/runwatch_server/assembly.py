@@ -29,9 +29,11 @@ from runwatch_server.notify.receivers import Receivers, load_receivers
 from runwatch_server.objects import ObjectStore, make_objects
 from runwatch_server.page.demo_run import PageRun
 from runwatch_server.replicas.assembly import Replica, join
+from runwatch_server.replicas.bulletin import Topic
 from runwatch_server.retention.ages import Ages
 from runwatch_server.retention.service import Retention
 from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.removals import Removals
 from runwatch_server.runs.service import Runs
 from runwatch_server.runs.watcher import RunWatcher
 from runwatch_server.schema import upgrade_schema
@@ -120,10 +122,13 @@ async def _open_ground(
     database.start()
     liveness, events = Liveness(), EventLog(clock)
     replica = join(stack, database, clock, liveness)
+    removals = Removals(lambda run_id: replica.bulletin.say(Topic.REMOVED, run_id))
+    replica.bulletin.on(Topic.REMOVED, removals.hear)
     objects = make_objects(settings.objects_url)
     gap_log = GapLog(database, clock, events, health)
     keep_running(stack, Loop("gap log", gap_log.run), health)
     layouts, packs = Layouts(database, clock), PackReader(objects, clock.monotonic, gap_log)
+    removals.on(layouts.forget, gap_log.forget, health.runs.forget)
     return _Opened(
         settings=settings,
         clock=clock,
@@ -132,6 +137,7 @@ async def _open_ground(
         signer=signer,
         receivers=receivers,
         liveness=liveness,
+        removals=removals,
         events=events,
         layouts=layouts,
         reader=Reader(database, layouts, packs),
@@ -160,6 +166,7 @@ def _loops(services: Services, alerting: Alerting, notifying: Notifying) -> Iter
         services.liveness,
         stall_s=settings.stall_s,
         ownership=replica.ownership,
+        removals=services.removals,
         lost_s=settings.lost_s,
     )
     maintenance = Maintenance(
@@ -194,7 +201,19 @@ def _build(ground: _Opened, alerting: Alerting) -> Services:
         after_s = settings.pack_after_h * 3600
         packer = Packer(database, ground.objects, clock, after_s=after_s, observer=health)
     keys = Keys(database, clock)
-    runs = Runs(database, clock, liveness)
+    runs = Runs(database, clock, liveness, ground.removals)
+    ingest = Ingest(
+        database,
+        clock,
+        layouts=layouts,
+        events=ground.events,
+        liveness=liveness,
+        committed=alerting.evaluators.committed,
+        check_disk=disk.check,
+        observer=health,
+    )
+    pulses = Pulses(database, reader, clock)
+    ground.removals.on(ingest.forget, pulses.forget)
     return Services(
         settings=settings,
         clock=clock,
@@ -210,25 +229,17 @@ def _build(ground: _Opened, alerting: Alerting) -> Services:
         sessions=Sessions(database, clock, keys),
         liveness=liveness,
         runs=runs,
+        removals=ground.removals,
         signer=ground.signer,
         events=ground.events,
         layouts=layouts,
-        ingest=Ingest(
-            database,
-            clock,
-            layouts=layouts,
-            events=ground.events,
-            liveness=liveness,
-            committed=alerting.evaluators.committed,
-            check_disk=disk.check,
-            observer=health,
-        ),
+        ingest=ingest,
         reader=reader,
         packs=packs,
         packer=packer,
         roller=Roller(database, layouts, packs),
         retention=Retention(database, clock, _ages(settings)),
-        pulses=Pulses(database, reader, clock),
+        pulses=pulses,
         rules=alerting.rules,
         commands=alerting.commands,
         delivery=alerting.delivery,

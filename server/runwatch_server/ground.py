@@ -8,6 +8,7 @@ from runwatch_server.db import Database
 from runwatch_server.replicas.bulletin import Bulletin
 from runwatch_server.replicas.ownership import Ownership
 from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.removals import Removals
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.layout_store import Layouts
@@ -22,6 +23,7 @@ class Ground:
     database: Database
     signer: Signer
     liveness: Liveness
+    removals: Removals
     events: EventLog
     layouts: Layouts
     reader: Reader

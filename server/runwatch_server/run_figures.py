@@ -104,6 +104,10 @@ class RunFigures(Collector):
             newest.layers = layout.layer_names
             newest.norms = _newest_norms(frame, layout)
 
+    def forget(self, run_id: RunId) -> None:
+        """The run was removed."""
+        self._newest.pop(run_id, None)
+
     def refresh(self, fleet: Fleet, *, now: float) -> None:
         """What the database says now; runs that it no longer has, or that ended, are let go."""
         self._fleet = fleet

@@ -27,6 +27,7 @@ from runwatch_server.replicas.assembly import Replica
 from runwatch_server.retention.service import Retention
 from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.removals import Removals
 from runwatch_server.runs.service import Runs
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry.events import EventLog
@@ -51,6 +52,7 @@ class Services:
     sessions: Sessions
     liveness: Liveness
     runs: Runs
+    removals: Removals
     signer: Signer
     events: EventLog
     layouts: Layouts

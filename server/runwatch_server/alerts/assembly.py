@@ -78,6 +78,7 @@ async def start_alerting(
     )
     evaluators = Evaluators(context)
     ticker = Ticker(context, evaluators, ground.reader, lost_s=settings.lost_s)
+    ground.removals.on(delivery.forget, evaluators.begin_again, ticker.drop)
     await delivery.start()
     stack.push_async_callback(delivery.stop)
     await commands.tell_foreign_keys()

@@ -120,6 +120,13 @@ class Evaluators:
         batch under way fails when it is written."""
         self._forget(run_id)
 
+    def begin_again(self, run_id: RunId) -> None:
+        """The run was removed: what comes under its id is judged from its first frame on."""
+        failing = self._failing.pop(run_id, None)
+        if failing is not None:
+            failing.cancel()
+        self._forget(run_id)
+
     def is_drained(self, run_id: RunId) -> bool:
         """Whether all that came from a run has been judged, as far as is known in memory."""
         run = self._runs.get(run_id)
@@ -151,18 +158,16 @@ class Evaluators:
             self._tasks[run_id] = task
 
     async def _judge(self, run_id: RunId) -> None:
+        run = self._runs.get(run_id)
+        if run is None:  # dropped before its turn had come
+            self._tasks.pop(run_id, None)
+            return
         try:
-            run = self._runs.get(run_id)
-            if run is None:  # dropped before its turn had come
-                return
-            while run_id in self._dirty and self._is_running:
-                self._dirty.discard(run_id)
-                while self._is_running and await run.step():
-                    pass
-            self._wait_for_gap(run_id, run)
+            await self._judge_waiting(run)
         except (StreamMovedError, NotOwnerError) as error:
             log.warning("%s: its evaluators are built again from disk", error)
-            self._forget(run_id)
+            if self._runs.get(run_id) is run:
+                self._forget(run_id)
         except OverloadedError as error:  # the database is away
             log.warning("run %s: its frames could not be judged (%s); tried again", run_id, error)
             self._try_later(run_id)
@@ -171,6 +176,19 @@ class Evaluators:
             self._try_later(run_id)
         finally:
             self._tasks.pop(run_id, None)
+            if run_id in self._dirty and self._runs.get(run_id) is not run:
+                self._wake(run_id)  # dropped and begun again meanwhile
+
+    async def _judge_waiting(self, run: RunEvaluation) -> None:
+        while run.run_id in self._dirty and self._judges(run):
+            self._dirty.discard(run.run_id)
+            while self._judges(run) and await run.step():
+                pass
+        self._wait_for_gap(run.run_id, run)
+
+    def _judges(self, run: RunEvaluation) -> bool:
+        """Whether what is judged of a run is still judged by this."""
+        return self._is_running and self._runs.get(run.run_id) is run
 
     def _wait_for_gap(self, run_id: RunId, run: RunEvaluation) -> None:
         left_s = run.gap_left_s

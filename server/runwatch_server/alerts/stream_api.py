@@ -63,7 +63,8 @@ async def stream(
     run_id: str,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> StreamingResponse:
-    """A run's events from now on, or after the one in Last-Event-ID: none is left out.
+    """A run's events from now on, or after the one in Last-Event-ID: none is left out. It ends
+    where the run is removed.
 
     `alert` and `command` tell what happened to one; `progress`, which has no id and comes at most
     once a second, tells the run's state and last step whenever they have changed.
@@ -92,6 +93,8 @@ async def _events(
         waiting = services.board.waiter()
         texts, place = await _read(services, run_id, place)
         before, progress = progress, await _progress(services, run_id)
+        if progress is None:
+            return
         if progress != before:
             texts.append(b"event: progress\ndata: " + msgspec.json.encode(progress) + b"\n\n")
         for text in texts:
@@ -105,11 +108,12 @@ async def _events(
             yield b": still here\n\n"
 
 
-async def _progress(services: Services, run_id: RunId) -> dict[str, object]:
+async def _progress(services: Services, run_id: RunId) -> dict[str, object] | None:
+    """None where the run was removed."""
     async with services.database.read() as connection:
         run = await find_run(connection, run_id)
-    if run is None:  # removed meanwhile
-        return {}
+    if run is None:
+        return None
     return {"state": run.state, "last_step": run.last_step, "attempt": run.current_attempt}
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,7 +17,7 @@ from runwatch_server.commands.mailbox import Mailbox, Posted
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database
-from runwatch_server.errors import OverloadedError
+from runwatch_server.errors import OverloadedError, ServiceError
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,19 @@ class Delivery:
     def release(self, run_id: RunId) -> None:
         """Answer the long polls of a run whose attempt has ended."""
         self._mailbox.release(run_id)
+
+    def forget(self, run_id: RunId) -> None:
+        """The run was removed: what was ordered for it is for none that comes under its id."""
+        self.release(run_id)
+        if self._mailbox.holds(run_id):
+            self._mailbox.post(run_id, ())
+            self._note(self._post_anew(run_id))
+
+    async def _post_anew(self, run_id: RunId) -> None:
+        try:
+            self._mailbox.post(run_id, await self._read(run_id))
+        except ServiceError as error:  # the database is away
+            log.warning("run %s: its commands could not be looked up: %s", run_id, error)
 
     def close(self) -> None:
         """Answer every long poll, and hold none any more: the service is about to stop."""
@@ -109,9 +122,12 @@ class Delivery:
     def _note_delivered(self, records: Sequence[CommandRecord]) -> None:
         """Write down, beside the reply, that a command is on its way: the reply need not wait."""
         for record in records:
-            task = asyncio.create_task(self._deliver(record.run_id, record.id))
-            self._notes.add(task)
-            task.add_done_callback(self._notes.discard)
+            self._note(self._deliver(record.run_id, record.id))
+
+    def _note(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._notes.add(task)
+        task.add_done_callback(self._notes.discard)
 
     async def _deliver(self, run_id: RunId, command_id: CommandId) -> None:
         async def work(connection: AsyncConnection) -> CommandRecord:

@@ -61,6 +61,10 @@ class Mailbox:
         for waiter in self._waiting.get(run_id, ()):
             waiter.wakes.set()
 
+    def holds(self, run_id: RunId) -> bool:
+        """Whether anything is under way for a run."""
+        return run_id in self._posted
+
     def changed_runs(self, under_way: Sequence[CommandRecord]) -> list[RunId]:
         """The runs of which something else is under way than what is posted."""
         found: dict[RunId, set[tuple[CommandId, CommandState]]] = {}

@@ -128,8 +128,11 @@ async def list_for_alert(
 async def list_under_way(
     connection: AsyncConnection, run_id: RunId | None = None
 ) -> list[CommandRecord]:
-    """Commands that have not ended, oldest first."""
-    wanted = sa.select(commands).where(commands.c.state.in_([s.value for s in UNDER_WAY]))
+    """Commands that have not ended, oldest first; none of a run that is being removed."""
+    wanted = sa.select(commands).where(
+        commands.c.state.in_([s.value for s in UNDER_WAY]),
+        sa.exists().where(runs.c.id == commands.c.run_id),
+    )
     if run_id is not None:
         wanted = wanted.where(commands.c.run_id == run_id)
     found = await connection.execute(wanted.order_by(commands.c.id))

@@ -78,6 +78,10 @@ class Pulses:
             return Pulse(run.id, None, {}, None)
         return Pulse(run.id, None, _latest(newest), _steps_per_s(newest))
 
+    def forget(self, run_id: RunId) -> None:
+        """The run was removed: its curve is none of what comes under its id."""
+        self._kept.pop(run_id, None)
+
     async def _pulse(self, run: Run) -> Pulse:
         curve = await self._curve(run)
         return msgspec.structs.replace(await self.latest(run), curve=curve)

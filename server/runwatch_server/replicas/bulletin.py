@@ -35,6 +35,8 @@ class Topic(StrEnum):
     """Of alerts and commands, for those who look on."""
     RULES = "rules"
     """Of all projects."""
+    REMOVED = "removed"
+    """Of a run, for those who remember something of it."""
 
 
 class _Told(msgspec.Struct):

@@ -145,7 +145,6 @@ async def change_run(
 )
 async def delete_run(services: CurrentServices, run_id: VisibleRunId) -> Response:
     """Removes a run that is over, with all its telemetry and alerts."""
-    await services.evaluators.forget(run_id)
     await services.runs.delete(run_id)
     return Response(status_code=204)
 

@@ -36,8 +36,10 @@ class Liveness:
             self._runs[run_id] = _LiveAttempt(attempt, {0: first})
 
     def forget(self, run_id: RunId) -> None:
-        """The run has ended: nothing more is expected of it."""
+        """The run has ended, or was removed: nothing more is expected of it."""
         self._runs.pop(run_id, None)
+        for key in [key for key in self._heard if key[0] == run_id]:
+            del self._heard[key]
 
     def forget_rank(self, run_id: RunId, attempt: int, rank: int) -> None:
         """A rank has left in order: nothing more is expected of it."""

@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
 from runwatch_server.db import Database
+from runwatch_server.runs.queries import find_run
 from runwatch_server.runs.tables import runs
 from runwatch_server.tables import metadata
 from runwatch_server.telemetry.packs.queries import note_loose
@@ -16,10 +17,17 @@ _CHUNK_ROWS: Final = 500
 
 
 async def purge_run(database: Database, run_id: RunId) -> None:
-    """Deletes the rows of a run in every table that grows with runs."""
+    """Deletes the rows of a removed run in every table that grows with runs; none of a run that
+    has come under the same id since."""
     for table in _tables():
         while await _purge_chunk(database, table, run_id) == _CHUNK_ROWS:
             pass
+
+
+async def has_remains(connection: AsyncConnection, run_id: RunId) -> bool:
+    """Whether rows of a run are left: where it was removed, its removal is not complete."""
+    left = [sa.exists().where(table.c.run_id == run_id) for table in _tables()]
+    return bool(await connection.scalar(sa.select(sa.or_(*left))))
 
 
 async def purge_orphans(database: Database) -> int:
@@ -47,6 +55,8 @@ async def _purge_chunk(database: Database, table: sa.Table, run_id: RunId) -> in
     chunk = sa.select(*keys).where(table.c.run_id == run_id).order_by(*keys).limit(_CHUNK_ROWS)
 
     async def work(connection: AsyncConnection) -> int:
+        if await find_run(connection, run_id) is not None:
+            return 0
         if table is packs:
             names = await connection.scalars(chunk.with_only_columns(packs.c.object))
             await note_loose(connection, list(names), now=0.0)  # for the next sweep

@@ -26,8 +26,9 @@ from runwatch_server.runs.checks import (
     unknown_attempt,
 )
 from runwatch_server.runs.liveness import Liveness
-from runwatch_server.runs.purge import purge_run
+from runwatch_server.runs.purge import has_remains, purge_run
 from runwatch_server.runs.queries import Attempt, Run
+from runwatch_server.runs.removals import Removals
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +36,17 @@ _MAX_CACHED: Final = 10_000
 
 
 class Runs:
-    """All that is done to runs; `liveness` hears of each sign of life."""
+    """All that is done to runs; `liveness` hears of each sign of life, `removals` of each end."""
 
-    def __init__(self, database: Database, clock: Clock, liveness: Liveness) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, liveness: Liveness, removals: Removals
+    ) -> None:
         self._database = database
         self._clock = clock
         self._liveness = liveness
+        self._removals = removals
         self._projects: dict[RunId, str] = {}
+        removals.on(self._forget_project, liveness.forget)
 
     async def listen(self) -> None:
         """Expects the runs that had not ended when the service stopped."""
@@ -70,17 +75,27 @@ class Runs:
             group=wanted.group or None,
         )
 
-        async def work(connection: AsyncConnection) -> tuple[Run, bool]:
-            known = await queries.find_run(connection, run.id)
-            if known is None:
-                await queries.insert_run(connection, run)
-            return known or run, known is None
-
-        found, is_new = await self._database.write(work, of=run.id)
+        found, is_new = await self._find_or_insert(run)
         principal.check_project(found.project)
         if found.project != wanted.project:
             raise ConflictError("run_exists", f"The run is in the project {found.project!r}.")
         return found, is_new
+
+    async def _find_or_insert(self, run: Run) -> tuple[Run, bool]:
+        async def work(connection: AsyncConnection) -> tuple[Run, bool] | None:
+            known = await queries.find_run(connection, run.id)
+            if known is not None:
+                return known, False
+            if await has_remains(connection, run.id):
+                return None
+            await queries.insert_run(connection, run)
+            return run, True
+
+        while (found := await self._database.write(work, of=run.id)) is None:
+            await purge_run(self._database, run.id)  # of one that was removed a moment ago
+        if found[1]:
+            self._removals.tell_here(run.id)
+        return found
 
     async def check_access(self, run_id: RunId, principal: Principal) -> None:
         """Raises NotFoundError, or ForbiddenError where the key is bound to another project."""
@@ -153,8 +168,7 @@ class Runs:
             await queries.delete_run(connection, run_id)
 
         await self._database.write(work, of=run_id)
-        self._projects.pop(run_id, None)
-        self._liveness.forget(run_id)
+        self._removals.tell(run_id)
         await purge_run(self._database, run_id)
         log.info("run %s was removed", run_id)
 
@@ -252,6 +266,9 @@ class Runs:
         check_rank(heartbeat.rank, attempt)
         check_current(run, heartbeat.attempt)
         self._liveness.note_heartbeat(run_id, heartbeat, now=self._clock.monotonic())
+
+    def _forget_project(self, run_id: RunId) -> None:
+        self._projects.pop(run_id, None)
 
     def _attempt(self, run_id: RunId, number: int, wanted: AttemptOpen) -> Attempt:
         return Attempt(

@@ -18,6 +18,7 @@ from runwatch_server.errors import OverloadedError
 from runwatch_server.replicas.ownership import Ownership
 from runwatch_server.runs import queries
 from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.removals import Removals
 from runwatch_server.runs.states import judge_state
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class RunWatcher:
         liveness: Liveness,
         *,
         ownership: Ownership,
+        removals: Removals,
         stall_s: float,
         lost_s: float,
     ) -> None:
@@ -44,6 +46,7 @@ class RunWatcher:
         self._clock = clock
         self._liveness = liveness
         self._ownership = ownership
+        self._removals = removals
         self._stall_s = stall_s
         self._lost_s = lost_s
 
@@ -66,6 +69,7 @@ class RunWatcher:
         known = self._liveness.run_ids()
         async with self._database.read() as connection:
             open_runs = await queries.list_open_runs(connection)
+        self._removals.follow(open_runs)
         now = self._clock.monotonic()
         self._liveness.follow(known, {run.id: run.current_attempt for run in open_runs}, now=now)
         for run in open_runs:

@@ -55,6 +55,10 @@ class GapLog:
                 self._remember(run_id, gap)
                 self._waiting.put_nowait(_Told(run_id, attempt, rank, gap))
 
+    def forget(self, run_id: RunId) -> None:
+        """The run was removed."""
+        self._known = {known for known in self._known if known[0] != run_id}
+
     async def run(self) -> None:
         while True:
             told = await self._waiting.get()

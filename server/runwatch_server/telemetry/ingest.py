@@ -124,6 +124,10 @@ class Ingest:
             )
         )
 
+    def forget(self, run_id: RunId) -> None:
+        """The run was removed: what comes under its id has told no metrics yet."""
+        self._known_metrics = {known for known in self._known_metrics if known[0] != run_id}
+
     async def _layout(self, run_id: RunId, layout_hash: str) -> Layout | None:
         return await self._layouts.find(run_id, layout_hash) if layout_hash else None
 

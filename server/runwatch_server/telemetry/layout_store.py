@@ -74,6 +74,11 @@ class Layouts:
             hashes = list(found)
         return [await self.find(run_id, layout_hash) for layout_hash in hashes]
 
+    def forget(self, run_id: RunId) -> None:
+        """The run was removed: what comes under its id has registered nothing yet."""
+        for key in [key for key in self._cached if key[0] == run_id]:
+            del self._cached[key]
+
     async def _insert(self, connection: AsyncConnection, run_id: RunId, layout: Layout) -> bool:
         await existing_run(connection, run_id)
         of_run = layouts.c.run_id == run_id

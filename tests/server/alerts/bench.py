@@ -32,6 +32,7 @@ from runwatch_server.health import Health
 from runwatch_server.replicas.bulletin import Bulletin
 from runwatch_server.replicas.ownership import SoleOwner
 from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.removals import Removals
 from runwatch_server.runs.service import Runs
 from runwatch_server.schema import upgrade_schema
 from runwatch_server.settings import Settings
@@ -207,8 +208,8 @@ async def start(
     )
     await database.migrate(upgrade_schema)
     database.start()
-    liveness = Liveness()
-    runs = Runs(database, clock, liveness)
+    liveness, removals = Liveness(), Removals()
+    runs = Runs(database, clock, liveness, removals)
     await runs.listen()
     events = EventLog(clock)
     layouts = Layouts(database, clock)
@@ -224,6 +225,7 @@ async def start(
         database=database,
         signer=Signer(KeyRing()),
         liveness=liveness,
+        removals=removals,
         events=events,
         layouts=layouts,
         reader=Reader(database, layouts, packs),

@@ -1,6 +1,7 @@
 """Two services on one database: whichever a trainer or a person speaks to, it is the same."""
 
 import asyncio
+import itertools
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -198,3 +199,31 @@ async def _is_owned(api: Api, run_id: RunId) -> bool:
 
 
 LIVE = {"started_at": 1.7e9, "allow": ["checkpoint"]}
+
+
+async def test_a_run_that_one_replica_removed_is_another_at_the_other(
+    replicas: tuple[Api, Api],
+) -> None:
+    first, second = replicas
+    run_id = await first.new_run(allow=["stop"])
+    await second.post(run_id, frame(1, [1.0]))
+    order = {"action": {"kind": "stop"}}
+    await second.json("POST", f"/runs/{run_id}/commands", json=order)
+    await second.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
+
+    assert (await first.call("DELETE", f"/runs/{run_id}")).status_code == 204
+    await first.json("POST", "/runs", json={"run_id": run_id, "name": "test"})
+    await first.new_attempt(run_id)
+
+    async def is_forgotten() -> bool:
+        await second.post(run_id, frame(next(seqs), [math.nan]))
+        return bool((await second.json("GET", f"/runs/{run_id}/metrics"))["metrics"])
+
+    async def is_told() -> bool:
+        return await alerts(first, run_id) == [("NonFinite", "firing")]
+
+    seqs = itertools.count(1)
+    await until_told(is_forgotten)
+    await until_told(is_told)
+    answer = await second.post(run_id, frame(next(seqs), [math.nan]))
+    assert answer.json()["commands"] == []
