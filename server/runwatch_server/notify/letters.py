@@ -39,16 +39,23 @@ def judge(
     """What to do with a delivery that is due. `firing` is what became of telling that the alert
     fires, where the news is that it is over. An alert that another explains is as good as
     silenced."""
+    if delivery.kind is Kind.RESOLVED:
+        return _of_end(firing)
     silenced = silenced or not case.alert.is_told
-    if delivery.kind is Kind.RESOLVED and firing is not DeliveryState.DELIVERED:
-        # An end is told only to those who heard of the beginning, and after it.
-        return Verdict.HOLD if firing is DeliveryState.WAITING else Verdict.WITHHOLD
     if delivery.state is DeliveryState.DELIVERED:  # a repeat
         goes_on = not case.is_resolved and case.alert.acked_at is None
         return Verdict.SEND if goes_on and not silenced else Verdict.HOLD
     if not silenced:
         return Verdict.SEND
-    return Verdict.WITHHOLD if delivery.kind is Kind.FIRING and case.is_resolved else Verdict.HOLD
+    return Verdict.WITHHOLD if case.is_resolved else Verdict.HOLD
+
+
+def _of_end(firing: DeliveryState | None) -> Verdict:
+    """An end is told to those who heard of the beginning, and after it; to them always, whatever
+    is silenced or explained by then: else their incident would stay open for good."""
+    if firing is DeliveryState.DELIVERED:
+        return Verdict.SEND
+    return Verdict.HOLD if firing is DeliveryState.WAITING else Verdict.WITHHOLD
 
 
 def letters_of(deliveries: Sequence[Delivery], cases: Mapping[AlertId, Case]) -> list[Letter]:

@@ -103,9 +103,11 @@ class Pusher:
 
     def _wants(self, case: Case) -> bool:
         """One that became explained by another goes on being sent, or Alertmanager would take it
-        for resolved; its own inhibition keeps it from people (dashboards/alertmanager.yml)."""
+        for resolved; its own inhibition keeps it from people (dashboards/alertmanager.yml). An end
+        is sent always: an earlier life of this service may have sent the beginning."""
         is_wanted = self._alertmanagers.wanted.takes(case.alert.severity, case.alert.project)
-        return is_wanted and (case.alert.is_told or case.alert.id in self._sent)
+        was_sent = case.alert.id in self._sent
+        return is_wanted and (case.alert.is_told or was_sent or case.is_resolved)
 
     def _note_sent(self, batch: list[Posting], now: float) -> None:
         for posting in batch:

@@ -52,6 +52,15 @@ def test_an_end_is_told_after_the_beginning_or_not_at_all(
     assert judge(END, OVER, firing=firing, silenced=False) is verdict
 
 
+@pytest.mark.parametrize("silenced", [False, True])
+def test_an_end_is_told_whatever_explains_or_silences_it_by_then(silenced: bool) -> None:
+    explained = a_case(resolved_at=FIRED_AT + 60.0, inhibited_by="LossExploded")
+
+    verdict = judge(END, explained, firing=DeliveryState.DELIVERED, silenced=silenced)
+
+    assert verdict is Verdict.SEND
+
+
 def test_retries_come_after_five_seconds_and_at_last_every_ten_minutes() -> None:
     assert [retry_after_s(n) for n in (1, 2, 3, 8, 500)] == [5.0, 10.0, 20.0, 600.0, 600.0]
 

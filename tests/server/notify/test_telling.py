@@ -177,6 +177,40 @@ async def silence_project(api: Api, project: str, clock: HandClock) -> Any:
     return await api.json("POST", "/silences", json=body)
 
 
+async def test_the_end_of_an_alert_that_another_explains_by_then_is_told(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    rule = {
+        "alert": "LossHigh",
+        "scope": "run",
+        "when": "loss > 5",
+        "keep_firing_for": {"steps": 5},
+        "inhibited_by": [{"rules": ["NonFinite"]}],
+        "severity": "critical",
+    }
+    file = {"version": 1, "groups": [{"name": "tests", "rules": [rule]}]}
+    await told.json("POST", "/rules", json=file)
+    run_id = await told.new_run()
+    await told.post(run_id, frame(1, [2.0, 9.0]))
+    await until_alert(told, run_id, "firing")
+    hand_clock.now += 3
+    await until_so(lambda: len(sink.posts) == 1)
+
+    await told.post(run_id, frame(2, [math.nan], first_step=2))
+    await told.until_judged(run_id)
+    hand_clock.now += 3
+    await until_so(lambda: len(sink.posts) == 2)
+    await told.post(run_id, frame(3, [2.0] * 10, first_step=3))
+    await until_alert(told, run_id, "resolved")
+    hand_clock.now += 10
+    await until_so(lambda: len(sink.posts) == 3)
+
+    fired, _, over = sink.bodies
+    assert fired["title"].startswith("[critical] LossHigh")
+    assert over["title"].startswith("[resolved] LossHigh")
+    assert over["dedup_key"] == fired["dedup_key"]
+
+
 async def test_frames_that_came_after_the_fact_wake_nobody(
     told: Api, sink: Sink, hand_clock: HandClock
 ) -> None:
