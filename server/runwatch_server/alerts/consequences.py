@@ -63,9 +63,6 @@ class Consequences:
         lr_scale: float,
     ) -> tuple[list[News], bool]:
         now = self._context.clock.wall()
-        attempt = frames[0].attempt
-        if source.live and frames[0].seq == 1:
-            await self._end_older(connection, attempt, source.rank)
         ordered = False
         news: list[News] = []
         async for one in record_transitions(connection, source, transitions, now=now):
@@ -132,9 +129,10 @@ class Consequences:
             lr_scale=lr_scale,
         )
 
-    async def _end_older(self, connection: AsyncConnection, attempt: int, rank: int) -> None:
+    async def end_older(self, connection: AsyncConnection, key: StreamKey) -> None:
         """A new attempt starts with a clean sheet: each rank with its own first word, and with that
         of rank 0 the ranks that there are no longer."""
+        attempt, rank = key.attempt, key.rank
         opened = await find_attempt(connection, self.run_id, attempt) if rank == 0 else None
         older = [
             alert

@@ -45,6 +45,24 @@ async def find_evaluation(
     return None if row is None else Evaluation(**row)
 
 
+async def find_last_evaluation(
+    connection: AsyncConnection, run_id: RunId, rank: int, *, before: int
+) -> Evaluation | None:
+    """Of the newest attempt before one that had any frame judged."""
+    found = await connection.execute(
+        sa.select(evaluations)
+        .where(
+            evaluations.c.run_id == run_id,
+            evaluations.c.rank == rank,
+            evaluations.c.attempt < before,
+        )
+        .order_by(evaluations.c.attempt.desc())
+        .limit(1)
+    )
+    row = found.mappings().first()
+    return None if row is None else Evaluation(**row)
+
+
 async def insert_evaluation(connection: AsyncConnection, evaluation: Evaluation) -> None:
     await connection.execute(
         sa.insert(evaluations).values(

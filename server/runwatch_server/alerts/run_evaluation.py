@@ -63,17 +63,23 @@ class RunEvaluation:
 
     async def step(self) -> bool:
         """Judge one batch of frames; whether there was one."""
-        for key in tuple(self._arrived):
-            self._streams[key] = await self._loader.load(key, self._arrived[key], self._streams)
-            del self._arrived[key]
-        for key in sorted(self._streams, key=lambda key: (key.attempt, key.rank)):
-            stream = self._streams[key]
+        keys = self._streams.keys() | self._arrived.keys()
+        for key in sorted(keys, key=lambda key: (key.attempt, key.rank)):
+            stream = await self._loaded(key)
             if stream.queue.is_behind:
                 frames = await self._next_frames(stream)
                 if frames:
                     await self._judge_or_lose(stream, frames)
                     return True
         return False
+
+    async def _loaded(self, key: StreamKey) -> Stream:
+        """A stream, made ready when its turn has come: it is to know how the attempt before it
+        ended."""
+        if key in self._arrived:
+            self._streams[key] = await self._loader.load(key, self._arrived[key], self._streams)
+            del self._arrived[key]
+        return self._streams[key]
 
     async def save(self) -> None:
         """Store every evaluator's state, so that the next start has nothing to judge again."""
@@ -114,32 +120,37 @@ class RunEvaluation:
         judge = stream.judge
         transitions = await judge.observe(frames)
         after = replace(stream.evaluation, evaluated_seq=frames[-1].seq)
-        if stream.state_is_due:
+        passed_over = range(stream.evaluation.evaluated_seq + 1, frames[0].seq)
+        # What is passed over may come yet: a restart, which judges again what was judged since the
+        # saved state, must not find it there.
+        if stream.state_is_due or len(passed_over):
             state = await judge.state()
             after = replace(after, state_seq=frames[-1].seq, state=state)
         lr_scale = self._consequences.lr_scale
 
-        async def work(connection: AsyncConnection) -> tuple[list[News], list[Posted] | None]:
-            passed_over = range(stream.evaluation.evaluated_seq + 1, frames[0].seq)
+        async def work(connection: AsyncConnection) -> tuple[list[News], bool, list[Posted] | None]:
             await self._store(connection, stream, after)
             if len(passed_over):
                 await self._consequences.note_gap(connection, frames[0], passed_over)
             if not transitions and await self._is_quiet(connection, stream):
-                return [], None
+                return [], False, None
             addressee = await self._consequences.addressee(connection)
             live = stream.key.attempt == addressee.attempt and not frames[0].late
             source = self._consequences.source(
                 stream.key, addressee, judge.rule_set, segment=frames[0].frame.segment, live=live
             )
+            if live and not stream.has_begun:
+                await self._consequences.end_older(connection, stream.key)
             news, ordered = await self._consequences.record(
                 connection, source, frames, transitions, lr_scale=lr_scale
             )
-            return news, await posting(connection, self.run_id) if ordered else None
+            return news, live, await posting(connection, self.run_id) if ordered else None
 
-        news, posted = await self._context.database.write(work, of=self.run_id)
+        news, is_live, posted = await self._context.database.write(work, of=self.run_id)
         is_saved = after.state_seq == frames[-1].seq
         stream.unsaved_bytes = 0 if is_saved else stream.unsaved_bytes + _num_bytes(frames)
         stream.evaluation, stream.is_stored = after, True
+        stream.has_begun |= is_live
         stream.queue.done(frames[-1].seq)
         if posted is not None:
             self._context.delivery.post(self.run_id, posted)
@@ -148,7 +159,7 @@ class RunEvaluation:
     async def _is_quiet(self, connection: AsyncConnection, stream: Stream) -> bool:
         """Whether frames that brought no transition leave nothing to do: the common case, which
         must cost no more than its watermark."""
-        if not stream.is_stored or stream.evaluation.evaluated_seq == 0:
+        if not stream.is_stored or not stream.has_begun:
             return False
         return stream.key.rank != 0 or not await queries.list_watched(connection, self.run_id)
 

@@ -81,6 +81,8 @@ class Stream:
     judge: Judge
     queue: FrameQueue
     project: str
+    has_begun: bool = False
+    """Whether a live frame of it was judged in this life of the service."""
     gap_since: float | None = None
     """When a missing frame was first waited for, on the monotonic clock; None: none is."""
     unsaved_bytes: int = 0

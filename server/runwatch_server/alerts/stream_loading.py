@@ -91,13 +91,16 @@ class StreamLoader:
     async def _end_of_last(
         self, key: StreamKey, others: Mapping[StreamKey, Stream]
     ) -> dict[str, float]:
-        """How the attempt before ended, as far as its frames were judged."""
-        before = StreamKey(key.attempt - 1, key.rank)
-        if before in others:
-            return await others[before].judge.known_to_next()
+        """How the last attempt before ended that sent anything, as far as it was judged."""
         async with self._context.database.read() as connection:
-            stored = await self._find(connection, before)
-        return {} if stored is None else await (await self._as_left(stored)).known_to_next()
+            stored = await evaluation_queries.find_last_evaluation(
+                connection, self._run_id, key.rank, before=key.attempt
+            )
+        if stored is None:
+            return {}
+        before = StreamKey(stored.attempt, stored.rank)
+        judge = others[before].judge if before in others else await self._as_left(stored)
+        return await judge.known_to_next()
 
     async def read(
         self, key: StreamKey, first_seq: int, last_seq: int | None = None
