@@ -33,6 +33,7 @@ class Rules:
         self._database = database
         self._clock = clock
         self._in_force: dict[str, RuleSet] = {}
+        self._num_changes = 0
         self._listeners: list[Callable[[], None]] = []
         self.builtin = load_builtin()
 
@@ -43,18 +44,21 @@ class Rules:
     async def in_force(self, project: str) -> RuleSet:
         """The rules that judge the runs of a project now. By name, a project's own rule goes
         before a global one, and that before the built-in one; a disabled one takes it away."""
-        known = self._in_force.get(project)
-        if known is not None:
-            return known
+        while (known := self._in_force.get(project)) is None:
+            num_changes = self._num_changes
+            rule_set = await self._read(project)
+            if num_changes == self._num_changes:  # else what was read may be what was before
+                self._in_force[project] = rule_set
+        return known
+
+    async def _read(self, project: str) -> RuleSet:
         async with self._database.read() as connection:
             records = await queries.list_rules(connection, project=project)
-        rule_set = layered(
+        return layered(
             {filed.rule.name: filed for filed in self.builtin},
             _layer([record for record in records if record.project == ""]),
             _layer([record for record in records if record.project != ""]),
         )
-        self._in_force[project] = rule_set
-        return rule_set
 
     def find_builtin(self, name: str) -> FiledRule:
         """A rule of the pack. Raises NotFoundError, for those in code too, which no file holds."""
@@ -175,9 +179,10 @@ class Rules:
     def look_again(self) -> None:
         """Another replica may have changed rules."""
         self._in_force.clear()
+        self._num_changes += 1
 
     def _changed(self) -> None:
-        self._in_force.clear()
+        self.look_again()
         for listener in self._listeners:
             listener()
 

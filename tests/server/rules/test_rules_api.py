@@ -1,9 +1,12 @@
 """People's rules over HTTP: checked, versioned, shared, taken back."""
 
 import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.server.harness import Api, frame
 
 pytestmark = pytest.mark.anyio
@@ -149,3 +152,23 @@ async def test_a_project_holds_two_hundred_rules(api: Api) -> None:
     refused = await api.call("POST", "/rules", content=LOW, headers=YAML)
 
     assert (refused.status_code, refused.json()["code"]) == (422, "too_many_rules")
+
+
+async def test_a_rule_that_comes_while_the_others_are_read_is_in_force(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = api.services.database
+    read = database.read
+
+    @asynccontextmanager
+    async def read_and_create() -> AsyncGenerator[AsyncConnection]:
+        async with read() as connection:
+            monkeypatch.setattr(database, "read", read)
+            yield connection
+            await create(api)
+
+    monkeypatch.setattr(database, "read", read_and_create)
+    await api.services.rules.in_force("default")
+
+    found = await api.services.rules.in_force("default")
+    assert "Low" in {rule.name for rule in found.rules}
