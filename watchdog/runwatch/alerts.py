@@ -128,16 +128,18 @@ def advance(
     hold: Span = AT_ONCE,
     keep: Span = AT_ONCE,
     onset: Moment | None = None,
+    held_since: Moment | None = None,
 ) -> Change:
     """The alert after one verdict: `failing` is None where the verdict is unknown.
 
     `onset` is when the condition began, where that is earlier than now; an alert over layers
-    passes the earliest of those that fail.
+    passes the earliest of those that fail. `held_since`, from which `hold` is counted, is the
+    earliest of those that this verdict is about; the onset where it is not given.
     """
     if failing is None:
         return Change(alert, Reason.UNKNOWN)
     if failing:
-        return _advance_failing(alert, now, hold, onset or now)
+        return _advance_failing(alert, now, hold, onset or now, held_since)
     return _advance_healthy(alert, now, keep)
 
 
@@ -164,13 +166,15 @@ def end(alert: Alert | None, now: Moment) -> Change:
     return Change(Alert(AlertState.RESOLVED, alert.onset, now), Reason.ENDED)
 
 
-def _advance_failing(alert: Alert | None, now: Moment, hold: Span, onset: Moment) -> Change:
+def _advance_failing(
+    alert: Alert | None, now: Moment, hold: Span, onset: Moment, held_since: Moment | None
+) -> Change:
     if alert is None or alert.state is AlertState.RESOLVED:
-        if hold.has_passed(onset, now):
+        if hold.has_passed(held_since or onset, now):
             return Change(Alert(AlertState.FIRING, onset, now), Reason.HELD)
         return Change(Alert(AlertState.PENDING, onset, now), Reason.BEGAN)
     if alert.state is AlertState.PENDING:
-        if hold.has_passed(alert.onset, now):
+        if hold.has_passed(held_since or alert.onset, now):
             return Change(Alert(AlertState.FIRING, alert.onset, now), Reason.HELD)
         return Change(alert, Reason.HOLDING)
     if alert.state is AlertState.RECOVERING:

@@ -66,16 +66,20 @@ class Standing:
         self.onset_steps_L[began_L] = now.step
         self.onset_times_L[began_L] = now.at
         self.failing_L = failing_L
-        onset = self._onset()
+        onset = self._onset(failing_L)
         if self._is_another_beginning(onset):
             yield self._become(advance(self.alert, False, now))
+        # A layer of which this row does not tell goes on failing, and ripens by no other's verdict.
+        judged = self._onset(failing_L & known_L)
+        is_open_question = onset is not None and judged is None and self._is_pending
         change = advance(
             self.alert,
-            onset is not None,
+            None if is_open_question else onset is not None,
             now,
             hold=self.rule.for_,
             keep=self.rule.keep_firing_for,
             onset=onset,
+            held_since=judged,
         )
         yield self._become(change)
 
@@ -191,19 +195,23 @@ class Standing:
         self.onset_times_L = np.array(memory.onset_times, np.float64)
         self.streaks_L = np.array(memory.streaks, np.int64)
 
-    def _onset(self) -> Moment | None:
-        """The earliest onset among the columns that fail; None where none does."""
-        if not self.failing_L.any():
+    def _onset(self, of_L: Bools) -> Moment | None:
+        """The earliest onset among some failing columns; None where there are none."""
+        if not of_L.any():
             return None
-        steps_F = self.onset_steps_L[self.failing_L]
+        steps_F = self.onset_steps_L[of_L]
         earliest = int(np.argmin(steps_F))
-        return Moment(int(steps_F[earliest]), float(self.onset_times_L[self.failing_L][earliest]))
+        return Moment(int(steps_F[earliest]), float(self.onset_times_L[of_L][earliest]))
+
+    @property
+    def _is_pending(self) -> bool:
+        return self.alert is not None and self.alert.state is AlertState.PENDING
 
     def _is_another_beginning(self, onset: Moment | None) -> bool:
         """Whether the layers that made the alert pend have cleared, and others fail since later."""
         return (
             self.alert is not None
-            and self.alert.state is AlertState.PENDING
+            and self._is_pending
             and onset is not None
             and onset.step != self.alert.onset.step
         )
