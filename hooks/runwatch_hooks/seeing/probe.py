@@ -20,6 +20,7 @@ from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.ranks.shards import local_of, whole
 from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
 from runwatch_hooks.seeing.board import Board
+from runwatch_hooks.seeing.frozen_layers import FrozenLayers
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 from runwatch_hooks.seeing.numbers import Number, lesser, number
 from runwatch_hooks.seeing.omissions import Omissions
@@ -65,6 +66,7 @@ class Probe:
         self._has_scaler = False
         self._turns = Turns()
         self._omissions = Omissions(modules, schedulers)
+        self._frozen = FrozenLayers()
         self._thread = TrainingThread()
         self._reset()
 
@@ -98,6 +100,8 @@ class Probe:
             step, self._board.named if is_whole else (), self._optimizers.known
         )
         numbers |= found
+        if (num_frozen := self._frozen.end_row(self._board.named)) is not None:
+            numbers["frozen_layers"] = num_frozen
         reading = Reading(
             layout=self._board.layout if stages or is_left_out else None,
             stats=self._board.take(weights=self._reads_weights()) if stages else {},

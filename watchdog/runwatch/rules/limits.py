@@ -7,7 +7,7 @@ MAX_TEXT_CHARS: Final = 1024
 MAX_NODES: Final = 200
 MAX_DEPTH: Final = 20
 MAX_WINDOW: Final = 4096
-MAX_WINDOWS_PER_RULE: Final = 10
+MAX_WINDOWS_PER_RULE: Final = 12
 MAX_RULES: Final = 200
 MAX_STATE_BYTES: Final = 64 * 2**20
 """Of the windows of a whole document, with NOMINAL_LAYERS layers."""

@@ -33,6 +33,7 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "clipped": "1 where `clip_coef` is below 1.",
     "loss_scale": "Scale of AMP's gradient scaler.",
     "layers_with_grad": "How many layers had a gradient.",
+    "frozen_layers": "How many layers that had been trained do not require a gradient now.",
     "optimizer_steps": "How many optimizer steps the row holds.",
     "untrained_layers": "How many layers are to be trained and never are; see LayersNotTrained.",
     "unreached_layers": "How many layers of an optimizer never had a gradient in 500 steps.",
