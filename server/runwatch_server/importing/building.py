@@ -19,6 +19,7 @@ from runwatch_server.importing.epoch_steps import count_on
 from runwatch_server.importing.errors import LogError
 from runwatch_server.importing.loss_parts import add_up
 from runwatch_server.importing.moving_targets import mark
+from runwatch_server.importing.printed_digits import note_resolution
 from runwatch_server.importing.run_log import Entry, RawLog, RunLog
 from runwatch_server.importing.series_names import NameMap, find_epoch, map_names
 
@@ -44,13 +45,17 @@ def build(name: str, raw: RawLog) -> RunLog:
     names = list(dict.fromkeys(name for entry in entries for name in entry.values))
     name_map = map_names(names)
     _check(entries, names, name_map)
+    entries, told, of_digits = note_resolution(entries, name_map.metrics)
+    names += told
+    name_map = replace(name_map, metrics={**name_map.metrics, **told})
     columns = _lay_out(name_map)
     num_left_out = len(names) - len(columns.metrics) - len(columns.stats)
     entries = _only(entries, columns) if num_left_out else entries
     entries, of_epochs = count_on(entries, find_epoch(names))
     arranged = arrange(entries)
     has_times = all(row.at is not None for one in arranged.stretches for row in one.rows)
-    notes = [*raw.notes, *added, *marked, *name_map.notes, *of_epochs, *arranged.notes]
+    notes = [*raw.notes, *added, *marked, *name_map.notes, *of_digits, *of_epochs]
+    notes += arranged.notes
     if len(arranged.falls) > _MAX_FALLS_SHOWN:
         notes += arranged.falls[:_MAX_FALLS_SHOWN]
         notes.append(f"and goes back {len(arranged.falls) - _MAX_FALLS_SHOWN} times more")
