@@ -25,6 +25,7 @@ from typing import Final, TextIO
 import msgspec
 
 from runwatch.errors import InvalidInputError
+from runwatch.terminal_text import readable, readable_json, readable_line
 from runwatch_hooks.settings import Environment, read_environment
 from runwatch_hooks.transport.bring_in import Patience, Tally, bring_in
 from runwatch_hooks.transport.client import Client
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _sync_one(spool, settings, Patience(options.patience), progress)
         if options.json:
             facts = {"spool": str(spool), "result": code.name.lower(), "said": progress.last}
-            sys.stdout.write(msgspec.json.encode(facts).decode() + "\n")
+            sys.stdout.write(readable_json(msgspec.json.encode(facts).decode()) + "\n")
         worst = _worse(worst, code)
     return worst
 
@@ -130,6 +131,7 @@ class Progress:
         return code
 
     def _write(self, line: str, *, is_last: bool) -> None:
+        line = readable_line(line)
         if self._stream.isatty():
             self._stream.write(f"\r\x1b[K{line}" + ("\n" if is_last else ""))
         else:
@@ -161,7 +163,7 @@ def _settings(environment: Environment, url: str | None) -> TransportSettings:
 
 
 def _usage_error(message: str) -> ExitCode:
-    sys.stderr.write(f"runwatch sync: {message}\n")
+    sys.stderr.write(readable(f"runwatch sync: {message}\n"))
     return ExitCode.USAGE
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from runwatch.findings import is_all_right
+from runwatch.terminal_text import readable, readable_json
 from runwatch_hooks.doctor.examination import examine
 
 
@@ -27,11 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     findings = examine(os.environ, options.model)
     if options.json:
-        sys.stdout.write(msgspec.json.encode(findings).decode() + "\n")
+        sys.stdout.write(readable_json(msgspec.json.encode(findings).decode()) + "\n")
     else:
         for one in findings:
             advice = f" ({one.advice})" if one.advice else ""
-            sys.stdout.write(f"{one.verdict:<5}  {one.name}: {one.found}{advice}\n")
+            sys.stdout.write(readable(f"{one.verdict:<5}  {one.name}: {one.found}{advice}\n"))
     return 0 if is_all_right(findings) else 1
 
 

@@ -24,6 +24,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from runwatch.terminal_text import readable, readable_json
 from runwatch_hooks.bundles import Bundle, BundleError, Kept, open_bundle
 from runwatch_hooks.replay.errors import ReplayError
 from runwatch_hooks.replay.program import build
@@ -40,9 +41,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         states = _states(holder, options.state)
         finding = _rerun(bundle, options.program, states)
     except (BundleError, ReplayError) as error:
-        sys.stderr.write(f"runwatch replay: {error}\n")
+        sys.stderr.write(readable(f"runwatch replay: {error}\n"))
         return 2
-    sys.stdout.write(as_json(bundle, finding) if options.json else as_text(bundle, finding))
+    told = (
+        readable_json(as_json(bundle, finding))
+        if options.json
+        else readable(as_text(bundle, finding))
+    )
+    sys.stdout.write(told)
     return 0 if finding.broken else 1
 
 
@@ -52,7 +58,7 @@ def _rerun(bundle: Bundle, reference: str, states: Sequence[tuple[Bundle, Kept]]
     except (BundleError, ReplayError):
         raise
     except Exception as error:  # whatever the user's own program raises
-        sys.stderr.write(traceback.format_exc())
+        sys.stderr.write(readable(traceback.format_exc()))
         hint = "" if bundle.batches else f" (the bundle holds no batch: {bundle.facts.batch_note})"
         raise ReplayError(f"{reference}: failed with {error!r}{hint}") from error
 

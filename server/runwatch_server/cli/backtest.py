@@ -13,7 +13,7 @@ from runwatch.rules.nonfinite_rule import is_loss
 from runwatch.rules.thresholds import series_needed
 from runwatch.vocabulary import Severity
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
-from runwatch_server.cli.output import AsJson, say_facts
+from runwatch_server.cli.output import AsJson, OurConsole, say_facts
 from runwatch_server.cli.progress import new_progress, tell_unreadable
 from runwatch_server.cli.rule_files import BUILTIN, read_rule_text, read_rules
 from runwatch_server.cli.tables import print_table
@@ -64,7 +64,9 @@ def backtest(
     are judged.
     """
     if not logs and not run:
-        Console(stderr=True).print("runwatch backtest: found neither FILES nor --run, wanted one")
+        OurConsole(stderr=True).print(
+            "runwatch backtest: found neither FILES nor --run, wanted one"
+        )
         raise typer.Exit(2)
     chosen = frozenset(severity or Severity)
     judged = tuple(filed.rule for filed in read_rules(rules or BUILTIN))
@@ -94,7 +96,7 @@ def judge(name: str, log: RunLog, rules: Sequence[Rule]) -> BacktestRun:
 
 def _judge_files(paths: Sequence[Path], rules: Sequence[Rule]) -> Iterator[BacktestRun]:
     """Those that can be read; the others are named."""
-    console = Console(stderr=True)
+    console = OurConsole(stderr=True)
     with new_progress(console) as progress:
         task = progress.add_task("Judging", total=len(paths))
         for path in paths:
@@ -145,7 +147,7 @@ def _to_document(found: BacktestRun) -> dict[str, object]:
 def _show(runs: Sequence[BacktestRun]) -> None:
     columns = ("run", "rows", "alerts", "pages", "first firing", "severity", "lead, steps")
     print_table(columns, map(_cells, runs))
-    console = Console()
+    console = OurConsole()
     for line in _lines(summary_of(runs)):
         console.print(line, highlight=False)
 

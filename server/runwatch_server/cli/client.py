@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from runwatch.errors import RunwatchError
+from runwatch_server.cli.output import OurConsole
 
 Url = Annotated[str, typer.Option("--url", envvar="RUNWATCH_URL", help="Address of the service.")]
 Token = Annotated[
@@ -95,7 +96,7 @@ def open_client(url: str, token: str) -> Generator[Client]:
     except httpx.InvalidURL as error:
         raise typer.BadParameter(f"found {url!r} ({error})", param_hint="'--url'") from error
     with http:
-        yield Client(http, Console(stderr=True))
+        yield Client(http, OurConsole(stderr=True))
 
 
 def new_http(url: str, token: str) -> httpx.Client:

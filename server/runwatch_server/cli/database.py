@@ -4,12 +4,11 @@ from functools import partial
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from runwatch_server.audit.chain import find_breaks
 from runwatch_server.cli.backups import backup, restore
 from runwatch_server.cli.open_database import DataDir, Url, said, settings_of, with_database
-from runwatch_server.cli.output import AsJson, say, say_either, say_facts
+from runwatch_server.cli.output import AsJson, OurConsole, say, say_either, say_facts
 from runwatch_server.cli.progress import new_progress
 from runwatch_server.db import Database
 from runwatch_server.db.sqlite import database_in
@@ -86,7 +85,7 @@ app.command()(restore)
 async def _frame_faults(database: Database) -> list[str]:
     async with database.read() as connection:
         total = await num_frames(connection)
-    with new_progress(Console(stderr=True)) as progress:
+    with new_progress(OurConsole(stderr=True)) as progress:
         task = progress.add_task("frames", total=total)
         return await find_rotten(database, partial(progress.advance, task))
 

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from runwatch_server.cli.output import AsJson, say_facts
+from runwatch_server.cli.output import AsJson, OurConsole, say_facts
 from runwatch_server.demo.client import Client
 from runwatch_server.demo.director import Director
 from runwatch_server.demo.errors import DemoError
@@ -37,7 +37,7 @@ def demo(
     Starts a service of its own on SQLite and a free port of this machine, and trains on the
     source text of Python's standard library. Ends with code 1 where the run was not saved.
     """
-    console = Console(stderr=as_json)
+    console = OurConsole(stderr=as_json)
     # As Ctrl-C does: the service and the trainings end with us.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     _check(console, folder, steps=steps, fault_step=fault_step)

@@ -7,12 +7,11 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.messages import AttemptClose, AttemptOpened, FrameReply
 from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
-from runwatch_server.cli.output import AsJson, say_either
+from runwatch_server.cli.output import AsJson, OurConsole, say_either
 from runwatch_server.cli.progress import new_progress, tell_unreadable
 from runwatch_server.importing import LogError, read_run_log
 from runwatch_server.importing.parcels import Parcel
@@ -34,7 +33,7 @@ def import_logs(
     Needs a key with the scope ingest. Ends with 1 where a file could not be read; the others are
     brought in.
     """
-    console = Console(stderr=True)
+    console = OurConsole(stderr=True)
     num_failed = 0
     with open_client(url, token) as client, new_progress(console) as progress:
         for path in logs:

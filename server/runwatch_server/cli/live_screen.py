@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runwatch.nonfinite import JsonNumber, from_json
+from runwatch.terminal_text import readable
 from runwatch.vocabulary import RunState
 from runwatch_server.cli.run_look import CommandLook, Curve, Look
 from runwatch_server.cli.sparkline import sparkline
@@ -98,7 +99,7 @@ def _curves(curves: Iterable[Curve], *, only_ascii: bool) -> Table:
         newest = _number(held[-1]) if held else Text("-")
         span = f"{min(finite):.3g} to {max(finite):.3g}" if finite else "nothing finite"
         drawn = Text(sparkline(curve.values, only_ascii=only_ascii), no_wrap=True, style="cyan")
-        table.add_row(Text(curve.metric), drawn, newest, Text(span, style="dim"))
+        table.add_row(Text(readable(curve.metric)), drawn, newest, Text(span, style="dim"))
     return table
 
 
@@ -115,7 +116,7 @@ def _layers(layers: Iterable[LayerLook]) -> Table:
         is_broken = isinstance(look.value, str)
         table.add_row(
             Text(label, style="dim"),
-            Text(look.layer, overflow="fold"),
+            Text(readable(look.layer), overflow="fold"),
             Text(shown(look.value), style="bold red" if is_broken else ""),
             Text(factor, style="yellow" if (look.times_usual or 0) >= 3 else "dim"),
         )

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from runwatch.errors import RunwatchError
+from runwatch_server.cli.output import OurConsole
 from runwatch_server.db import Database, make_store
 from runwatch_server.settings import Settings
 
@@ -45,6 +45,6 @@ def said() -> Generator[None]:
     try:
         yield
     except RunwatchError as error:
-        console = Console(stderr=True)
+        console = OurConsole(stderr=True)
         console.print(f"[red]runwatch db:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from error

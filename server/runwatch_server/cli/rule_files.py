@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 import typer
-from rich.console import Console
 
 from runwatch.errors import Fault, RuleError
+from runwatch_server.cli.output import OurConsole
 from runwatch_server.rules.documents import located, parse_yaml
 from runwatch_server.rules.pack import FiledRule, split_file
 
@@ -54,6 +54,6 @@ def load_rules(name: str) -> tuple[FiledRule, ...]:
 
 def refuse(name: str, faults: Sequence[Fault]) -> None:
     """Say all that is wrong with a file."""
-    console = Console(stderr=True)
+    console = OurConsole(stderr=True)
     for fault in faults:
         console.print(f"{name}: {fault}", highlight=False, soft_wrap=True, markup=False)

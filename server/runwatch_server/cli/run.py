@@ -15,6 +15,7 @@ import httpx
 import typer
 from rich.console import Console
 
+from runwatch.terminal_text import readable_line
 from runwatch.ulids import is_ulid, ulid
 from runwatch_server.cli.job import NOT_EXECUTABLE, NOT_FOUND, run_job
 from runwatch_server.cli.job_service import JobService
@@ -24,6 +25,7 @@ from runwatch_server.cli.local_service import (
     local_service,
     still_running,
 )
+from runwatch_server.cli.output import OurConsole
 from runwatch_server.cli.unsaid_end import tell_end
 
 _NAMED_WITHIN_S: Final = 20.0
@@ -57,7 +59,7 @@ def run(
     job's exit code (128 + n where signal n ended it); 2 where it could not begin, 126 and 127 where
     its command cannot be run or is not there.
     """
-    console = Console(stderr=True)
+    console = OurConsole(stderr=True)
     run_id = resume or ulid(int(time.time() * 1000), os.urandom(10))
     _check(console, command, run_id)
     # As Ctrl-C does, until the job is there: what was started ends with us.
@@ -118,7 +120,7 @@ def _check_named(service: JobService) -> None:
         raise LocalServiceError(f"RUNWATCH_URL: found {service.url!r} ({error})") from error
     except httpx.HTTPError as error:
         waits = "the job's numbers wait in its spool folder"
-        _say(Console(stderr=True), f"{service.url} does not answer ({error}); {waits}")
+        _say(OurConsole(stderr=True), f"{service.url} does not answer ({error}); {waits}")
         return
     if answer.status_code == HTTPStatus.UNAUTHORIZED:
         raise LocalServiceError(
@@ -203,8 +205,8 @@ def _say_alerts(console: Console, service: JobService, run_id: str) -> None:
     if fired is None:
         return
     for alert in fired[:_MOST_ALERTS]:
-        summary = "".join(letter if letter.isprintable() else "?" for letter in alert["summary"])
-        _say(console, f"{alert['severity']}: {alert['rule']}, {summary}")
+        told = f"{alert['severity']}: {alert['rule']}, {alert['summary']}"
+        _say(console, readable_line(told))
     if len(fired) > _MOST_ALERTS:
         _say(console, f"and {len(fired) - _MOST_ALERTS} alerts more")
     if not fired:

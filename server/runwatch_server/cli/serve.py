@@ -23,6 +23,7 @@ from runwatch.errors import RunwatchError
 from runwatch_server.app import make_app, release_waiting
 from runwatch_server.auth.service import NewKey
 from runwatch_server.cli.local_service import RECORD
+from runwatch_server.cli.output import OurConsole
 from runwatch_server.errors import SettingsError
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
@@ -55,7 +56,7 @@ def serve(
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only.")] = False,
 ) -> None:
     """Run the service. Options go before the environment (RUNWATCH_HOST, ...)."""
-    console = Console(stderr=True)
+    console = OurConsole(stderr=True)
     given: dict[str, object] = {
         "host": host,
         "port": port,

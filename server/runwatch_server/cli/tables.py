@@ -7,6 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from runwatch.terminal_text import readable
+from runwatch_server.cli.output import OurConsole
+
 _IDS: Final = ("id", "run_id")
 """Never cut or broken: they are there to be copied."""
 _PIPE_WIDTH: Final = 10_000
@@ -17,12 +20,12 @@ def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], console: Console | None = None
 ) -> None:
     """Rows of values under the names of their columns. People's texts are no markup."""
-    console = console or Console()
+    console = console or OurConsole()
     table = Table()
     for column in columns:
         table.add_column(column, no_wrap=column in _IDS, overflow="fold")
     for row in rows:
-        table.add_row(*(Text("-" if value is None else str(value)) for value in row))
+        table.add_row(*(Text("-" if value is None else readable(str(value))) for value in row))
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
     console.print(table)

@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from runwatch.terminal_text import readable_line
 from runwatch.vocabulary import RunState
 from runwatch_server.cli.client import DEFAULT_URL, AwayError, Token, Url, open_client
 from runwatch_server.cli.event_stream import EventStream
 from runwatch_server.cli.live_screen import changes, line, screen
-from runwatch_server.cli.output import AsJson, say_facts
+from runwatch_server.cli.output import AsJson, OurConsole, say_facts
 from runwatch_server.cli.run_look import Look, Looker
 from runwatch_server.cli.run_names import Run, find_run_id
 
@@ -85,7 +86,7 @@ def _follow(
 
 @contextmanager
 def _show(*, as_json: bool) -> Generator[_Show]:
-    console = Console()
+    console = OurConsole()
     if as_json:
         yield _Json()
     elif console.is_terminal and not console.is_dumb_terminal:
@@ -122,7 +123,7 @@ class _Lines:
 
     def look(self, look: Look, *, is_live: bool) -> None:
         for text in (line(look), *changes(self._before, look)):
-            self._console.print(Text(text), soft_wrap=True)
+            self._console.print(Text(readable_line(text)), soft_wrap=True)
         self._before = look
 
     def away(self, error: AwayError) -> None:

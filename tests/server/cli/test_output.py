@@ -1,0 +1,64 @@
+"""No text of a run commands the terminal that it is printed on."""
+
+import io
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from runwatch.vocabulary import PolicyMode, RunState
+from runwatch_server import cli
+from runwatch_server.cli.live_screen import screen
+from runwatch_server.cli.output import OurConsole
+from runwatch_server.cli.run_look import AlertLook, CommandLook, Curve, Look, RunFacts
+from runwatch_server.cli.tables import print_table
+from runwatch_server.cli.worst_layers import LayerLook
+
+EVIL = "\x1b[2J\x9b1mEVIL"
+SHOWN = "?[2J?1mEVIL"
+
+
+def printed(what: RenderableType) -> str:
+    out = io.StringIO()
+    OurConsole(file=out, force_terminal=True, color_system=None, width=200).print(what)
+    return out.getvalue()
+
+
+def test_words_in_markup_and_in_lines_are_harmless() -> None:
+    assert printed(EVIL) == printed(Text(EVIL)) == f"{SHOWN}\n"
+
+
+def test_a_table_stays_straight() -> None:
+    out = io.StringIO()
+    print_table(("name", "state"), [(EVIL, "ok"), ("calm", "ok")], OurConsole(file=out))
+    lines = out.getvalue().splitlines()
+
+    assert SHOWN in out.getvalue()
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_no_part_of_the_live_screen_is_obeyed() -> None:
+    run = RunFacts("01", EVIL, "p", RunState.FAILED, PolicyMode.OBSERVE, 1, 5)
+    look = Look(
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        run=run,
+        latest={EVIL: 1.0},
+        steps_per_s=1.0,
+        curves=[Curve(EVIL, [1.0, 2.0])],
+        layers=[LayerLook(EVIL, "grad_norm", 1.0, 2.0)],
+        alerts=[AlertLook("a", EVIL, "critical", "firing", 5, EVIL)],
+        has_had_alerts=True,
+        commands=[CommandLook("c", {"kind": EVIL, EVIL: EVIL}, "proposed", "")],
+        reason=EVIL,
+    )
+    told = printed(screen(look, note=EVIL))
+
+    assert not set(told) & {"\x1b", "\x9b"}
+    assert told.count(SHOWN) == 10
+
+
+def test_all_commands_print_through_the_one_console() -> None:
+    files = [path for path in Path(cli.__path__[0]).glob("*.py") if path.name != "output.py"]
+
+    assert [path.name for path in files if " Console(" in path.read_text()] == []
