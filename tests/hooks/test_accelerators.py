@@ -1,0 +1,262 @@
+"""A whole training under a watch, on a CPU and, where there is one, on an accelerator: what is told
+of it is what plain arithmetic says, and there nothing of ours waits for the device meanwhile."""
+
+import importlib.util
+import math
+from typing import Any, Final, cast
+
+import pytest
+import torch
+from tests.hooks.placed import (
+    CUDA,
+    ROWS,
+    WIDTH,
+    Halves,
+    Trial,
+    check_layers,
+    check_rows,
+    fused,
+    no_waiting,
+    settle,
+)
+from tests.hooks.recorder import RecordingLine, of_layer
+from tests.hooks.tiny import watched
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from runwatch.commands import Command, Rollback
+from runwatch.vocabulary import CommandId
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.measuring.device_reading import GradientsOnDevice
+from runwatch_hooks.measuring.device_statistics import DeviceStatistics
+from runwatch_hooks.options import Options
+from runwatch_hooks.seeing import board
+
+CPU: Final = torch.device("cpu")
+NUM_CARDS: Final = torch.cuda.device_count()
+
+needs_card = pytest.mark.skipif(NUM_CARDS < 1, reason="wants an accelerator")
+needs_two = pytest.mark.skipif(NUM_CARDS < 2, reason="wants two accelerators")
+
+AS_ELSEWHERE: Final = "cpu, read as an accelerator is"
+DEVICES: Final = (
+    pytest.param("cpu", id="cpu"),
+    pytest.param(AS_ELSEWHERE, id=AS_ELSEWHERE),
+    pytest.param("cuda", id="cuda", marks=needs_card),
+)
+HALVES: Final = (
+    pytest.param(("cpu", "cpu"), id="cpu"),
+    pytest.param(("cpu", "cuda"), id="cpu and cuda", marks=needs_card),
+    pytest.param(("cuda:0", "cuda:1"), id="two cards", marks=needs_two),
+    pytest.param(("cuda:1", "cuda:1"), id="the second card", marks=needs_two),
+)
+EVERYTHING: Final = Options(
+    allow=("checkpoint", "lower_lr", "rollback", "stop"),
+    snapshot_every=1,
+    snapshots=6,
+    good_after=1,
+    histograms=2,
+    activations=3,
+)
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where a model lies."""
+    if request.param != AS_ELSEWHERE:
+        return str(request.param)
+    faults = Faults()
+
+    def statistics(tensors: Any, turns: Any, *, are_parts: bool) -> DeviceStatistics:
+        reader = GradientsOnDevice(CPU, faults)
+        return DeviceStatistics(tensors, CPU, reader, turns, are_parts=are_parts)
+
+    monkeypatch.setattr(board, "CpuStatistics", statistics)
+    return "cpu"
+
+
+def test_rows_are_what_plain_arithmetic_says_and_nothing_waited(
+    device: str, line: RecordingLine
+) -> None:
+    trial = Trial(line, device, options=EVERYTHING)
+    watch = trial.attach()
+    trial.step(0)  # the kernel is compiled, and the allocators take their memory
+    with no_waiting(trial.device):
+        for step in range(1, 10):
+            trial.step(step, max_norm=0.01 if step == 4 else None)
+    watch.finish()
+
+    check_rows(trial, line)
+    assert line.metric("clipped") == [1.0]
+    assert line.metric("layers_with_grad") == [4.0] * 10
+    assert len([row for row in line.rows if row.histograms]) >= 5
+    assert watch.num_faults == 0
+
+
+@pytest.mark.parametrize("halves", HALVES)
+def test_layers_of_several_devices_stand_in_one_row(
+    halves: tuple[str, str], line: RecordingLine
+) -> None:
+    trial = Trial(line, *halves, options=EVERYTHING)
+    watch = trial.attach()
+    for step in range(6):
+        trial.step(step)
+    watch.finish()
+
+    check_rows(trial, line)
+    assert watch.num_faults == 0
+
+
+def test_what_is_not_finite_is_told_of_its_layer_at_its_step(
+    device: str, line: RecordingLine
+) -> None:
+    trial = Trial(line, device, options=EVERYTHING, make=lambda p: SGD(p, lr=1e-3))
+    watch = trial.attach()
+    for step in range(4):
+        trial.step(step, math.inf if step == 3 else None)
+    watch.finish()
+    broken = next(row for row in line.rows if row.step == 3 and "loss" in row.metrics)
+    bad = {
+        layer: of_layer(broken, "nonfinite", layer)
+        for layer in ("first.weight", "first.bias", "second.weight", "second.bias")
+    }
+
+    check_rows(trial, line, but=3)
+    assert bad == {"first.weight": 0.0, "first.bias": 0.0, "second.weight": 1.0, "second.bias": 0.0}
+    assert not math.isfinite(broken.metrics["grad_norm"])
+
+
+def test_a_loss_scaler_is_taken_out_and_its_skipped_step_is_told(
+    device: str, line: RecordingLine
+) -> None:
+    trial = Trial(line, device, options=EVERYTHING, make=fused)
+    trial.scaler = torch.amp.GradScaler(trial.device.type, init_scale=1024.0)
+    watch = trial.attach()
+    trial.step(0)
+    with no_waiting(trial.device):
+        for step in range(1, 6):
+            trial.step(step, math.nan if step == 3 else None)
+    watch.finish()
+
+    check_rows(trial, line, but=3)
+    assert line.metric("skipped") == [0.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+    assert line.metric("loss_scale") == [1024.0] * 4 + [512.0] * 2
+    assert watch.num_faults == 0
+
+
+@pytest.mark.parametrize("guard", [True, "outliers"])
+def test_a_guarded_step_changes_nothing_and_nobody_waits(
+    device: str, guard: Any, line: RecordingLine
+) -> None:
+    trial = Trial(line, device, options=Options(guard=guard), make=fused)
+    watch = trial.attach()
+    trial.step(0)
+    with no_waiting(trial.device):
+        trial.step(1)
+        before = trial.parameters()
+        trial.step(2, math.nan)
+        after = trial.parameters()
+        trial.step(3)
+    watch.finish()
+
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert all(bool(one.isfinite().all()) for one in trial.parameters())
+    assert line.metric("guarded_steps") == [0.0, 0.0, 1.0, 0.0]
+    assert line.kinds().count("guarded") == 1
+    assert watch.num_faults == 0
+
+
+@pytest.mark.parametrize("halves", HALVES)
+def test_a_rollback_puts_back_every_bit_and_the_steps_are_trained_again(
+    halves: tuple[str, str], line: RecordingLine
+) -> None:
+    trial = Trial(line, *halves, options=EVERYTHING)
+    watch = trial.attach()
+    states: list[list[Tensor]] = []
+    for step in range(5):
+        if step == 4:
+            settle(*halves)  # the state to go back to has arrived
+            action = Rollback(to_step=1)
+            line.commands = [Command(CommandId("c1"), action, attempt=1, expires_at=math.inf)]
+        trial.step(step)
+        states.append(trial.parameters())
+    for step in range(2, 5):
+        trial.step(step)
+    watch.finish()
+
+    assert all(map(torch.equal, states[4], states[1]))
+    assert [float(one) for one in trial.losses[5:]] == [float(one) for one in trial.losses[2:5]]
+    assert watch.num_faults == 0
+
+
+def test_a_training_is_the_same_to_the_bit_with_the_watch(device: str, line: RecordingLine) -> None:
+    trials = [Trial(line, device, options=EVERYTHING), Trial(None, device, options=EVERYTHING)]
+    watch = trials[0].attach()
+    for step in range(8):
+        trials[0].step(step)
+    watch.finish()
+    for step in range(8):
+        trials[1].step(step)
+
+    assert all(map(torch.equal, trials[0].parameters(), trials[1].parameters()))
+
+
+def test_optimizers_in_the_backward_pass_are_seen_in_whatever_thread_that_runs(
+    device: str, line: RecordingLine
+) -> None:
+    model = Halves(device, device)
+    optimizers = {one: SGD([one], lr=1e-2) for one in model.parameters()}
+    watch = watched(model, *optimizers.values(), line=line)
+
+    def step(parameter: Tensor) -> None:
+        optimizers[cast(nn.Parameter, parameter)].step()
+        optimizers[cast(nn.Parameter, parameter)].zero_grad()
+
+    for one in model.parameters():
+        cast(Any, one).register_post_accumulate_grad_hook(step)
+    for _ in range(3):
+        loss = model(torch.randn(ROWS, WIDTH).to(model.first.weight.device))
+        torch.autograd.backward(loss)
+        watch.step(loss)
+    watch.finish()
+
+    assert line.metric("layers_with_grad") == [4.0] * 3
+    assert line.metric("optimizer_steps") == [4.0] * 3
+    assert watch.num_faults == 0
+
+
+@needs_card
+def test_a_training_in_a_stream_of_its_own_is_read_in_order(line: RecordingLine) -> None:
+    trial = Trial(line, "cuda", options=EVERYTHING)
+    watch = trial.attach()
+    trial.watch = None
+    stream = CUDA.Stream()
+    stream.wait_stream(CUDA.current_stream())
+    for step in range(5):
+        with CUDA.stream(stream):
+            CUDA._sleep(20_000_000)
+            trial.step(step)
+        loss = trial.losses[-1]
+        loss.record_stream(CUDA.current_stream())
+        with no_waiting(trial.device):
+            watch.step()
+    watch.finish()
+    settle("cuda")
+    rows = [row for row in line.rows if "grad_norm" in row.metrics]
+
+    norms: dict[str, float] = {}
+    for row, plain in zip(rows, trial.expected, strict=True):
+        check_layers(row, plain, norms)
+
+
+@needs_card
+def test_gradients_are_read_by_the_kernel_where_triton_is(line: RecordingLine) -> None:
+    trial = Trial(line, "cuda", options=Options())
+    watch = trial.attach()
+    for step in range(3):
+        trial.step(step)
+    watch.finish()
+    has_triton = importlib.util.find_spec("triton") is not None
+
+    assert has_triton
+    assert watch.num_faults == 0  # a kernel that could not be launched would be one
