@@ -117,7 +117,9 @@ def test_a_checkpoint_can_be_chosen_and_the_bad_batches_left_out(
     dialog.get_by_label("Type the run's name").fill("to be rolled back")
     dialog.get_by_role("button", name="Roll back").click()
 
-    expect(page.get_by_text("state after step 1300, without the batches of 2000")).to_be_visible()
+    expect(
+        page.get_by_text("state after step 1\u202f300, without the batches of 2\u202f000")
+    ).to_be_visible()
     (command,) = [
         one
         for one in service.ask("GET", f"/runs/{run_id}/commands")["commands"]

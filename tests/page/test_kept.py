@@ -88,13 +88,13 @@ def test_a_project_is_given_ages_and_what_goes_next_is_told(
     dialog.get_by_role("button", name="Change").click()
 
     row = page.locator("#retention").get_by_role("row", name="scratch")
-    expect(row).to_contain_text("1e-06 days")
+    expect(row).to_contain_text("1e-6 days")
     expect(row).to_contain_text("as every project")
     due = page.locator("#due-runs").get_by_role("row", name="tried and forgotten")
     expect(due).to_contain_text(re.compile(r"2 \(\S+ (bytes|KiB)\)"))
     visitor.shoot("settings-kept")
     due.get_by_role("link").click()
-    expect(page.locator("#kept")).to_contain_text("1e-06 days after its end")
+    expect(page.locator("#kept")).to_contain_text("1e-6 days after its end")
     assert page.url.endswith(run_id)
 
 

@@ -292,7 +292,7 @@ def test_the_cursor_reads_every_chart_at_one_step(window: OpenWindow, runs: Runs
     page.keyboard.press("ArrowRight")
 
     expect(page.locator("#at")).to_have_text("step 1\u202f530")
-    expect(page.locator(".chart[data-metrics*=lr] .readout")).to_contain_text("3.00e-4")
+    expect(page.locator(".chart[data-metrics*=lr] .readout")).to_contain_text("3e-4")
 
 
 def test_ranks_are_compared_and_who_is_behind_is_told(window: OpenWindow, runs: Runs) -> None:

@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from runwatch.nonfinite import to_json
+from runwatch.number_texts import count, number
 from runwatch.rules.diagnosis import Sign
 from runwatch.rules.evidence import (
     LOOK_AHEAD_STEPS,
@@ -61,13 +60,8 @@ class WentFar:
     @property
     def words(self) -> str:
         name = self.series if self.layer is None else f"{self.series} of {self.layer}"
-        before, value = _digits(self.departure.before), _digits(self.departure.value)
-        return f"{name} went from {before} to {value} at step {self.departure.step}"
-
-
-def _digits(value: float) -> str:
-    """Three that count; NaN and infinities as everywhere."""
-    return f"{value:.3g}" if math.isfinite(value) else str(to_json(value))
+        before, value = number(self.departure.before, 3), number(self.departure.value, 3)
+        return f"{name} went from {before} to {value} at step {count(self.departure.step)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from runwatch.number_texts import count, counted
 from runwatch.rules.diagnosis import Sign
 from runwatch.rules.evidence import Departure, Recorded
 from runwatch_server.alerts.records import AlertRecord, RunEvent
@@ -46,11 +47,13 @@ def run_signs(
     """What happened to the run itself."""
     found = _beginning(alert, starts)
     if num_similar:
-        found[Sign.REPEATED] = f"{alert.rule} had fired {num_similar} times before in this run"
+        found[Sign.REPEATED] = (
+            f"{alert.rule} had fired {counted(num_similar, 'time')} before in this run"
+        )
     for event in events:
         is_near = event.step is not None and alert.onset_step - event.step <= _PHASE_STEPS
         if event.kind == "phase" and is_near:
-            found[Sign.PHASE_CHANGED] = f"{words_of_event(event)} at step {event.step}"
+            found[Sign.PHASE_CHANGED] = f"{words_of_event(event)} at step {count(event.step)}"
     return found
 
 
@@ -59,12 +62,14 @@ def _beginning(alert: AlertRecord, starts: Starts) -> dict[Sign, str]:
     begun = min((step for (one, _), step in starts.items() if one == alert.attempt), default=0)
     since = alert.onset_step - begun
     if alert.attempt > 1 and since <= _RESUMED_STEPS:
-        found[Sign.RESUMED] = f"attempt {alert.attempt} began {since} steps before, at {begun}"
+        found[Sign.RESUMED] = (
+            f"attempt {alert.attempt} began {counted(since, 'step')} before, at {count(begun)}"
+        )
     elif since <= _FIRST_STEPS:
-        found[Sign.FIRST_STEPS] = f"it began at step {since} of the run"
+        found[Sign.FIRST_STEPS] = f"it began at step {count(since)} of the run"
     back = starts.get((alert.attempt, alert.segment), 0)
     if alert.segment > 0 and alert.onset_step - back <= _ROLLED_BACK_STEPS:
-        found[Sign.ROLLED_BACK] = f"the run had gone back to step {back}"
+        found[Sign.ROLLED_BACK] = f"the run had gone back to step {count(back)}"
     return found
 
 
@@ -78,7 +83,7 @@ def course_signs(series: Mapping[str, Recorded], far: Mapping[str, Departure]) -
         distance = abs(gone.value - gone.before)
         num_far = int((~(np.abs(after - gone.before) <= 0.5 * distance)).sum())
         if len(after) >= 8 and num_far <= 3:
-            return {Sign.ONE_STEP: f"{name} was back after {num_far} steps"}
+            return {Sign.ONE_STEP: f"{name} was back after {counted(num_far, 'step')}"}
         if num_far >= 8:
             return {Sign.STAYED: f"{name} did not come back within {len(after)} rows"}
     return {}

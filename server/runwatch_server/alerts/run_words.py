@@ -3,19 +3,27 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from runwatch.number_texts import count
 from runwatch_server.alerts.records import RunEvent
 from runwatch_server.commands.records import CommandRecord
 
+
+def _step(detail: Mapping[str, object], name: str) -> str:
+    """A step that a trainer wrote into its event, or whatever it wrote instead."""
+    value = detail.get(name)
+    return count(value) if isinstance(value, int) else str(value)
+
+
 _WORDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
     "phase": lambda detail: f"{detail.get('phase', 'a phase')} {detail.get('edge', '')}".strip(),
-    "rollback": lambda detail: f"rolled back to the state after step {detail.get('to_step')}",
+    "rollback": lambda detail: f"rolled back to the state after step {_step(detail, 'to_step')}",
     "lr_scale": lambda detail: (
         f"learning rate scaled by {detail.get('lr_scale')}, before by {detail.get('before')}"
     ),
     "checkpoint": lambda _: "a checkpoint was written",
     "gap": lambda detail: f"{detail.get('num_frames', 'some')} frames are missing",
     "diagnostic_bundle": lambda detail: (
-        f"a diagnostic bundle of step {detail.get('of_step')} "
+        f"a diagnostic bundle of step {_step(detail, 'of_step')} "
         + (f"failed: {detail['error']}" if "error" in detail else f"lies in {detail.get('path')}")
     ),
     "guarded": lambda detail: (
@@ -40,5 +48,5 @@ def words_of_event(event: RunEvent) -> str:
 
 
 def words_of_command(command: CommandRecord) -> str:
-    step = "" if command.ended_step is None else f" at step {command.ended_step}"
+    step = "" if command.ended_step is None else f" at step {count(command.ended_step)}"
     return f"{command.kind} {command.state}{step}"

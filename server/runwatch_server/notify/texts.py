@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from runwatch.number_texts import count, counted, number
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.rungs import ladder_in_words
 from runwatch_server.clock import rfc3339
@@ -38,7 +39,7 @@ def title_of(cases: Sequence[Case], *, still_open: int = 0) -> str:
 def body_of(cases: Sequence[Case], *, url: str, dedup_key: str) -> str:
     parts = [_about(case, url) for case in cases[:MAX_CASES]]
     if len(cases) > MAX_CASES:
-        parts.append(f"and {len(cases) - MAX_CASES} more alerts of this run")
+        parts.append(f"and {counted(len(cases) - MAX_CASES, 'more alert')} of this run")
     return "\n\n".join([*parts, f"Dedup key: {dedup_key}"])
 
 
@@ -52,17 +53,17 @@ def worst_about(case: Case) -> str:
     peak, widest = case.alert.facts.peak, case.alert.facts.widest
     if peak is None:
         return ""
-    value = f"{peak.value:.4g}" if isinstance(peak.value, float) else f"{peak.value}"
+    value = number(peak.value)
     layer = "" if peak.layer is None else f" in {peak.layer}"
-    wide = f", {widest.num_layers} layers at most" if widest.num_layers > 1 else ""
-    return f"{value} at step {peak.step}{layer}{wide}"
+    wide = f", {count(widest.num_layers)} layers at most" if widest.num_layers > 1 else ""
+    return f"{value} at step {count(peak.step)}{layer}{wide}"
 
 
 def done_about(commands: Sequence[CommandRecord]) -> str:
     """What was ordered because of an alert, and what came of it."""
     told = [
         f"{command.kind}: {command.state}"
-        + ("" if command.ended_step is None else f" at step {command.ended_step}")
+        + ("" if command.ended_step is None else f" at step {count(command.ended_step)}")
         + (", waits for a person's approval" if command.state == "proposed" else "")
         for command in reversed(commands)
     ]
@@ -102,7 +103,7 @@ def _about(case: Case, url: str) -> str:
         f"{alert.rule} ({alert.severity}): {alert.facts.summary}",
         case.card or alert.facts.description,
         f"Where: {_where(case)}",
-        f"Since: step {alert.onset_step} ({_shown(rfc3339(alert.onset_at))})",
+        f"Since: step {count(alert.onset_step)} ({_shown(rfc3339(alert.onset_at))})",
         f"Worst: {worst_about(case)}" if worst_about(case) else "",
         f"Done: {done_about(case.commands)}",
         f"Ladder: {ladder}" if ladder else "",
@@ -127,10 +128,12 @@ def _standing(case: Case) -> str:
     if case.is_resolved:
         recovery = "" if alert.recovery is None else f", {alert.recovery.replace('_', ' ')}"
         if not did_recover(case):
-            return f"State: closed at step {alert.resolved_step}, {_CLOSED[alert.resolution]}"
-        return f"State: resolved at step {alert.last_step}{recovery}"
+            return (
+                f"State: closed at step {count(alert.resolved_step)}, {_CLOSED[alert.resolution]}"
+            )
+        return f"State: resolved at step {count(alert.last_step)}{recovery}"
     acked = "" if alert.acked_by is None else f", acknowledged by {alert.acked_by}"
-    return f"State: {alert.state} at step {alert.last_step}{acked}"
+    return f"State: {alert.state} at step {count(alert.last_step)}{acked}"
 
 
 def _shown(at: datetime) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 from runwatch.commands import AnyAction, Checkpoint, CommandState, Detail, LowerLr, Rollback, Stop
 from runwatch.ladders import CURES
+from runwatch.number_texts import count
 from runwatch_server.alerts.records import Recovery
 from runwatch_server.commands.records import CommandEvent, CommandRecord
 
@@ -65,7 +66,7 @@ def words_of(action: AnyAction) -> str:
         case Checkpoint():
             return "Write a checkpoint"
         case Detail(steps=steps):
-            return f"Look closely at the next {steps} steps"
+            return f"Look closely at the next {count(steps)} steps"
         case LowerLr(scale=scale):
             return f"Train at {scale:g} × the schedule's learning rate"
         case Rollback():
@@ -77,11 +78,12 @@ def words_of(action: AnyAction) -> str:
 def _words_of_rollback(action: Rollback) -> str:
     match action:
         case Rollback(to_step=int(step), before_step=int(bad_step)):
-            return f"Roll back to the state after step {step}, without the batches of {bad_step}"
+            state = f"the state after step {count(step)}"
+            return f"Roll back to {state}, without the batches of {count(bad_step)}"
         case Rollback(to_step=int(step)):
-            return f"Roll back to the state after step {step}"
+            return f"Roll back to the state after step {count(step)}"
         case Rollback(before_step=int(step)):
-            return f"Roll back to the newest good state before step {step}"
+            return f"Roll back to the newest good state before step {count(step)}"
         case _:
             return "Roll back to the newest good state"
 
@@ -165,12 +167,12 @@ def _road(
 
 def _words_at(state: CommandState, answers: Sequence[RankAnswer], num_ranks: int) -> str:
     steps = {answer.step for answer in answers if answer.step is not None}
-    at_step = f"at step {max(steps)}" if steps else ""
+    at_step = f"at step {count(max(steps))}" if steps else ""
     if state is CommandState.ACCEPTED:
         return at_step
     if state is CommandState.APPLIED and num_ranks > 1:
         applied = sum(answer.state == CommandState.APPLIED for answer in answers)
-        return f"{applied} of {num_ranks} ranks {at_step}".strip()
+        return f"{applied} of {count(num_ranks)} ranks {at_step}".strip()
     return at_step if state is CommandState.APPLIED else ""
 
 
@@ -179,8 +181,8 @@ def _outcome(command: CommandRecord, state: CommandState) -> str:
     if state is not CommandState.APPLIED:
         return ""
     to_step, path = command.detail.get("to_step"), command.detail.get("path")
-    if to_step is not None:
-        return f", back to the state after step {to_step}"
+    if isinstance(to_step, int):
+        return f", back to the state after step {count(to_step)}"
     return f": {path}" if path else ""
 
 

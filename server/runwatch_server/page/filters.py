@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 from markupsafe import Markup, escape
 
+from runwatch.number_texts import count, counted, number
 from runwatch_server.clock import rfc3339
 
 
@@ -26,38 +27,20 @@ def iso(at: float | datetime) -> str:
     return (at if isinstance(at, datetime) else rfc3339(at)).isoformat()
 
 
-def number(value: float | str | None) -> str:
-    """Four digits that count; NaN and infinities as what they are."""
-    if value is None:
-        return "–"
-    if isinstance(value, str):  # "NaN", "+Inf", "-Inf" of JSON
-        return value.replace("Inf", "∞")
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+∞" if value > 0 else "-∞"
-    return f"{value:.4g}"
-
-
-def count(value: int | None) -> str:
-    """A step or another count, in groups of three: 1 234 567 no line breaks in it."""
-    return "–" if value is None else f"{value:,}".replace(",", "\u202f")
-
-
 def days(value: float | None) -> str:
     """How long something is kept; 0 and infinity are for ever, None is as somebody else says."""
     if value is None:
         return "–"
     if value == 0 or math.isinf(value):
         return "for ever"
-    return "1 day" if value == 1 else f"{value:.10g} days"
+    return "1 day" if value == 1 else f"{number(value, 10)} days"
 
 
 def size(num_bytes: int) -> str:
     """In the unit in which one reads it: `12.35 MiB`."""
     exponent = min(3, max(0, num_bytes.bit_length() - 1) // 10)
     unit = ("bytes", "KiB", "MiB", "GiB")[exponent]
-    return f"{num_bytes / 1024**exponent:.4g} {unit}"
+    return f"{number(num_bytes / 1024**exponent)} {unit}"
 
 
 def told(value: object) -> str:
@@ -104,6 +87,7 @@ ALL: Final[Mapping[str, Callable[..., Any]]] = {
         iso,
         number,
         count,
+        counted,
         days,
         size,
         told,

@@ -99,7 +99,7 @@ def test_a_learning_rate_tells_of_its_jump_its_rise_and_its_end() -> None:
 def test_the_scaler_and_clipping_tell_what_they_did() -> None:
     found = scaler_signs(series([65536.0, 1024.0]), series([1.0, 1.0]), series([0.1] * 9), onset=8)
 
-    assert found[Sign.SCALE_FELL] == "the loss scale fell from 65536 to 1024"
+    assert found[Sign.SCALE_FELL] == "the loss scale fell from 65\u202f536 to 1\u202f024"
     assert {Sign.HALF_PRECISION, Sign.STEPS_SKIPPED, Sign.CLIPPED} <= found.keys()
     assert scaler_signs(NOTHING, NOTHING, NOTHING, onset=8).keys() == {Sign.UNCLIPPED}
 

@@ -12,7 +12,7 @@ FACTS: Facts = {"value": 1234.5678, "step": 7, "worst_layer": "head", "num_layer
 @pytest.mark.parametrize(
     ("text", "filled"),
     [
-        ("grad_norm {value:.3g} in {num_layers}", "grad_norm 1.23e+03 in 2"),
+        ("grad_norm {value:.3g} in {num_layers}", "grad_norm 1\u202f235 in 2"),
         ("{{literally}} {step:4d}|{worst_layer:>6}", "{literally}    7|  head"),
         ("", ""),
     ],
@@ -52,4 +52,4 @@ def test_a_broken_template_never_blocks_an_alert(text: str) -> None:
 
 
 def test_a_value_that_is_not_finite_is_shown_as_itself() -> None:
-    assert Template("{value:.3g}").render({"value": math.nan}) == "nan"
+    assert Template("{value:.3g}").render({"value": math.nan}) == "NaN"

@@ -44,12 +44,12 @@ def test_causes_are_ranked_by_what_the_run_shows(start_service: StartService) ->
                 ("a scaler", 0),
             ]
             assert found.causes[0].evidence == (
-                "loss was back after 1 steps",
+                "loss was back after 1 step",
                 "the loss left its past at step 100, the gradient did not",
             )
             assert [(one.series, one.step) for one in found.order] == [("loss", 100)]
             assert found.try_first == "go back before step 100"
-            assert "Likely: a bad batch (loss was back after 1 steps; " in found.short
+            assert "Likely: a bad batch (loss was back after 1 step; " in found.short
             assert (found.onset.step, found.onset.layer) == (100, None)
 
     asyncio.run(scenario())

@@ -30,7 +30,7 @@ def test_what_the_audit_kept_is_told_without_brackets(value: object, words: str)
         (math.inf, "for ever"),
         (1, "1 day"),
         (0.5, "0.5 days"),
-        (1e6, "1000000 days"),
+        (1e6, "1\u202f000\u202f000 days"),
     ],
 )
 def test_an_age_is_told_in_days(value: float | None, words: str) -> None:
@@ -41,10 +41,10 @@ def test_an_age_is_told_in_days(value: float | None, words: str) -> None:
     ("num_bytes", "words"),
     [
         (0, "0 bytes"),
-        (1023, "1023 bytes"),
+        (1023, "1\u202f023 bytes"),
         (1024, "1 KiB"),
         (12_950_000, "12.35 MiB"),
-        (5 << 40, "5120 GiB"),
+        (5 << 40, "5\u202f120 GiB"),
     ],
 )
 def test_a_size_is_told_in_the_unit_in_which_one_reads_it(num_bytes: int, words: str) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from runwatch.nonfinite import is_absent
+from runwatch.number_texts import count, counted, number
 from runwatch.rules.diagnosis import Sign
 from runwatch.rules.statistics import MAD_TO_STD
 from runwatch.rules.windows import Floats, Ints
@@ -117,20 +118,20 @@ def _lr_jump(before: Recorded) -> dict[Sign, str]:
     if not jumps.size:
         return {}
     place = int(jumps[-1])
-    old, new = before.values_N[place], before.values_N[place + 1]
-    step = int(before.steps_N[place + 1])
-    return {Sign.LR_JUMPED: f"the learning rate jumped from {old:.3g} to {new:.3g} at step {step}"}
+    old, new = (number(value, 3) for value in before.values_N[place : place + 2])
+    step = count(int(before.steps_N[place + 1]))
+    return {Sign.LR_JUMPED: f"the learning rate jumped from {old} to {new} at step {step}"}
 
 
 def _lr_rise(before: Recorded) -> dict[Sign, str]:
     highest = int(np.argmax(before.values_N))
     first, top, last = before.values_N[0], before.values_N[highest], before.values_N[-1]
-    step = int(before.steps_N[highest])
+    step, height = count(int(before.steps_N[highest])), number(top, 3)
     if not top >= _LR_ROSE * max(first, 1e-30):
         return {}
-    rose = f"the learning rate rose from {first:.3g} to {top:.3g} by step {step}"
+    rose = f"the learning rate rose from {number(first, 3)} to {height} by step {step}"
     stopped = highest < before.size - 1 or (before.size > 4 and before.values_N[-3] == last)
-    ended = {Sign.WARMUP_ENDED: f"it had risen to {top:.3g}, and stopped rising at step {step}"}
+    ended = {Sign.WARMUP_ENDED: f"it had risen to {height}, and stopped rising at step {step}"}
     return {Sign.LR_ROSE: rose, **(ended if stopped else {})}
 
 
@@ -141,10 +142,10 @@ def scaler_signs(scale: Recorded, skipped: Recorded, clip: Recorded, onset: int)
         found[Sign.HALF_PRECISION] = "a loss scaler is at work"
         highest, last = float(np.max(scale.values_N)), float(scale.values_N[-1])
         if last <= 0.5 * highest:
-            found[Sign.SCALE_FELL] = f"the loss scale fell from {highest:g} to {last:g}"
+            found[Sign.SCALE_FELL] = f"the loss scale fell from {number(highest)} to {number(last)}"
     num_skipped = int((skipped.values_N > 0.0).sum())
     if num_skipped > 1:
-        found[Sign.STEPS_SKIPPED] = f"{num_skipped} steps were skipped around it"
+        found[Sign.STEPS_SKIPPED] = f"{count(num_skipped)} steps were skipped around it"
     before = clip.until(onset)
     if before.size == 0:
         found[Sign.UNCLIPPED] = "no clipping was recorded"
@@ -159,11 +160,17 @@ def order_signs(loss: Departure | None, gradient: Departure | None, grew: bool) 
     if grew:
         found[Sign.GRADIENT_GREW] = "the gradient norm had been growing before"
     if gradient is not None and (loss is None or gradient.step < loss.step):
-        after = "the loss did not" if loss is None else f"the loss at step {loss.step}"
-        found[Sign.GRADIENT_FIRST] = f"the gradient left its past at step {gradient.step}, {after}"
+        after = "the loss did not" if loss is None else f"the loss at step {count(loss.step)}"
+        found[Sign.GRADIENT_FIRST] = (
+            f"the gradient left its past at step {count(gradient.step)}, {after}"
+        )
     if loss is not None and (gradient is None or _precedes(loss, gradient)):
-        after = "the gradient did not" if gradient is None else f"the gradient at {gradient.step}"
-        found[Sign.LOSS_FIRST] = f"the loss left its past at step {loss.step}, {after}"
+        after = (
+            "the gradient did not"
+            if gradient is None
+            else f"the gradient at {count(gradient.step)}"
+        )
+        found[Sign.LOSS_FIRST] = f"the loss left its past at step {count(loss.step)}, {after}"
     return found
 
 
@@ -192,7 +199,7 @@ def layer_signs(first_layer: str | None, num_layers: int, known_layers: int) -> 
     if num_layers == 1:
         found[Sign.ONE_LAYER] = f"only {first_layer} fails"
     elif known_layers and num_layers >= 0.8 * known_layers:
-        found[Sign.ALL_LAYERS] = f"{num_layers} of {known_layers} layers fail"
+        found[Sign.ALL_LAYERS] = f"{count(num_layers)} of {counted(known_layers, 'layer')} fail"
     name = first_layer.lower()
     if any(part in name for part in ("emb", "wte", "wpe")):
         found[Sign.EMBEDDING] = f"it began in {first_layer}"

@@ -3,6 +3,7 @@
 import numpy as np
 
 from runwatch.alerts import Alert, AlertState, Change, Moment
+from runwatch.number_texts import counted
 from runwatch.rules.episodes import Culprits, Episode
 from runwatch.rules.expressions import Comparison
 from runwatch.rules.rule import Rule
@@ -162,4 +163,4 @@ def _facts(
 
 def _in_layers(num_layers: int) -> str:
     """With the blank before it; nothing where no layer fails."""
-    return f" in {num_layers} layer{'s' if num_layers > 1 else ''}" if num_layers else ""
+    return f" in {counted(num_layers, 'layer')}" if num_layers else ""

@@ -12,6 +12,7 @@ from string import Formatter
 from typing import Final
 
 from runwatch.errors import Fault
+from runwatch.number_texts import count, number
 
 MAX_TEMPLATE_CHARS: Final = 4096
 
@@ -27,6 +28,8 @@ _FORMATS: Final = (
     (INTEGERS, re.compile(r"[+ ]?[0-9]{0,2},?d?"), "such as 6d"),
     (TEXTS, re.compile(r"[<>^]?[0-9]{0,2}s?"), "such as >20"),
 )
+
+_DIGITS: Final = re.compile(r"\.([1-9][0-9]?)g")
 
 Facts = Mapping[str, float | int | str]
 """A value for each placeholder."""
@@ -54,11 +57,21 @@ class Template:
         """The text, filled in. Never raises: an alert matters more than its wording."""
         try:
             return "".join(
-                before + ("" if name is None else format(facts[name], spec))
+                before + ("" if name is None else _shown(facts[name], spec))
                 for before, name, spec in self.parts
             )
         except (ValueError, KeyError, TypeError) as error:
             return f"{self.text} <not filled in: {error}>"
+
+
+def _shown(fact: float | int | str, spec: str) -> str:
+    """As the page writes numbers, but where the rule's author asks for another form."""
+    digits = _DIGITS.fullmatch(spec)
+    if isinstance(fact, float) and digits:
+        return number(fact, int(digits[1]))
+    if isinstance(fact, int) and not spec:
+        return count(fact)
+    return format(fact, spec)
 
 
 EMPTY: Final = Template("")

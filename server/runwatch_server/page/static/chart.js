@@ -1,5 +1,6 @@
 // A chart over steps: its series asked for at the resolution in view, and drawn by Plotly.
 import { h, refill } from "./dom.js";
+import { GROUP } from "./numbers.js";
 import { colourOf, palette } from "./palette.js";
 import { loadPlotly } from "./plotly_loader.js";
 import { emptyWords, readoutOf } from "./readout.js";
@@ -202,7 +203,7 @@ export class Chart {
       margin: { l: left, r: right, t: this.options.series.some((one) => one.sign) ? SIGN_PIXELS : 6, b: 20 },
       paper_bgcolor: "transparent", plot_bgcolor: "transparent", showlegend: false,
       font: { family: colours.font, size: 11, color: colours.text },
-      hovermode: false, dragmode: COARSE.matches ? false : "zoom", uirevision: "steps",
+      hovermode: false, separators: `.${GROUP}`, dragmode: COARSE.matches ? false : "zoom", uirevision: "steps",
       selectionrevision: 0,
       xaxis: { ...axis, range: this.axis.range, nticks: 8, fixedrange: COARSE.matches,
         separatethousands: true, ...this.#places() },

@@ -7,7 +7,7 @@ import { gapWords } from "./gaps.js";
 import { gridOf } from "./heat_grid.js";
 import { Heatmap, mapQuery, placeLines } from "./heatmap.js";
 import { LayerHistograms } from "./layer_histograms.js";
-import { count, short } from "./numbers.js";
+import { count, counted, short } from "./numbers.js";
 import { isOfSizes } from "./series.js";
 import { margins, moveByKeys, pointAlong } from "./step_axis.js";
 import { limitsOf } from "./thresholds.js";
@@ -129,10 +129,10 @@ export class Layers {
     legend.querySelector(".low").textContent = scale.isOwn ? "⅛ of own median" : short(scale.from);
     legend.querySelector(".high").textContent = scale.isOwn ? "8 ×" : short(scale.to);
     const broken = this.grid.onsets.filter((onset) => onset >= 0);
-    const width = this.grid.step_width === 1 ? "1 step" : `${count(this.grid.step_width)} steps`;
+    const width = counted(this.grid.step_width, "step");
     legend.querySelector(".words").textContent = broken.length
-      ? `${broken.length} of ${this.grid.layers.length} layers hold NaN or infinity, the first from step ${count(this.grid.steps[Math.min(...broken)])}.`
-      : `${count(numRows)} layers, ${width} a column${this.#folded()}. All finite.`;
+      ? `${count(broken.length)} of ${counted(this.grid.layers.length, "layer")} ${broken.length === 1 ? "holds" : "hold"} NaN or infinity, the first from step ${count(this.grid.steps[Math.min(...broken)])}.`
+      : `${counted(numRows, "layer")}, ${width} a column${this.#folded()}. All finite.`;
     legend.querySelector(".gap-key").hidden = !this.grid.isHollow;
   }
 

@@ -9,29 +9,40 @@ export function decode(value) {
   return typeof value === "number" ? value : WORDS[value];
 }
 
-/** Four digits that count: 0.0312, 1,234, 1.2e-7, NaN, +∞. */
+/** A step or a count in groups of three by a narrow blank: 1 234 567. */
+export function count(value) {
+  return value === undefined || value === null ? "–" : signed(value, grouped(String(Math.round(Math.abs(value)))));
+}
+
+/** A count with its noun: 1 layer, 3 layers. */
+export const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+
+/** Four digits that count, and whole ones below ten millions: 0.0312, 12 345, 1.2e-7, NaN, +∞.
+    As `runwatch.number_texts` writes them; a test holds both to one table. */
 export function short(value) {
   if (value === undefined || value === null) return "–";
   if (Number.isNaN(value)) return "NaN";
-  if (!Number.isFinite(value)) return value > 0 ? "+∞" : "−∞";
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(2).replace("e+", "e");
-  if (size >= 1000) return value.toLocaleString("en", { maximumFractionDigits: 0 });
-  return String(Number(value.toPrecision(4)));
+  if (size === Infinity) return value > 0 ? "+∞" : "−∞";
+  if (size !== 0 && (size < 1e-3 || size >= 1e7)) {
+    const [mantissa, exponent] = size.toExponential(DIGITS - 1).split("e");
+    return signed(value, `${Number(mantissa)}e${Number(exponent)}`);
+  }
+  const text = size >= 10 ** DIGITS ? String(Math.round(size)) : String(Number(size.toPrecision(DIGITS)));
+  return signed(value, grouped(text));
 }
 
-/** A step or a count in groups of three, as the server writes it: 1 234 567. */
-export function count(value) {
-  if (value === undefined || value === null) return "–";
-  return String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
-}
+const DIGITS = 4;
+export const GROUP = "\u202f";
+const signed = (value, text) => (value < 0 ? `−${text}` : text);
+const grouped = (text) => text.replace(/^\d+/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, GROUP));
 
 /** A rate with a suffix of thousands: 12.3k. */
 export function rate(value) {
   if (value === undefined || value === null || !Number.isFinite(value)) return short(value);
   for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
     const unit = letter === "k" ? 1e3 : size;
-    if (Math.abs(value) >= size) return `${Number((value / unit).toPrecision(3))}${letter}`;
+    if (Math.abs(value) >= size) return `${short(Number((value / unit).toPrecision(3)))}${letter}`;
   }
   return short(value);
 }

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { gapAt, gapWords } from "./gaps.js";
 import { gridOf } from "./heat_grid.js";
 import { Heatmap, mapQuery, placeLines } from "./heatmap.js";
-import { count, short } from "./numbers.js";
+import { count, counted, short } from "./numbers.js";
 import { margins, moveByKeys, pointAlong } from "./step_axis.js";
 
 const LABEL_PIXELS = 13;
@@ -85,9 +85,9 @@ export class RankMap {
   }
 
   #words() {
-    const width = this.grid.step_width === 1 ? "1 step" : `${count(this.grid.step_width)} steps`;
+    const width = counted(this.grid.step_width, "step");
     const broken = this.grid.onsets.filter((onset) => onset >= 0).length;
-    return `${count(this.grid.layers.length)} ranks, ${width} a column.`
+    return `${counted(this.grid.layers.length, "rank")}, ${width} a column.`
       + (broken ? ` ${count(broken)} sent NaN or infinity.` : "");
   }
 

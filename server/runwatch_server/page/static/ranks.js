@@ -1,7 +1,7 @@
 // Ranks side by side: one metric of each, and who is behind.
 import { Chart } from "./chart.js";
 import { h } from "./dom.js";
-import { count } from "./numbers.js";
+import { count, counted } from "./numbers.js";
 import { RankMap } from "./rank_map.js";
 
 const MOST = 8;
@@ -37,11 +37,11 @@ export class Ranks {
     this.section.querySelector("tbody").replaceChildren(...shown.map((one) => h("tr", {},
       h("td", { class: "num" }, String(one.rank)),
       h("td", { class: "num" }, count(one.last_step)),
-      h("td", { class: "num" }, one.last_step === furthest ? "–" : `${count(furthest - one.last_step)} steps`))));
+      h("td", { class: "num" }, one.last_step === furthest ? "–" : counted(furthest - one.last_step, "step")))));
     this.section.querySelector("table").hidden = !shown.length;
     const rest = this.ranks.length - level - shown.length;
     this.section.querySelector(".level").textContent = !isLong ? ""
-      : `${count(level)} of ${count(this.ranks.length)} ranks are at step ${count(furthest)}${rest > 0 ? `; ${count(rest)} more are behind` : ""}.`;
+      : `${count(level)} of ${count(this.ranks.length)} ranks are at step ${count(furthest)}${rest > 0 ? `; ${count(rest)} more ${rest === 1 ? "is" : "are"} behind` : ""}.`;
   }
 
   #choose(rank) {

@@ -1,7 +1,7 @@
 // What a chart says in words: its values at a step, or why there are none.
 import { h } from "./dom.js";
 import { gapAt, gapWords } from "./gaps.js";
-import { nearest, short } from "./numbers.js";
+import { count, nearest, short } from "./numbers.js";
 import { colourOf } from "./palette.js";
 
 const LONG = 48;
@@ -45,4 +45,4 @@ export function emptyWords(loaded) {
   return gap ? `These ${gapWords(gap)}.` : "Nothing was recorded here.";
 }
 
-const markWords = (mark) => ({ nan: "NaN", up: "+∞", down: "−∞", some: `${mark.count} NaN or ∞` })[mark.kind];
+const markWords = (mark) => ({ nan: "NaN", up: "+∞", down: "−∞", some: `${count(mark.count)} NaN or ∞` })[mark.kind];

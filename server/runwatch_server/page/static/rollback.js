@@ -1,7 +1,7 @@
 // The dialog of a rollback: which states there are to go back to, and what each choice costs.
 import { getJson } from "./api.js";
 import { h, moment } from "./dom.js";
-import { count } from "./numbers.js";
+import { count, counted } from "./numbers.js";
 import { showAges } from "./time.js";
 
 const SHOWN = 6;
@@ -108,6 +108,6 @@ function rangeInWords(first, last) {
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
-const stepsInWords = (number) => (number === 1 ? "1 step" : `${count(Math.max(0, number))} steps`);
+const stepsInWords = (number) => counted(Math.max(0, number), "step");
 
 const lastStep = () => Number(document.getElementById("actions").dataset.lastStep);

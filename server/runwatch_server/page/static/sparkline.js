@@ -1,5 +1,5 @@
 // A curve the size of a word: where a run's loss came from, and where it was no number.
-import { decode, short } from "./numbers.js";
+import { counted, decode, short } from "./numbers.js";
 import { svg, title } from "./svg.js";
 
 const WIDTH = 132;
@@ -33,7 +33,7 @@ function describe(curve, values, finite) {
   if (!finite.length) return `${curve.metric}: no finite value`;
   const from = short(finite[0]);
   const to = short(values.at(-1) ?? finite.at(-1));
-  const broken = curve.nonfinite.length ? `; NaN or infinity in ${curve.nonfinite.length} places` : "";
+  const broken = curve.nonfinite.length ? `; NaN or infinity in ${counted(curve.nonfinite.length, "place")}` : "";
   return `${curve.metric} from ${from} to ${to}${broken}`;
 }
 

@@ -3,7 +3,7 @@
 import { getJson } from "./api.js";
 import { Chart } from "./chart.js";
 import { h } from "./dom.js";
-import { count, decode, short } from "./numbers.js";
+import { count, counted, decode, short } from "./numbers.js";
 import { StepAxis } from "./step_axis.js";
 import { Timeline } from "./timeline.js";
 import { undoneSeries } from "./undone.js";
@@ -101,9 +101,9 @@ const spanInWords = (alert) => `since step ${count(alert.pending_step)}, fires a
   alert.resolved_step === null ? "never over" : `over at ${count(alert.resolved_step)}`}`;
 
 function verdict({ rows, alerts }) {
-  const steps = `${count(rows)} steps`;
+  const steps = counted(rows, "step");
   return alerts.length
-    ? h("span", { class: "state state-warn" }, `${count(alerts.length)} ${alerts.length === 1 ? "alert" : "alerts"} in ${steps}`)
+    ? h("span", { class: "state state-warn" }, `${counted(alerts.length, "alert")} in ${steps}`)
     : h("span", { class: "state state-good" }, `Silent over ${steps}`);
 }
 
