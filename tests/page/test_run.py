@@ -218,6 +218,19 @@ def test_a_link_to_a_step_lists_the_layers_by_when_they_broke(
     expect(rows.nth(10).locator("td").last).to_have_text("421")
 
 
+def test_who_broke_first_is_told_to_the_step_however_wide_the_columns(
+    window: OpenWindow, runs: Runs
+) -> None:
+    page = window(viewport=PHONE).open(f"/runs/{runs.nan}?step=430")
+    layers = page.locator("#layers")
+    layers.scroll_into_view_if_needed()
+    first = layers.locator(".worst tbody tr").first
+
+    expect(layers.locator(".legend .words")).to_contain_text("the first within steps")
+    expect(first).to_contain_text("blocks.33.attn.proj.weight")
+    expect(first.locator("td").last).to_have_text("420")
+
+
 def test_a_click_on_a_cell_shows_the_layer_its_neighbours_and_the_worst_of_the_step(
     window: OpenWindow, runs: Runs
 ) -> None:

@@ -81,18 +81,20 @@ function peersScale(grid) {
 
 /** The layers of a step, the worst first: what is no number, by when it broke, then by distance
     above its own median, then by size. `column`: a heat map of that one step; `grid`: the one in
-    view, which knows the medians and the onsets. */
-export function worstLayers(column, grid) {
+    view, which knows the medians; `onsets`: where layers broke, by their names. */
+export function worstLayers(column, grid, onsets) {
   const places = new Map(grid ? grid.layers.map((name, layer) => [name, layer]) : []);
   const broken = new Set(column.nonfinite.map(([layer]) => layer));
   return column.layers.map((name, layer) => {
     const value = column.values[layer]?.[0] ?? undefined;
     const place = places.get(name);
     const middle = place === undefined ? undefined : median(Array.from(grid.values[place]));
-    const onset = place === undefined ? -1 : grid.onsets[place];
-    return { name, value, isBroken: broken.has(layer), since: onset < 0 ? Infinity : grid.steps[onset],
+    return { name, value, isBroken: broken.has(layer), since: onsets.get(name),
       ratio: value > 0 && middle > 0 ? value / middle : undefined };
   }).filter((row) => row.isBroken || row.value !== undefined)
-    .sort((a, b) => (b.isBroken - a.isBroken) || (a.isBroken && a.since - b.since) || 0
+    .sort((a, b) => (b.isBroken - a.isBroken) || (a.isBroken && firstStep(a) - firstStep(b)) || 0
       || (b.ratio ?? 0) - (a.ratio ?? 0) || (b.value ?? 0) - (a.value ?? 0));
 }
+
+/** Where nothing is known of its onset, a layer comes last; two infinities differ by nothing. */
+const firstStep = ({ since }) => since?.step ?? Number.MAX_SAFE_INTEGER;

@@ -55,7 +55,9 @@ export class Heatmap {
     for (const { from, columns } of runsOf(this.grid)) {
       const x0 = this.axis.x(this.grid.steps[from], width);
       const x1 = this.axis.x(this.grid.steps[from + columns - 1] + this.grid.step_width, width);
-      context.drawImage(picture, from, 0, columns, this.numRows, x0, 0, x1 - x0, height);
+      // However narrow a column is, it is seen.
+      const wide = Math.max(x1 - x0, columns / dpr);
+      context.drawImage(picture, from, 0, columns, this.numRows, x0, 0, wide, height);
     }
     this.#cross(context, width);
     clearGaps(context, this.grid.gaps, (step) => this.axis.x(step, width), height);
@@ -168,12 +170,24 @@ export class Heatmap {
     const column = Math.max(0, lastAtMost(this.grid.steps, step));
     const layers = this.layersOf(row);
     const at = (layer) => layer * this.grid.columns + column;
-    const layer = layers.find((one) => this.grid.broken[at(one)])
-      ?? layers.find((one) => !Number.isNaN(this.grid.values[one][column])) ?? layers[0];
+    const layer = this.#worstOf(layers, column);
     const since = step - this.grid.steps[column];
     return { row, layer, column, step, isInside: since >= 0 && since < this.grid.step_width,
       value: this.grid.values[layer][column], broken: this.grid.broken[at(layer)],
       gap: gapAt(this.grid.gaps, step) };
+  }
+
+  /** The layer that a cell of several has its colour by: a broken one, and of those the first to
+      break; else the loudest. */
+  #worstOf(layers, column) {
+    const { broken, columns, onsets, values } = this.grid;
+    const hurt = layers.filter((layer) => broken[layer * columns + column]);
+    if (hurt.length) return hurt.reduce((a, b) => (onsets[b] < onsets[a] ? b : a));
+    const shares = layers.map((layer) => {
+      const share = this.scale.place(layer)(values[layer][column], column);
+      return Number.isNaN(share) ? -Infinity : share;
+    });
+    return layers[shares.indexOf(Math.max(...shares))];
   }
 
   /** What a cell holds, in words: `{step, worth, gap}`, where the last two may be empty. */

@@ -28,7 +28,7 @@ export class Layers {
     this.search = section.querySelector("[name=layer]");
     this.rank = section.querySelector("[name=rank]");
     this.says = section.querySelector(".map .says");
-    this.worst = new WorstLayers(section.querySelector(".worst"), run, (name) => this.show(name));
+    this.worst = new WorstLayers(section.querySelector(".worst"), (name) => this.show(name));
     this.histograms = new LayerHistograms(section.querySelector(".histograms"), run);
     this.layer = null;
     this.#listen();
@@ -131,13 +131,19 @@ export class Layers {
     const broken = this.grid.onsets.filter((onset) => onset >= 0);
     const width = counted(this.grid.step_width, "step");
     legend.querySelector(".words").textContent = broken.length
-      ? `${count(broken.length)} of ${counted(this.grid.layers.length, "layer")} ${broken.length === 1 ? "holds" : "hold"} NaN or infinity, the first from step ${count(this.grid.steps[Math.min(...broken)])}.`
+      ? `${count(broken.length)} of ${counted(this.grid.layers.length, "layer")} ${broken.length === 1 ? "holds" : "hold"} NaN or infinity, the first ${this.#firstSpan(Math.min(...broken))}.`
       : `${counted(numRows, "layer")}, ${width} a column${this.#folded()}. All finite.`;
     legend.querySelector(".gap-key").hidden = !this.grid.isHollow;
   }
 
+  #firstSpan(column) {
+    const { steps, step_width: width } = this.grid;
+    return width === 1 ? `from step ${count(steps[column])}`
+      : `within steps ${count(steps[column])} to ${count(steps[column] + width - 1)}`;
+  }
+
   #folded() {
-    return this.map.layersPerRow > 1 ? `, the loudest of ${this.map.layersPerRow} a row` : "";
+    return this.map.layersPerRow > 1 ? `, the worst of ${this.map.layersPerRow} a row` : "";
   }
 
   /** Names at the left: of every layer where there is room, else of the blocks they are in. */
@@ -221,7 +227,8 @@ export class Layers {
   async #listWorst() {
     if (!this.grid) return;
     const step = this.axis.selected ?? this.axis.last;
-    await this.worst.list(step, this.#query({ from: step, to: step, points: 1 }), this.grid);
+    const ask = (from, to, points) => getJson(`/runs/${this.run}/heatmap?${this.#query({ from, to, points })}`);
+    await this.worst.list(step, this.grid, ask);
   }
 
   /** One layer's series, and those of the layers before and after it; as soon as the map knows its

@@ -1,27 +1,29 @@
 // The layers that stand out at a step, as a table: not finite ones first, then by what they are of
 // their own median.
-import { getJson } from "./api.js";
 import { h, refill } from "./dom.js";
 import { worstLayers } from "./heat_grid.js";
 import { count, short } from "./numbers.js";
+import { onsetsOf } from "./onsets.js";
 import { Turns } from "./turns.js";
 
 const SHOWN = 12;
 
 export class WorstLayers {
   #turns = new Turns();
+  #asked = {};
 
   /** `show(name)` is called for a layer that somebody chooses. */
-  constructor(place, run, show) {
-    Object.assign(this, { place, run, show });
+  constructor(place, show) {
+    Object.assign(this, { place, show });
     this.says = place.querySelector(".says");
   }
 
-  /** `query`: of the heat map's column at the step; `grid`: what the map holds. */
-  async list(step, query, grid) {
+  /** `ask(from, to, points)`: the heat map of these steps; `grid`: what the map holds. */
+  async list(step, grid, ask) {
     const isToBeShown = this.#turns.ask();
     try {
-      const worst = worstLayers(await getJson(`/runs/${this.run}/heatmap?${query}`), grid);
+      const [column, onsets] = await Promise.all([ask(step, step, 1), this.#onsets(grid, ask)]);
+      const worst = worstLayers(column, grid, onsets);
       if (!isToBeShown()) return;
       this.place.querySelector("h3").textContent = `Worst layers at step ${count(step)}`;
       refill(this.place.querySelector("tbody"), ...worst.slice(0, SHOWN).map((row) => this.#line(row)));
@@ -33,12 +35,20 @@ export class WorstLayers {
     }
   }
 
+  /** Asked for once a map, whatever steps of it are looked at. */
+  #onsets(grid, ask) {
+    if (this.#asked.grid !== grid) this.#asked = { grid, onsets: onsetsOf(grid, ask) };
+    return this.#asked.onsets;
+  }
+
   #line(row) {
     const value = row.isBroken ? h("span", { class: "broken" }, "NaN or ∞") : short(row.value);
     return h("tr", {},
       h("td", {}, h("button", { type: "button", class: "link mono", title: row.name, onclick: () => this.show(row.name) }, row.name)),
       h("td", { class: "num" }, value),
       h("td", { class: "num" }, row.ratio === undefined ? "–" : `${short(row.ratio)} ×`),
-      h("td", { class: "num" }, Number.isFinite(row.since) ? count(row.since) : "–"));
+      h("td", { class: "num" }, row.since ? spanOf(row.since) : "–"));
   }
 }
+
+const spanOf = ({ step, width }) => (width === 1 ? count(step) : `${count(step)} – ${count(step + width - 1)}`);
