@@ -27,7 +27,7 @@ export function storyOf({ events, alerts, commands, history, last }) {
 }
 
 /** Lanes with something in them; what they hold is in the order of steps. Alerts that overlap get
-    lanes of their own, as far as that stays readable. */
+    lanes of their own, as far as that stays readable; the last of them is shared by the rest. */
 export function lanesOf({ marks = [], bars = [] }) {
   return LANES.flatMap(([key, name, shortName = name]) => {
     const lane = {
@@ -42,8 +42,8 @@ export function lanesOf({ marks = [], bars = [] }) {
 function spread(lane) {
   const lanes = [];
   for (const bar of lane.bars.toSorted((a, b) => a.from - b.from)) {
-    const free = lanes.find((one) => one.bars.at(-1).to < bar.from) ?? lanes[MOST_ALERT_LANES - 1];
-    if (free) free.bars.push(free.bars.at(-1).to < bar.from ? bar : { ...bar, label: "" });
+    const free = lanes.find((one) => one.bars.every(({ to }) => to < bar.from)) ?? lanes[MOST_ALERT_LANES - 1];
+    if (free) free.bars.push(bar);
     else lanes.push({ ...lane, ...(lanes.length ? { name: "", shortName: "" } : {}), bars: [bar], marks: [] });
   }
   return lanes;

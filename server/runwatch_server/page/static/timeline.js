@@ -8,6 +8,7 @@ import { lanesOf } from "./story.js";
 const LANE = 22;
 const TOP = 4;
 const NEAR = 7;
+const MOST_WORDS = 12;
 const LETTER = 6.2;
 /** Pixels beside the plot in which the longest name of a lane fits. */
 const ROOMY = 70;
@@ -56,29 +57,47 @@ export class Timeline {
     this.#point();
   }
 
-  /** A bar that is too short for its label has it before it, where no other bar is in the way. */
+  /** Bars that lie over one another, or so near that they are drawn so, name all of them. */
   #bars(bars, y, width, left) {
-    let taken = 0;
-    return bars.toSorted((a, b) => a.from - b.from).map((bar) => {
+    const groups = [];
+    for (const bar of bars.toSorted((a, b) => a.from - b.from)) {
       const x0 = this.axis.x(bar.from, width) - left;
       const x1 = Math.max(x0 + 3, this.axis.x(bar.to, width) - left);
-      const drawn = this.#bar(bar, y, { x0, x1, taken });
-      taken = Math.max(taken, x1);
+      const over = groups.findLast((one) => one.isThin === bar.isThin && x0 < one.x1);
+      if (over) {
+        over.bars.push({ ...bar, x0, x1 });
+        over.x1 = Math.max(over.x1, x1);
+      } else groups.push({ bars: [{ ...bar, x0, x1 }], x0, x1, isThin: bar.isThin });
+    }
+    let taken = 0;
+    return groups.flatMap((group) => {
+      const drawn = this.#group(group, y, taken);
+      taken = Math.max(taken, group.x1);
       return drawn;
     });
   }
 
-  #bar(bar, y, { x0, x1, taken }) {
-    const box = svg("rect", { x: x0, y: y + (bar.isThin ? 17 : 4), width: x1 - x0, height: bar.isThin ? 3 : 13,
-      rx: 2, class: `bar ${bar.look}` }, title(bar.words));
-    const parts = [box];
-    const room = LETTER * (bar.label?.length ?? 0) + 10;
-    const isInside = x1 - Math.max(x0, 0) > room;
-    if (bar.label && (isInside || x0 - taken > room)) {
-      const at = isInside ? { x: Math.max(x0, 0) + 6 } : { x: x0 - 6, "text-anchor": "end" };
-      parts.push(svg("text", { ...at, y: y + 14, class: `bar-label ${bar.look}` }, bar.label));
+  #group({ bars, x0, x1 }, y, taken) {
+    const words = bars.slice(0, MOST_WORDS).map((bar) => bar.words).join("\n");
+    const drawn = bars.map((bar) => {
+      const box = svg("rect", { x: bar.x0, y: y + (bar.isThin ? 17 : 4), width: bar.x1 - bar.x0,
+        height: bar.isThin ? 3 : 13, rx: 2, class: `bar ${bar.look}` }, title(words));
+      return bar.href ? svg("a", { href: bar.href }, box) : box;
+    });
+    const label = this.#label(namesOf(bars), { x0: Math.max(x0, 0), x1, taken });
+    if (!label) return drawn;
+    const text = svg("text", { ...label.at, y: y + 14, class: `bar-label ${bars[0].look}` }, label.text);
+    return [...drawn, text];
+  }
+
+  /** The longest of some names that has room in a bar, or before it where no other is in the way. */
+  #label(names, { x0, x1, taken }) {
+    for (const text of names) {
+      const room = LETTER * text.length + 10;
+      if (x1 - x0 > room) return { text, at: { x: x0 + 6 } };
+      if (x0 - taken > room) return { text, at: { x: x0 - 6, "text-anchor": "end" } };
     }
-    return bar.href ? svg("a", { href: bar.href }, ...parts) : svg("g", {}, ...parts);
+    return null;
   }
 
   #clusters(marks, width, left) {
@@ -95,7 +114,7 @@ export class Timeline {
 
   #mark(cluster, y) {
     const [mark] = cluster.marks;
-    const words = cluster.marks.slice(0, 12).map((one) => `Step ${count(one.step)}: ${one.words}`).join("\n");
+    const words = cluster.marks.slice(0, MOST_WORDS).map((one) => `Step ${count(one.step)}: ${one.words}`).join("\n");
     const shape = svg("path", { d: SHAPES[mark.shape], transform: `translate(${cluster.x} ${y + 11})`,
       class: `mark ${mark.shape} ${mark.look}` }, title(words));
     const parts = [shape];
@@ -127,6 +146,13 @@ export class Timeline {
         { type: "button", class: "link", onclick: () => this.axis.select(mark.step) }, count(mark.step))),
       h("td", {}, mark.href ? h("a", { href: mark.href }, mark.words) : mark.words))));
   }
+}
+
+/** All names of bars that share a place, each once, and the first with how many more there are. */
+function namesOf(bars) {
+  const names = [...new Set(bars.map((bar) => bar.label).filter(Boolean))];
+  if (names.length < 2) return names;
+  return [names.join(", "), `${names[0]} and ${names.length - 1} more`];
 }
 
 const SHAPES = {
