@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
 from tests.page.seeding import Floats, Sender, Stream, curve
+from tests.page.visitor import PHONE
 
 from runwatch.vocabulary import RunId
 
@@ -128,3 +129,24 @@ def test_two_attempts_of_a_run_are_compared(window: OpenWindow, service: RealSer
     expect(page.locator(".chart[data-metric=loss]")).to_have_attribute("data-drawn", "0-299")
     assert ends(page) == [299, 199]
     expect(page.get_by_label("Run B")).to_have_value(f"{run_id}@2")
+
+
+def test_a_phone_shows_long_settings_whole_and_scrolls_nothing_sideways(
+    window: OpenWindow, service: RealService
+) -> None:
+    sender = Sender(service.url, service.admin_key)
+    path = "s3://" + "bucket" * 30
+    long, short = (
+        sender.open(name, data=f"{path}/{name}", tokenizer=name) for name in ("x" * 90, "short")
+    )
+    for run_id in (long, short):
+        Stream(sender, run_id).send(0, paced(20, step_s=0.25))
+    sender.http.clear()
+    page = window(viewport=PHONE).open(f"/compare?a={long}&b={short}")
+    setting = page.locator(".differs tr", has_text="tokenizer")
+
+    expect(setting.locator("td").last).to_have_text("short")
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    assert page.locator(".scroll").evaluate("box => box.scrollWidth <= box.clientWidth")
+    tops = setting.locator("td").evaluate_all("cells => cells.map((cell) => cell.offsetTop)")
+    assert tops == sorted(set(tops))  # one below the other
