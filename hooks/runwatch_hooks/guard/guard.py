@@ -6,8 +6,9 @@ step itself is stopped, and nobody waits for a device:
 
 - A fused optimizer (Adam, AdamW, SGD, Adagrad) asks `found_inf` on the device, as it does for a
   gradient scaler: parameters, moments and the count of steps stay as they are.
-- Of tensors in the host's memory the answer is known at once. Any optimizer passes over parameters
-  without a gradient, so the gradients are out of sight while it steps, and then back.
+- Of tensors in the host's memory the answer is known at once. Torch's optimizers pass over
+  parameters without a gradient, so the gradients are out of sight while one steps, and then back;
+  what others have done by such a step is undone (`undoing`).
 
 A step that evaluates a closure has its gradients from there, so that it is judged when the closure
 has run.
@@ -38,6 +39,7 @@ from runwatch_hooks.guard.objections import (
 )
 from runwatch_hooks.guard.outliers import Outliers
 from runwatch_hooks.guard.tally import Number, Tally
+from runwatch_hooks.guard.undoing import Before, passes_over_none
 from runwatch_hooks.measuring.host_memory import divisor_of, to_device
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 from runwatch_hooks.wrapping.closures import closure_of, followed_by
@@ -79,6 +81,7 @@ class Guard:
         """The frame of the step that is under way; of one that raised it is off the stack."""
         self._hidden: WeakKeyDictionary[Optimizer, list[tuple[Tensor, Tensor]]]
         self._hidden = WeakKeyDictionary()
+        self._undone: WeakKeyDictionary[Optimizer, Before] = WeakKeyDictionary()
         self._flagged: WeakKeyDictionary[Optimizer, tuple[Tensor, list[Tensor]]]
         self._flagged = WeakKeyDictionary()
         """What they are told, and whose momentum comes into being meanwhile."""
@@ -103,6 +106,7 @@ class Guard:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._undone.clear()
         if self._outliers is not None:
             self._outliers.clipped.remove()
         for optimizer in list(self._hidden.keys()):
@@ -140,6 +144,7 @@ class Guard:
             if under_way is not None and is_on_the_stack(under_way):
                 return None  # a subclass whose `step` calls that of its parent
             self._put_back(optimizer)  # after a step that raised
+            self._undone.pop(optimizer, None)
             self._take_flag(optimizer)
             self._open[optimizer] = frame_of_step()
             closure = closure_of(args, kwargs)
@@ -163,6 +168,8 @@ class Guard:
             if self._open.get(optimizer) is frame_of_step():
                 self._open.pop(optimizer, None)
                 self._put_back(optimizer)
+                if (before := self._undone.pop(optimizer, None)) is not None:
+                    before.put_back(optimizer)
                 told = self._take_flag(optimizer)
                 if told is not None:
                     with torch.no_grad():
@@ -188,9 +195,16 @@ class Guard:
             cast(Any, optimizer).found_inf = flag
             self._flagged[optimizer] = flag, about_to_have_momentum(optimizer)
         elif bool(flag):  # all of them are in the host's memory
-            self._hidden[optimizer] = with_grad
-            for parameter, _ in with_grad:
-                parameter.grad = None
+            self._hold_back(optimizer, with_grad)
+
+    def _hold_back(self, optimizer: Optimizer, with_grad: list[tuple[Tensor, Tensor]]) -> None:
+        """The step that begins is to change nothing, of an optimizer that cannot be told so."""
+        if not passes_over_none(optimizer):
+            self._undone[optimizer] = Before(optimizer)
+            return
+        self._hidden[optimizer] = with_grad
+        for parameter, _ in with_grad:
+            parameter.grad = None
 
     def _judge(
         self, optimizer: Optimizer, with_grad: Sequence[tuple[Tensor, Tensor]], *, is_scaled: bool

@@ -6,6 +6,7 @@ from typing import cast
 from torch.optim import LBFGS, Optimizer
 
 from runwatch_hooks.errors import AttachError
+from runwatch_hooks.guard.undoing import passes_over_none
 from runwatch_hooks.ranks.shards import is_sharded
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 
@@ -37,7 +38,7 @@ def objection_to_closures(optimizer: Optimizer) -> str:
     again, and what others do nobody knows: those that minimize sharpness move them first of all.
     """
     kind = type(optimizer)
-    if not isinstance(optimizer, LBFGS) and kind.step.__module__.startswith("torch.optim."):
+    if not isinstance(optimizer, LBFGS) and passes_over_none(optimizer):
         return ""
     return f"{kind.__name__} may move its parameters before its closure has run for the last time"
 

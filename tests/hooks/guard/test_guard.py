@@ -276,6 +276,45 @@ def test_what_may_move_before_its_closure_is_not_guarded_and_that_is_told(make: 
     ]
 
 
+class Forced(Optimizer):
+    """Somebody else's: it puts zeros where there is no gradient, and counts its steps by itself."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters, {"lr": 1e-2, "momentum": 0.9, "num_steps": 0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["num_steps"] += 1
+            for one in group["params"]:
+                grad = one.grad = torch.zeros_like(one) if one.grad is None else one.grad
+                momentum = self.state[one].setdefault("momentum", torch.zeros_like(one))
+                one.sub_(momentum.mul_(group["momentum"]).add_(grad), alpha=group["lr"])
+
+
+@pytest.mark.parametrize("num_before", [0, 2])
+def test_what_an_optimizer_of_somebody_elses_did_by_a_bad_step_is_undone(num_before: int) -> None:
+    training = Training(Forced)
+    for _ in range(num_before):
+        training.step()
+    before = training.state()
+    loss = training.gradients(torch.nan)
+    weight = training.model.blocks[1].get_parameter("out.weight")
+    grad = weight.grad
+    training.optimizer.step()
+    training.watch.step(loss)
+
+    assert are_same(before, training.state())
+    assert len(before) == len(training.state())
+    assert training.optimizer.param_groups[0]["num_steps"] == num_before
+    assert weight.grad is grad
+    training.step()
+    assert not are_same(before, training.state())
+    assert training.line.metric("guarded_steps") == [*[0.0] * num_before, 1.0, 0.0]
+    assert training.watch.num_faults == 0
+    training.watch.finish()
+
+
 def test_other_peoples_optimizers_are_left_alone_and_torch_is_as_it_was_afterwards() -> None:
     training = Training()
     foreign = nn.Parameter(torch.ones(2))
