@@ -121,12 +121,8 @@ def measure(reader: DeviceReader, device: torch.device, num_rounds: int) -> list
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="The kernel that reads gradients, checked and timed."
-    )
-    parser.add_argument("--rounds", type=int, default=50)
-    arguments = parser.parse_args()
+def report(num_rounds: int) -> None:
+    """Print what it finds and how fast it is, or why there is nothing to be measured."""
     if not torch.cuda.is_available():
         print("No CUDA or ROCm device answers here: there is nothing to measure.")
         return
@@ -141,8 +137,16 @@ def main() -> None:
         "The kernel finds what float64 finds, twice the same, and nothing waited for the device.\n"
     )
     heading = ["124 M", "copy, TB/s", "kernel, TB/s", "of copy", "kernel, µs", "foreach, µs"]
-    print(markdown_table(heading, measure(reader, device, arguments.rounds)))
+    print(markdown_table(heading, measure(reader, device, num_rounds)))
     print(f"\nWanted: at least {WANTED_SHARE} of the speed of a copy.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="The kernel that reads gradients, checked and timed."
+    )
+    parser.add_argument("--rounds", type=int, default=50)
+    report(parser.parse_args().rounds)
 
 
 if __name__ == "__main__":
