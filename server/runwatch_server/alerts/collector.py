@@ -36,7 +36,8 @@ class AlertingCollector(Collector):
         yield _gauge(
             "evaluator_frames_waiting", "Frames stored and not judged.", health.num_waiting
         )
-        yield _gauge("evaluators_failing", "Runs that cannot be judged.", len(health.failing_runs))
+        failing = self._alerting.ticker.failing_runs | set(health.failing_runs)
+        yield _gauge("evaluators_failing", "Runs that cannot be judged.", len(failing))
         yield _counter("evaluator_failures", "Batches that failed.", health.num_failures)
         yield _counter("frames_to_evaluators", "Frames handed over.", health.num_frames)
         yield _gauge(

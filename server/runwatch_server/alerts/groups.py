@@ -4,6 +4,8 @@ Nothing is remembered between two looks: the open alert is the one that is store
 or another replica goes on with it.
 """
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -24,7 +26,8 @@ from runwatch_server.alerts.group_outlier import (
 from runwatch_server.alerts.recording import News, record
 from runwatch_server.errors import NotFoundError
 from runwatch_server.replicas.ownership import NotOwnerError
-from runwatch_server.runs.queries import Run, list_group_peers, list_open_grouped
+from runwatch_server.runs.queries import Run, find_run, list_group_peers, list_open_grouped
+from runwatch_server.separate_works import SeparateWorks
 from runwatch_server.telemetry.reading import Reader, Window
 
 _MOST_OTHERS = 16
@@ -37,17 +40,20 @@ class Groups:
     def __init__(self, context: AlertingContext, reader: Reader) -> None:
         self._context = context
         self._reader = reader
+        self._works = SeparateWorks("the comparison with its group")
 
     async def look(self) -> None:
         """Compare each live run of a group with the others that have come as far."""
         async with self._context.database.read() as connection:
-            runs = await list_open_grouped(connection)
-        for run in runs:
-            if self._context.ownership.owns(run.id):
-                await self._look_at(run)
+            run_ids = await list_open_grouped(connection)
+        for run_id in run_ids:
+            if self._context.ownership.owns(run_id):
+                await self._works.do(run_id, partial(self._look_at, run_id))
 
-    async def _look_at(self, run: Run) -> None:
-        if run.last_step is None or run.last_step < WINDOW_STEPS:
+    async def _look_at(self, run_id: RunId) -> None:
+        async with self._context.database.read() as connection:
+            run = await find_run(connection, run_id)
+        if run is None or run.last_step is None or run.last_step < WINDOW_STEPS:
             return
         async with self._context.database.read() as connection:
             others = await list_group_peers(connection, run, limit=_MOST_OTHERS)

@@ -6,6 +6,8 @@ paused, which the run watcher adds to every deadline before the next one.
 
 import asyncio
 import logging
+from collections.abc import Set
+from functools import partial
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,6 +23,7 @@ from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
 from runwatch_server.errors import OverloadedError
 from runwatch_server.replicas.ownership import NotOwnerError
+from runwatch_server.separate_works import SeparateWorks
 from runwatch_server.telemetry.reading import Reader
 
 log = logging.getLogger(__name__)
@@ -43,9 +46,16 @@ class Ticker:
         self._evaluators = evaluators
         self._absence_alerts = AbsenceAlerts(context, lost_s=lost_s)
         self._groups = Groups(context, reader)
+        self._silences = SeparateWorks("the judgement of its silence")
+        self._ends = SeparateWorks("ending its alerts")
         self._last_tick = context.clock.monotonic()
         self.open_alerts: dict[tuple[str, str], int] = {}
         """Number for each state and severity, as of the last slow tick."""
+
+    @property
+    def failing_runs(self) -> Set[RunId]:
+        """Those whose silence cannot be judged."""
+        return self._silences.failing
 
     @property
     def age_s(self) -> float:
@@ -79,14 +89,17 @@ class Ticker:
         ours = [
             id_ for id_ in self._context.liveness.run_ids() if self._context.ownership.owns(id_)
         ]
-        for run_id in self._absence_alerts.runs - set(ours):
+        for run_id in (self._absence_alerts.runs | self._silences.failing) - set(ours):
             self.drop(run_id)
         for run_id in ours:
-            try:
-                await self._absence_alerts.judge(run_id)
-            except NotOwnerError as error:
-                log.info("%s", error)
-                self.drop(run_id)
+            await self._silences.do(run_id, partial(self._judge_silence, run_id))
+
+    async def _judge_silence(self, run_id: RunId) -> None:
+        try:
+            await self._absence_alerts.judge(run_id)
+        except NotOwnerError as error:
+            log.info("%s", error)
+            self.drop(run_id)
 
     async def look_at_groups(self) -> None:
         """Compare the runs of each group with one another."""
@@ -95,6 +108,7 @@ class Ticker:
     def drop(self, run_id: RunId) -> None:
         """Forget what is known of a run's silence: another replica may judge it meanwhile."""
         self._absence_alerts.drop(run_id)
+        self._silences.forget(run_id)
 
     async def tick_slowly(self) -> None:
         """Expire commands, resolve what a run's end leaves open, look for frames left behind."""
@@ -105,7 +119,7 @@ class Ticker:
             self.open_alerts = await queries.count_by_state(connection)
         for addressee in addressees:
             if addressee is not None and self._is_ours_to_end(addressee):
-                await self._end_run(addressee)
+                await self._ends.do(addressee.run_id, partial(self._end_run, addressee))
         await self._evaluators.catch_up()
         await self._evaluators.drop_idle()
 

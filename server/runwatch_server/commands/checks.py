@@ -5,7 +5,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.commands import AnyAction, CommandState, Receipt
 from runwatch.vocabulary import CommandId, RunId
 from runwatch_server.commands import event_queries, lifecycle, queries
-from runwatch_server.commands.records import Addressee, CommandRecord
+from runwatch_server.commands.records import Addressee, CommandMark, CommandRecord
 from runwatch_server.errors import ConflictError, NotFoundError, UnprocessableError
 from runwatch_server.runs.checks import run_not_found
 
@@ -34,7 +34,9 @@ async def existing_command(connection: AsyncConnection, command_id: CommandId) -
     return record
 
 
-async def why_over(connection: AsyncConnection, record: CommandRecord, now: float) -> str | None:
+async def why_over(
+    connection: AsyncConnection, record: CommandRecord | CommandMark, now: float
+) -> str | None:
     """Why a command that is under way has come to nothing; None where it has not."""
     if not now < record.expires_at:
         return "not applied in time"

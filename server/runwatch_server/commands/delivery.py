@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,6 +19,7 @@ from runwatch_server.commands.records import CommandRecord
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError, ServiceError
+from runwatch_server.separate_works import SeparateWorks
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +46,15 @@ class Delivery:
         self._on_change = on_change
         self._announce = announce
         self._mailbox = Mailbox()
+        self._lookups = SeparateWorks("looking up its commands")
         self._notes: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Post what was under way when the service stopped."""
         async with self._database.read() as connection:
-            under_way = await queries.list_under_way(connection)
-        for run_id in {record.run_id for record in under_way}:
-            await self.refresh(run_id)
+            under_way = await queries.mark_under_way(connection)
+        for run_id in {mark.run_id for mark in under_way}:
+            await self._lookups.do(run_id, partial(self.refresh, run_id))
 
     def release(self, run_id: RunId) -> None:
         """Answer the long polls of a run whose attempt has ended."""
@@ -66,7 +69,7 @@ class Delivery:
 
     async def _post_anew(self, run_id: RunId) -> None:
         try:
-            self._mailbox.post(run_id, await self._read(run_id))
+            await self._post_here(run_id)
         except ServiceError as error:  # the database is away
             log.warning("run %s: its commands could not be looked up: %s", run_id, error)
 
@@ -88,10 +91,13 @@ class Delivery:
     async def look_again(self, run_ids: frozenset[RunId] | None) -> None:
         """Post what other replicas have changed: of these runs, or wherever it was."""
         async with self._database.read() as connection:
-            under_way = await queries.list_under_way(connection)
+            under_way = await queries.mark_under_way(connection)
         for run_id in self._mailbox.changed_runs(under_way):
             if run_ids is None or run_id in run_ids:
-                self._mailbox.post(run_id, await self._read(run_id))
+                await self._lookups.do(run_id, partial(self._post_here, run_id))
+
+    async def _post_here(self, run_id: RunId) -> None:
+        self._mailbox.post(run_id, await self._read(run_id))
 
     async def refresh(self, run_id: RunId) -> None:
         """Post what the database holds. Asked on the writing connection, which sees changes one

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runwatch.commands import Command, CommandState
 from runwatch.vocabulary import CommandId, RunId
 from runwatch_server.commands.lifecycle import DELIVERABLE, is_final_answer
-from runwatch_server.commands.records import CommandRecord
+from runwatch_server.commands.records import CommandMark, CommandRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ class Mailbox:
         """Whether anything is under way for a run."""
         return run_id in self._posted
 
-    def changed_runs(self, under_way: Sequence[CommandRecord]) -> list[RunId]:
+    def changed_runs(self, under_way: Sequence[CommandMark]) -> list[RunId]:
         """The runs of which something else is under way than what is posted."""
         found: dict[RunId, set[tuple[CommandId, CommandState]]] = {}
-        for record in under_way:
-            found.setdefault(record.run_id, set()).add((record.id, record.state))
+        for mark in under_way:
+            found.setdefault(mark.run_id, set()).add((mark.id, mark.state))
         return [
             run_id
             for run_id in found.keys() | self._posted.keys()

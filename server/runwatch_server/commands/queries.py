@@ -12,7 +12,7 @@ from runwatch.commands import AnyAction, CommandState, action_from_document
 from runwatch.frames import Scalar
 from runwatch.vocabulary import AlertId, CommandId, PolicyMode, RunId, RunState
 from runwatch_server.commands.lifecycle import UNDER_WAY
-from runwatch_server.commands.records import Addressee, CommandRecord
+from runwatch_server.commands.records import Addressee, CommandMark, CommandRecord
 from runwatch_server.commands.tables import commands
 from runwatch_server.runs.tables import attempts, runs
 
@@ -25,6 +25,10 @@ _FIND_ADDRESSEE: Final = (
         )
     )
     .where(runs.c.id == bindparam("of_run"))
+)
+_IS_UNDER_WAY: Final = (
+    commands.c.state.in_([s.value for s in UNDER_WAY]),
+    sa.exists().where(runs.c.id == commands.c.run_id),
 )
 
 
@@ -125,18 +129,29 @@ async def list_for_alert(
     return [_record(row) for row in found.mappings()]
 
 
-async def list_under_way(
-    connection: AsyncConnection, run_id: RunId | None = None
-) -> list[CommandRecord]:
-    """Commands that have not ended, oldest first; none of a run that is being removed."""
-    wanted = sa.select(commands).where(
-        commands.c.state.in_([s.value for s in UNDER_WAY]),
-        sa.exists().where(runs.c.id == commands.c.run_id),
-    )
-    if run_id is not None:
-        wanted = wanted.where(commands.c.run_id == run_id)
+async def list_under_way(connection: AsyncConnection, run_id: RunId) -> list[CommandRecord]:
+    """A run's commands that have not ended, oldest first; none where it is being removed."""
+    wanted = sa.select(commands).where(*_IS_UNDER_WAY, commands.c.run_id == run_id)
     found = await connection.execute(wanted.order_by(commands.c.id))
     return [_record(row) for row in found.mappings()]
+
+
+async def mark_under_way(connection: AsyncConnection) -> list[CommandMark]:
+    """The commands of all runs that have not ended, oldest first."""
+    columns = (commands.c[name] for name in ("run_id", "id", "attempt", "state", "expires_at"))
+    found = await connection.execute(
+        sa.select(*columns).where(*_IS_UNDER_WAY).order_by(commands.c.id)
+    )
+    return [
+        CommandMark(
+            RunId(row.run_id),
+            CommandId(row.id),
+            row.attempt,
+            CommandState(row.state),
+            row.expires_at,
+        )
+        for row in found
+    ]
 
 
 async def find_follower(connection: AsyncConnection, record: CommandRecord) -> CommandRecord | None:

@@ -30,6 +30,18 @@ class Addressee:
     signature."""
 
 
+@dataclass(frozen=True, slots=True)
+class CommandMark:
+    """Of a command under way, what can be read of all runs' at once: no text of one that is
+    damaged must keep the others from being looked at."""
+
+    run_id: RunId
+    id: CommandId
+    attempt: int
+    state: CommandState
+    expires_at: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRecord:
     """A command as it is kept."""

@@ -1,6 +1,7 @@
 """Ordering, approving and settling commands."""
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -28,6 +29,7 @@ from runwatch_server.db import Database, Work
 from runwatch_server.errors import ConflictError
 from runwatch_server.runs.checks import check_rank, unknown_attempt
 from runwatch_server.runs.queries import count_by_signing_key, find_attempt
+from runwatch_server.separate_works import SeparateWorks
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ class Commands:
         self._database = database
         self._clock = clock
         self._ids = ids
+        self._expiries = SeparateWorks("the expiry of its commands")
 
     async def tell_foreign_keys(self) -> None:
         """Log how many runs cannot be commanded from here, and why."""
@@ -178,19 +181,16 @@ class Commands:
         """End what is past its time, and what no living attempt will ever answer."""
         now = self._clock.wall()
         async with self._database.read() as connection:
-            under_way = await queries.list_under_way(connection)
-            due = [
-                record
-                for record in under_way
-                if await why_over(connection, record, now) is not None
-            ]
-        if not due:
-            return
+            under_way = await queries.mark_under_way(connection)
+            due = [mark for mark in under_way if await why_over(connection, mark, now) is not None]
+        for run_id in {mark.run_id for mark in due}:
+            ids = [mark.id for mark in due if mark.run_id == run_id]
+            await self._expiries.do(run_id, partial(self._expire_all, run_id, ids))
 
-        for stale in due:
-            await self._write(stale.id, partial(self._expire, command_id=stale.id))
-        for run_id in {record.run_id for record in due}:
-            await self._delivery.refresh(run_id)
+    async def _expire_all(self, run_id: RunId, command_ids: Sequence[CommandId]) -> None:
+        for command_id in command_ids:
+            await self._write(command_id, partial(self._expire, command_id=command_id))
+        await self._delivery.refresh(run_id)
 
     async def _expire(self, connection: AsyncConnection, command_id: CommandId) -> CommandRecord:
         record = await existing_command(connection, command_id)

@@ -7,6 +7,7 @@ without a gap stays known by its mark: a frame that is removed here and sent aga
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -19,6 +20,7 @@ from runwatch_server.retention import queries
 from runwatch_server.retention.ages import Ages, Due, due_of
 from runwatch_server.retention.queries import RunAges
 from runwatch_server.runs.checks import run_not_found
+from runwatch_server.separate_works import SeparateWorks
 from runwatch_server.telemetry import retention as telemetry
 from runwatch_server.telemetry.histogram_store import remove_histograms
 
@@ -66,6 +68,8 @@ class Retention:
         self._clock = clock
         self.service_ages = service_ages
         """Of runs of which nothing else is said; without a null."""
+        self._looks = SeparateWorks("looking for what is too old of it")
+        self._works = SeparateWorks("removing what is too old of it")
 
     async def projects(self) -> dict[str, Ages]:
         async with self._database.read() as connection:
@@ -117,11 +121,18 @@ class Retention:
         num_frames = num_rollups = num_histograms = 0
         async for due_run in self._due_runs(None):
             run_id = due_run.run.run_id
-            num_frames += await self._remove(run_id, self._packs)
-            num_frames += await self._remove(run_id, self._frames)
-            num_rollups += await self._remove(run_id, self._rollups)
-            num_histograms += await self._remove(run_id, self._histograms)
+            removed = await self._works.do(run_id, partial(self._remove_all, run_id)) or Removed()
+            num_frames += removed.num_frames
+            num_rollups += removed.num_rollups
+            num_histograms += removed.num_histograms
         return Removed(num_frames, num_rollups, num_histograms)
+
+    async def _remove_all(self, run_id: RunId) -> Removed:
+        """All that is due of one run."""
+        num_frames = await self._remove(run_id, self._packs)
+        num_frames += await self._remove(run_id, self._frames)
+        num_rollups = await self._remove(run_id, self._rollups)
+        return Removed(num_frames, num_rollups, await self._remove(run_id, self._histograms))
 
     async def _due_runs(self, project: str | None) -> AsyncIterator[DueRun]:
         """Found by readers: most old runs have nothing left, and no write waits for them."""
@@ -133,7 +144,9 @@ class Retention:
                 )
             for run in page:
                 due = self._due(run)
-                if due.any and (due_run := await self._due_run(run, due)).any:
+                look = partial(self._due_run, run, due)
+                due_run = await self._looks.do(run.run_id, look) if due.any else None
+                if due_run is not None and due_run.any:
                     yield due_run
             if len(page) < _RUNS_AT_ONCE:
                 return

@@ -32,6 +32,17 @@ class Run:
     """Runs of a project that repeat one another: seeds, replicas, a sweep."""
 
 
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """Of a run that goes on, what can be read of all of them at once: no text of one that is
+    damaged must keep the others from being looked at."""
+
+    id: RunId
+    state: RunState
+    current_attempt: int
+    created_at: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One life of a run's processes, as it is kept."""
@@ -103,18 +114,22 @@ async def list_runs(
     return [_run(row) for row in await connection.execute(query)]
 
 
-async def list_open_runs(connection: AsyncConnection) -> list[Run]:
+async def list_open_runs(connection: AsyncConnection) -> list[OpenRun]:
     """Runs of which something is still expected."""
     open_states = [state for state in RunState if not state.is_ended]
-    query = sa.select(runs).where(runs.c.state.in_(open_states), runs.c.current_attempt > 0)
-    return [_run(row) for row in await connection.execute(query)]
+    columns = (runs.c.id, runs.c.state, runs.c.current_attempt, runs.c.created_at)
+    query = sa.select(*columns).where(runs.c.state.in_(open_states), runs.c.current_attempt > 0)
+    return [
+        OpenRun(RunId(row.id), RunState(row.state), row.current_attempt, row.created_at)
+        for row in await connection.execute(query)
+    ]
 
 
-async def list_open_grouped(connection: AsyncConnection) -> list[Run]:
+async def list_open_grouped(connection: AsyncConnection) -> list[RunId]:
     """Runs of groups, of which something is still expected."""
     open_states = [state for state in RunState if not state.is_ended]
-    query = sa.select(runs).where(runs.c.state.in_(open_states), runs.c.run_group.is_not(None))
-    return [_run(row) for row in await connection.execute(query)]
+    query = sa.select(runs.c.id).where(runs.c.state.in_(open_states), runs.c.run_group.is_not(None))
+    return [RunId(id_) for (id_,) in await connection.execute(query)]
 
 
 async def list_group_peers(connection: AsyncConnection, run: Run, *, limit: int) -> list[RunId]:
@@ -154,6 +169,19 @@ async def count_by_signing_key(connection: AsyncConnection) -> dict[str, int]:
 
 async def update_run(connection: AsyncConnection, run_id: RunId, **values: object) -> None:
     await connection.execute(runs.update().where(runs.c.id == run_id).values(**values))
+
+
+async def change_state(connection: AsyncConnection, found: OpenRun, state: RunState) -> None:
+    """Notes a run's state, unless the run is another by now than it was found."""
+    await connection.execute(
+        runs.update()
+        .where(
+            runs.c.id == found.id,
+            runs.c.current_attempt == found.current_attempt,
+            runs.c.state == found.state,
+        )
+        .values(state=state)
+    )
 
 
 async def delete_run(connection: AsyncConnection, run_id: RunId) -> None:

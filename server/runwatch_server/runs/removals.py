@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from runwatch.vocabulary import RunId
-from runwatch_server.runs.queries import Run
+from runwatch_server.runs.queries import OpenRun
 
 _MAX_KNOWN: Final = 10_000
 
@@ -42,7 +42,7 @@ class Removals:
         for run_id in run_ids or ():
             self.tell_here(run_id)
 
-    def follow(self, open_runs: Iterable[Run]) -> None:
+    def follow(self, open_runs: Iterable[OpenRun]) -> None:
         """Tells of those that are other runs than the last time: they were created since."""
         for run in open_runs:
             if self._created_at.pop(run.id, run.created_at) != run.created_at:

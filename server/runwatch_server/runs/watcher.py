@@ -7,19 +7,20 @@ migrated, starved): that time is nobody's silence, and every deadline is moved b
 
 import asyncio
 import logging
+from functools import partial
 from typing import Final
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
-from runwatch.vocabulary import RunId, RunState
+from runwatch.vocabulary import RunState
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
 from runwatch_server.replicas.ownership import Ownership
 from runwatch_server.runs import queries
 from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.queries import OpenRun
 from runwatch_server.runs.removals import Removals
 from runwatch_server.runs.states import judge_state
+from runwatch_server.separate_works import SeparateWorks
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class RunWatcher:
         self._liveness = liveness
         self._ownership = ownership
         self._removals = removals
+        self._works = SeparateWorks("noting its state")
         self._stall_s = stall_s
         self._lost_s = lost_s
 
@@ -82,13 +84,9 @@ class RunWatcher:
                 known=run.state,
             )
             if state is not run.state:
-                await self._write(run.id, run.current_attempt, run.state, state)
+                await self._works.do(run.id, partial(self._write, run, state))
 
-    async def _write(self, run_id: RunId, attempt: int, found: RunState, state: RunState) -> None:
-        async def work(connection: AsyncConnection) -> None:
-            run = await queries.find_run(connection, run_id)
-            if run is not None and (run.current_attempt, run.state) == (attempt, found):
-                await queries.update_run(connection, run_id, state=state)
-
-        await self._database.write(work, of=run_id)
-        log.info("run %s: %s -> %s", run_id, found, state)
+    async def _write(self, found: OpenRun, state: RunState) -> None:
+        work = partial(queries.change_state, found=found, state=state)
+        await self._database.write(work, of=found.id)
+        log.info("run %s: %s -> %s", found.id, found.state, state)

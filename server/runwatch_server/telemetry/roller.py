@@ -9,11 +9,13 @@ the mark that says how far it went: a service killed in the middle sums up the s
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch_server.db import Database
+from runwatch_server.separate_works import SeparateWorks
 from runwatch_server.telemetry import queries, segment_queries, tile_queries
 from runwatch_server.telemetry.coverage import first_held
 from runwatch_server.telemetry.gaps import GapReason
@@ -39,12 +41,18 @@ class Roller:
         self._database = database
         self._layouts = layouts
         self._packs = packs
+        self._works = SeparateWorks("summing up its steps")
 
     async def roll(self) -> int:
         """Sums up what is finished; returns how many stretches of 1024 steps."""
         async with self._database.read() as connection:
             found = await segment_queries.list_unrolled(connection, UNIT + _SETTLED, _MAX_SEGMENTS)
-        return sum([await self._roll_segment(segment) for segment in found])
+        num_done = 0
+        for segment in found:
+            roll = partial(self._roll_segment, segment)
+            part = f"attempt {segment.attempt}, rank {segment.rank}, segment {segment.segment}"
+            num_done += await self._works.do(segment.run_id, roll, part=part) or 0
+        return num_done
 
     async def _roll_segment(self, segment: SegmentRow) -> int:
         settled = segment.last_step - _SETTLED

@@ -4,6 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.server.alerts.bench import ADMIN, Bench, StartService
 
 from runwatch.alerts import AlertState
@@ -13,6 +14,7 @@ from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.records import AlertFilter
+from runwatch_server.runs.queries import update_run
 
 LAGGARD = 0
 
@@ -74,6 +76,25 @@ def test_the_run_that_falls_behind_is_told_over_a_restart_until_it_is_back(
             await train_all(bench, laggard=1.0, seq=4)
             await train_all(bench, laggard=1.0, seq=5)
             assert await told(bench) == [(run_of(LAGGARD), AlertState.RESOLVED)]
+
+    asyncio.run(scenario())
+
+
+def test_a_run_that_cannot_be_read_keeps_no_other_from_being_compared(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            bad = run_of(-1)
+            await bench.runs.open(RunOpen(bad, "bad", group="seeds"), ADMIN)
+
+            async def damage(connection: AsyncConnection) -> None:
+                await update_run(connection, bad, config="{")
+
+            await bench.database.write(damage)
+            await open_group(bench)
+            await train_all(bench, laggard=2.0, seq=1)
+            assert await told(bench) == [(run_of(LAGGARD), AlertState.PENDING)]
 
     asyncio.run(scenario())
 

@@ -13,7 +13,7 @@ from tests.waiting import until_so, until_told
 
 from runwatch.vocabulary import RunId, RunState
 from runwatch_server.runs.purge import purge_run
-from runwatch_server.runs.queries import Run, delete_run
+from runwatch_server.runs.queries import OpenRun, delete_run
 from runwatch_server.runs.removals import Removals
 
 pytestmark = pytest.mark.anyio
@@ -159,7 +159,8 @@ def test_who_looks_at_the_open_runs_sees_that_one_is_another() -> None:
     told: list[RunId] = []
     removals = Removals()
     removals.on(told.append)
-    first, other = run_of("a", created_at=1.0), run_of("b", created_at=1.0)
+    first = OpenRun(RunId("a"), RunState.TRAINING, 1, created_at=1.0)
+    other = replace(first, id=RunId("b"))
 
     removals.follow([first, other])
     removals.follow([other])
@@ -177,15 +178,3 @@ async def test_what_another_replica_removed_is_forgotten_here() -> None:
     await removals.hear(None)
 
     assert told == ["a"]
-
-
-def run_of(run_id: str, *, created_at: float) -> Run:
-    return Run(
-        id=RunId(run_id),
-        project="default",
-        name="test",
-        state=RunState.TRAINING,
-        policy=None,
-        config={},
-        created_at=created_at,
-    )

@@ -20,6 +20,7 @@ from runwatch.ulids import ulid
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.objects import ObjectsAwayError, ObjectStore
+from runwatch_server.separate_works import SeparateWorks
 from runwatch_server.telemetry.packs import hot_queries, queries
 from runwatch_server.telemetry.packs.encoding import FrameToPack, encode_pack
 from runwatch_server.telemetry.packs.hot_queries import HotRow, StreamToPack
@@ -74,6 +75,7 @@ class Packer:
         self._after_s = after_s
         self._observer = observer
         self._limits = limits or PackLimits()
+        self._works = SeparateWorks("packing its frames")
 
     async def run(self) -> int:
         """Packs what has cooled and removes what is loose; returns how many packs were made.
@@ -86,7 +88,9 @@ class Packer:
             async with self._database.read() as connection:
                 streams = await hot_queries.streams_to_pack(connection, before=before)
             for stream in streams:
-                num_packs += await self._pack_stream(stream, before)
+                pack = partial(self._pack_stream, stream, before)
+                part = f"attempt {stream.attempt}, rank {stream.rank}"
+                num_packs += await self._works.do(stream.run_id, pack, part=part) or 0
             await self.sweep()
         except ObjectsAwayError as error:
             self._observer.observe_object_failure()

@@ -1,0 +1,131 @@
+"""One run that cannot be looked after, and the others that are."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+from tests.server.harness import Api, HandClock, Storage, frame, serve
+
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.tables import alerts
+from runwatch_server.commands.tables import commands
+from runwatch_server.errors import OverloadedError
+from runwatch_server.runs.tables import runs
+from runwatch_server.separate_works import SeparateWorks
+from runwatch_server.telemetry.tables import layouts, segments
+
+pytestmark = pytest.mark.anyio
+
+BAD, GOOD = RunId("bad"), RunId("good")
+
+
+async def fail() -> int:
+    raise ValueError("a damaged row")
+
+
+async def succeed() -> int:
+    return 7
+
+
+async def test_a_failure_is_logged_once_until_the_work_succeeds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    works = SeparateWorks("summing up its steps")
+
+    assert await works.do(BAD, fail) is None
+    assert await works.do(BAD, fail) is None
+    assert await works.do(GOOD, succeed) == 7
+
+    (said,) = caplog.messages
+    assert said == "run bad: summing up its steps failed; tried again in each round"
+    assert works.failing == {BAD}
+    await works.do(BAD, succeed)
+    assert works.failing == frozenset()
+
+
+async def test_a_database_that_is_away_ends_the_round() -> None:
+    async def ask() -> None:
+        raise OverloadedError("database_unreachable", "The database does not answer.")
+
+    with pytest.raises(OverloadedError):
+        await SeparateWorks("anything").do(BAD, ask)
+
+
+async def damage(api: Api, table: sa.Table, run_id: RunId, values: Mapping[str, object]) -> None:
+    """Put something else into a run's rows than was ever written."""
+
+    async def work(connection: AsyncConnection) -> None:
+        by = table.c.id if table is runs else table.c.run_id
+        await connection.execute(table.update().where(by == run_id).values(**values))
+
+    await api.services.database.write(work)
+
+
+async def test_the_silence_of_other_runs_is_judged(storage: Storage, hand_clock: HandClock) -> None:
+    async with serve(storage, clock=hand_clock) as api:
+        bad, good = await api.new_run(), await api.new_run()
+        await api.post(bad, frame(1, [math.nan]))
+        await api.until_judged(bad)
+        await damage(api, alerts, bad, {"facts": "{"})
+        key = api.admin_key
+    async with serve(storage, clock=hand_clock, admin_key=key) as api:
+        hand_clock.now += 3600
+        await api.services.ticker.tick()
+
+        assert await rules_told(api, good) == ["RunLost"]
+        assert api.services.ticker.failing_runs == {bad}
+
+
+async def rules_told(api: Api, run_id: RunId) -> list[str]:
+    found = await api.json("GET", f"/alerts?run_id={run_id}")
+    return [alert["rule"] for alert in found["alerts"]]
+
+
+async def test_the_commands_of_other_runs_expire(storage: Storage, hand_clock: HandClock) -> None:
+    async with serve(storage, clock=hand_clock) as api:
+        allow = ["checkpoint"]
+        bad, good = await api.new_run(allow=allow), await api.new_run(allow=allow)
+        for run_id in (bad, good):
+            order = {"action": {"kind": "checkpoint"}}
+            await api.json("POST", f"/runs/{run_id}/commands", json=order)
+        await damage(api, commands, bad, {"action": "{"})
+        key = api.admin_key
+    async with serve(storage, clock=hand_clock, admin_key=key) as api:
+        hand_clock.now += 86400
+        await api.services.commands.expire_due()
+
+        (command,) = (await api.json("GET", f"/runs/{good}/commands"))["commands"]
+        assert command["state"] == "expired"
+
+
+async def test_the_steps_of_other_runs_are_summed_up(
+    storage: Storage, hand_clock: HandClock
+) -> None:
+    async with serve(storage, clock=hand_clock) as api:
+        bad, good = await api.new_run(), await api.new_run()
+        for run_id in (bad, good):
+            for seq in range(1, 3):
+                stats, first_step = np.ones((1024, 2), np.float32), 1024 * (seq - 1)
+                sent = frame(seq, [1.0] * 1024, first_step=first_step, stats=stats)
+                assert (await api.post(run_id, sent)).status_code == 200
+        await damage(api, layouts, bad, {"document": b"?"})
+        api.services.layouts.forget(bad)
+        await api.services.roller.roll()
+
+        async with api.services.database.read() as connection:
+            query = sa.select(segments.c.run_id).where(segments.c.rolled_to == 1024)
+            assert list(await connection.scalars(query)) == [good]
+
+
+async def test_a_service_starts_with_a_run_whose_configuration_is_damaged(
+    storage: Storage, hand_clock: HandClock
+) -> None:
+    async with serve(storage, clock=hand_clock) as api:
+        bad, good = await api.new_run(), await api.new_run()
+        await damage(api, runs, bad, {"config": "{"})
+        key = api.admin_key
+    async with serve(storage, clock=hand_clock, admin_key=key) as api:
+        assert (await api.post(good, frame(1, [1.0]))).status_code == 200
