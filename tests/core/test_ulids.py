@@ -2,7 +2,7 @@
 
 import pytest
 
-from runwatch.ulids import is_ulid, ulid
+from runwatch.ulids import following, is_ulid, ulid
 
 
 def test_the_published_example_of_a_time() -> None:
@@ -11,6 +11,11 @@ def test_the_published_example_of_a_time() -> None:
 
 def test_later_sorts_after_earlier() -> None:
     assert ulid(1_000, b"\xff" * 10) < ulid(1_001, bytes(10))
+
+
+def test_the_next_in_order_follows() -> None:
+    assert following(ulid(7, bytes(10))) == ulid(7, bytes([*bytes(9), 1]))
+    assert following(ulid(7, b"\xff" * 10)) == ulid(8, bytes(10))
 
 
 @pytest.mark.parametrize("text", ["", "01ARYZ6S41", "8" * 26, "01aryz6s41" + "0" * 16, "I" * 26])

@@ -17,3 +17,10 @@ def ulid(time_ms: int, randomness: bytes) -> str:
 def is_ulid(text: str) -> bool:
     """Whether a text is a ULID in its canonical, upper-case form."""
     return len(text) == LENGTH and text[0] <= "7" and all(letter in _ALPHABET for letter in text)
+
+
+def following(text: str) -> str:
+    """The next ULID in order after one."""
+    kept = text.rstrip(_ALPHABET[-1])
+    digit = _ALPHABET.index(kept[-1])
+    return kept[:-1] + _ALPHABET[digit + 1] + _ALPHABET[0] * (LENGTH - len(kept))

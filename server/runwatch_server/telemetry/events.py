@@ -1,18 +1,21 @@
 """What happened to a run, in the order in which the service heard of it."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy import bindparam
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.frames import Event
-from runwatch.ulids import ulid
+from runwatch.ulids import following, ulid
 from runwatch.vocabulary import RunId
 from runwatch_server.clock import Clock
 from runwatch_server.telemetry.tables import events
 
-_FIRST_RANDOMNESS = 1 << 72
+_FIRST_RANDOMNESS: Final = bytes([1, *bytes(9)])
+_NEWEST: Final = sa.select(sa.func.max(events.c.id)).where(events.c.run_id == bindparam("of_run"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +35,11 @@ class RecordedEvent:
 
 
 class EventLog:
-    """Writes events, under ids that never run backwards: a reader resumes by the last it saw."""
+    """Writes events, under ids that never run backwards in a run, whichever replica writes them
+    and however its clock goes: a reader resumes by the last it saw."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._last = 0
 
     async def record(
         self,
@@ -49,11 +52,14 @@ class EventLog:
         segment: int,
         source: str = "service",
     ) -> None:
-        """Adds events to a run, inside the caller's write."""
+        """Adds events to a run, inside the caller's write about that run."""
+        if not recorded:
+            return
+        ids = await self._next_ids(connection, run_id, len(recorded))
         rows = [
             {
                 "run_id": run_id,
-                "id": self._next_id(),
+                "id": id_,
                 "attempt": attempt,
                 "rank": rank,
                 "segment": segment,
@@ -63,15 +69,18 @@ class EventLog:
                 "at": event.at,
                 "detail": msgspec.json.encode(event.detail).decode(),
             }
-            for event in recorded
+            for id_, event in zip(ids, recorded, strict=True)
         ]
-        if rows:
-            await connection.execute(events.insert(), rows)
+        await connection.execute(events.insert(), rows)
 
-    def _next_id(self) -> str:
-        number = (int(self._clock.wall() * 1000) << 80) | _FIRST_RANDOMNESS
-        self._last = max(number, self._last + 1)
-        return ulid(self._last >> 80, (self._last & ((1 << 80) - 1)).to_bytes(10, "big"))
+    async def _next_ids(self, connection: AsyncConnection, run_id: RunId, num: int) -> list[str]:
+        """From the time that it is, or behind the run's newest event where that is later."""
+        newest: str | None = await connection.scalar(_NEWEST, {"of_run": run_id})
+        first = ulid(int(self._clock.wall() * 1000), _FIRST_RANDOMNESS)
+        ids = [first if newest is None or newest < first else following(newest)]
+        while len(ids) < num:
+            ids.append(following(ids[-1]))
+        return ids
 
 
 async def list_events(
