@@ -17,6 +17,7 @@ from runwatch.frames import Frame
 from runwatch.layouts import Layout
 from runwatch.nonfinite import is_absent
 from runwatch.vocabulary import RunId, RunState
+from runwatch_server.cut_names import cut_name
 
 MAX_RUNS: Final = 200
 WORST_LAYERS: Final = 5
@@ -213,4 +214,4 @@ def _family(name: str, text: str, *labels: str) -> GaugeMetricFamily:
 
 
 def _label(text: str) -> str:
-    return text if len(text) <= _MAX_LABEL else f"{text[: _MAX_LABEL - 1]}…"
+    return cut_name(text, _MAX_LABEL)

@@ -71,6 +71,19 @@ async def test_the_worst_layers_are_shown_and_those_that_are_no_numbers_counted(
     assert values(samples, "runwatch_run_nonfinite_layers", run_id=run_id) == [1.0]
 
 
+async def test_layers_whose_long_names_begin_alike_are_two_series(api: Api) -> None:
+    layout = Layout((Layer("x" * 200 + "a", (2,)), Layer("x" * 200 + "b", (2,))), ("grad_norm",))
+    run_id = await api.new_run()
+    await api.put_layout(run_id, layout)
+    stats = np.array([[3.0, 2.0]], np.float32)
+    await api.post(run_id, replace(frame(1, [2.0]), layout_hash=layout.hash, stats=stats))
+
+    samples = await scrape(api)
+
+    shown = [one for one in samples if one.name == "runwatch_run_layer_grad_norm"]
+    assert len({one.labels["layer"] for one in shown}) == 2
+
+
 async def test_a_layer_whose_norm_leaves_elements_out_is_counted_and_shown_first(api: Api) -> None:
     layout = Layout((Layer("a", (2,)), Layer("b", (2,))), ("grad_norm", "nonfinite"))
     run_id = await api.new_run()

@@ -7,7 +7,10 @@ from typing import Final
 
 from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.commands.records import CommandRecord
+from runwatch_server.cut_names import cut_name
 
+_MAX_GROUP: Final = 256
+"""Characters that the database keeps of a group's name."""
 _LABEL: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
@@ -37,7 +40,7 @@ def layer_group(layer: str | None) -> str:
     parts = layer.split(".")
     numbers = [place for place, part in enumerate(parts) if part.isdigit()]
     end = numbers[0] + 1 if numbers else max(len(parts) - 1, 1)
-    return ".".join(parts[:end])[:256]
+    return cut_name(".".join(parts[:end]), _MAX_GROUP)
 
 
 def labels_of(case: Case, watchdog: str) -> dict[str, str]:
