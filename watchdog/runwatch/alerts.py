@@ -76,6 +76,9 @@ class Span:
     steps: int = 0
     seconds: float = 0.0
 
+    def times(self, factor: int) -> "Span":
+        return Span(self.steps * factor, self.seconds * factor)
+
     def has_passed(self, since: Moment, now: Moment) -> bool:
         return now.step - since.step >= self.steps and now.at - since.at >= self.seconds
 

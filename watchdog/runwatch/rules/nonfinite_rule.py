@@ -50,11 +50,15 @@ _LASTING_METRICS: Final = ("param_norm",)
 _GRADIENT_STATS: Final = ("grad_norm", "grad_absmax", "nonfinite")
 _LASTING_STATS: Final = ("param_norm",)
 
+_MOST_DOUBLINGS: Final = 5
+"""What came back five times is over after 640 sound steps."""
+
 NON_FINITE: Final = Rule(
     name="NonFinite",
     scope=Scope.LAYER,
     text="a loss of the training, a gradient or a parameter is NaN or infinite",
     keep_firing_for=Span(steps=20),
+    keep_doublings=_MOST_DOUBLINGS,
     severity=Severity.CRITICAL,
     summary=Template("NaN or infinity since step {onset_step}{in_layers}, first in {first_layer}"),
     runbook="docs/runbooks/non-finite.md",
@@ -93,6 +97,7 @@ NON_FINITE_EVALUATION: Final = Rule(
     name="NonFiniteEvaluation",
     text="the loss of an evaluation is NaN or infinite",
     keep_firing_for=Span(steps=20),
+    keep_doublings=_MOST_DOUBLINGS,
     severity=Severity.CRITICAL,
     summary=Template("the loss of an evaluation is NaN or infinite since step {onset_step}"),
     runbook="docs/runbooks/non-finite-evaluation.md",

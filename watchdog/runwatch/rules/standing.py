@@ -4,13 +4,15 @@ A rule over layers gives one alert, however many of them fail; `for` is counted 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runwatch.alerts import Alert, AlertState, Change, Moment, advance, end, rewind
+from runwatch.alerts import Alert, AlertState, Change, Moment, Span, advance, end, rewind
 from runwatch.rules.episodes import Culprits, Episode, Peak, Widest, is_worse
+from runwatch.rules.recurrence import Recurrence, is_another, keep_of
 from runwatch.rules.reporting import name_layers, transition
 from runwatch.rules.rule import Rule
 from runwatch.rules.transitions import Transition
@@ -27,6 +29,7 @@ class StandingMemory:
     onset_steps: tuple[int, ...]
     onset_times: tuple[float, ...]
     streaks: tuple[int, ...]
+    recurrence: Recurrence = field(default_factory=Recurrence)
 
 
 class Standing:
@@ -43,6 +46,7 @@ class Standing:
         self.onset_times_L: NDArray[np.float64] = np.zeros(num_columns)
         self.streaks_L: Ints = np.zeros(num_columns, np.int64)
         """Failing verdicts in a row, for `relearn_after`."""
+        self._recurrence = Recurrence()
 
     @property
     def is_quiet(self) -> bool:
@@ -69,6 +73,8 @@ class Standing:
         onset = self._onset(failing_L)
         if self._is_another_beginning(onset):
             yield self._become(advance(self.alert, False, now))
+        if self.rule.keep_doublings:
+            yield from self._end_for_others(now)
         # A layer of which this row does not tell goes on failing, and ripens by no other's verdict.
         judged = self._onset(failing_L & known_L)
         is_open_question = onset is not None and judged is None and self._is_pending
@@ -77,11 +83,26 @@ class Standing:
             None if is_open_question else onset is not None,
             now,
             hold=self.rule.for_,
-            keep=self.rule.keep_firing_for,
+            keep=self._keep,
             onset=onset,
             held_since=judged,
         )
         yield self._become(change)
+
+    def _end_for_others(self, now: Moment) -> Iterator[Change]:
+        """End an alert that is kept for longer than it had been at first, where layers fail that
+        are none of its own."""
+        if not self.any_fails:
+            return
+        failing = [name for name in compress(self.columns, self.failing_L.tolist()) if name]
+        if is_another(self.rule, self._recurrence, self.alert, failing, now):
+            yield self._become(advance(self.alert, False, now, keep=self.rule.keep_firing_for))
+        self._recurrence = self._recurrence.with_failing(failing)
+
+    @property
+    def _keep(self) -> Span:
+        num_clearings = 0 if self.episode is None else self.episode.num_clearings
+        return keep_of(self.rule, self._recurrence, num_clearings)
 
     @property
     def has_streaks(self) -> bool:
@@ -103,6 +124,7 @@ class Standing:
 
     def end(self, now: Moment) -> Change:
         """After the end of the attempt."""
+        self._recurrence = Recurrence()
         self.failing_L = np.zeros_like(self.failing_L)
         self.streaks_L = np.zeros_like(self.streaks_L)
         return self._become(end(self.alert, now))
@@ -111,6 +133,7 @@ class Standing:
         """The same for other columns: each takes an old one's state, or a fresh one."""
         standing = Standing(self.rule, columns)
         standing.alert, standing.episode = self.alert, self.episode
+        standing._recurrence = self._recurrence
         failing_L = standing.failing_L.copy()
         for column, source in enumerate(sources):
             if source is not None:
@@ -185,11 +208,13 @@ class Standing:
             onset_steps=tuple(self.onset_steps_L.tolist()),
             onset_times=tuple(self.onset_times_L.tolist()),
             streaks=tuple(self.streaks_L.tolist()),
+            recurrence=self._recurrence,
         )
 
     def recall(self, memory: StandingMemory) -> None:
         """Take back what `memory` gave, over the same columns."""
         self.alert, self.episode = memory.alert, memory.episode
+        self._recurrence = memory.recurrence
         self.failing_L = np.array(memory.failing, np.bool_)
         self.onset_steps_L = np.array(memory.onset_steps, np.int64)
         self.onset_times_L = np.array(memory.onset_times, np.float64)
@@ -218,5 +243,8 @@ class Standing:
 
     def _become(self, change: Change) -> Change:
         alert = change.alert
-        self.alert = None if alert is not None and alert.state is AlertState.RESOLVED else alert
+        if alert is not None and alert.state is AlertState.RESOLVED:
+            alert = None
+            self._recurrence = self._recurrence.after_end()
+        self.alert = alert
         return change
