@@ -105,6 +105,38 @@ def test_of_a_broken_loss_no_layer_is_first(norms: list[float], words: str) -> N
     assert told.summary == f"NaN or infinity since step 0 in 3 layers, first in the loss: {words}"
 
 
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        ({"g_loss": math.nan, "d_loss": 1.0}, "first in g_loss: an activation, the data, or"),
+        (
+            {"g_loss": math.nan, "d_loss": math.nan},
+            "first in the losses g_loss and d_loss, of which one may have broken the other: an",
+        ),
+        ({"{g}_loss": math.nan}, "first in {g}_loss: an activation"),
+    ],
+)
+def test_of_optimizers_that_take_turns_none_is_blamed_for_the_other(
+    losses: dict[str, float], words: str
+) -> None:
+    stats = {"grad_norm": [[1.0, 1, 1]], "nonfinite": [[4.0, 4, 4]], "param_norm": [[1.0, 1, 1]]}
+    turns = {"alternating": 1.0, "optimizer_steps": 2.0}
+    metrics = {name: [value] for name, value in (losses | turns).items()}
+    (told,) = non_finite(stats, metrics)
+
+    assert words in told.summary
+    assert told.summary.endswith("or an optimizer's step earlier in this row")
+    assert told.first_layer is None
+
+
+def test_a_single_step_with_a_reward_is_no_turn() -> None:
+    stats = {"grad_norm": [[1.0, 1, 1]], "nonfinite": [[4.0, 4, 4]], "param_norm": [[1.0, 1, 1]]}
+    metrics = {"loss": [math.nan], "alternating": [1.0], "optimizer_steps": [1.0]}
+    (told,) = non_finite(stats, metrics)
+
+    assert "no parameter was broken before it" in told.summary
+
+
 def test_where_no_layer_is_known_to_be_broken_none_is_counted() -> None:
     (told,) = non_finite({"grad_norm": [[1.0, 1, 1]]}, {"loss": [math.nan]})
 

@@ -12,7 +12,7 @@ import numpy as np
 from runwatch.alerts import Alert, Change, Moment, Reason
 from runwatch.rules.block import Block
 from runwatch.rules.episodes import Culprits, Episode
-from runwatch.rules.nonfinite_rule import Origin
+from runwatch.rules.nonfinite_origin import Origin
 from runwatch.rules.reporting import name_layers
 from runwatch.rules.standing import Standing
 from runwatch.rules.transitions import Transition

@@ -5,12 +5,12 @@ from functools import partial
 from runwatch.rules.block import Block
 from runwatch.rules.evaluation import Laid
 from runwatch.rules.following import Found, Seen, Sight, Verdicts, follow
+from runwatch.rules.nonfinite_origin import origin_of
 from runwatch.rules.nonfinite_rule import (
     NON_FINITE,
     RUN_COLUMN,
     judge_evaluations,
     judge_non_finite,
-    origin_of,
 )
 from runwatch.rules.reporting import excess
 from runwatch.rules.rule import Rule

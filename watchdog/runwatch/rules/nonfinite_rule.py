@@ -11,16 +11,14 @@ long, and hide a training that breaks meanwhile.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from runwatch.alerts import Span
 from runwatch.commands import Rollback
-from runwatch.nonfinite import ABSENT_32, is_absent
+from runwatch.nonfinite import is_absent
 from runwatch.rules.block import Block
 from runwatch.rules.diagnosis import Cause, Diagnosis, Sign
 from runwatch.rules.rule import Inhibition, Rule
@@ -122,73 +120,6 @@ NON_FINITE_EVALUATION: Final = Rule(
 IN_CODE: Final = (NON_FINITE, NON_FINITE_EVALUATION)
 """Judged always, and before all others."""
 IN_CODE_NAMES: Final = frozenset(rule.name for rule in IN_CODE)
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where it began, where that was not in a gradient."""
-
-    layer: int | None
-    """Its place among the layers; None for what has no layer."""
-    words: str
-    """As the alert says it, with a placeholder for the layer's name."""
-
-
-LOSS_BROKEN_ON: Final = "loss_broken_on"
-"""A metric of rank 0: the rank whose loss was not finite, where its own was."""
-_PARAMETER: Final = "the parameter {layer}"
-_AFTER_SOUND_PARAMETERS: Final = (
-    "the loss: no parameter was broken before it, so an activation or the data"
-)
-_AFTER_ANYTHING: Final = "the loss: an activation, the data, or a parameter that was not read"
-
-
-def origin_of(block: Block, row: int) -> Origin | None:
-    """What broke before the gradients did. None where they broke first, or nobody knows.
-
-    A parameter that is not finite breaks the loss, and such a loss breaks every gradient: the
-    layers whose gradients broke then say nothing about where it began. A parameter's norm is of
-    before the step, so the step by a broken gradient does not show in it.
-    """
-    norms_L, known_L = _stat(block, row, "param_norm")
-    broken = np.flatnonzero(known_L & ~np.isfinite(norms_L))
-    if broken.size:
-        return Origin(int(broken[0]), _PARAMETER)
-    if not _has_broken_loss(block, row):
-        return _origin_elsewhere(block, row)
-    gradients_L, _ = _stat(block, row, "grad_norm")
-    has_gradient_L = ~is_absent(gradients_L)
-    all_read = bool(known_L.any() and known_L[has_gradient_L].all())
-    return Origin(None, _AFTER_SOUND_PARAMETERS if all_read else _AFTER_ANYTHING)
-
-
-def _origin_elsewhere(block: Block, row: int) -> Origin | None:
-    """Another rank whose loss broke, and by the reduction of gradients this one's."""
-    column = block.rows.metric_columns.get(LOSS_BROKEN_ON)
-    if column is None or not np.isfinite(block.rows.metrics[row, column]):
-        return None
-    rank = int(block.rows.metrics[row, column])
-    return Origin(None, f"the loss of rank {rank}: an activation or the data there")
-
-
-def _stat(block: Block, row: int, name: str) -> tuple[NDArray[np.float32], Bools]:
-    """(L,) a stat's values, and which of them are recorded."""
-    column = block.rows.stat_columns.get(name)
-    if column is None:
-        return np.full(block.num_layers, ABSENT_32), np.zeros(block.num_layers, np.bool_)
-    values_L = np.ascontiguousarray(block.rows.stats[row, column, :])
-    return values_L, ~is_absent(values_L)
-
-
-def _has_broken_loss(block: Block, row: int) -> bool:
-    metrics = block.rows.metrics[row]
-    return any(
-        is_loss(name)
-        and not is_of_evaluation(name)
-        and not is_absent(metrics[[column]])[0]
-        and not np.isfinite(metrics[column])
-        for column, name in enumerate(block.rows.metric_names)
-    )
 
 
 @lru_cache(maxsize=4096)
