@@ -17,6 +17,7 @@ _STEP_NAMES: Final = (
 """The count of the run goes before one that may begin anew in each epoch, and that of the optimizer
 before the logger's: W&B counts its own calls in `_step`."""
 
+EPOCH: Final = "epoch"
 _EPOCH_NAMES: Final = ("epoch", "train/epoch", "epochs")
 
 _TIME_NAMES: Final = ("timestamp", "_timestamp", "wall_time", "walltime")
@@ -48,6 +49,7 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
         "total_grad_norm", "grad_norm/total", "grad_norm_total", "grad_2.0_norm_total",
         "grad_2.0_norm/total", "norm",
     ),
+    EPOCH: _EPOCH_NAMES,
     "loss_scale": ("loss_scale", "train/loss_scale", "grad_scale", "amp_scale"),
     "step_time": ("step_time", "iter_time", "iteration_time", "step_time_s", "time_per_step"),
     "tokens_per_s": (
@@ -98,8 +100,11 @@ class NameMap:
 
     @property
     def known_series(self) -> frozenset[str]:
-        """The log's names of those that rules know without being told of them."""
-        of_run = (theirs for theirs, ours in self.metrics.items() if ours in METRICS)
+        """The log's names of those that rules know without being told of them. An epoch is none:
+        it says where a row stands, and not how the training goes."""
+        of_run = (
+            theirs for theirs, ours in self.metrics.items() if ours in METRICS and ours != EPOCH
+        )
         return frozenset((*of_run, *self.stats))
 
 
