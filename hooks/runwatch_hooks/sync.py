@@ -10,7 +10,8 @@ Exit status:
     0  everything is stored, or there was nothing to store
     1  something is left (no answer, a key refused, a trainer still running): run it again
     2  wrong use: no address, no such folder
-    3  all is stored but what was damaged on disk or refused; what was refused is kept as *.bad
+    3  all is stored but what was damaged on disk or refused; that is kept, as *.seg.bad and *.bad,
+       in the spool's folder, which stays for as long as it holds one
 """
 
 import argparse
@@ -25,6 +26,7 @@ from typing import Final, TextIO
 import msgspec
 
 from runwatch.errors import InvalidInputError
+from runwatch.number_texts import counted
 from runwatch.terminal_text import readable, readable_json, readable_line
 from runwatch_hooks.settings import Environment, read_environment
 from runwatch_hooks.transport.bring_in import Patience, Tally, bring_in
@@ -123,7 +125,7 @@ class Progress:
             return
         self._told_at = now
         left = f"{tally.num_bytes_left / 2**20:.1f} MiB left"
-        self._write(f"{self._title}: {tally.num_steps} steps, {left}", is_last=False)
+        self._write(f"{self._title}: {counted(tally.num_steps, 'step')}, {left}", is_last=False)
 
     def end(self, code: ExitCode, text: str) -> ExitCode:
         self.last = text
@@ -140,11 +142,13 @@ class Progress:
 
 
 def _summary(tally: Tally) -> str:
-    text = f"{tally.num_steps} steps in {tally.num_frames} frames stored"
+    text = f"{counted(tally.num_steps, 'step')} in {counted(tally.num_frames, 'frame')} stored"
     if tally.num_refused:
-        text += f", {tally.num_refused} frames refused (kept as *.bad)"
+        text += f", {counted(tally.num_refused, 'frame')} refused (kept as *.bad)"
     if tally.num_damaged_bytes:
-        text += f", {tally.num_damaged_bytes} bytes were damaged"
+        text += f", {counted(tally.num_damaged_bytes, 'byte')} damaged"
+    if tally.num_damaged_files:
+        text += f", {counted(tally.num_damaged_files, 'damaged file')} kept (*.seg.bad)"
     return text
 
 

@@ -77,7 +77,7 @@ def _waiting(folder: Path, free: int) -> Finding:
         return Finding("spool", str(folder), Verdict.GOOD, f"empty, {_size(free)} free")
     num_bytes = sum(file.stat().st_size for spool in spools for file in spool.glob("*.seg"))
     num_bad = sum(1 for spool in spools for _ in spool.glob("*.bad"))
-    refused = f", {num_bad} files of refused frames" if num_bad else ""
+    refused = f", {num_bad} files of refused or damaged frames" if num_bad else ""
     text = f"{len(spools)} lives of runs wait with {_size(num_bytes)}{refused}"
     advice = f"runwatch sync {folder}, when their trainers have ended"
     return Finding("spool", str(folder), Verdict.NOTE, text, advice)

@@ -41,11 +41,13 @@ class Tally:
     num_refused: int = 0
     """Frames that the service would not have; they lie beside the records as .bad files."""
     num_damaged_bytes: int = 0
+    num_damaged_files: int = 0
+    """Files of records in which bytes were damaged; they stay as .seg.bad files."""
     num_bytes_left: int = 0
 
     @property
     def is_whole(self) -> bool:
-        return not (self.num_refused or self.num_damaged_bytes)
+        return not (self.num_refused or self.num_damaged_bytes or self.num_damaged_files)
 
 
 @dataclass(slots=True)
@@ -94,14 +96,15 @@ def bring_in(
         SplitLedger(folder.read_splits(), folder.write_splits),
         late=True,
     )
-    tally = Tally(num_refused=len(folder.bad_files()))
+    tally = Tally(num_refused=len(folder.refused_files()))
     _send_records(folder, delivery, tally, patience, on_progress)
     for receipt in folder.read_receipts():
         patience.persist(partial(send_receipt, service, receipt))
     folder.write_receipts([])
     closing = meta.closing or AttemptClose("failed", tally.last_step, _NO_WORD)
     patience.persist(lambda: delivery.close(closing))
-    if not tally.num_refused:
+    tally.num_damaged_files = len(folder.damaged_files())
+    if not folder.bad_files():
         folder.remove()
     return tally
 
@@ -119,7 +122,7 @@ def _send_records(
             if _is_delivered(record, delivery, patience):
                 _count(tally, record)
             else:
-                folder.keep_bad(f"frame-{record.seq}", record.payload)
+                folder.keep_refused(record.seq, record.payload)
                 tally.num_refused += 1
             segments.acknowledge(record.seq)
             tally.num_bytes_left = segments.num_bytes

@@ -100,7 +100,7 @@ class Recorder:
         """Gives up a record that the service refused, and keeps its bytes."""
         self.lose(record, LossReason.REFUSED)
         try:
-            self._folder.keep_bad(f"frame-{record.seq}", record.payload)
+            self._folder.keep_refused(record.seq, record.payload)
         except OSError as error:
             log.warning("spool: a refused frame is not kept: %s", error)
         self.spool.acknowledge(record)

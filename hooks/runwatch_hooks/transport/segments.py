@@ -3,6 +3,7 @@
     00000000000000000001.seg   named by the first sequence number in it; append only
     00000000000000004711.seg
     acked                      the highest sequence number acknowledged
+    *.seg.bad                  files with damage in them, once all else of them was read
 
 One thread writes and reads. Nothing is synced to the platter: a spool outlives its process,
 however it ends; after a loss of power the torn tail is skipped. A sync in every interval would
@@ -28,6 +29,9 @@ from runwatch_hooks.transport.records import (
 
 _ACKED: Final = struct.Struct("<QI")
 _ACKED_NAME: Final = "acked"
+_BAD: Final = ".bad"
+_MOST_KEPT: Final = 16
+"""Damaged files that a trainer leaves on its disk; a sync, which writes no more, keeps all."""
 
 
 class Segments:
@@ -43,6 +47,7 @@ class Segments:
         self._writer: _Writer | None = None
         self.acked_seq = _read_acked(folder / _ACKED_NAME)
         self.num_damaged_bytes = 0
+        self._damaged = set[Path]()
 
     @property
     def num_bytes(self) -> int:
@@ -72,10 +77,12 @@ class Segments:
             scan = reader.read()
             self._head = scan.record
             self.num_damaged_bytes += scan.skipped_bytes
+            if scan.skipped_bytes:
+                self._damaged.add(reader.path)
             if scan.record is None:
                 if self._is_written(reader.path):
                     return None
-                self._remove(reader.path)
+                self._retire(reader.path)
         return self._head
 
     def acknowledge(self, seq: int) -> None:
@@ -122,6 +129,16 @@ class Segments:
 
     def _is_written(self, path: Path) -> bool:
         return self._writer is not None and self._writer.path == path
+
+    def _retire(self, path: Path) -> None:
+        """Of a file that is read; what could not be is for a person to look at."""
+        if path in self._damaged and (not self._segment_bytes or self._num_kept < _MOST_KEPT):
+            path.rename(path.with_name(path.name + _BAD))
+        self._remove(path)
+
+    @property
+    def _num_kept(self) -> int:
+        return sum(1 for _ in self.folder.glob(f"*.seg{_BAD}"))
 
     def _remove(self, path: Path) -> None:
         if self._reader is not None and self._reader.path == path:

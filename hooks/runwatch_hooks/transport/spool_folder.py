@@ -5,7 +5,8 @@
     receipts.json  answers to commands that were not delivered
     splits.json    frames that the service wanted in smaller pieces
     *.seg, acked   the records (segments.py)
-    *.bad          frames that the service refused
+    frame-*.bad    frames that the service refused
+    *.seg.bad      records with damage in them (segments.py)
     lock           held for as long as the trainer lives
 """
 
@@ -26,6 +27,7 @@ _META: Final = "meta.json"
 _RECEIPTS: Final = "receipts.json"
 _SPLITS: Final = "splits.json"
 _LOCK: Final = "lock"
+_REFUSED: Final = "frame-"
 _MAX_BAD_FILES: Final = 64
 
 _Content = TypeVar("_Content")
@@ -98,14 +100,21 @@ class SpoolFolder:
     def write_splits(self, splits: Splits) -> None:
         files.replace(self.path / _SPLITS, msgspec.json.encode(splits))
 
-    def keep_bad(self, name: str, payload: bytes) -> None:
+    def keep_refused(self, seq: int, payload: bytes) -> None:
         """Keeps aside what the service refused, for a person to look at; only so many."""
-        path = self.path / f"{name}.bad"
-        if not path.exists() and len(self.bad_files()) < _MAX_BAD_FILES:
+        path = self.path / f"{_REFUSED}{seq}.bad"
+        if not path.exists() and len(self.refused_files()) < _MAX_BAD_FILES:
             files.write_new(path, payload)
 
     def bad_files(self) -> list[Path]:
-        return sorted(self.path.glob("*.bad"))
+        """All that is kept for a person to look at: a folder that holds one is not removed."""
+        return [*self.refused_files(), *self.damaged_files()]
+
+    def refused_files(self) -> list[Path]:
+        return sorted(self.path.glob(f"{_REFUSED}*.bad"))
+
+    def damaged_files(self) -> list[Path]:
+        return sorted(self.path.glob("*.seg.bad"))
 
     def remove(self) -> None:
         """The whole folder, and the run's where it was the last."""

@@ -126,17 +126,38 @@ def test_a_trainer_that_was_killed_leaves_a_spool_that_comes_in(
     assert [end.status for end in service.closings] == ["failed"]
 
 
-def test_a_damaged_record_is_counted_and_the_rest_comes_in(
-    tmp_path: Path, service: StubService, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = next(spooled(tmp_path).glob("*.seg"))
+def damage(spool: Path) -> Path:
+    """The first file of a spool, with a byte turned in its first record."""
+    path = min(spool.glob("*.seg"))
     octets = bytearray(path.read_bytes())
     octets[100] ^= 0xFF
     path.write_bytes(octets)
+    return path
+
+
+def test_a_damaged_record_is_counted_and_the_rest_comes_in(
+    tmp_path: Path, service: StubService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(spooled(tmp_path))
 
     assert sync(tmp_path, service) == 3
     assert training_steps(service) == list(range(10, 30))
-    assert "bytes were damaged" in capsys.readouterr().err
+    assert "bytes damaged" in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_kept_and_told_and_its_folder_stays(
+    tmp_path: Path, service: StubService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool = spooled(tmp_path)
+    path = damage(spool)
+    octets = path.read_bytes()
+
+    assert sync(tmp_path, service) == 3
+    assert "1 damaged file kept (*.seg.bad)" in capsys.readouterr().err
+    assert sync(tmp_path, service) == 3
+    assert [kept.name for kept in spool.glob("*.seg*")] == [f"{path.name}.bad"]
+    assert (spool / f"{path.name}.bad").read_bytes() == octets
+    assert "0 frames stored, 1 damaged file kept" in capsys.readouterr().err
 
 
 def test_a_refused_frame_is_kept_and_told(
@@ -147,7 +168,7 @@ def test_a_refused_frame_is_kept_and_told(
 
     assert sync(tmp_path, service) == 3
     assert [path.name for path in spool.glob("*.bad")] == ["frame-1.bad"]
-    assert "1 frames refused" in capsys.readouterr().err
+    assert "1 frame refused" in capsys.readouterr().err
     assert sync(tmp_path, service) == 3
 
 
