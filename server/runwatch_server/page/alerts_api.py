@@ -101,6 +101,7 @@ async def show_alert(
         facts=_facts(alert, rule, curves),
         trips=await _trips(services, alert, card.commands),
         silences=await _silences_of(services, alert, run.name),
+        has_alertmanager=services.receivers.alertmanagers is not None,
         runbook=runbook_url(alert.facts.runbook),
         names=await names_of_keys(services),
     )

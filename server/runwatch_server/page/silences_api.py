@@ -22,5 +22,10 @@ async def show_silences(
     async with services.database.read() as connection:
         silences = await list_silences(connection, ending_after=now, project=principal.project)
     return render(
-        request, "silences.html", silences=silences, now=now, names=await names_of_keys(services)
+        request,
+        "silences.html",
+        silences=silences,
+        now=now,
+        has_alertmanager=services.receivers.alertmanagers is not None,
+        names=await names_of_keys(services),
     )
