@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -132,7 +132,7 @@ def settle(*devices: str) -> None:
 
 
 @contextmanager
-def no_waiting(device: torch.device) -> Iterator[None]:
+def no_waiting(device: torch.device) -> Generator[None]:
     """While torch raises at what would make the host wait for an accelerator."""
     if device.type != "cuda":
         yield

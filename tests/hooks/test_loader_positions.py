@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -42,14 +43,16 @@ class Rows(Dataset[tuple[int, float]]):
         return index, torch.rand(()).item()
 
 
-def loader_of(num_workers: int, generator: torch.Generator | None = None) -> StatefulDataLoader:
+def loader_of(
+    num_workers: int, generator: torch.Generator | None = None
+) -> "StatefulDataLoader[Any]":
     return StatefulDataLoader(
         Rows(), batch_size=2, shuffle=True, num_workers=num_workers, generator=generator
     )
 
 
 def watched(
-    loader: StatefulDataLoader, line: RecordingLine, checkpoints: Path | None = None
+    loader: "StatefulDataLoader[Any]", line: RecordingLine, checkpoints: Path | None = None
 ) -> LiveWatch:
     model = nn.Linear(1, 1)
     objects = Objects(
@@ -69,11 +72,14 @@ def watched(
 
 def seen_of(batch: list[torch.Tensor]) -> Seen:
     rows, drawn = batch
-    return rows.tolist(), drawn.tolist(), torch.rand(()).item()
+    return list(map(int, rows)), list(map(float, drawn)), torch.rand(()).item()
 
 
 def train(
-    watch: LiveWatch, loader: StatefulDataLoader, steps: int, roll_back: Callable[[int], None]
+    watch: LiveWatch,
+    loader: "StatefulDataLoader[Any]",
+    steps: int,
+    roll_back: Callable[[int], None],
 ) -> Iterator[tuple[int, Seen]]:
     while watch.next_step < steps:
         for batch in watch.batches(loader):

@@ -38,12 +38,12 @@ class Spans:
     def is_there(self) -> bool:
         """Whether the last of them has ended."""
         last = self._marks[-1][1]
-        return isinstance(last, float) or has_passed(last)
+        return not isinstance(last, torch.Event) or has_passed(last)
 
     def wait(self) -> None:
         """Only at the end of a run."""
         last = self._marks[-1][1]
-        if not isinstance(last, float):
+        if isinstance(last, torch.Event):
             wait_for(last)
 
     def seconds(self) -> float:

@@ -31,7 +31,8 @@ def read_by_turns() -> tuple[list[Tensor], list[int]]:
     the tables of two sets or three; and what it keeps after each."""
     reader = GroupedReader(CPU, room_bytes=12_000)
     experts = drawn(*range(100, 1000, 100))
-    found, kept = [], []
+    found: list[Tensor] = []
+    kept: list[int] = []
     for turn in (0, 1, 2, 3, 0, 4, 5, 6):
         found.append(reader.read(experts[turn : turn + 2]).clone())
         kept.append(reader.num_bytes)

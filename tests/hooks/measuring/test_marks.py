@@ -45,7 +45,11 @@ def test_a_mark_stands_in_the_stream_of_its_device_whichever_is_current(
 ) -> None:
     monkeypatch.setattr(Recorded, "made", [])
     monkeypatch.setattr(torch, "Event", Recorded)
-    monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: f"stream of {device}")
+
+    def stream_of(device: torch.device) -> str:
+        return f"stream of {device}"
+
+    monkeypatch.setattr(torch.accelerator, "current_stream", stream_of)
     set_mark(torch.device("cuda", 0))
     set_mark(torch.device("cuda", 1), is_timed=True)
 
@@ -76,8 +80,13 @@ def test_what_is_kept_goes_from_stream_to_stream_in_order(
 ) -> None:
     kept, first, second = Kept(), Stream(), Stream()
     course = Course(torch.device("cuda", 0))
-    for stream in (first, first, second, second, first):
-        monkeypatch.setattr(torch.accelerator, "current_stream", lambda device, now=stream: now)
+    streams = iter((first, first, second, second, first))
+
+    def stream_of(device: torch.device) -> Stream:
+        return next(streams)
+
+    monkeypatch.setattr(torch.accelerator, "current_stream", stream_of)
+    for _ in range(5):
         course.follow(lambda: [cast(Tensor, kept)])
 
     assert (first.waited_for, second.waited_for) == ([second], [first])

@@ -1,7 +1,7 @@
 """The accelerator's path asks for no number, copies nothing by a wait and makes no wide copies:
 seen in what it dispatches, as there need be no accelerator."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -81,14 +81,14 @@ def test_no_table_of_it_is_copied_by_a_wait() -> None:
 
 
 @contextmanager
-def one_step() -> Iterator[tuple[list[Tensor], list[Tensor], DeviceStatistics]]:
+def one_step() -> Generator[tuple[list[Tensor], list[Tensor], DeviceStatistics]]:
     parameters = drawn(3, 50, 20_000, dtype=torch.bfloat16)
     grads = drawn(3, 50, 20_000, dtype=torch.bfloat16)
     statistics = DeviceStatistics(parameters, CPU, ForeachReader())
     statistics.take()
     yield parameters, grads, statistics
     found = statistics.take()
-    expected = [one.float().norm() for one in grads]
+    expected: list[Tensor] = [torch.linalg.vector_norm(one.float()) for one in grads]
     torch.testing.assert_close(found[0], torch.stack(expected), rtol=1e-4, atol=0.0)
 
 
@@ -106,7 +106,7 @@ def test_gradients_in_half_precision_are_read_as_they_lie() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_sums_over_half_precision_are_made_in_float32(dtype: torch.dtype) -> None:
     flats = [torch.full((1000,), 300.0, dtype=dtype), torch.full((4096,), 1e4, dtype=dtype)]
-    expected = [float(flat.double().norm()) for flat in flats]
+    expected = [float(torch.linalg.vector_norm(flat.double())) for flat in flats]
 
     assert norms_of(flats, 2.0).tolist() == pytest.approx(expected, rel=1e-5)
     assert norms_of(flats, torch.inf).tolist() == [float(flat[0]) for flat in flats]
