@@ -65,7 +65,7 @@ def build_watch(
             state.follow(optimizer)
 
     # Before the probe: its hooks run first, so that the rate we read is the one in force.
-    lr_scale = LrScale(objects.optimizers, objects.modules, on_new=follow)
+    lr_scale = LrScale(objects.optimizers, objects.modules, on_new=follow, faults=faults)
     actor = Actor(
         state,
         snapshots,

@@ -29,7 +29,7 @@ class Faults:
         self.count += 1
         if place not in self._told:
             self._told.add(place)
-            self._untold.append(f"{place}: {type(fault).__name__}: {fault}"[:500])
+            self._untold.append(f"{place}: {type(fault).__name__}: {_text_of(fault)}"[:500])
             what = "this part is off" if is_off else "left out"
             log.warning("runwatch: fault at %s, %s; training goes on", place, what, exc_info=fault)
 
@@ -58,5 +58,15 @@ class Guarded:
             return False
         self._faults.note(self._place, fault, is_off=self._disable is not None)
         if self._disable is not None:
-            self._disable()
+            try:
+                self._disable()
+            except Exception as error:  # noqa: BLE001 - what had a fault may have one here, too
+                self._faults.note(f"{self._place}, as it was switched off", error, is_off=False)
         return True
+
+
+def _text_of(fault: Exception) -> str:
+    try:
+        return str(fault)
+    except Exception:  # noqa: BLE001 - of an exception of other people's
+        return "(without words)"

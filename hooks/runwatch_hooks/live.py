@@ -283,9 +283,11 @@ class LiveWatch(Watch):
     def _stand_down(self) -> None:
         """No step comes any more: leave torch as it was."""
         self._is_finished = True
-        self._program_exit.remove()
-        self._member.leave()
-        self._probe.remove()
+        with self._faults.guard("end"):
+            self._program_exit.remove()
+            self._member.leave()
+        with self._faults.guard("end of the probe"):
+            self._probe.remove()
         self._instruments.remove(self._faults)
 
     def _say_last(self, status: Status, reason: str) -> None:

@@ -21,12 +21,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch_hooks.actions.errors import LrScaleError
+from runwatch_hooks.faults import Faults
 from runwatch_hooks.wrapping.step_hooks import (
     frame_of_step,
     hear_after_steps,
     hear_before_steps,
     is_on_the_stack,
 )
+from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
 _AVERAGING_KEYS: Final = frozenset({"weight_sum", "d", "d_coef"})
 """Groups of schedule-free, Prodigy and D-Adaptation: they use the rate inside their averages."""
@@ -59,8 +61,10 @@ class LrScale:
         modules: Mapping[str, nn.Module] | None = None,
         *,
         on_new: Callable[[Optimizer], None] = lambda optimizer: None,
+        faults: Faults | None = None,
     ) -> None:
         """`on_new` is told of each later optimizer, before its first step that we see."""
+        self._faults = faults or Faults()
         self._scale = 1.0
         self._modules = tuple((modules or {}).values())
         self._ours: WeakKeyDictionary[Optimizer, bool] = WeakKeyDictionary()
@@ -69,8 +73,8 @@ class LrScale:
         for optimizer in optimizers:
             self._ours[optimizer] = True
         self._handles = (
-            hear_before_steps(self._before_step),
-            hear_after_steps(self._after_step),
+            hear_before_steps(self._hear_before),
+            hear_after_steps(self._hear_after),
         )
 
     @property
@@ -104,9 +108,19 @@ class LrScale:
         for handle in self._handles:
             handle.remove()
 
-    def _before_step(
-        self, optimizer: Optimizer, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> None:
+    def _hear_before(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
+        with self._faults.guard("lr scale"):
+            try:
+                self._before_step(optimizer)
+            except Exception:
+                self._put_back(optimizer)  # the step goes by the schedule's rate, not by half of it
+                raise
+
+    def _hear_after(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
+        with self._faults.guard("lr scale"):
+            self._after_step(optimizer)
+
+    def _before_step(self, optimizer: Optimizer) -> None:
         open_step = self._scaled.get(optimizer)
         if open_step is not None:
             if is_on_the_stack(open_step.caller):  # a subclass that calls super().step()
@@ -114,19 +128,17 @@ class LrScale:
                 return
             self._put_back(optimizer)
         if self._is_ours(optimizer) and self._scale != 1.0:
-            self._scaled[optimizer] = self._put_in(optimizer)
+            self._put_in(optimizer)
 
-    def _after_step(
-        self, optimizer: Optimizer, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> None:
+    def _after_step(self, optimizer: Optimizer) -> None:
         open_step = self._scaled.get(optimizer)
         if open_step is not None:
             open_step.depth -= 1
             if open_step.depth == 0:
                 self._put_back(optimizer)
 
-    def _put_in(self, optimizer: Optimizer) -> _Scaled:
-        scaled = _Scaled(caller=frame_of_step())
+    def _put_in(self, optimizer: Optimizer) -> None:
+        scaled = self._scaled[optimizer] = _Scaled(caller=frame_of_step())
         seen: set[int] = set()
         with torch.no_grad():
             for group in cast("list[Group]", optimizer.param_groups):
@@ -134,17 +146,18 @@ class LrScale:
                 if isinstance(rate, Tensor):
                     if id(rate) not in seen:  # groups made from one default share its tensor
                         seen.add(id(rate))
-                        before = rate.detach().clone()
+                        version = rate._version + 1  # pyright: ignore[reportPrivateUsage]
+                        scaled.tensors.append((rate, rate.detach().clone(), version))
                         rate.mul_(self._scale)
-                        scaled.tensors.append((rate, before, rate._version))  # pyright: ignore[reportPrivateUsage]
                 elif isinstance(rate, (int, float)):
                     lowered = rate * self._scale
                     group["lr"] = lowered
                     scaled.numbers.append((group, rate, lowered))
-        return scaled
 
     def _put_back(self, optimizer: Optimizer) -> None:
-        scaled = self._scaled.pop(optimizer)
+        scaled = self._scaled.pop(optimizer, None)
+        if scaled is None:
+            return
         # After a step that raised, a schedule may have moved meanwhile: it has the last word.
         with torch.no_grad():
             for tensor, before, version in scaled.tensors:

@@ -116,7 +116,7 @@ class Detail:
         self._due = self._schedule.next(step)
         if self._due.activations:
             # Anew each time: a model may have been compiled, or have got other modules.
-            self._taps = ModuleTaps(self._modules, self._see)
+            self._taps = ModuleTaps(self._modules, self._see, self._faults, self.close)
             self._taps.open()
 
     def take_gradients(self, grads: Mapping[str, Tensor], scale: Tensor | None) -> None:
@@ -175,7 +175,7 @@ class Detail:
 
     def _see(self, place: int, output: Tensor) -> None:
         """Called from within the model's forward pass, into which nothing may be raised."""
-        with self._faults.guard("detail", self.close), torch.no_grad():
+        with torch.no_grad():
             sums = sums_of(output)
             if sums is None:
                 return

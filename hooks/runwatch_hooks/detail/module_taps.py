@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from runwatch.layouts import MAX_LAYERS, MAX_NAME_BYTES
+from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.layer_names import clean_name
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 
@@ -31,8 +32,17 @@ _DEPTH: Final = 3
 class ModuleTaps:
     """Those modules of a model whose outputs can be seen."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], see: See) -> None:
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        see: See,
+        faults: Faults,
+        disable: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`disable` is called where a fault of ours has been kept from the model's forward."""
         self._see = see
+        self._faults = faults
+        self._disable = disable
         self._roots = tuple(modules.values())
         found = dict(_visible(modules))
         self._modules = tuple(found.values())[:MAX_LAYERS]
@@ -51,11 +61,14 @@ class ModuleTaps:
         self._handles = []
 
     def _take(self, place: int, output: object) -> None:
-        if _is_elsewhere() or is_capturing() or not any(root.training for root in self._roots):
-            return
-        tensor = _first_tensor(output, _DEPTH)
-        if tensor is not None:
-            self._see(place, tensor.detach())
+        with self._faults.guard("activations", self._disable):
+            if _is_elsewhere() or is_capturing():
+                return
+            if not any(root.training for root in self._roots):
+                return
+            tensor = _first_tensor(output, _DEPTH)
+            if tensor is not None:
+                self._see(place, tensor.detach())
 
 
 class _Tap:

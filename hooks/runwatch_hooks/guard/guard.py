@@ -51,7 +51,6 @@ from runwatch_hooks.wrapping.step_hooks import (
     hear_before_steps,
     is_on_the_stack,
 )
-from runwatch_hooks.wrapping.untraced import untraced
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
 GUARDED: Final = "guarded_steps"
@@ -93,13 +92,13 @@ class Guard:
 
     def install_after_steps(self) -> None:
         """Before whoever wants to read the gradients when a step has ended: they are back then."""
-        self._handles.append(hear_after_steps(untraced(self._after_step)))
+        self._handles.append(hear_after_steps(self._after_step))
 
     def install_before_steps(self) -> None:
         """After whoever wants to read the gradients first."""
         if self._outliers is not None:
             self._outliers.clipped.install()
-        self._handles.append(hear_before_steps(untraced(self._before_step)))
+        self._handles.append(hear_before_steps(self._before_step))
 
     def remove(self) -> None:
         """Nothing is guarded any more."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from runwatch_hooks.faults import Faults
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 
 Follow = Callable[[Callable[[Tensor], None]], RemovableHandle]
@@ -30,7 +31,8 @@ _AGAIN_AFTER: Final = 64
 class KeptGradients:
     """Looks at one parameter of each optimizer: to clear some and not others is no oversight."""
 
-    def __init__(self) -> None:
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
         self._witnesses: WeakKeyDictionary[Optimizer, _Witness] = WeakKeyDictionary()
         self._is_kept = False
         self._has_told = False
@@ -45,7 +47,7 @@ class KeptGradients:
         if found is not None:
             if witness is not None:
                 witness.let_go()
-            self._witnesses[optimizer] = _Witness(found)
+            self._witnesses[optimizer] = _Witness(found, self._faults)
 
     def after_step(self, optimizer: Optimizer) -> None:
         witness = self._witnesses.get(optimizer)
@@ -67,8 +69,9 @@ class KeptGradients:
 class _Witness:
     """One parameter, and what became of its gradient since the last step."""
 
-    def __init__(self, parameter: Tensor) -> None:
+    def __init__(self, parameter: Tensor, faults: Faults) -> None:
         self._parameter = parameter
+        self._faults = faults
         self._last: ref[Tensor] | None = None
         self._version = 0
         self._num_same = 0
@@ -111,7 +114,11 @@ class _Witness:
     def _follow(self) -> None:
         if self._parameter.is_leaf and self._parameter.requires_grad:
             follow = cast("Follow", self._parameter.register_post_accumulate_grad_hook)
-            self._handle = follow(self._note)
+            self._handle = follow(self._hear)
+
+    def _hear(self, parameter: Tensor) -> None:
+        with self._faults.guard("kept gradients", self.let_go):
+            self._note(parameter)
 
     def _note(self, parameter: Tensor) -> None:
         """Backward has added to the gradient, which counts as one writing to it."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from torch import nn
 from torch.optim import Optimizer
 
+from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.seeing.fresh_schedules import FreshSchedules
 from runwatch_hooks.seeing.fresh_state import FreshState
@@ -18,10 +19,12 @@ from runwatch_hooks.seeing.untrained import Untrained
 class Omissions:
     """Looks at what each step passes anyway. Slots are layers' places in the layout."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], schedulers: Sequence[object] = ()) -> None:
+    def __init__(
+        self, modules: Mapping[str, nn.Module], faults: Faults, schedulers: Sequence[object] = ()
+    ) -> None:
         self._mode = TrainingMode(modules)
         self._untrained = Untrained(modules)
-        self._kept = KeptGradients()
+        self._kept = KeptGradients(faults)
         self._fresh = FreshState()
         self._schedules = FreshSchedules(schedulers)
         self._clipped: dict[int, float] = {}

@@ -65,7 +65,7 @@ class Probe:
         self._numbers: dict[str, Number] = {}
         self._has_scaler = False
         self._turns = Turns()
-        self._omissions = Omissions(modules, schedulers)
+        self._omissions = Omissions(modules, faults, schedulers)
         self._frozen = FrozenLayers()
         self._thread = TrainingThread()
         self._reset()

@@ -20,7 +20,6 @@ from runwatch_hooks.ranks.zero import clipping_module, zero_types
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 from runwatch_hooks.wrapping.step_hooks import StepHandle, hear_after_steps, hear_before_steps
 from runwatch_hooks.wrapping.torch_wraps import TorchHolds
-from runwatch_hooks.wrapping.untraced import untraced
 from runwatch_hooks.wrapping.wraps import Arguments, Ears, Keywords, Listener
 
 OptimizerListener = Callable[[Optimizer, Arguments, Keywords], None]
@@ -67,11 +66,9 @@ class Patches:
             return
         self._pid = os.getpid()
         see = self._observer
-        pre = untraced(self._guarded_hook(see.before_optimizer_step))
-        post = untraced(self._guarded_hook(see.after_optimizer_step))
         self._handles = [
-            hear_before_steps(pre),
-            hear_after_steps(post),
+            hear_before_steps(self._guarded_hook(see.before_optimizer_step)),
+            hear_after_steps(self._guarded_hook(see.after_optimizer_step)),
         ]
         total_norm = Ears(before=self._guarded(see.before_total_norm))
         clip = Ears(before=self._guarded(see.before_clip))

@@ -3,6 +3,7 @@
 Torch goes over its global hooks at each step, and raises into the training where one is added or
 removed meanwhile: by a run that begins or ends in another thread, or by a part of ours that a fault
 switches off from within. Of ours it sees one, from the first that comes to the last that leaves.
+None of them is traced where a step is compiled.
 """
 
 import sys
@@ -18,6 +19,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
+from runwatch_hooks.wrapping.untraced import untraced
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
 StepHook = Callable[[Optimizer, Arguments, Keywords], tuple[Arguments, Keywords] | None]
@@ -40,7 +42,7 @@ class _Stand:
         with self._changing:
             self._hooks = (*self._hooks, hook)
             if self._handle is None:
-                self._handle = self._register(self)
+                self._handle = self._register(untraced(self._tell))
 
     def drop(self, hook: StepHook) -> None:
         with self._changing:
@@ -49,7 +51,7 @@ class _Stand:
                 self._handle.remove()
                 self._handle = None
 
-    def __call__(
+    def _tell(
         self, optimizer: Optimizer, args: Arguments, kwargs: Keywords
     ) -> tuple[Arguments, Keywords] | None:
         changed = None

@@ -13,6 +13,7 @@ from torch._dynamo.utils import counters
 from torch.utils import checkpoint
 
 from runwatch_hooks.detail.module_taps import ModuleTaps
+from runwatch_hooks.faults import Faults
 
 
 class Pair(NamedTuple):
@@ -50,7 +51,7 @@ class Seen:
 
     def __init__(self, model: nn.Module) -> None:
         self.shapes: dict[str, list[tuple[int, ...]]] = {}
-        self.taps = ModuleTaps({"": model}, self._see)
+        self.taps = ModuleTaps({"": model}, self._see, Faults())
 
     def _see(self, place: int, output: Tensor) -> None:
         assert not output.requires_grad
