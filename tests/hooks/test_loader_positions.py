@@ -1,5 +1,9 @@
 """A loader with a state: asked and put back, it leaves the training's generators as they were."""
 
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportUnknownMemberType=false
+# (torchdata does not say what its loader's batches are)
+
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,14 +49,14 @@ class Rows(Dataset[tuple[int, float]]):
 
 def loader_of(
     num_workers: int, generator: torch.Generator | None = None
-) -> "StatefulDataLoader[Any]":
+) -> StatefulDataLoader[Any]:
     return StatefulDataLoader(
         Rows(), batch_size=2, shuffle=True, num_workers=num_workers, generator=generator
     )
 
 
 def watched(
-    loader: "StatefulDataLoader[Any]", line: RecordingLine, checkpoints: Path | None = None
+    loader: StatefulDataLoader[Any], line: RecordingLine, checkpoints: Path | None = None
 ) -> LiveWatch:
     model = nn.Linear(1, 1)
     objects = Objects(
@@ -72,14 +76,11 @@ def watched(
 
 def seen_of(batch: list[torch.Tensor]) -> Seen:
     rows, drawn = batch
-    return list(map(int, rows)), list(map(float, drawn)), torch.rand(()).item()
+    return rows.tolist(), drawn.tolist(), torch.rand(()).item()
 
 
 def train(
-    watch: LiveWatch,
-    loader: "StatefulDataLoader[Any]",
-    steps: int,
-    roll_back: Callable[[int], None],
+    watch: LiveWatch, loader: StatefulDataLoader[Any], steps: int, roll_back: Callable[[int], None]
 ) -> Iterator[tuple[int, Seen]]:
     while watch.next_step < steps:
         for batch in watch.batches(loader):
