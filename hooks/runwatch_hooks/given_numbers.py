@@ -1,6 +1,7 @@
 """What a user gives as a number: taken where it is one, named once where it is none."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, SupportsFloat, TypeVar, cast
 
@@ -59,6 +60,13 @@ class GivenNumbers:
                 self._tell(name, f"{found}, wanted at most {_MOST}; give the rest to `log`")
         return numbers
 
+    def take_tokens(
+        self, tokens: _Given | None, count: Callable[[_Given], _Number]
+    ) -> _Number | None:
+        """A step's, where `count` can make a number of them."""
+        given = {} if tokens is None else {"tokens": tokens}
+        return self.take(given, count).get("tokens")
+
     def _note(self, name: str) -> None:
         """Of a name that comes for the first time."""
         if self.has_moving_target or len(self._names) >= _MOST_NAMES:
@@ -84,3 +92,11 @@ def as_float(value: SupportsFloat) -> float:
     if isinstance(value, np.ndarray):
         return float(cast("NDArray[Any]", value).item())
     return float(value)
+
+
+def as_count(value: SupportsFloat) -> float:
+    """Raises ValueError for what is not finite: nobody has counted that."""
+    count = as_float(value)
+    if not math.isfinite(count):
+        raise ValueError(f"it is {count}")
+    return count

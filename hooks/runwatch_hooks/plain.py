@@ -26,7 +26,7 @@ from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.endings import EndsWithItsBlock, Status, ending_of, fatal_of, reason_of
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.given_numbers import GivenNumbers, as_float
+from runwatch_hooks.given_numbers import GivenNumbers, as_count, as_float
 from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.machine import describe_machine
 from runwatch_hooks.machine_memory import MachineMemory
@@ -177,8 +177,9 @@ class PlainRun(EndsWithItsBlock):
         if step_time_s is None:
             return {"lr_scale": self._lr_scale}
         numbers = {"lr_scale": self._lr_scale, "step_time": step_time_s}
-        if tokens is not None and step_time_s > 0:
-            numbers["tokens_per_s"] = tokens / step_time_s
+        counted = self._given.take_tokens(tokens, as_count)
+        if counted is not None and step_time_s > 0:
+            numbers["tokens_per_s"] = counted / step_time_s
         return numbers
 
     def _numbers(self, metrics: Mapping[str, SupportsFloat]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from runwatch_hooks.own_names import OF_LAYERS, OwnNames
 from runwatch_hooks.reports import Reports
 from runwatch_hooks.restored_weights import RestoredWeights
 from runwatch_hooks.rows import Row
-from runwatch_hooks.seeing.numbers import Number, number
+from runwatch_hooks.seeing.numbers import Number, count, number
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.seeing.sight import Sight
 from runwatch_hooks.seeing.step_reading import Reading
@@ -202,9 +202,9 @@ class RowMaker:
         if step_time_s is None:
             return {}
         numbers: dict[str, Number] = {"step_time": step_time_s}
-        if tokens is not None and step_time_s > 0:
-            with self._faults.guard("tokens"):
-                numbers["tokens_per_s"] = tokens / step_time_s
+        counted = self._given.take_tokens(tokens, count)
+        if counted is not None and step_time_s > 0:
+            numbers["tokens_per_s"] = counted / step_time_s
         return numbers
 
     def _tell_sight(self, reading: Reading, step: int, now: float) -> None:

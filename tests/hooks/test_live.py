@@ -4,6 +4,7 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -99,6 +100,39 @@ def test_a_number_that_is_none_is_left_out_and_harms_nothing(
     ]
     assert (training.watch.num_faults, line.kinds()) == (0, [])
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    ["many", math.nan, math.inf, [64], torch.ones(3), torch.ones(3, device="meta"), np.ones(3)],
+    ids=lambda tokens: type(tokens).__name__,
+)
+def test_tokens_that_are_no_number_cost_the_step_nothing_else_and_are_said_once(
+    tokens: object, line: RecordingLine, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = Training(line)
+    for _ in range(3):
+        train_one(training.model, training.optimizer)
+        training.watch.step(1.0, tokens=cast(int, tokens))
+
+    assert line.metric("loss") == [1.0, 1.0, 1.0]
+    assert all(row.stats is not None for row in line.rows)
+    assert line.metric("tokens_per_s") == []
+    assert len(line.metric("step_time")) == 2
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("runwatch: 'tokens' is left out: found a ")
+    assert training.watch.num_faults == 0
+
+
+def test_a_tensor_without_numbers_costs_the_step_nothing_else(line: RecordingLine) -> None:
+    training = Training(line)
+    for _ in range(2):
+        training.watch.step(torch.ones((), device="meta"), one=1.0, tokens=torch.tensor(64))  # type: ignore[arg-type]
+
+    assert line.metric("one") == [1.0, 1.0]
+    assert line.metric("loss") == []
+    assert len(line.metric("tokens_per_s")) == 1
+    assert training.watch.num_faults == 0
 
 
 def test_a_number_named_like_one_of_ours_is_kept_under_another_name(

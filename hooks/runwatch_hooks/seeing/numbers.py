@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from runwatch_hooks.given_numbers import as_float
+from runwatch_hooks.given_numbers import as_count, as_float
 from runwatch_hooks.ranks.shards import whole
 
 Number = float | Tensor
@@ -15,16 +15,30 @@ Number = float | Tensor
 def number(value: float | Tensor) -> Number:
     """A float, or a copy on the device where asking for the float would be a wait.
 
-    Raises ValueError for a tensor in parts, of which asking for the whole would be a collective.
+    Raises ValueError for a tensor in parts, of which asking for the whole would be a collective,
+    and for one that has a shape and no numbers.
     """
     if not isinstance(value, Tensor):
         return as_float(value)
     plain = whole(value.detach())
     if plain is None:
         raise ValueError("found a DTensor in parts, wanted a replicated one: full_tensor()")
+    if plain.is_meta:
+        raise ValueError("found a tensor on meta, which holds none")
     if plain.numel() != 1:
         plain = plain.float().mean()
     return float(plain) if plain.device.type == "cpu" else plain.float().reshape(()).clone()
+
+
+def count(value: float | Tensor) -> Number:
+    """A number of things. Raises ValueError for several, and for one that is not finite, as far
+    as that is known without a wait."""
+    if not isinstance(value, Tensor):
+        return as_count(value)
+    if value.numel() != 1:
+        raise ValueError(f"it holds {value.numel()} of them")
+    counted = number(value)
+    return counted if isinstance(counted, Tensor) else as_count(counted)
 
 
 def lesser(earlier: Number, later: Number) -> Number:

@@ -156,7 +156,7 @@ def test_what_is_no_number_and_no_array_costs_nothing_else(
 ) -> None:
     with opened(tmp_path, service) as run:
         run.step(1.0, accuracy="good", gradients={"w": "text"})  # type: ignore[arg-type]
-        run.step(np.float32(2.0), layers={"w": {"unknown": 1.0}})
+        run.step(np.float32(2.0), tokens="many", layers={"w": {"unknown": 1.0}})  # type: ignore[arg-type]
         run.log(val_loss=math.nan)
 
     assert metric(service, "loss") == [1.0, 2.0]
