@@ -1,6 +1,5 @@
 """The way in: from a program's own objects to a watch over them."""
 
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +33,7 @@ from runwatch_hooks.objects import (
 )
 from runwatch_hooks.one_watch import end_former, note
 from runwatch_hooks.options import DEFAULT_ALLOW, DEFAULT_GOOD_AFTER, Guarding, Options, kinds_of
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
 from runwatch_hooks.run_facts import config_of, step_of
 from runwatch_hooks.settings import Environment, override, read_environment
@@ -41,7 +41,7 @@ from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.zero_limits import check_zero
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 
 def attach(
@@ -159,7 +159,7 @@ def attach(
     if team is None:
         return InertWatch(proposed.run_id, state)
     if not team.is_whole and options.allow:
-        log.warning("runwatch: one process cannot act for %d ranks", world.world_size)
+        log.warning("one process cannot act for %d ranks", world.world_size)
         options = replace(options, allow=())
     opened = RunOpen(
         run_id=team.attempt.run_id,

@@ -1,12 +1,13 @@
 """How a watched run ends, and that it does so with the block that holds it."""
 
-import logging
 from abc import ABC, abstractmethod
 from enum import StrEnum
 from types import TracebackType
 from typing import Final, Literal, Self, cast, get_args
 
-log = logging.getLogger(__name__)
+from runwatch_hooks.own_log import OwnLog
+
+log = OwnLog(__name__)
 
 Status = Literal["finished", "failed", "stopped"]
 STATUSES: Final[tuple[str, ...]] = get_args(Status)
@@ -70,7 +71,7 @@ def ending_of(status: object, reason: object) -> tuple[Status, str]:
     if isinstance(status, str) and status in STATUSES:
         return cast(Status, status), text
     found = f"status: found {text_of(status)!r}, wanted one of {', '.join(STATUSES)}"
-    log.warning("runwatch: finish: %s; it is told as failed", found)
+    log.warning("finish: %s; it is told as failed", found)
     return "failed", (f"{found}. {text}" if text else found)[:_MAX_REASON]
 
 

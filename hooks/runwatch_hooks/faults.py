@@ -1,10 +1,11 @@
 """Where the promise is kept that training is never harmed: a fault of ours ends here."""
 
-import logging
 from collections.abc import Callable
 from types import TracebackType
 
-log = logging.getLogger(__name__)
+from runwatch_hooks.own_log import OwnLog
+
+log = OwnLog(__name__)
 
 
 class Faults:
@@ -31,7 +32,7 @@ class Faults:
             self._told.add(place)
             self._untold.append(f"{place}: {type(fault).__name__}: {_text_of(fault)}"[:500])
             what = "this part is off" if is_off else "left out"
-            log.warning("runwatch: fault at %s, %s; training goes on", place, what, exc_info=fault)
+            log.warning("fault at %s, %s; training goes on", place, what, exc_info=fault)
 
 
 class Guarded:

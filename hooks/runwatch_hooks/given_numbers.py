@@ -1,6 +1,5 @@
 """What a user gives as a number: taken where it is one, named once where it is none."""
 
-import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, SupportsFloat, TypeVar, cast
@@ -11,8 +10,9 @@ from numpy.typing import NDArray
 from runwatch.layouts import MAX_NAME_BYTES
 from runwatch.moving_targets import signs_of
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.own_log import OwnLog
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 _Given = TypeVar("_Given")
 _Number = TypeVar("_Number")
@@ -75,12 +75,12 @@ class GivenNumbers:
         signs = signs_of(self._names)
         if signs:
             self.has_moving_target = True
-            log.info("runwatch: %s: the loss is not judged by its level", ", ".join(signs))
+            log.info("%s: the loss is not judged by its level", ", ".join(signs))
 
     def _tell(self, name: str, reason: str) -> None:
         if name not in self._told and len(self._told) < _MOST_NAMES:
             self._told.add(name)
-            log.warning("runwatch: %r is left out: %s", name, reason)
+            log.warning("%r is left out: %s", name, reason)
 
 
 def _can_be_sent(name: str) -> bool:

@@ -1,6 +1,5 @@
 """The watch that watches: rows out, commands in, at each boundary between two steps."""
 
-import logging
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -22,6 +21,7 @@ from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.last_words import LastWords
 from runwatch_hooks.line import Line
 from runwatch_hooks.outlet import Outlet
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.phases import Phases
 from runwatch_hooks.program_exit import ProgramExit
 from runwatch_hooks.ranks import Team
@@ -31,7 +31,7 @@ from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.watch import Loggable, StepReport, Watch
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 _Batch = TypeVar("_Batch")
 

@@ -1,6 +1,5 @@
 """One watch speaks about a model: that of a notebook's cell ends as the cell is run again."""
 
-import logging
 from collections.abc import Iterable
 from typing import Final
 from weakref import ReferenceType, WeakKeyDictionary, ref
@@ -8,8 +7,9 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 from torch import nn
 
 from runwatch_hooks.live import LiveWatch
+from runwatch_hooks.own_log import OwnLog
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 _WATCHES: Final[WeakKeyDictionary[nn.Module, ReferenceType[LiveWatch]]] = WeakKeyDictionary()
 """Of all that one process watches. Two calls of `attach` share nothing but the process."""
@@ -22,7 +22,7 @@ def end_former(modules: Iterable[nn.Module], run: str) -> None:
         watch = None if former is None else former()
         if watch is not None and watch.is_open:
             reason = f"its model was attached again, for the run {run!r}"
-            log.warning("runwatch: run %s is told as stopped: %s", watch.run_id, reason)
+            log.warning("run %s is told as stopped: %s", watch.run_id, reason)
             watch.finish("stopped", reason=reason)
 
 

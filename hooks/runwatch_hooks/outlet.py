@@ -1,6 +1,5 @@
 """The way of a row out of the watch: to the line, and past the other ranks where there are any."""
 
-import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -8,6 +7,7 @@ from typing import Protocol
 
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.layer_names import NamedTensor
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import StoreLostError, Team
 from runwatch_hooks.ranks.follower import Follower
 from runwatch_hooks.ranks.leader import Leader
@@ -16,7 +16,7 @@ from runwatch_hooks.ranks.replicas import ReplicaSampler
 from runwatch_hooks.ranks.standing import Standing
 from runwatch_hooks.rows import Row
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 PutRow = Callable[[Row], None]
 
@@ -93,7 +93,7 @@ def _open_peers(team: Team, put_row: PutRow) -> Peers | None:
     try:
         store = team.open_store("measure")
     except StoreLostError as error:
-        log.warning("runwatch: %s", error)
+        log.warning("%s", error)
         return None
     if store is None:
         return None

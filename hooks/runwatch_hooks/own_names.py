@@ -1,11 +1,11 @@
 """Which numbers' names are ours, and what becomes of a user's number of such a name."""
 
-import logging
 from collections.abc import Iterable, Mapping
 
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.seeing.numbers import Number
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 PREFIX = "user/"
 """Stands before the name of a user's number where we record one of that name ourselves."""
@@ -47,5 +47,5 @@ class OwnNames:
         if name not in self._renamed:
             self._renamed.add(name)
             self._untold.append(name)
-            log.warning("runwatch records %r itself: yours is kept as %r", name, PREFIX + name)
+            log.warning("%r is a name of ours: yours is kept as %r", name, PREFIX + name)
         return PREFIX + name

@@ -11,7 +11,6 @@ Rows go the same way as those of `attach`: queue, spool, sender. Of a job of sev
 first speaks.
 """
 
-import logging
 import os
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -32,6 +31,7 @@ from runwatch_hooks.machine import describe_machine
 from runwatch_hooks.machine_memory import MachineMemory
 from runwatch_hooks.measuring.array_stats import Arrays, ArrayStats
 from runwatch_hooks.measuring.run_totals import RunTotals
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.phases import Phases
 from runwatch_hooks.program_exit import ProgramExit
 from runwatch_hooks.rows import Row
@@ -41,7 +41,7 @@ from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import StepReport
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 ALLOWED: Final = ("lower_lr", "stop")
 """What such a program can be asked for: it reads `lr_scale` and `stop` of the report."""

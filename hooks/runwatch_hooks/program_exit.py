@@ -1,7 +1,6 @@
 """By what a program is left that holds a run open: an error, a SystemExit, the end of its text."""
 
 import atexit
-import logging
 import os
 import sys
 import threading
@@ -10,9 +9,10 @@ from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 
 from runwatch_hooks.departure import DEPARTURE
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 
 class ProgramExit:
@@ -69,7 +69,7 @@ class ProgramExit:
     def _note_death(self, args: Arguments, kwargs: Keywords) -> None:
         error: BaseException | None = args[0].exc_value
         if error is not None and self._is_ours() and threading.get_ident() == self._thread:
-            log.warning("runwatch: the thread that trained has died, and the run ends with it")
+            log.warning("the thread that trained has died, and the run ends with it")
             self._on_death(error)
 
     def _at_exit(self) -> None:

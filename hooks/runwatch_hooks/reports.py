@@ -1,6 +1,5 @@
 """What the service is told about a run, and hears back: nothing at all before the line is open."""
 
-import logging
 from collections.abc import Iterable, Mapping
 
 from runwatch.commands import Command
@@ -10,11 +9,12 @@ from runwatch_hooks.actions import Notes, Outcome
 from runwatch_hooks.endings import Status
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.line import Line
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.own_names import PREFIX
 from runwatch_hooks.rows import Row
 from runwatch_hooks.seeing.step_reading import Reading
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 
 class Reports:
@@ -73,20 +73,20 @@ class Reports:
     def tell_unwatched(self, notices: Iterable[str], step: int, now: float) -> None:
         """What of the training is not watched."""
         for notice in notices:
-            log.warning("runwatch: step %d: %s", step, notice)
+            log.warning("step %d: %s", step, notice)
             self.tell_event(step, "unwatched", now, {"what": notice})
 
     def tell_changes(self, changes: Iterable[str], step: int, now: float) -> None:
         """What is watched in the place of something else. Models grow and optimizers are made anew
         in trainings that are well: this stands on the timeline, and wakes nobody."""
         for change in changes:
-            log.info("runwatch: step %d: %s", step, change)
+            log.info("step %d: %s", step, change)
             self.tell_event(step, "watch_changed", now, {"what": change})
 
     def tell_omissions(self, omissions: Iterable[str], step: int, now: float) -> None:
         """What the program leaves out of the training that it was to do."""
         for omission in omissions:
-            log.warning("runwatch: step %d: %s", step, omission)
+            log.warning("step %d: %s", step, omission)
             self.tell_event(step, "untrained", now, {"what": omission})
 
     def tell_renamed(self, names: Iterable[str], step: int, now: float) -> None:

@@ -28,6 +28,7 @@ import msgspec
 from runwatch.errors import InvalidInputError
 from runwatch.number_texts import counted
 from runwatch.terminal_text import readable, readable_json, readable_line
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.settings import Environment, read_environment
 from runwatch_hooks.transport.bring_in import Patience, Tally, bring_in
 from runwatch_hooks.transport.client import Client
@@ -36,7 +37,7 @@ from runwatch_hooks.transport.service import Service
 from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.spool_folder import SpoolFolder, find_spools
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 _PATIENCE_S: Final = 60.0
 _TOLD_EVERY_S: Final = 1.0

@@ -4,7 +4,6 @@ The trainer's last word: the allow-list, the expiry, the attempt and the journal
 command and its effect. Nothing here raises into the training loop.
 """
 
-import logging
 import time
 from collections.abc import Collection
 from typing import cast
@@ -24,8 +23,9 @@ from runwatch_hooks.actions.pace import SnapshotPace
 from runwatch_hooks.actions.snapshots import SnapshotRing
 from runwatch_hooks.actions.training_state import TrainingState
 from runwatch_hooks.agreement import Ended, Meeting, Standing
+from runwatch_hooks.own_log import OwnLog
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 
 class Actor:

@@ -1,15 +1,15 @@
 """Disk work beside the training thread, one piece after the other."""
 
 import atexit
-import logging
 import queue
 import threading
 from collections.abc import Callable
 from typing import Final
 
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.priority import yield_to_training
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 Work = Callable[[], None]
 
@@ -55,7 +55,7 @@ class Background:
 
     def _close_at_exit(self) -> None:
         if not self.close(EXIT_TIMEOUT_S):
-            log.warning("runwatch: left a checkpoint unwritten after %.0f s", EXIT_TIMEOUT_S)
+            log.warning("left a checkpoint unwritten after %.0f s", EXIT_TIMEOUT_S)
 
     def _run(self) -> None:
         yield_to_training()

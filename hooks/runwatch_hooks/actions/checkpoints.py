@@ -7,7 +7,6 @@ grows with every save, since a step can be reached twice: a rollback leads back 
 """
 
 import contextlib
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,8 +25,9 @@ from runwatch_hooks.actions.files import (
 from runwatch_hooks.actions.plain import from_plain, to_plain
 from runwatch_hooks.actions.training_state import Captured
 from runwatch_hooks.actions.trees import Mapped
+from runwatch_hooks.own_log import OwnLog
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 FORMAT: Final = 1
 

@@ -1,6 +1,5 @@
 """What each action does to the training, and what stands against it; when is the actor's to say."""
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -23,8 +22,9 @@ from runwatch_hooks.actions.rollback import Target, choose_target, held_states, 
 from runwatch_hooks.actions.snapshots import SnapshotRing
 from runwatch_hooks.actions.training_state import TrainingState
 from runwatch_hooks.agreement import Standing
+from runwatch_hooks.own_log import OwnLog
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Checkpoints of a run as it trains: written in the background, promoted as steps stay healthy."""
 
-import logging
 import queue
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from runwatch_hooks.actions.checkpoints import Checkpoint, CheckpointFacts, Chec
 from runwatch_hooks.actions.errors import ActionError, CheckpointError
 from runwatch_hooks.actions.probation import Probation
 from runwatch_hooks.actions.training_state import Captured
+from runwatch_hooks.own_log import OwnLog
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 DRAIN_S = 120.0
 """How long a rollback waits for a checkpoint that is being written; it may be the one wanted."""

@@ -4,7 +4,6 @@ Rank 0 writes to the folder itself, and every other rank to one of its own below
 another number of ranks takes what it needs from all of them, where it can read their folders.
 """
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
@@ -18,11 +17,12 @@ from runwatch_hooks.actions.rng import ProcessRng
 from runwatch_hooks.actions.scattered import Place, Scattered, place_of
 from runwatch_hooks.actions.training_state import Captured, TrainingState
 from runwatch_hooks.actions.trees import Mapped
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import World
 from runwatch_hooks.ranks.shards import is_sharded
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 _MODULES: Final = "modules"
 _OPTIMIZERS: Final = "optimizers"

@@ -1,6 +1,5 @@
 """The thread that talks to the store for its rank, so that the training thread never does."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,9 +20,10 @@ from runwatch_hooks.agreement.ballots import (
 from runwatch_hooks.agreement.gate import Gate, Round
 from runwatch_hooks.agreement.ledger import Ledger
 from runwatch_hooks.agreement.patience import Patience
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import RankStore, StoreError
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 _IDLE_S: Final = 0.1
 _QUESTIONS_PER_S: Final = 2000
@@ -94,10 +94,10 @@ class Delegate:
             self._leave()
         except StoreError as error:
             if not self._stopping.is_set():  # at the end rank 0 leaves, and its store with it
-                log.warning("runwatch: rank %d obeys no more: %s", self._rank, error)
+                log.warning("rank %d obeys no more: %s", self._rank, error)
             self._lose("the store of the ranks is gone")
         except Exception:  # nobody else would let the training thread go that waits for us
-            log.exception("runwatch: rank %d obeys no more", self._rank)
+            log.exception("rank %d obeys no more", self._rank)
             self._lose(f"rank {self._rank} has a fault of its own")
 
     def _lose(self, loss: str) -> None:

@@ -4,7 +4,6 @@ The training thread copies; a thread of its own writes. Nothing is written twice
 what follows the first broken step is its consequence.
 """
 
-import logging
 import queue
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -36,10 +35,11 @@ from runwatch_hooks.bundles.memory import (
     torch_rng,
 )
 from runwatch_hooks.measuring.layer_names import named_parts
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks.shards import is_sharded
 from runwatch_hooks.rows import Row
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 _ROWS: Final = 64
 _ROWS_BYTES: Final = 8 * 2**20

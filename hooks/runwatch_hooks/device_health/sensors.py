@@ -1,14 +1,14 @@
 """Asks a rank's devices how they are, every few seconds, on a thread of its own."""
 
-import logging
 import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
 from runwatch_hooks.device_health.nvml import Nvml, NvmlError
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.priority import yield_to_training
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 INTERVAL_S: Final = 5.0
 _CLOSE_TIMEOUT_S: Final = 1.0

@@ -1,7 +1,6 @@
 """A rank other than 0: its parts go to rank 0, and its rows on without them."""
 
 import atexit
-import logging
 import math
 import threading
 import time
@@ -11,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks.errors import StoreError
 from runwatch_hooks.ranks.letters import (
     ANSWER,
@@ -27,7 +27,7 @@ from runwatch_hooks.ranks.untold import Untold
 from runwatch_hooks.rows import Row
 from runwatch_hooks.transport.priority import yield_to_training
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 INTERVAL_S: Final = 0.1
 _ASK_EVERY_S: Final = 1.0

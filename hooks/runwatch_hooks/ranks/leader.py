@@ -7,7 +7,6 @@ row waits for that rank again until it speaks.
 """
 
 import atexit
-import logging
 import math
 import threading
 import time
@@ -22,6 +21,7 @@ from runwatch.nonfinite import is_absent
 from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.measuring.run_totals import RunTotals
 from runwatch_hooks.measuring.stats import GRAD_NORM, STATS
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks.errors import StoreError
 from runwatch_hooks.ranks.letters import (
     ANSWER_KEY,
@@ -39,7 +39,7 @@ from runwatch_hooks.ranks.untold import Untold
 from runwatch_hooks.rows import Row
 from runwatch_hooks.transport.priority import yield_to_training
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 _INTERVAL_S: Final = 0.1
 _IDLE_INTERVAL_S: Final = 0.5

@@ -1,6 +1,5 @@
 """The ranks that watch one run together: what they share from `attach` on."""
 
-import logging
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,12 +7,13 @@ import msgspec
 from torch._C._distributed_c10d import Store
 
 from runwatch.vocabulary import RunId
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks.errors import StoreError
 from runwatch_hooks.ranks.job import run_of_job
 from runwatch_hooks.ranks.rank_store import RankStore
 from runwatch_hooks.ranks.world import World
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 JOIN_TIMEOUT_S: Final = 60.0
 """How long a rank waits, at `attach` and nowhere else, for rank 0 to attach as well."""
@@ -67,7 +67,7 @@ def join_team(
         return alone(proposed)
     if world.store is None:
         log.warning(
-            "runwatch: %d ranks, and torch.distributed is not set up: only rank 0 is watched "
+            "%d ranks, and torch.distributed is not set up: only rank 0 is watched "
             "(attach after init_process_group)",
             world.world_size,
         )
@@ -75,7 +75,7 @@ def join_team(
     try:
         return _join(world, world.store, proposed, is_run_given=is_run_given, timeout_s=timeout_s)
     except StoreError as error:
-        log.warning("runwatch: rank %d is not watched: %s", world.rank, error)
+        log.warning("rank %d is not watched: %s", world.rank, error)
         return alone(proposed, world) if world.is_leader else None
 
 

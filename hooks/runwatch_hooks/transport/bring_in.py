@@ -1,6 +1,5 @@
 """Brings the spool of a life that is over to the service, as often as it takes."""
 
-import logging
 import random
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from runwatch.codec import split_frame
 from runwatch.errors import InvalidInputError
 from runwatch.messages import AttemptClose
 from runwatch.vocabulary import RunId
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.backoff import Backoff
 from runwatch_hooks.transport.delivery import Delivery
 from runwatch_hooks.transport.errors import RefusedError, RetryLaterError, StaleAttemptError
@@ -24,7 +24,7 @@ from runwatch_hooks.transport.service import Service
 from runwatch_hooks.transport.splits import SplitLedger
 from runwatch_hooks.transport.spool_folder import SpoolFolder
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 _Answer = TypeVar("_Answer")
 

@@ -1,6 +1,5 @@
 """HTTP as far as the hook needs it: one small, bounded exchange at a time."""
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,9 +9,10 @@ import urllib3
 from urllib3.exceptions import HTTPError, ProtocolError
 
 from runwatch import __version__
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.errors import RetryLaterError
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 MAX_REPLY_BYTES: Final = 4 * 2**20
 JSON: Final = "application/json"

@@ -1,6 +1,5 @@
 """Commands between the threads that receive them and the boundary that applies them."""
 
-import logging
 import threading
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -9,9 +8,10 @@ from runwatch.commands import SIGNATURE, Command, CommandState, Receipt
 from runwatch.frames import Scalar
 from runwatch.signatures import is_signed
 from runwatch.vocabulary import CommandId, RunId
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.receipts import ReceiptBox
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 
 class CommandBox:

@@ -1,6 +1,5 @@
 """Brings records to the service, one after the other; the live sender and sync share it."""
 
-import logging
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ import numpy as np
 from runwatch.codec import decode_frame, encode_frame, join_frame, split_frame
 from runwatch.commands import Command
 from runwatch.messages import AttemptClose, AttemptOpen, Heartbeat, HeartbeatReply, RunOpen
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.errors import (
     RefusedError,
     RetryLaterError,
@@ -23,7 +23,7 @@ from runwatch_hooks.transport.records import Record
 from runwatch_hooks.transport.service import Service
 from runwatch_hooks.transport.splits import SplitLedger
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 Layouts = Mapping[str, dict[str, object]]
 """Documents by their hash."""
@@ -183,7 +183,7 @@ class Delivery:
         would say the same, and all that comes after would wait behind it for good."""
         self._refused.add(layout_hash)
         notice = f"the service does not take the run's layers, only its metrics: {error}"
-        log.warning("runwatch: %s", notice)
+        log.warning("%s", notice)
         if len(self._refused) == 1:
             self._notices.append(notice)
 

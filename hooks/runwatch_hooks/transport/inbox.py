@@ -1,6 +1,5 @@
 """The thread that waits at the service for commands, so that one arrives within milliseconds."""
 
-import logging
 import random
 import threading
 import time
@@ -8,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from runwatch.commands import Command
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.backoff import Backoff
 from runwatch_hooks.transport.errors import (
     ForbiddenError,
@@ -18,7 +18,7 @@ from runwatch_hooks.transport.errors import (
 from runwatch_hooks.transport.priority import yield_to_training
 from runwatch_hooks.transport.service import Service
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 _FORBIDDEN_PAUSE_S: Final = 60.0
 _REPEAT_PAUSE_S: Final = 0.25

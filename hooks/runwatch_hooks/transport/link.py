@@ -1,6 +1,5 @@
 """The conversation with the service while the run lives: what is said when its turn comes."""
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -8,6 +7,7 @@ from typing import Final
 from runwatch.commands import Command, Receipt
 from runwatch.messages import AttemptClose, Heartbeat
 from runwatch.vocabulary import Phase
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.clock import ServiceClock
 from runwatch_hooks.transport.command_box import CommandBox
 from runwatch_hooks.transport.delivery import Delivery
@@ -17,10 +17,10 @@ from runwatch_hooks.transport.receipts import ReceiptBox
 from runwatch_hooks.transport.recorder import Recorder
 from runwatch_hooks.transport.service import Service
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 _ANEW: Final = (
-    "runwatch: the steps count from 0 again, and take the place of those that earlier attempts "
+    "the steps count from 0 again, and take the place of those that earlier attempts "
     "of this run trained; where the training goes on, say at which step: attach(..., next_step=...)"
 )
 

@@ -1,12 +1,13 @@
 """Threads that yield to the training thread."""
 
-import logging
 import os
 import sys
 import threading
 from typing import Final
 
-log = logging.getLogger(__name__)
+from runwatch_hooks.own_log import OwnLog
+
+log = OwnLog(__name__)
 
 LOWEST_NICENESS: Final = 19
 

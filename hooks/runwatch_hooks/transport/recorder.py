@@ -1,6 +1,5 @@
 """From the queue to the spool: frames are formed, numbered and kept before anything is sent."""
 
-import logging
 import time
 from collections.abc import Iterable
 
@@ -11,6 +10,7 @@ from runwatch.errors import InvalidInputError
 from runwatch.frames import Event
 from runwatch.layouts import Layout
 from runwatch.messages import AttemptClose
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.framing import Draft, drafts_of, frame_of
 from runwatch_hooks.transport.losses import Loss, LossLedger, LossReason, loss_of
 from runwatch_hooks.transport.receipts import ReceiptBox
@@ -21,7 +21,7 @@ from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.spool import Spool
 from runwatch_hooks.transport.spool_folder import Splits, SpoolFolder, SpoolMeta
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 
 class Recorder:
@@ -136,7 +136,7 @@ class Recorder:
     def say_what_is_left(self) -> None:
         """Else a run that nobody heard of looks like one that is stored."""
         log.warning(
-            "runwatch: not all was delivered; bring in the rest by: runwatch sync %s",
+            "not all was delivered; bring in the rest by: runwatch sync %s",
             self._folder.path,
         )
 

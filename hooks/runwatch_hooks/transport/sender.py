@@ -1,12 +1,12 @@
 """The thread that takes rows from the queue to the spool, and from the spool to the service."""
 
-import logging
 import random
 import threading
 import time
 from typing import Final
 
 from runwatch.messages import AttemptClose
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.backoff import Backoff
 from runwatch_hooks.transport.errors import (
     ForbiddenError,
@@ -22,7 +22,7 @@ from runwatch_hooks.transport.priority import yield_to_training
 from runwatch_hooks.transport.recorder import Recorder
 from runwatch_hooks.transport.wakeup import Wakeup
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 _OFFLINE_INTERVAL_S: Final = 1.0
 """Nobody waits for the frames then, and larger ones are fewer to bring in afterwards."""
@@ -129,17 +129,17 @@ class Sender:
     def _pause(self, pause_s: float, error: TransportError | None = None) -> None:
         self._retry_at = time.monotonic() + pause_s
         if error is not None and self._backoff.num_failures == 1:
-            log.warning("runwatch: not delivered; what comes is kept: %s", error)
+            log.warning("not delivered; what comes is kept: %s", error)
 
     def _warn_of_key(self, error: TransportError) -> None:
         self._backoff.num_failures += 1
         if time.monotonic() >= self._warn_at:
-            log.warning("runwatch: the key is refused; what comes is kept: %s", error)
+            log.warning("the key is refused; what comes is kept: %s", error)
             self._warn_at = time.monotonic() + _FORBIDDEN_WARNING_S
 
     def _fall_silent(self, error: TransportError) -> None:
         """A newer life of the run speaks now; what this one still does is kept for a sync."""
-        log.warning("runwatch: this attempt is over; what comes is kept: %s", error)
+        log.warning("this attempt is over; what comes is kept: %s", error)
         self._link = None
         if self._inbox is not None:
             self._inbox.stop()
@@ -171,6 +171,6 @@ class Sender:
         try:
             link.close(closing)
         except TransportError as error:
-            log.warning("runwatch: the end of the attempt was not heard: %s", error)
+            log.warning("the end of the attempt was not heard: %s", error)
             return False
         return True

@@ -1,14 +1,14 @@
 """What was framed and not yet acknowledged: on disk within limits, or, failing that, in memory."""
 
-import logging
 import shutil
 from collections import deque
 from collections.abc import Callable
 
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.records import HEAD_BYTES, Record
 from runwatch_hooks.transport.segments import Segments
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 
 class Spool:

@@ -1,6 +1,5 @@
 """The face of the transport: what the training thread calls, which never waits and never fails."""
 
-import logging
 import numbers
 import os
 import time
@@ -15,6 +14,7 @@ from runwatch.frames import Event
 from runwatch.messages import AttemptClose, AttemptOpen, RunOpen
 from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.endings import text_of
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.rows import Row
 from runwatch_hooks.transport.client import Client
 from runwatch_hooks.transport.clock import ServiceClock
@@ -35,7 +35,7 @@ from runwatch_hooks.transport.spool_folder import SpoolFolder, SpoolMeta
 from runwatch_hooks.transport.texts import sendable, sendable_document, sendable_event
 from runwatch_hooks.transport.wakeup import Wakeup
 
-log = logging.getLogger(__name__)
+log = OwnLog(__name__)
 
 EndStatus = Literal["finished", "failed", "stopped"]
 

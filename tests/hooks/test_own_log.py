@@ -1,0 +1,51 @@
+"""Each message that the hook writes into a trainer's log begins with whose it is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import runwatch_hooks
+from runwatch_hooks.own_log import OwnLog
+
+SOURCES = sorted(Path(runwatch_hooks.__file__).parent.rglob("*.py"))
+MAKES_A_LOGGER = re.compile(r"\blog(?:ger)? = (.*)")
+
+
+def test_a_message_says_whose_it_is_and_where_it_comes_from(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = OwnLog("runwatch_hooks.somewhere")
+
+    log.warning("%d of %s", 3, "100%")
+    try:
+        raise ValueError("no")
+    except ValueError:
+        log.exception("a fault")
+
+    assert [one.getMessage() for one in caplog.records] == [
+        "runwatch: 3 of 100%",
+        "runwatch: a fault",
+    ]
+    assert {one.name for one in caplog.records} == {"runwatch_hooks.somewhere"}
+    assert {one.filename for one in caplog.records} == {Path(__file__).name}
+    assert caplog.records[1].exc_info is not None
+
+
+def test_no_module_has_a_logger_of_another_kind() -> None:
+    made = {
+        (path.name, found) for path in SOURCES for found in MAKES_A_LOGGER.findall(path.read_text())
+    }
+
+    assert {kind for _, kind in made} == {
+        "OwnLog(__name__)",
+        'logging.getLogger("runwatch_hooks")',  # of the doctor, which silences them all
+    }
+    direct = re.compile(r"\blogging\.(debug|info|warning|error|exception|critical|log)\(")
+    assert [path.name for path in SOURCES if direct.search(path.read_text())] == []
+
+
+def test_no_message_says_it_twice() -> None:
+    twice = [path.name for path in SOURCES if '"runwatch: ' in path.read_text()]
+
+    assert twice == ["own_log.py"]
