@@ -17,13 +17,14 @@ from runwatch_hooks.detail import Detail
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import EVERYTHING, Governor, Sampled
 from runwatch_hooks.measuring.layer_names import NamedTensor
-from runwatch_hooks.ranks.shards import local_of, whole
+from runwatch_hooks.ranks.shards import whole
 from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
 from runwatch_hooks.seeing.board import Board
 from runwatch_hooks.seeing.frozen_layers import FrozenLayers
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 from runwatch_hooks.seeing.numbers import Number, lesser, number
 from runwatch_hooks.seeing.omissions import Omissions
+from runwatch_hooks.seeing.rehearsal import is_rehearsal
 from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.turns import Turns
@@ -189,7 +190,7 @@ class Probe:
             if not self._steps_here(optimizer):
                 return
             slots = self._slots_of(optimizer)
-            if not slots or _is_rehearsal(optimizer):
+            if not slots or is_rehearsal(optimizer):
                 return
             again = id(optimizer) in self._depths
             depth = self._depths[id(optimizer)] = self._depths.get(id(optimizer), 0) + 1
@@ -335,18 +336,3 @@ def _argument(args: Arguments, kwargs: Keywords, place: int, name: str) -> Any:
 
 def _as_sequence(tensors: Tensor | Sequence[Tensor]) -> Sequence[Tensor]:
     return [tensors] if isinstance(tensors, Tensor) else tensors
-
-
-def _is_rehearsal(optimizer: Optimizer) -> bool:
-    """A step that only brings the optimizer's state into being, with every LR and gradient 0.
-
-    torch.distributed.checkpoint takes such a step where it finds no state.
-    """
-    groups = optimizer.param_groups
-    rates = [group.get("lr") for group in groups]  # an optimizer of one's own may have none
-    if optimizer.state or any(isinstance(rate, Tensor) or rate != 0.0 for rate in rates):
-        return False
-    grads = [one.grad for group in groups for one in group["params"] if one.grad is not None]
-    return not any(
-        grad.device.type == "cpu" and bool(local_of(grad).count_nonzero()) for grad in grads
-    )

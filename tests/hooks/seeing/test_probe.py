@@ -11,6 +11,7 @@ import torch
 from tests.hooks.recorder import RecordingLine, of_layer, stat
 from tests.hooks.tiny import batch, tiny_gpt, train_one, watched
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.nn.utils import clip_grad_norm_
 
 from runwatch.nonfinite import ABSENT_32, is_absent
@@ -563,17 +564,55 @@ def test_an_optimizer_behind_a_wrapper_is_the_one_that_was_given(line: Recording
 
 def test_a_step_that_only_makes_the_optimizers_state_is_no_step(line: RecordingLine) -> None:
     model = linear()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     watch = watched(model, optimizer, line=line)
-    give_gradients(model, 0.0)
-    optimizer.step()
-    optimizer.param_groups[0]["lr"] = 0.1
+    get_optimizer_state_dict(model, optimizer)
+    assert optimizer.state
     give_gradients(model)
     optimizer.step()
     watch.step()
 
     assert stat(line.rows[0], "grad_absmax").tolist() == [1.0, 1.0]
-    assert line.metric("lr") == [0.1]
+    assert line.metric("lr") == [pytest.approx(0.1)]
+    assert line.metric("optimizer_steps") == [1.0]
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("has_state", [False, True])
+def test_the_first_step_of_a_warm_up_from_0_is_whole(
+    value: float, has_state: bool, line: RecordingLine
+) -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9 if has_state else 0.0)
+    watch = watched(model, optimizer, line=line)
+    for rate in (0.0, 0.1):
+        optimizer.param_groups[0]["lr"] = rate
+        give_gradients(model, value)
+        optimizer.step()
+        watch.step()
+
+    assert line.metric("lr") == [0.0, 0.1]
+    assert line.metric("optimizer_steps") == [1.0, 1.0]
+    for row in line.rows:
+        assert stat(row, "grad_absmax").tolist() == [value, value]
+
+
+def test_so_is_that_of_one_that_evaluates_a_closure(line: RecordingLine) -> None:
+    model = linear()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.0)
+    watch = watched(model, optimizer, line=line)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = model(torch.ones(1, 4)).sum()
+        torch.autograd.backward(loss)
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    watch.step()
+
+    assert line.metric("lr") == [0.0]
+    assert line.rows[0].stats is not None
 
 
 def test_a_boundary_without_a_step_makes_a_row_without_stats(line: RecordingLine) -> None:
