@@ -25,7 +25,9 @@ class FiniteFlag:
         self._marks = [set_mark(device) for device in by_device.keys() | set(devices)]
 
     def is_ready(self) -> bool:
-        return all(map(has_passed, self._marks))
+        """Once this was so, nothing is asked of a device any more."""
+        self._marks = [mark for mark in self._marks if not has_passed(mark)]
+        return not self._marks
 
     def wait(self) -> None:
         for mark in self._marks:

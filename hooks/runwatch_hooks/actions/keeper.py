@@ -1,8 +1,10 @@
 """Checkpoints of a run as it trains: written in the background, promoted as steps stay healthy."""
 
 import queue
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from runwatch.commands import Command
 from runwatch_hooks.actions.background import Background
@@ -14,8 +16,11 @@ from runwatch_hooks.own_log import OwnLog
 
 log = OwnLog(__name__)
 
-DRAIN_S = 120.0
+DRAIN_S: Final = 120.0
 """How long a rollback waits for a checkpoint that is being written; it may be the one wanted."""
+_ARRIVAL_S: Final = 10.0
+"""How long the disk's thread leaves it to the training thread to ask the device for a copy: to be
+asked by another thread breaks the capture of a CUDA graph. Longer, where no step comes any more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +47,7 @@ class CheckpointKeeper:
         self._on_probation: list[Save] = []
         self._is_writing = False
         self._captured: Captured | None = None  # the buffers, written again each time
+        self._has_arrived = threading.Event()
 
     @property
     def is_writing(self) -> bool:
@@ -65,7 +71,9 @@ class CheckpointKeeper:
         save = Save(Probation(step, self._good_after), command)
         self._on_probation.append(save)
         self._is_writing = True
-        self._background.submit(lambda: self._write(save, captured, actor))
+        has_arrived = self._has_arrived = threading.Event()
+        self._note_arrival()
+        self._background.submit(lambda: self._write(save, captured, actor, has_arrived))
 
     def note_step(self, step: int, *, healthy: bool) -> list[Checkpoint]:
         """Judges what is on probation; what became good by it."""
@@ -75,6 +83,7 @@ class CheckpointKeeper:
 
     def written(self) -> list[Save]:
         """What has been written, or could not be, since the last call."""
+        self._note_arrival()
         saves: list[Save] = []
         while not self._written.empty():
             save, result = self._written.get()
@@ -88,7 +97,7 @@ class CheckpointKeeper:
 
     def load_newest(self, accepts: Callable[[CheckpointFacts], bool]) -> Loaded | None:
         """Waits for what is being written: a rollback stands still for its state anyway."""
-        if not self._background.drain(DRAIN_S):
+        if not self.drain(DRAIN_S):
             log.warning("the disk hangs: no checkpoint can be read")
             return None
         return self._store.load_newest(lambda facts: facts.is_finite and accepts(facts))
@@ -117,11 +126,19 @@ class CheckpointKeeper:
 
     def drain(self, timeout_s: float) -> bool:
         """Waits for what is being written; False where it took too long."""
+        self._has_arrived.set()
         return self._background.drain(timeout_s)
 
     def close(self, timeout_s: float) -> bool:
         """The same, and ends the thread that writes."""
+        self._has_arrived.set()
         return self._background.close(timeout_s)
+
+    def _note_arrival(self) -> None:
+        """At a boundary, where nothing is captured into a graph."""
+        captured, has_arrived = self._captured, self._has_arrived
+        if captured is not None and not has_arrived.is_set() and captured.is_ready():
+            has_arrived.set()
 
     def _promote(self) -> list[Checkpoint]:
         promoted: list[Checkpoint] = []
@@ -149,8 +166,15 @@ class CheckpointKeeper:
 
         self._background.submit(mark)
 
-    def _write(self, save: Save, captured: Captured, actor: Mapping[str, object]) -> None:
+    def _write(
+        self,
+        save: Save,
+        captured: Captured,
+        actor: Mapping[str, object],
+        has_arrived: threading.Event,
+    ) -> None:
         result: Checkpoint | ActionError
+        has_arrived.wait(_ARRIVAL_S)
         try:
             result = self._store.save(save.probation.step, captured, actor)
         except CheckpointError as error:
