@@ -22,6 +22,7 @@ from tests.hooks.placed import (
 from tests.hooks.recorder import RecordingLine, of_layer
 from tests.hooks.tiny import watched
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD
 
 from runwatch.commands import Command, Rollback
@@ -260,3 +261,23 @@ def test_gradients_are_read_by_the_kernel_where_triton_is(line: RecordingLine) -
 
     assert has_triton
     assert watch.num_faults == 0  # a kernel that could not be launched would be one
+
+
+@needs_card
+def test_gradients_that_lie_elsewhere_than_their_weights_are_left_alone(
+    line: RecordingLine,
+) -> None:
+    trial = Trial(line, "cuda", options=Options())
+    watch = trial.attach()
+    trial.step(0)
+    loss: Tensor = trial.model(trial.batches[1])
+    torch.autograd.backward(loss)
+    weight = trial.model.first.weight
+    kept, weight.data = weight.data, weight.data.cpu()
+    clip_grad_norm_(trial.model.parameters(), 1.0)
+    weight.data = kept
+    trial.optimizer.step()
+    watch.step(loss)
+    watch.finish()
+
+    assert watch.num_faults == 0

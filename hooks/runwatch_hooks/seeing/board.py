@@ -125,7 +125,9 @@ class Board:
                 found: list[Tensor] = []
                 for slot in ours:
                     grad = grad_of(tensors[slot])
-                    if grad is not None:
+                    # Weights that a program keeps elsewhere for a while have gradients where they
+                    # were: an address of one device, read on another, ends the process.
+                    if grad is not None and grad.device == device:
                         places.append(self._local[slot])
                         found.append(grad)
                 if found:
