@@ -62,7 +62,7 @@ def main(results: Path) -> None:
     for kind, target in TARGETS.items():
         assembler[kind] = [
             compiled(target, dtype, is_aligned=is_aligned).asm[kind]
-            for dtype in (torch.float32, torch.bfloat16, torch.float16)
+            for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
             for is_aligned in (True, False)
         ]
         assembler[kind].append(joined(target).asm[kind])
