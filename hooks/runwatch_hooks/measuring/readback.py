@@ -1,11 +1,19 @@
 """Numbers on their way from an accelerator to the host, while neither waits for the other."""
 
+from typing import Final
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from runwatch_hooks.measuring.marks import has_passed, set_mark, wait_for
+
+_ROOM_BYTES: Final = 2**20
+_LEAST_DEPTH: Final = 16
+_MOST_DEPTH: Final = 256
+"""Steps that the host may run ahead: those of a CUDA graph are a launch each, of which a driver
+queues a thousand before it lets the host wait."""
 
 
 class Ticket:
@@ -36,7 +44,9 @@ class Readback:
     row has arrived: then the row is refused.
     """
 
-    def __init__(self, num_values: int, device: torch.device, depth: int = 16) -> None:
+    def __init__(self, num_values: int, device: torch.device, depth: int | None = None) -> None:
+        """`depth` is how many rows may be on their way; by default as many as a MiB holds."""
+        depth = depth or min(max(_ROOM_BYTES // (4 * num_values), _LEAST_DEPTH), _MOST_DEPTH)
         self._device = device
         self.num_values = num_values
         on_host = device.type == "cpu"

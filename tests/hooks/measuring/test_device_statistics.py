@@ -149,6 +149,15 @@ def test_numbers_come_back_in_order() -> None:
         assert ticket.values().tolist() == [value] * 3
 
 
+@pytest.mark.parametrize(("num_values", "depth"), [(1, 256), (4096, 64), (100_000, 16)])
+def test_as_many_rows_may_be_on_their_way_as_there_is_room_for(num_values: int, depth: int) -> None:
+    readback = Readback(num_values, CPU)
+    sent = [readback.send(torch.zeros(num_values)) for _ in range(depth)]
+
+    assert None not in sent
+    assert readback.send(torch.zeros(num_values)) is None
+
+
 def test_a_slot_is_not_used_again_before_its_numbers_were_taken() -> None:
     readback = Readback(1, CPU, depth=2)
     first = readback.send(torch.ones(1))
