@@ -33,7 +33,7 @@ def _why_not() -> str:
 
 
 def accelerators(*, has_torch: bool) -> list[Finding]:
-    """CUDA as this torch has it."""
+    """CUDA, or what torch calls so, as this torch has it."""
     if not has_torch:
         advice = "pip install torch, or watch with runwatch_hooks.plain.open_run, which needs none"
         return [Finding("installed", "torch", Verdict.NOTE, "not installed", advice)]
@@ -47,12 +47,14 @@ def accelerators(*, has_torch: bool) -> list[Finding]:
 
 
 def _cuda(torch: Any) -> str:
-    if torch.version.cuda is None:
+    hip = getattr(torch.version, "hip", None)  # AMD's, whose devices torch calls by CUDA's name
+    version = torch.version.cuda if hip is None else f"ROCm {hip}"
+    if version is None:
         return "none: this torch was built without it; gradients are read on the CPU"
     if not torch.cuda.is_available():
-        return f"built for {torch.version.cuda}, but no device or driver answers"
+        return f"built for {version}, but no device or driver answers"
     devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return f"{torch.version.cuda} on {', '.join(devices)}; gradients are read on the device"
+    return f"{version} on {', '.join(devices)}; gradients are read on the device"
 
 
 def _nvml(*, has_device: bool) -> Finding:

@@ -133,8 +133,9 @@ def _times(
 
 
 def _device_time() -> float:
-    """Once all that was asked of the device is done: a measurement may wait, the hook never."""
-    torch.cuda.synchronize()
+    """Once all that was asked of the devices is done: a measurement may wait, the hook never."""
+    for index in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(index)
     return time.perf_counter()
 
 
