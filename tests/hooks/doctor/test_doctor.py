@@ -121,7 +121,7 @@ def test_devices_of_amd_are_told_as_theirs(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.version, "hip", "7.1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"MI300X {index}")
+    monkeypatch.setattr(torch.cuda, "get_device_name", "MI300X {}".format)
     found = {finding.name: finding.found for finding in accelerators(has_torch=True)}
 
     assert found["CUDA"] == "ROCm 7.1 on MI300X 0, MI300X 1; gradients are read on the device"

@@ -45,11 +45,7 @@ def test_a_mark_stands_in_the_stream_of_its_device_whichever_is_current(
 ) -> None:
     monkeypatch.setattr(Recorded, "made", [])
     monkeypatch.setattr(torch, "Event", Recorded)
-
-    def stream_of(device: torch.device) -> str:
-        return f"stream of {device}"
-
-    monkeypatch.setattr(torch.accelerator, "current_stream", stream_of)
+    monkeypatch.setattr(torch.accelerator, "current_stream", "stream of {}".format)
     set_mark(torch.device("cuda", 0))
     set_mark(torch.device("cuda", 1), is_timed=True)
 
@@ -82,10 +78,10 @@ def test_what_is_kept_goes_from_stream_to_stream_in_order(
     course = Course(torch.device("cuda", 0))
     streams = iter((first, first, second, second, first))
 
-    def stream_of(device: torch.device) -> Stream:
+    def current(device: torch.device) -> Stream:
         return next(streams)
 
-    monkeypatch.setattr(torch.accelerator, "current_stream", stream_of)
+    monkeypatch.setattr(torch.accelerator, "current_stream", current)
     for _ in range(5):
         course.follow(lambda: [cast(Tensor, kept)])
 
