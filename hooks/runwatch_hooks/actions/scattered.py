@@ -45,7 +45,8 @@ class Scattered:
         place = _all_of(self.shape) if live is None else place_of(live)
         if place is None:
             raise StateMismatchError(f"found a tensor laid out as {_layout_of(live)}: not known")
-        cut = torch.empty([_length(runs) for runs in place], dtype=self.dtype)
+        lengths = [_length(runs) for runs in place]
+        cut = torch.empty(lengths, dtype=self.dtype, device="cpu")
         num_filled = sum(_fill(cut, place, part, lies) for lies, part in self._parts.items())
         if num_filled != cut.numel():
             raise StateMismatchError(
@@ -63,7 +64,7 @@ def place_of(tensor: Tensor) -> Place | None:
     coordinate = shared.device_mesh.get_coordinate()
     if coordinate is None:  # this rank is not of its mesh
         return tuple(() for _ in tensor.shape)
-    indices = [torch.arange(size) for size in tensor.shape]
+    indices = [torch.arange(size, device="cpu") for size in tensor.shape]
     for mesh_dim, placement in enumerate(shared.placements):
         if placement.is_partial():
             return None

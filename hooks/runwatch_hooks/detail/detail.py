@@ -16,6 +16,7 @@ from runwatch_hooks.detail.log2_counts import count_log2
 from runwatch_hooks.detail.module_taps import ModuleTaps
 from runwatch_hooks.detail.schedule import Due, Schedule
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.measuring.host_memory import to_device
 from runwatch_hooks.rows import Row
 
 _ROW_BYTES: Final = 2**19
@@ -180,13 +181,15 @@ class Detail:
             if sums is None:
                 return
             before = self._sums.get(place)
-            self._sums[place] = sums if before is None else joined(before, sums.to(before.device))
+            self._sums[place] = (
+                sums if before is None else joined(before, to_device(sums, before.device))
+            )
             if self._due.histograms and self._taps is not None:
                 name = self._taps.names[place]
                 counts = count_log2(output)
                 known = self._counts[HistogramKind.ACTIVATIONS].get(name)
                 if counts is not None and known is not None:
-                    counts = known + counts.to(known.device)
+                    counts = known + to_device(counts, known.device)
                 self._put(HistogramKind.ACTIVATIONS, name, counts)
 
     def _put(self, kind: HistogramKind, name: str, counts: Tensor | None) -> None:

@@ -189,5 +189,6 @@ def _sum_of_bits(tensor: Tensor) -> Tensor | None:
     bits = flat.view(_INTEGERS[flat.element_size()])
     if bits.device.type == "cpu" and bits.dtype is torch.int32:
         # With numpy, four times as fast: it wraps around at 2^32, of which 2^24 is a divisor.
-        return torch.tensor(int(np.add.reduce(bits.numpy().view(np.uint32), dtype=np.uint32)))
+        total = int(np.add.reduce(bits.numpy().view(np.uint32), dtype=np.uint32))
+        return torch.tensor(total, dtype=torch.int64, device="cpu")
     return bits.sum(dtype=torch.int64)

@@ -73,7 +73,10 @@ def stepped_by(zero: ZeroOptimizer) -> Sequence[Tensor]:
 def total_norm_of(zero: ZeroOptimizer) -> Tensor:
     """That of the last step's gradients, unscaled, before it clipped them; NaN where DeepSpeed
     says -1, as it does for what is not finite."""
-    norm = torch.as_tensor(cast(Any, zero)._global_grad_norm)
+    found: Tensor | float = cast(Any, zero)._global_grad_norm
+    if not isinstance(found, Tensor):
+        found = torch.tensor(found, dtype=torch.float32, device="cpu")
+    norm: Tensor = found
     return norm.masked_fill(norm < 0, torch.nan)
 
 

@@ -39,6 +39,15 @@ def test_one_bit_anywhere_makes_another_fingerprint(dtype: torch.dtype) -> None:
         assert len(differing) == 1
 
 
+def test_they_are_the_same_whatever_device_is_the_programs_default() -> None:
+    model = tiny_gpt()
+    expected = fingerprints(model)
+    with torch.device("meta"):
+        found = fingerprints(model)
+
+    assert found == expected
+
+
 def test_every_parameter_is_looked_at_once_in_64_steps() -> None:
     assert len(fingerprints(tiny_gpt())) == NORM_TURNS
 
