@@ -35,6 +35,7 @@ from runwatch_server.clock import Clock
 from runwatch_server.db import Database, SqliteStore
 from runwatch_server.health import Health
 from runwatch_server.runs.liveness import Liveness
+from runwatch_server.settings import Settings
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.ingest import Ingest
 from runwatch_server.telemetry.layout_store import Layouts
@@ -107,6 +108,7 @@ async def store(
             events=EventLog(clock),
             liveness=Liveness(),
             committed=_judge_nothing,
+            metrics_per_run=Settings().metrics_per_run,
             observer=Health(),
         )
         seq = 0

@@ -210,6 +210,7 @@ def _build(ground: _Opened, alerting: Alerting) -> Services:
         liveness=liveness,
         committed=alerting.evaluators.committed,
         check_disk=disk.check,
+        metrics_per_run=settings.metrics_per_run,
         observer=health,
     )
     pulses = Pulses(database, reader, clock)

@@ -32,6 +32,9 @@ class Health:
         self.registry = CollectorRegistry()
         self._frames = self._counter("frames", "Frames committed.")
         self._duplicates = self._counter("duplicate_frames", "Frames that were held already.")
+        self._refused_metrics = self._counter(
+            "refused_metrics", "Metrics left out of frames: their runs have had too many names."
+        )
         self._values = self._counter("values", "Numbers in committed frames.")
         self._bytes = self._counter("frame_bytes", "Bytes of committed frames, as received.")
         self._problems = Counter(
@@ -131,6 +134,9 @@ class Health:
 
     def observe_duplicate(self) -> None:
         self._duplicates.inc()
+
+    def observe_refused_metrics(self, number: int) -> None:
+        self._refused_metrics.inc(number)
 
     def observe_problem(self, code: str) -> None:
         self._problems.labels(code).inc()

@@ -84,6 +84,9 @@ class Settings:
     """Event streams that the readers of one key may hold open: a page is one."""
     streams: int = 2000
     """Event streams that may be open in all; each asks the database once a second."""
+    metrics_per_run: int = 2000
+    """Names of metrics that a run may have; what is over is left out of its frames, and told on its
+    timeline. A page of a run with 20 000 takes seconds."""
     patience_s: float = 30.0
     """A connection is closed where its other end lets the service wait for the rest of a request,
     or does not read the answer, for longer: within twice that time."""
@@ -125,7 +128,7 @@ class Settings:
         _check_days(self.raw_days, self.evidence_days, self.rollup_days)
         _check("port", self.port, 0 <= self.port <= 65535, "0 to 65535")
         _check("disk_reserve_mib", self.disk_reserve_mib, self.disk_reserve_mib >= 0, "0 or more")
-        for name in ("queue_works", "streams_per_key", "streams"):
+        for name in ("queue_works", "streams_per_key", "streams", "metrics_per_run"):
             most: int = getattr(self, name)
             _check(name, most, most >= 1, "at least 1")
         for name in _POSITIVE:
@@ -255,6 +258,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "judge_processes": int,
     "streams_per_key": int,
     "streams": int,
+    "metrics_per_run": int,
     "disk_reserve_mib": int,
 }
 

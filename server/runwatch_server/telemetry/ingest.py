@@ -3,7 +3,7 @@
 import asyncio
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import msgspec
@@ -26,13 +26,13 @@ from runwatch_server.telemetry.frame_rows import FrameRow
 from runwatch_server.telemetry.histogram_store import store_histograms
 from runwatch_server.telemetry.late_sums import add_late_steps
 from runwatch_server.telemetry.layout_store import Layouts
+from runwatch_server.telemetry.metric_names import MetricNames, without
 from runwatch_server.telemetry.seams import Committed, CommittedFrame
 from runwatch_server.texts import check_json_texts
 
 _INLINE_BYTES: Final = 512 * 1024
 """A frame up to this size is unpacked on the event loop: a millisecond, less than a thread costs
 when all are busy. A larger one goes to a thread."""
-_MAX_CACHED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,7 @@ class IngestObserver(Protocol):
         self, run_id: RunId, frame: Frame, layout: Layout | None, *, num_bytes: int, at: float
     ) -> None: ...
     def observe_duplicate(self) -> None: ...
+    def observe_refused_metrics(self, number: int) -> None: ...
 
 
 class Ingest:
@@ -68,8 +69,10 @@ class Ingest:
         liveness: Liveness,
         committed: Committed,
         check_disk: Callable[[], None] = lambda: None,
+        metrics_per_run: int,
         observer: IngestObserver,
     ) -> None:
+        """`metrics_per_run`: names of metrics that a run may have; what is over is left out."""
         self._database = database
         self._clock = clock
         self._layouts = layouts
@@ -78,7 +81,7 @@ class Ingest:
         self._committed = committed
         self._check_disk = check_disk
         self._observer = observer
-        self._known_metrics: set[tuple[RunId, tuple[str, ...]]] = set()
+        self._names = MetricNames(database, most=metrics_per_run)
 
     async def put_frame(self, run_id: RunId, body: bytes, *, late: bool) -> Receipted:
         """Stores a frame of the binary form. Raises FrameError or ServiceError."""
@@ -126,26 +129,31 @@ class Ingest:
 
     def forget(self, run_id: RunId) -> None:
         """The run was removed: what comes under its id has told no metrics yet."""
-        self._known_metrics = {known for known in self._known_metrics if known[0] != run_id}
+        self._names.forget(run_id)
 
     async def _layout(self, run_id: RunId, layout_hash: str) -> Layout | None:
         return await self._layouts.find(run_id, layout_hash) if layout_hash else None
 
     async def _store(self, received: Received) -> Receipted:
         check_contents(received.frame)
+        run_id, names = received.run_id, received.frame.metric_names
+        refused = await self._names.refused(run_id, names)
+        if refused:
+            received = await asyncio.to_thread(_without, received, refused)
         receipted = await self._database.write(
-            lambda connection: self._insert(connection, received), of=received.run_id
+            lambda connection: self._insert(connection, received, refused), of=run_id
         )
         if receipted.duplicate:
             self._observer.observe_duplicate()
         else:
+            self._names.remember(run_id, names, refused)
+            self._observer.observe_refused_metrics(len(refused))
             self._tell(received)
         return receipted
 
     def _tell(self, received: Received) -> None:
         """What is committed now, to those who go by it."""
         run_id, frame = received.run_id, received.frame
-        self._remember_metrics(run_id, frame)
         self._observer.observe_frame(
             run_id,
             frame,
@@ -174,7 +182,9 @@ class Ingest:
             )
         )
 
-    async def _insert(self, connection: AsyncConnection, received: Received) -> Receipted:
+    async def _insert(
+        self, connection: AsyncConnection, received: Received, refused: frozenset[str]
+    ) -> Receipted:
         run_id, frame = received.run_id, received.frame
         state = await queries.stream_state(connection, run_id, frame.attempt, frame.rank)
         if state is None:
@@ -190,19 +200,26 @@ class Ingest:
         )
         if received.late:
             await add_late_steps(connection, run_id, frame, received.layout)
-        if (run_id, frame.metric_names) not in self._known_metrics:
+        if not self._names.are_stored(run_id, frame.metric_names):
             await queries.add_metrics(connection, run_id, frame.metric_names)
+        await self._record_events(connection, run_id, frame, refused)
         await store_histograms(connection, run_id, frame)
-        await self._events.record(
-            connection,
-            run_id,
-            frame.events,
-            attempt=frame.attempt,
-            rank=frame.rank,
-            segment=frame.segment,
-            source="trainer",
-        )
         return _receipted(frame, next_seq, duplicate=False)
+
+    async def _record_events(
+        self, connection: AsyncConnection, run_id: RunId, frame: Frame, refused: frozenset[str]
+    ) -> None:
+        ours = self._names.news(run_id, frame, refused, at=self._clock.wall())
+        for source, events in (("trainer", frame.events), ("service", ours)):
+            await self._events.record(
+                connection,
+                run_id,
+                events,
+                attempt=frame.attempt,
+                rank=frame.rank,
+                segment=frame.segment,
+                source=source,
+            )
 
     def _row(self, received: Received) -> FrameRow:
         frame = received.frame
@@ -220,10 +237,12 @@ class Ingest:
             received_at=self._clock.wall(),
         )
 
-    def _remember_metrics(self, run_id: RunId, frame: Frame) -> None:
-        if len(self._known_metrics) >= _MAX_CACHED:
-            self._known_metrics.clear()
-        self._known_metrics.add((run_id, frame.metric_names))
+
+def _without(received: Received, refused: frozenset[str]) -> Received:
+    """What is stored of a frame with metrics that its run may not have: all but those."""
+    frame = without(received.frame, refused)
+    body = encode_frame(replace(frame, histograms=()))
+    return replace(received, frame=frame, body=body)
 
 
 def _encoded(parsed: JsonFrame, layout: Layout | None, arrived_at: float) -> tuple[Frame, bytes]:

@@ -241,6 +241,7 @@ async def start(
         events=events,
         liveness=liveness,
         committed=alerting.evaluators.committed,
+        metrics_per_run=settings.metrics_per_run,
         observer=Health(),
     )
     return Bench(alerting, runs, ingest, layouts, liveness, database, hand)
