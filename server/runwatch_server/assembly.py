@@ -4,10 +4,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 from runwatch.errors import RunwatchError
 from runwatch_server.alerts.assembly import Alerting, Judges, start_alerting
 from runwatch_server.alerts.collector import AlertingCollector
+from runwatch_server.alerts.farewell import Farewell
 from runwatch_server.auth.rate_limits import RateLimits
 from runwatch_server.auth.scrape_key import check_scrape_key_file
 from runwatch_server.auth.service import Keys
@@ -72,10 +74,6 @@ async def _start(
 ) -> Services:
     ground = await _open_ground(stack, settings, clock, health)
     alerting = await _start_alerting(stack, ground)
-    services = _build(ground, alerting)
-    await services.runs.listen()
-    stack.push_async_callback(services.keys.save_uses)
-    stack.push_async_callback(services.demo_run.stop)
     notifying = await start_notifying(
         stack,
         ground.receivers,
@@ -84,6 +82,10 @@ async def _start(
         board=alerting.board,
         detective=alerting.detective,
     )
+    services = _build(ground, alerting, notifying)
+    await services.runs.listen()
+    stack.push_async_callback(services.keys.save_uses)
+    stack.push_async_callback(services.demo_run.stop)
     health.registry.register(NotifyCollector(notifying))
     for loop in _loops(services, alerting, notifying):
         keep_running(stack, loop, health)
@@ -186,7 +188,7 @@ def _loops(services: Services, alerting: Alerting, notifying: Notifying) -> Iter
     yield Loop("maintenance", maintenance.run)
 
 
-def _build(ground: _Opened, alerting: Alerting) -> Services:
+def _build(ground: _Opened, alerting: Alerting, notifying: Notifying) -> Services:
     settings, clock, health = ground.settings, ground.clock, ground.health
     database, liveness, layouts = ground.database, ground.liveness, ground.layouts
     reader, packs = ground.reader, ground.packs
@@ -246,6 +248,9 @@ def _build(ground: _Opened, alerting: Alerting) -> Services:
         delivery=alerting.delivery,
         alerts=alerting.alerts,
         evaluators=alerting.evaluators,
+        farewell=Farewell(
+            alerting.context, alerting.board, partial(notifying.has_told_ends, database)
+        ),
         ticker=alerting.ticker,
         board=alerting.board,
         event_streams=EventStreams(

@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.evaluators import Evaluators
+from runwatch_server.alerts.farewell import Farewell
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
 from runwatch_server.auth.rate_limits import RateLimits
@@ -70,6 +71,7 @@ class Services:
     delivery: Delivery
     alerts: Alerts
     evaluators: Evaluators
+    farewell: Farewell
     ticker: Ticker
     board: NewsBoard
     event_streams: EventStreams

@@ -25,6 +25,7 @@ from runwatch_server.settings import Settings
 class Alerting:
     """What judges and acts; `start_alerting` makes it."""
 
+    context: AlertingContext
     rules: Rules
     commands: Commands
     delivery: Delivery
@@ -86,6 +87,7 @@ async def start_alerting(
     await evaluators.start()
     stack.push_async_callback(evaluators.stop)
     return Alerting(
+        context=context,
         rules=rules,
         commands=commands,
         delivery=delivery,

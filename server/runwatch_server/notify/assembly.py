@@ -6,12 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from runwatch.vocabulary import RunId
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.findings import Detective
 from runwatch_server.background import Loop
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import SettingsError
+from runwatch_server.notify import queries
 from runwatch_server.notify.alertmanager import Replica, make_client
 from runwatch_server.notify.courier import Courier
 from runwatch_server.notify.explaining import Explainer
@@ -34,6 +36,14 @@ class Notifying:
             yield Loop(f"pusher to {replica.figures.shown_url}", pusher.run)
         for courier in self.couriers:
             yield Loop(f"courier to {courier.figures.receiver}", courier.run)
+
+    async def has_told_ends(self, database: Database, run_id: RunId) -> bool:
+        """Whether all who heard of a run's alerts have heard of their ends."""
+        async with database.read() as connection:
+            ended = await queries.list_ended(connection, run_id)
+            if await queries.count_ends_to_tell(connection, run_id):
+                return False
+        return not any(pusher.owes_end_of(ended) for pusher in self.pushers)
 
 
 async def start_notifying(

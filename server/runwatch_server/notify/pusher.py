@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import random
+from collections.abc import Collection
 from typing import Final
 
 from runwatch.vocabulary import AlertId
@@ -100,6 +101,10 @@ class Pusher:
             for key, sent in self._sent.items()
             if key != HEARTBEAT and not sent.is_resolved
         ]
+
+    def owes_end_of(self, alert_ids: Collection[AlertId]) -> bool:
+        """Whether the replica takes any of these, which are over, to go on."""
+        return any(key in self._sent and not self._sent[key].is_resolved for key in alert_ids)
 
     def _wants(self, case: Case) -> bool:
         """One that became explained by another goes on being sent, or Alertmanager would take it

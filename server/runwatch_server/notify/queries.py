@@ -42,6 +42,28 @@ async def resolve_notice(connection: AsyncConnection, alert: AlertRecord, *, at:
     return done.rowcount == 1
 
 
+async def list_ended(connection: AsyncConnection, run_id: RunId) -> list[AlertId]:
+    """The alerts of a run that people heard of and that are over."""
+    found = await connection.scalars(
+        sa.select(notices.c.alert_id).where(
+            notices.c.run_id == run_id, notices.c.resolved_at.is_not(None)
+        )
+    )
+    return [AlertId(alert_id) for alert_id in found]
+
+
+async def count_ends_to_tell(connection: AsyncConnection, run_id: RunId) -> int:
+    """How many deliveries wait that say of a run's alerts that they are over."""
+    found = await connection.execute(
+        sa.select(sa.func.count()).where(
+            deliveries.c.run_id == run_id,
+            deliveries.c.kind == Kind.RESOLVED.value,
+            deliveries.c.state == DeliveryState.WAITING.value,
+        )
+    )
+    return found.scalar_one()
+
+
 async def find_group(
     connection: AsyncConnection, receiver: str, run_id: RunId, *, since: float
 ) -> tuple[str, float] | None:

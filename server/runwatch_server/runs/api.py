@@ -144,7 +144,9 @@ async def change_run(
     openapi_extra=documented(refuses=[409]),
 )
 async def delete_run(services: CurrentServices, run_id: VisibleRunId) -> Response:
-    """Removes a run that is over, with all its telemetry and alerts."""
+    """Removes a run that is over, with all its telemetry and alerts. Those who heard of an alert
+    hear first that it is over; for one who does not answer it waits 10 s."""
+    await services.farewell.say(run_id)
     await services.runs.delete(run_id)
     return Response(status_code=204)
 

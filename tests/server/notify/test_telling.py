@@ -211,6 +211,22 @@ async def test_the_end_of_an_alert_that_another_explains_by_then_is_told(
     assert over["dedup_key"] == fired["dedup_key"]
 
 
+async def test_the_removal_of_a_run_ends_its_incident(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    run_id = await break_run(told)
+    hand_clock.now += 3
+    await until_so(lambda: len(sink.posts) == 1)
+    await until_noted(told, hand_clock)
+    await told.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
+
+    assert (await told.call("DELETE", f"/runs/{run_id}")).status_code == 204
+
+    fired, over = sink.bodies
+    assert over["title"].startswith("[closed, not recovered] NonFinite")
+    assert over["dedup_key"] == fired["dedup_key"]
+
+
 async def test_frames_that_came_after_the_fact_wake_nobody(
     told: Api, sink: Sink, hand_clock: HandClock
 ) -> None:
