@@ -12,6 +12,7 @@ from runwatch_server.alerts.judging import Judging, ProcessJudging, ThreadJudgin
 from runwatch_server.alerts.recording import Tell, tell_nobody
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
+from runwatch_server.alerts.withdrawing import Withdrawing
 from runwatch_server.commands.delivery import Delivery
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.service import Commands
@@ -74,7 +75,7 @@ async def start_alerting(
         limits=settings.policy_limits,
         judging=judging,
         on_news=board.post,
-        tell=tell,
+        tell=Withdrawing(clock, signer, tell).tell,
         page=page,
     )
     evaluators = Evaluators(context)

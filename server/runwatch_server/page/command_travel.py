@@ -187,12 +187,13 @@ def _outcome(command: CommandRecord, state: CommandState) -> str:
 
 
 def _end(command: CommandRecord, first: Mapping[str, CommandEvent]) -> Station:
-    """Where it ended instead. A person rejects what a rule proposed, and withdraws what was sent;
-    a trainer refuses."""
+    """Where it ended instead. A person rejects what a rule proposed, and withdraws what was sent,
+    as the service does with what there is no reason for any more; a trainer refuses."""
     name = command.state.value.capitalize()
     if command.state is CommandState.CANCELLED:
         was_proposal = CommandState.PROPOSED in first and CommandState.QUEUED not in first
-        name = "Rejected" if was_proposal else "Withdrawn"
+        is_rejected = was_proposal and "reason" not in command.detail
+        name = "Rejected" if is_rejected else "Withdrawn"
     elif command.state is CommandState.REJECTED:
         name = "Refused"
     why = command.detail.get("error") or command.detail.get("reason") or ""

@@ -83,6 +83,28 @@ def test_in_ask_it_goes_once_a_person_approves(start_service: StartService) -> N
     asyncio.run(scenario())
 
 
+def test_a_proposal_is_withdrawn_once_its_alert_has_recovered_and_the_next_one_has_its_own(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(policy=PolicyMode.ASK)
+            await break_at(bench, 0)
+            await bench.send(healthy(60), first_step=1)
+            await bench.settle()
+            (command,) = await bench.commands()
+            assert command.state is CommandState.CANCELLED
+            assert command.detail == {"reason": "its alert has recovered"}
+
+            await break_at(bench, 61)
+            assert [one.state for one in await bench.commands()] == [
+                CommandState.CANCELLED,
+                CommandState.PROPOSED,
+            ]
+
+    asyncio.run(scenario())
+
+
 def test_the_rollback_goes_to_before_the_first_sign_of_the_incident(
     start_service: StartService,
 ) -> None:

@@ -487,7 +487,8 @@ def test_a_rung_waits_while_another_alert_is_being_cured(start_service: StartSer
 
 
 def test_a_rung_that_goes_on_waiting_says_so_once(start_service: StartService) -> None:
-    """Until another's proposal, which nobody has looked at, is decided upon."""
+    """Until another's proposal, which nobody has looked at and whose alert goes on, is decided
+    upon."""
 
     async def scenario() -> None:
         async with start_service() as bench:
@@ -495,7 +496,8 @@ def test_a_rung_that_goes_on_waiting_says_so_once(start_service: StartService) -
             await file_rule(bench, [{"rollback": {}}])
             await bench.send([*healthy(3), math.nan, 4.0], first_step=0)
             for frames in range(3):
-                await bench.send(HIGH, first_step=5 + frames * len(HIGH))
+                first_step = 5 + frames * len(HIGH)
+                await bench.send(HIGH, first_step=first_step, nonfinite=(1.0, 0.0))
                 await bench.settle()
             high = next(one for one in await bench.alerts() if one.rule == "High")
             events = (await bench.alerting.alerts.card(high)).events

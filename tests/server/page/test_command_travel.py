@@ -100,9 +100,14 @@ def test_a_proposal_is_rejected_and_what_was_sent_is_withdrawn() -> None:
 
     proposal = travel_of(command, [event("proposed"), event("cancelled")])
     order = travel_of(command, [event("queued"), event("cancelled")])
+    by_us = travel_of(
+        replace(command, detail={"reason": "its alert has recovered"}),
+        [event("proposed"), event("cancelled")],
+    )
 
     assert drawn(proposal) == {"Proposed": "done", "Rejected": "broken"}
     assert drawn(order) == {"Queued": "done", "Withdrawn": "broken"}
+    assert drawn(by_us) == {"Proposed": "done", "Withdrawn": "broken"}
 
 
 @pytest.mark.parametrize(

@@ -94,11 +94,11 @@ function commandMark(command) {
     shape: "triangle", look, words: `${kind} ${standing(command)}${command.reason ? ` (${command.reason})` : ""}` };
 }
 
-/** In the words of command_travel.py: a person rejects what a rule proposed, a trainer refuses. */
-function standing({ state, automatic, alert_id: alert }) {
+/** In the words of command_travel.py: a person rejects what a rule proposed, a trainer refuses, the service gives a reason. */
+function standing({ state, automatic, alert_id: alert, detail }) {
   if (state === "rejected") return "refused";
   if (state !== "cancelled") return state;
-  return alert && !automatic ? "rejected" : "withdrawn";
+  return alert && !automatic && !detail?.reason ? "rejected" : "withdrawn";
 }
 
 const ENDINGS = {
