@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from runwatch.alerts import Alert, AlertState, Change, Moment
+from runwatch.alerts import Alert, AlertState, Change, Moment, Reason
 from runwatch.rules import Liveness, Rule, Transition, judge_absence
 from runwatch.rules.episodes import Culprits, Episode
 from runwatch.rules.reporting import transition
@@ -22,6 +22,8 @@ from runwatch_server.runs.heard_rank import RankFacts
 
 RUN_LOST: Final = "RunLost"
 RANK_LOST: Final = "RankLost"
+_OVER: Final = (Reason.CLEARED_EARLY, Reason.CLEARED, Reason.RECOVERED)
+"""What can be said of an alert only once what it misses has come."""
 _OF_CONTACT: Final = (RUN_LOST, RANK_LOST)
 
 
@@ -132,7 +134,7 @@ def judge_silence(
         longest_phase_s=longest_phase_s,
     )
     change = judge_absence(rule, liveness, None if known is None else known.alert, now)
-    if known is not None and not _goes_on(change) and not is_broken(rule, facts, team):
+    if change.reason in _OVER and known is not None and not is_broken(rule, facts, team):
         return None
     return change
 
@@ -175,10 +177,11 @@ def transition_of(
     return told, open_alert if _goes_on(change) else None
 
 
-def absence_alert_of(record: AlertRecord) -> AbsenceAlert:
-    """An alert as it is kept, taken up again after a restart."""
+def absence_alert_of(record: AlertRecord, *, since: float) -> AbsenceAlert:
+    """An alert as it is kept, taken up again after a restart. `since` is when it entered the state
+    in which it is."""
     onset = Moment(record.onset_step, record.onset_at)
-    alert = Alert(record.state, onset, Moment(record.last_step, record.onset_at))
+    alert = Alert(record.state, onset, Moment(record.last_step, since))
     return AbsenceAlert(alert, record.episode, record.inhibited_by, record.shadow)
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.alerts import AlertState, Change, Reason
 from runwatch.rules import Rule
 from runwatch.vocabulary import RunId
-from runwatch_server.alerts import queries
+from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.absence import (
     AbsenceAlert,
     absence_alert_of,
@@ -209,7 +209,9 @@ class AbsenceAlerts:
             for alert in await queries.list_open(connection, run_id):
                 if not alert.rule_hash and alert.rule != GROUP_OUTLIER:
                     key = _Key(run_id, alert.attempt, alert.rank, alert.rule)
-                    self._alerts[key] = absence_alert_of(alert)
+                    entered = await event_queries.last_event(connection, alert, kind=alert.state)
+                    since = alert.onset_at if entered is None else entered.at
+                    self._alerts[key] = absence_alert_of(alert, since=since)
         self._recalled.add(run_id)
 
     async def _longest_phase_s(self, run_id: RunId, rank: RankFacts) -> float | None:

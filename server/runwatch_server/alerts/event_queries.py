@@ -55,14 +55,16 @@ async def list_events(
     return [_event(row) for row in found.mappings()]
 
 
-async def last_event(connection: AsyncConnection, record: AlertRecord) -> AlertEvent | None:
-    """The newest thing that happened to an alert."""
-    found = await connection.execute(
-        sa.select(alert_events)
-        .where(alert_events.c.run_id == record.run_id, alert_events.c.alert_id == record.id)
-        .order_by(alert_events.c.number.desc())
-        .limit(1)
+async def last_event(
+    connection: AsyncConnection, record: AlertRecord, *, kind: str | None = None
+) -> AlertEvent | None:
+    """The newest thing that happened to an alert, of all or of one kind."""
+    query = sa.select(alert_events).where(
+        alert_events.c.run_id == record.run_id, alert_events.c.alert_id == record.id
     )
+    if kind is not None:
+        query = query.where(alert_events.c.kind == kind)
+    found = await connection.execute(query.order_by(alert_events.c.number.desc()).limit(1))
     row = found.mappings().first()
     return None if row is None else _event(row)
 
