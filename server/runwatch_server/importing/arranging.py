@@ -4,12 +4,14 @@ A log may be appended to by a job that went back to a checkpoint or began anew, 
 a validation loss late. So an entry whose step lies behind is one of two things: late, where all
 that it records is news there, and then it is put into its place; or the run went back. Back to
 where the attempt began, it began anew (another attempt); back to somewhere within, it resumed
-(another segment), and rules forget what was undone.
+(another segment), and rules forget what was undone. Where epochs are counted, the first of them
+comes again in another training alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Final
 
 from runwatch_server.importing.run_log import Entry
 
@@ -23,6 +25,13 @@ class Placed:
     values: Mapping[str, float]
 
 
+_BEGINNING: Final = 2
+"""Rows within which a long attempt counts as begun anew: the first may be an evaluation's, of
+before the first step that is logged."""
+_LONG: Final = 8
+"""Rows of an attempt."""
+
+
 @dataclass(slots=True)
 class Stretch:
     """Rows between two falls of the step."""
@@ -33,6 +42,8 @@ class Stretch:
     newest: dict[str, int] = field(default_factory=dict[str, int])
     """The last step at which each series was recorded."""
     highest: int = -1
+    epochs: list[float] = field(default_factory=list[float])
+    """The first and the newest, where they are counted."""
 
     def goes_back(self, step: int, values: Mapping[str, float]) -> bool:
         return step < self.highest and any(self.newest.get(name, step) > step for name in values)
@@ -41,6 +52,10 @@ class Stretch:
         self.rows.append(row)
         self.newest.update(dict.fromkeys(row.values, row.step))
         self.highest = max(self.highest, row.step)
+
+    def note_epoch(self, epoch: float | None) -> None:
+        if epoch is not None:
+            self.epochs = [*self.epochs[:1], epoch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +66,38 @@ class Arranged:
     """Where the step went back, and what that was taken for."""
 
 
-def arrange(entries: list[Entry]) -> Arranged:
-    """The entries as stretches of rising steps, in the order in which they were lived."""
+def arrange(entries: list[Entry], epoch_name: str | None = None) -> Arranged:
+    """The entries as stretches of rising steps, in the order in which they were lived; the log's
+    own name for its epochs, where it counts them."""
     notes: list[str] = []
     falls: list[str] = []
     if _is_newest_first(entries):
         notes.append("the newest row stood first: read from the end")
         entries = entries[::-1]
     stretches = [Stretch(1, 0)]
-    for step, entry in _with_steps(entries, notes):
+    for step, entry in _with_steps(entries, epoch_name, notes):
         stretch = stretches[-1]
+        epoch = None if epoch_name is None else entry.values.get(epoch_name)
         if stretch.goes_back(step, entry.values):
-            stretch = _next_stretch(stretches, step)
+            stretch = _next_stretch(stretches, step, epoch)
             stretches.append(stretch)
             falls.append(_fall(entry, step, stretch))
         stretch.add(Placed(step, entry.at, entry.values))
+        stretch.note_epoch(epoch)
     kept = [stretch for stretch in stretches if stretch.rows]
     for stretch in kept:
         stretch.rows = list(_merged(sorted(stretch.rows, key=lambda row: row.step)))
     return Arranged(kept, tuple(notes), tuple(falls))
 
 
-def _with_steps(entries: list[Entry], notes: list[str]) -> Iterator[tuple[int, Entry]]:
+def _with_steps(
+    entries: list[Entry], epoch_name: str | None, notes: list[str]
+) -> Iterator[tuple[int, Entry]]:
     """Each entry with its step; without one it belongs to the step before it. Where no entry has
     a step, rows are counted."""
     if all(entry.step is None for entry in entries):
         notes.append("no step is given: rows are counted from 0")
-        yield from enumerate(entries)
+        yield from _rows_counted(entries, epoch_name)
         return
     latest: int | None = None
     num_carried = num_dropped = 0
@@ -94,19 +114,43 @@ def _with_steps(entries: list[Entry], notes: list[str]) -> Iterator[tuple[int, E
         notes.append(f"{num_dropped} rows stand before the first step: left out")
 
 
+def _rows_counted(entries: list[Entry], epoch_name: str | None) -> Iterator[tuple[int, Entry]]:
+    """Rows from 0, and again from 0 where the first epoch comes again after another."""
+    step = 0
+    epochs: list[float] = []
+    for entry in entries:
+        epoch = None if epoch_name is None else entry.values.get(epoch_name)
+        if epoch is not None:
+            if epochs and epoch <= epochs[0] < epochs[-1]:
+                step, epochs = 0, []
+            epochs = [*epochs[:1], epoch]
+        yield step, entry
+        step += 1
+
+
 def _is_newest_first(entries: list[Entry]) -> bool:
     steps = [entry.step for entry in entries if entry.step is not None]
     return len(steps) > 2 and all(after < before for before, after in pairwise(steps))
 
 
-def _next_stretch(stretches: list[Stretch], step: int) -> Stretch:
+def _next_stretch(stretches: list[Stretch], step: int, epoch: float | None) -> Stretch:
     last = stretches[-1]
-    begun = min(
-        row.step for one in stretches if one.attempt == last.attempt for row in one.rows[:1]
-    )
-    if step <= begun:
+    attempt = [one for one in stretches if one.attempt == last.attempt and one.rows]
+    if _begins_anew(attempt, step, epoch):
         return Stretch(last.attempt + 1, 0)
     return Stretch(last.attempt, last.segment + 1)
+
+
+def _begins_anew(attempt: list[Stretch], step: int, epoch: float | None) -> bool:
+    """Whether a row that lies behind is another training's first, and none of this attempt's."""
+    epochs = [told for one in attempt for told in one.epochs]
+    if epoch is not None and epochs and epoch <= epochs[0] < epochs[-1]:
+        return True
+    rows = attempt[0].rows
+    num_first = _BEGINNING if len(rows) > _LONG else 1
+    return step <= max(
+        min(one.rows[0].step for one in attempt), *(row.step for row in rows[:num_first])
+    )
 
 
 def _fall(entry: Entry, step: int, stretch: Stretch) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from runwatch_server.importing.errors import LogError
+from runwatch_server.importing.long_table import columns_of, read_long
 from runwatch_server.importing.numbers import (
     is_absent_text,
     number_of,
@@ -52,15 +53,13 @@ def read_csv(text: str) -> RawLog:
     if header is None:
         raise LogError("line 1", "found nothing, wanted the names of columns")
     names = _names(header[1])
+    if (long := columns_of(names)) is not None:
+        return read_long(_placed(rows, header[1]), long)
     step, time = find_step(names), find_time(names)
     series = [(place, name) for place, name in enumerate(names) if name not in ("", step, time)]
     cells = _Cells(map_names([name for _, name in series]).known_series)
     entries: list[Entry] = []
-    for line, row in rows:
-        place = f"line {line}"
-        if row == header[1]:  # a restarted job that appends writes its header again
-            continue
-        _check_width(row, names, place)
+    for place, row in _placed(rows, header[1]):
         values: dict[str, float] = {}
         for column, name in series:
             if row[column] and (number := cells.read(name, row[column], place)) is not None:
@@ -74,6 +73,18 @@ def read_csv(text: str) -> RawLog:
             )
         )
     return RawLog(entries, tuple(cells.notes()))
+
+
+def _placed(
+    rows: Iterator[tuple[int, list[str]]], header: list[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """The rows below the header, each with its place. Raises LogError for one of another width."""
+    for line, row in rows:
+        place = f"line {line}"
+        if row == header:  # a restarted job that appends writes its header again
+            continue
+        _check_width(row, header, place)
+        yield place, row
 
 
 def _rows(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from runwatch_server.importing.errors import LogError
+from runwatch_server.importing.evaluation_rows import without_own_steps
 from runwatch_server.importing.numbers import unix_time, value_of, whole_step
 from runwatch_server.importing.run_log import Entry, RawLog
 from runwatch_server.importing.series_names import find_step, find_time
@@ -22,9 +23,10 @@ def read_json_lines(text: str) -> RawLog:
 
 def read_objects(documents: Sequence[tuple[str, Mapping[str, object]]]) -> RawLog:
     """The log in objects, each with its place. Raises LogError."""
-    flat = [(place, dict(_flat(document, ""))) for place, document in documents]
-    names = list(dict.fromkeys(name for _, values in flat for name in values))
+    rows = [(place, dict(_flat(document, ""))) for place, document in documents]
+    names = list(dict.fromkeys(name for _, values in rows for name in values))
     step, time = find_step(names), find_time(names)
+    flat = without_own_steps(rows, step)
     entries: list[Entry] = []
     words: dict[str, None] = {}
     for place, found in flat:

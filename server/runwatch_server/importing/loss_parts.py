@@ -1,7 +1,7 @@
 """The loss of detectors whose logs hold its parts alone, as every `results.csv` of YOLO does."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -27,9 +27,7 @@ def add_up(entries: list[Entry]) -> tuple[list[Entry], tuple[str, ...]]:
     }
     if not sums:
         return entries, ()
-    added = [
-        replace(entry, values={**entry.values, **_sums(entry.values, sums)}) for entry in entries
-    ]
+    added = list(_with_sums(entries, sums))
     notes = (f"{name} is {' + '.join(parts)}" for name, parts in sums.items())
     return added, tuple(notes)
 
@@ -44,9 +42,18 @@ def _parts(names: list[str], section: str) -> list[str]:
     return [name for name, _ in found] if all(part in _PARTS for _, part in found) else []
 
 
-def _sums(values: Mapping[str, float], sums: Mapping[str, list[str]]) -> Mapping[str, float]:
-    return {
-        name: sum(values[part] for part in parts)
-        for name, parts in sums.items()
-        if all(part in values for part in parts)
-    }
+def _with_sums(entries: list[Entry], sums: Mapping[str, list[str]]) -> Iterator[Entry]:
+    """Where each part has an entry of its own, as in TensorBoard's files, the sum stands beside the
+    last of a step."""
+    step: int | None = None
+    of_step: dict[str, float] = {}
+    for entry in entries:
+        if entry.step is None or entry.step != step:
+            step, of_step = entry.step, {}
+        of_step |= entry.values
+        whole = {
+            name: sum(of_step[part] for part in parts)
+            for name, parts in sums.items()
+            if not entry.values.keys().isdisjoint(parts) and of_step.keys() >= set(parts)
+        }
+        yield replace(entry, values={**entry.values, **whole}) if whole else entry

@@ -43,6 +43,8 @@ _OPENS_EVALUATION: Final = re.compile(
     r"(?:\s(?:begins?|starts?|started|set|phase|results?))?\W{0,40}",
     re.IGNORECASE,
 )
+_SOURCE: Final = re.compile(r"\.(?:py|cc|cpp|cu|go|rs|java)$", re.IGNORECASE)
+"""Before a number it is the line of a program that speaks: `solver.cpp:218]`, `train.py:30`."""
 _EPOCH_WORDS: Final = frozenset(("epoch", "epochs", "ep"))
 _STEP_WORDS: Final = frozenset((
     "step", "global_step", "iter", "iters", "iteration", "iterations", "it", "num_updates",
@@ -116,7 +118,9 @@ def read_line(line: str) -> ProgressLine:
         name, value = line[pair.name], number_of(line[pair.value])
         role = _role_of(name)
         if role is not None and (count := _count(value)) is not None:
-            counts.setdefault(role, count)
+            # `[Eval][Epoch 1][Iter: 0/100]` counts the batches of the evaluation.
+            is_place = shape.evaluates and role != "epoch" and line.startswith("/", pair.value.stop)
+            counts.setdefault("batch" if is_place else role, count)
             taken = pair.value.stop
         elif value is not None:
             values.setdefault(_series(name, pair.section), value)
@@ -144,6 +148,7 @@ def _shape(form: str) -> _Shape:
             next((kind for end, kind in reversed(sections) if end <= match.start("value")), None),
         )
         for match in _PAIR.finditer(form)
+        if _SOURCE.search(match["name"]) is None
     )
     batches = _RANGE.search(form)
     return _Shape(

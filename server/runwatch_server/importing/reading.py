@@ -12,6 +12,7 @@ from runwatch_server.importing.errors import LogError
 from runwatch_server.importing.json_lines import object_of, read_json_lines, read_objects
 from runwatch_server.importing.json_table import is_table, read_table
 from runwatch_server.importing.leveldb_log import is_wandb
+from runwatch_server.importing.long_table import named_by_file
 from runwatch_server.importing.run_log import RawLog, RunLog
 from runwatch_server.importing.tensorboard import read_events
 from runwatch_server.importing.text_log import read_text_log
@@ -31,7 +32,8 @@ def read_run_log(path: Path) -> RunLog:
     """The run in a file, or in a folder that a training left. Raises LogError and OSError."""
     files = _files_of(path) if path.is_dir() else [path]
     try:
-        return build(_name(path), _read([_content(file) for file in files]))
+        raw = named_by_file(_read([_content(file) for file in files]), path.stem)
+        return build(_name(path), raw)
     except RecursionError as error:
         raise LogError("", "found objects within objects, deeper than any log's") from error
 

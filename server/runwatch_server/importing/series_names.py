@@ -43,6 +43,7 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "lr": (
         "lr", "learning_rate", "train/learning_rate", "train/lr", "learningrate", "lr-adam",
         "lr-adamw", "lr-sgd", "lr-adam/pg1", "lr-adamw/pg1", "lr-sgd/pg1", "train_lr", "lr/pg0",
+        "x/lr0",
     ),
     "grad_norm": (
         "grad_norm", "gnorm", "train/grad_norm", "gradient_norm", "global_grad_norm",
