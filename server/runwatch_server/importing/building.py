@@ -74,10 +74,9 @@ def _check(entries: list[Entry], names: list[str], name_map: NameMap) -> None:
     if not names:
         raise LogError("", "found no numbers, wanted rows of a training run")
     if not name_map.is_of_training and all(entry.step is None for entry in entries):
-        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        raise LogError(
-            "", f"found only {shown}; wanted a step, or a series such as loss, grad_norm or lr"
-        )
+        shown = ", ".join(f"'{name}'" for name in names[:8]) + (", ..." if len(names) > 8 else "")
+        wanted = "wanted a step, or a series such as loss, grad_norm or lr"
+        raise LogError("", f"found no series of a training but {shown}, {wanted}")
 
 
 def _lay_out(name_map: NameMap) -> _Columns:

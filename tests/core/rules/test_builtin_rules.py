@@ -52,6 +52,13 @@ def rules_with_runbooks() -> tuple[Rule, ...]:
     return (*IN_CODE, run_lost(60), rank_lost(60), RULE, *pack())
 
 
+def test_no_summary_speaks_of_one_layers_or_of_none() -> None:
+    counts = ("{num_layers} layers", "{value:.0f} layers")
+    wrong = [rule.name for rule in pack() if any(one in rule.summary.text for one in counts)]
+
+    assert wrong == []
+
+
 @pytest.mark.parametrize("rule", rules_with_runbooks(), ids=lambda rule: rule.name)
 def test_a_built_in_rule_has_a_runbook_that_is_about_it(rule: Rule) -> None:
     page = (ROOT / rule.runbook).read_text()

@@ -125,7 +125,10 @@ def test_other_delimiters_are_found(delimiter: str) -> None:
         ("step,loss\n0,3,4\n", "line 2: found 3 cells, wanted 2"),
         ("step,loss,loss\n0,3,4\n", "line 1: found the column 'loss' twice"),
         ("0,3\n1,2\n", "line 1: found numbers, wanted the names of columns"),
-        ("file,note,n_steps\na.csv,fine,300\n", "found only n_steps; wanted a step, or a series"),
+        (
+            "file,note,n_steps\na.csv,fine,300\n",
+            "found no series of a training but 'n_steps', wanted a step",
+        ),
         ("step,loss\n", "found no numbers"),
         ('step,loss\n0,"3\n', "line 2: found no row of a table"),
     ],

@@ -39,7 +39,7 @@ def test_a_series_of_another_length_than_the_loss_is_left_out(tmp_path: Path) ->
 
 
 def test_an_object_of_single_numbers_tells_of_no_training(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match=r"found only mse, r2; wanted a step, or a series"):
+    with pytest.raises(LogError, match=r"found no series of a training but 'mse', 'r2', wanted"):
         read(tmp_path, {"mse": 0.1, "r2": 0.9})
 
 
