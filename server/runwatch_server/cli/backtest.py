@@ -8,6 +8,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from runwatch.number_texts import counted
 from runwatch.rules import Rule
 from runwatch.rules.nonfinite_rule import is_loss
 from runwatch.rules.thresholds import series_needed
@@ -16,6 +17,7 @@ from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
 from runwatch_server.cli.output import AsJson, OurConsole, say_facts
 from runwatch_server.cli.progress import new_progress, tell_unreadable
 from runwatch_server.cli.rule_files import BUILTIN, read_rule_text, read_rules
+from runwatch_server.cli.run_names import find_run_id
 from runwatch_server.cli.tables import print_table
 from runwatch_server.importing import LogError, RunLog, read_run_log
 from runwatch_server.rules.backtest import (
@@ -48,7 +50,9 @@ def backtest(
     ] = None,
     run: Annotated[
         list[str] | None,
-        typer.Option(help="A run of a service, by its id; give it again for more."),
+        typer.Option(
+            help="A run of a service: its id, or its name (then the newest); again for more."
+        ),
     ] = None,
     severity: Annotated[
         list[Severity] | None, typer.Option(help="Only alerts of this severity.")
@@ -71,9 +75,7 @@ def backtest(
     chosen = frozenset(severity or Severity)
     judged = tuple(filed.rule for filed in read_rules(rules or BUILTIN))
     stored = [
-        found
-        for run_id in run or []
-        for found in _judge_stored(run_id, rules, url=url, token=token)
+        found for one in run or [] for found in _judge_stored(one, rules, url=url, token=token)
     ]
     in_files = list(_judge_files(logs or [], judged))
     runs = [_only(found, chosen) for found in [*in_files, *stored]]
@@ -121,9 +123,10 @@ def _tell_unread(console: Console, path: Path, log: RunLog, rules: Sequence[Rule
         console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
-def _judge_stored(run_id: str, rules: str | None, *, url: str, token: str) -> Sequence[BacktestRun]:
-    order = {"run_id": run_id, "rules": None if rules is None else read_rule_text(rules)}
+def _judge_stored(run: str, rules: str | None, *, url: str, token: str) -> Sequence[BacktestRun]:
+    text = None if rules is None else read_rule_text(rules)
     with open_client(url, token) as client:
+        order = {"run_id": find_run_id(client, run), "rules": text}
         reply = client.request("POST", "/rules/backtest", json=order, timeout=_PATIENCE_S)
     return msgspec.json.decode(reply.content, type=BacktestReply).runs
 
@@ -153,11 +156,11 @@ def _show(runs: Sequence[BacktestRun]) -> None:
 
 
 def _lines(summary: BacktestSummary) -> Iterator[str]:
-    yield f"{summary.runs_with_alerts} of {summary.runs} runs have alerts"
+    yield f"{summary.runs_with_alerts} of {counted(summary.runs, 'run')} with alerts"
     rate = ""
     if summary.days is not None and summary.pages_a_day is not None:
         rate = f", {summary.pages_a_day:.3g} pages a day over {summary.days:.3g} days"
-    yield f"{summary.alerts} alerts, {summary.pages} of them pages{rate}"
+    yield f"{counted(summary.alerts, 'alert')}, {counted(summary.pages, 'page')} among them{rate}"
     if summary.inhibited:
         yield f"{summary.inhibited} more are explained by others, and told to nobody"
     if summary.shadow:

@@ -115,7 +115,7 @@ def test_a_broken_file_is_named_and_the_others_go_on(log: Path, tmp_path: Path) 
     assert result.exit_code == 1
     assert f"{broken}: line 3: loss: found 'oops'" in result.stderr
     assert "NonFinite at step 3" in result.stdout
-    assert "1 of 1 runs have alerts" in result.stdout
+    assert "1 of 1 run with alerts" in result.stdout
 
 
 def test_a_log_of_which_no_rule_reads_a_word_is_told(log: Path, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_an_imported_run_is_there_once_and_brings_the_same_alerts(
         first = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         (run,) = json.loads(call("runs", "--json", *to_service).stdout)["runs"]
-        stored = call("backtest", "--run", run["id"], "--json", *to_service)
+        stored = call("backtest", "--run", run["name"], "--json", *to_service)
         pack = call("backtest", "--run", run["id"], "--rules", "builtin", "--json", *to_service)
     finally:
         served.stop()
