@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runwatch.errors import Fault, FrameError, FrameTooLargeError, InvalidInputError, RuleError
 from runwatch.messages import Problem
+from runwatch_server.allowed_methods import allowed_methods
 from runwatch_server.errors import ServiceError
 from runwatch_server.http import phrase_of
 
@@ -114,13 +116,23 @@ def _shortened(value: object) -> str:
     return told if len(told) <= _MOST_TOLD else f"{told[:_MOST_TOLD]}…"
 
 
-def _http_error(_: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
+def _http_error(request: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
     assert isinstance(error, HTTPException)
     status = error.status_code
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        return _wrong_method(request)
     phrase = phrase_of(status)
     code = _CODES.get(status, phrase.lower().replace(" ", "_"))
     detail = _NOT_FOUND if code == _CODES[404] else str(error.detail)
     return Problem(phrase, status, code, detail), error.headers or {}
+
+
+def _wrong_method(request: Request) -> tuple[Problem, Mapping[str, str]]:
+    status = HTTPStatus.METHOD_NOT_ALLOWED.value
+    allowed = allowed_methods(request.app, request.url.path)
+    told = f"method: found {request.method}, wanted {' or '.join(allowed)}"
+    problem = Problem(phrase_of(status), status, _CODES[status], told)
+    return problem, {"Allow": ", ".join(allowed)}
 
 
 def _gone(_: Request, __: Exception) -> tuple[Problem, Mapping[str, str]]:

@@ -20,6 +20,9 @@ _Handler = Callable[[Request, Any], Response | Awaitable[Response]]
 _UNSEEN: Final = Problem("Not found", 404, "not_found", "There is nothing at this address.")
 """What belongs to somebody else's project looks like what does not exist."""
 
+_KEPT: Final = ("Allow", "Retry-After")
+"""What a browser is told beside the page."""
+
 
 def add_error_pages(app: FastAPI) -> None:
     """Lets the handlers that were added so far answer browsers with pages."""
@@ -53,7 +56,11 @@ def _for_people_too(handler: _Handler) -> _Handler:
         if problem.code == "foreign_project":
             problem = _UNSEEN
         await _recognise(request)
-        return render(request, "error.html", status=problem.status, problem=problem)
+        page = render(request, "error.html", status=problem.status, problem=problem)
+        page.headers.update(
+            {name: answer.headers[name] for name in _KEPT if name in answer.headers}
+        )
+        return page
 
     return handle
 

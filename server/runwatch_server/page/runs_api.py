@@ -1,9 +1,11 @@
 """`/`: all runs at a glance, those in trouble first."""
 
+from http import HTTPStatus
 from typing import Annotated, Final
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
 
 from runwatch.vocabulary import RunState
 from runwatch_server.auth.guard import CurrentPrincipal, require
@@ -69,6 +71,12 @@ async def show_runs(
             order=order,
         ),
     )
+
+
+@router.get("/runs", dependencies=[require(KeyScope.READ)])
+async def lead_to_runs() -> Response:
+    """The address that a person types: the runs' own page is `/`."""
+    return RedirectResponse("/", HTTPStatus.SEE_OTHER)
 
 
 class Links:

@@ -144,6 +144,7 @@ TABLE: Final[dict[str, Case]] = {
     "GET /runbooks": SHARED,
     "GET /runbooks/{name}": SHARED,
     "GET /": LISTED,
+    "GET /runs": SHARED,
     "GET /runs/{run_id}": refused(),
     "GET /runs/{run_id}/banner": refused(),
     "GET /compare": refused(query="a={run_id}&b={run_id}"),
