@@ -56,3 +56,26 @@ def test_who_goes_to_a_fault_of_a_rule_stays_on_it(window: OpenWindow) -> None:
     visitor.let_it_draw()
 
     expect(fault).to_be_focused()
+
+
+def test_who_closes_a_dialog_is_back_where_it_was_opened(
+    window: OpenWindow, service: RealService
+) -> None:
+    run = SentRun(service, "silenced by keys")
+    run.send([2.0] * 10 + ["NaN"] * 3)
+    page = window().open(f"/alerts/{run.wait_for_alert('NonFinite')}")
+    opener = page.locator("[data-opens=silence]")
+    opener.press("Enter")
+    page.keyboard.press("Escape")
+    expect(opener).to_be_focused()
+
+    opener.press("Enter")
+    page.get_by_label("Why").fill("by keys")
+    page.get_by_label("Why").press("Enter")
+    expect(page.locator(".note", has_text="by keys")).to_be_visible()
+    expect(opener).to_be_focused()  # another button than before: the page was drawn anew
+
+    page.locator("[data-opens=ack]").press("Enter")
+    page.get_by_label("Note").press("Enter")
+    expect(page.locator("[data-opens=ack]")).to_have_count(0)
+    expect(page.locator("main")).to_be_focused()

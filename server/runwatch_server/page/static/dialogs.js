@@ -8,9 +8,21 @@ export function openers(root = document) {
       const dialog = document.getElementById(opener.dataset.opens);
       dialog.dispatchEvent(new CustomEvent("opening", { detail: opener }));
       dialog.showModal();
+      dialog.addEventListener("close", () => goBackTo(opener), { once: true });
     }
     if (event.target.closest("[data-closes]")) event.target.closest("dialog").close();
   });
+}
+
+/** Meanwhile a fresh button may stand in the opener's place, or none: then the page itself is where
+    a reader without a mouse goes on, and not at its very beginning. */
+function goBackTo(opener) {
+  const same = [...document.querySelectorAll(`[data-opens="${CSS.escape(opener.dataset.opens)}"]`)];
+  const found = opener.isConnected ? opener
+    : same.find(({ dataset: { kind, project } }) => kind === opener.dataset.kind && project === opener.dataset.project);
+  const place = found && !found.disabled ? found : document.querySelector("main");
+  if (place.localName === "main") place.tabIndex = -1;
+  place.focus({ preventScroll: true });
 }
 
 /** Runs `work(fields, form)` when a form is sent, and closes the dialog that it stands in. */
