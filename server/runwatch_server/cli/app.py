@@ -6,6 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from runwatch import __version__
+from runwatch_server.cli.choices import in_our_words
 from runwatch_server.cli.lazy import HANDS_ON, LazyCommand
 
 _HERE: Final = "runwatch_server.cli"
@@ -98,6 +99,14 @@ class _Commands(TyperGroup):
         super().__init__(**settings)
         for command in _commands():
             self.add_command(command)
+
+    def invoke(self, ctx: Any) -> Any:
+        """All commands are parsed within."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = in_our_words(error.message)
+            raise
 
 
 app = typer.Typer(

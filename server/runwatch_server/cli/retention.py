@@ -18,6 +18,11 @@ app = typer.Typer(
 )
 
 _AGES: Final = ("raw_days", "evidence_days", "rollup_days")
+_NAMES: Final = {
+    "raw_days": "frames",
+    "evidence_days": "frames around alerts",
+    "rollup_days": "rollups",
+}
 _PARTS: Final = {"frames": "frames", "rollups": "rollup tiles", "histograms": "histograms"}
 """What a round removes, and how a table heads it."""
 _Raw = Annotated[
@@ -70,7 +75,7 @@ def set_project(
     with open_client(url, token) as client:
         body = {"project": project, "ages": ages}
         found = client.request("PATCH", "/retention", json=body).json()
-    say_either(f"{project}: {', '.join(_words(ages))}.", found, as_json=as_json)
+    say_either(f"{project}: {_sentence(ages)}.", found, as_json=as_json)
 
 
 @app.command()
@@ -93,10 +98,18 @@ def _words(ages: Mapping[str, float | None]) -> list[str]:
     return [_word(ages[name]) for name in _AGES]
 
 
+def _sentence(ages: Mapping[str, float | None]) -> str:
+    """What is said of a project; the rest is as the service has it."""
+    own = [f"{_NAMES[name]} {_word(days)}" for name, days in ages.items() if days is not None]
+    rest = "all" if not own else "the rest"
+    inherited = [f"{rest} as the service has it"] if len(own) < len(ages) else []
+    return ", ".join([*own, *inherited])
+
+
 def _word(days: float | None) -> str:
     if days is None:
         return "inherited"
-    return f"{days:g} days" if days else "for ever"
+    return f"{days:g} day{'' if days == 1 else 's'}" if days else "for ever"
 
 
 def _due_row(run: dict[str, Any]) -> list[object]:
