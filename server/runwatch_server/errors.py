@@ -28,6 +28,7 @@ RunwatchError
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from runwatch.errors import RunwatchError
 
@@ -146,6 +147,27 @@ class OverloadedError(RetryLaterError):
 
     def __init__(self, code: str, detail: str, *, retry_after_s: int = 1) -> None:
         super().__init__(code, detail, retry_after_s=retry_after_s)
+
+
+_OF_CLIENTS: Final[tuple[type[ServiceError], ...]] = (
+    BadRequestError,
+    UnauthenticatedError,
+    ForbiddenError,
+    NotFoundError,
+    ConflictError,
+    TooLargeError,
+    UnsupportedTypeError,
+    UnprocessableError,
+    VersionMissingError,
+    RateLimitedError,
+    OverloadedError,
+)
+_TITLES: Final = {kind.status: kind.title for kind in _OF_CLIENTS}
+
+
+def title_of(status: int) -> str | None:
+    """What a refusal with this status is called, whoever refuses; None: we never do."""
+    return _TITLES.get(status)
 
 
 class SettingsError(RunwatchError, ValueError):

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from runwatch.errors import Fault, FrameError, FrameTooLargeError, InvalidInputError, RuleError
 from runwatch.messages import Problem
 from runwatch_server.allowed_methods import allowed_methods
-from runwatch_server.errors import ServiceError
+from runwatch_server.errors import ServiceError, title_of
 from runwatch_server.http import phrase_of
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,8 @@ def _service_error(_: Request, error: Exception) -> tuple[Problem, Mapping[str, 
 
 def _invalid_input(_: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
     assert isinstance(error, InvalidInputError)
-    title, status = "Invalid input", _status_of(error)
+    status = _status_of(error)
+    title = _title_of(status)
     if isinstance(error, RuleError):
         return RuleProblem(title, status, error.code, str(error), error.faults), {}
     return Problem(title, status, error.code, str(error)), {}
@@ -98,7 +99,7 @@ def _status_of(error: InvalidInputError) -> int:
 def _invalid_request(_: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
     assert isinstance(error, RequestValidationError)
     told = "; ".join(_in_words(fault) for fault in error.errors())
-    return Problem("Invalid request", 422, "invalid_request", told), {}
+    return Problem(_title_of(422), 422, "invalid_request", told), {}
 
 
 def _in_words(fault: Mapping[str, Any]) -> str:
@@ -124,14 +125,14 @@ def _http_error(request: Request, error: Exception) -> tuple[Problem, Mapping[st
     phrase = phrase_of(status)
     code = _CODES.get(status, phrase.lower().replace(" ", "_"))
     detail = _NOT_FOUND if code == _CODES[404] else str(error.detail)
-    return Problem(phrase, status, code, detail), error.headers or {}
+    return Problem(_title_of(status), status, code, detail), error.headers or {}
 
 
 def _wrong_method(request: Request) -> tuple[Problem, Mapping[str, str]]:
     status = HTTPStatus.METHOD_NOT_ALLOWED.value
     allowed = allowed_methods(request.app, request.url.path)
     told = f"method: found {request.method}, wanted {' or '.join(allowed)}"
-    problem = Problem(phrase_of(status), status, _CODES[status], told)
+    problem = Problem(_title_of(status), status, _CODES[status], told)
     return problem, {"Allow": ", ".join(allowed)}
 
 
@@ -178,4 +179,9 @@ def _replacement(message: Message) -> Problem | None:
         return None
     if not Headers(raw=message["headers"]).get("Content-Type", "").startswith("text/plain"):
         return None
-    return Problem(phrase_of(status), status, *_OF_FRAMEWORK[status])
+    return Problem(_title_of(status), status, *_OF_FRAMEWORK[status])
+
+
+def _title_of(status: int) -> str:
+    """One for a status, whichever part of the service refuses."""
+    return title_of(status) or phrase_of(status).capitalize()

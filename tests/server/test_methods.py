@@ -38,3 +38,16 @@ async def test_the_address_that_a_person_types_leads_to_the_runs(api: Api) -> No
 
     assert (reply.status_code, reply.headers["Location"]) == (303, "/")
     assert stranger.headers["Location"] == "/login?next=/runs"
+
+
+async def test_a_status_has_one_title_whoever_refuses(api: Api) -> None:
+    replies = [
+        await api.call("GET", "/runs?nope=1"),
+        await api.call("GET", "/runs?limit=none"),
+        await api.call("POST", "/runs", json={}),
+        await api.call("POST", "/rules", json={}),
+    ]
+
+    assert [reply.status_code for reply in replies] == [422] * 4
+    assert {reply.json()["title"] for reply in replies} == {"Cannot be used"}
+    assert (await api.call("GET", "/nothing")).json()["title"] == "Not found"
