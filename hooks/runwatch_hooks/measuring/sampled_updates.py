@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from runwatch_hooks.measuring.dense import dense_view
+from runwatch_hooks.measuring.host_memory import to_device
 from runwatch_hooks.measuring.host_samples import HostSamples
 from runwatch_hooks.measuring.one_pass import OnePass
 
@@ -57,8 +58,10 @@ class _Plan:
     """None of other types, and where the memory is not the host's."""
     lengths: list[int]
     """Elements in each sample."""
-    factors: list[float]
-    """From a sample's norm to that of its tensor; NaN where there is no sample."""
+    lengths_there: Tensor
+    """(T,) int64: the same, where the tensors lie."""
+    ratios: Tensor
+    """(T,) float32: elements of each tensor to one of its sample; NaN where there is none."""
 
 
 class SampledUpdates:
@@ -97,7 +100,7 @@ class SampledUpdates:
             return None
         plan, before = self._open
         # Times zero, all that is finite vanishes.
-        return plan.slots, torch.stack(_norms_within(before * 0.0, plan.lengths)).float() - 1.0
+        return plan.slots, _sums_within(before * 0.0, plan).float() - 1.0
 
     def after(self) -> tuple[list[int], Tensor] | None:
         """The remembered tensors' places and the squared length of each one's update, (T,).
@@ -112,14 +115,18 @@ class SampledUpdates:
             return None
         if plan.on_host is not None:
             return plan.slots, plan.on_host.squares()
-        norms = _norms_within(joined(plan.samples).sub_(before), plan.lengths)
-        return plan.slots, torch.stack(_TORCH._foreach_mul(norms, plan.factors)).square_()
+        squares = joined(plan.samples).sub_(before).square_()
+        return plan.slots, _sums_within(squares, plan).mul_(plan.ratios)
 
     def _plan(self, slots: Sequence[int]) -> _Plan:
         tensors = [self._tensors[slot] for slot in slots]
         samples = [sample(one) for one in tensors]
         lengths = [one.numel() for one in samples]
-        sizes = [one.numel() for one in tensors]
+        ratios = [
+            one.numel() / length if length else math.nan
+            for one, length in zip(tensors, lengths, strict=True)
+        ]
+        device = tensors[0].device
         return _Plan(
             slots=list(slots),
             tensors=tensors,
@@ -129,18 +136,17 @@ class SampledUpdates:
             if all(map(_is_plain, samples))
             else None,
             lengths=lengths,
-            factors=[
-                math.sqrt(size / length) if length else math.nan
-                for size, length in zip(sizes, lengths, strict=True)
-            ],
+            lengths_there=to_device(torch.tensor(lengths, dtype=torch.int64, device="cpu"), device),
+            ratios=to_device(torch.tensor(ratios, dtype=torch.float32, device="cpu"), device),
         )
 
 
-def _norms_within(together: Tensor, lengths: list[int]) -> list[Tensor]:
-    """Of stretches of these lengths, one after the other; in a few launches, and by no table of
-    lengths that would have to be copied to a device."""
-    norms: list[Tensor] = _TORCH._foreach_norm(together.split_with_sizes(lengths))
-    return norms
+def _sums_within(together: Tensor, plan: _Plan) -> Tensor:
+    """(T,): over the elements of each sample, none of which is negative."""
+    if together.device.type == "mps":  # which has no such operation
+        pieces = together.split_with_sizes(plan.lengths)
+        return torch.stack(_TORCH._foreach_norm(pieces, 1.0))
+    return torch.segment_reduce(together, "sum", lengths=plan.lengths_there, unsafe=True)
 
 
 def joined(samples: list[Tensor]) -> Tensor:
