@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -15,6 +16,7 @@ from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 from runwatch_hooks.actions import Generator, HasState
+from runwatch_hooks.attached import AttachedWatch
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.cuda_devices import uuids_of
 from runwatch_hooks.device_health import DeviceSensors, open_sensors
@@ -175,7 +177,7 @@ def attach(
 
     watch = build_watch(objects, options, open_line, team, state, sensors)
     note(objects.modules.values(), watch)
-    return watch
+    return AttachedWatch(watch)
 
 
 def _line_opener(
@@ -189,8 +191,10 @@ def _line_opener(
         url=environment.url, token=environment.token, spool_dir=environment.spool_dir
     )
 
+    held = WeakSet(modules.values())  # a thread that still waits for an answer asks by this
+
     def is_evaluating() -> bool:
-        return bool(modules) and not any(module.training for module in modules.values())
+        return bool(held) and not any(module.training for module in held)
 
     def open_line(first_step: int) -> Line:
         attempt = AttemptOpen(

@@ -16,12 +16,15 @@ class InertWatch(Watch):
         run_id: RunId,
         state: Mapping[str, object] | None = None,
         next_step: int | None = None,
+        *,
+        is_stopping: bool = False,
     ) -> None:
         """`state` is what a watch returned that watched, or one like this; `next_step` stands
-        above the one in it."""
+        above the one in it. `is_stopping`: whether somebody had asked the run to end."""
         self.run_id = run_id
         self._next_step = 0
         self._num_boundaries = 0
+        self._is_stopping = is_stopping
         self._state: Mapping[str, object] = {}
         if state is not None:
             self.load_state_dict(state)
@@ -34,7 +37,7 @@ class InertWatch(Watch):
 
     @property
     def is_stopping(self) -> bool:
-        return False
+        return self._is_stopping
 
     def step(
         self,

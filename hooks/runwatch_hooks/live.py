@@ -55,6 +55,8 @@ class LiveWatch(Watch):
         """`open_line` is given the number of the first step to be trained; `loader` is the one
         that a rollback positions."""
         self.run_id = run_id
+        self.on_end: Callable[[], None] = lambda: None
+        """Hears that the run has ended, and all of it is said."""
         self._is_leader = team.world.is_leader
         self._probe = probe
         self._faults = faults
@@ -293,6 +295,8 @@ class LiveWatch(Watch):
     def _say_last(self, status: Status, reason: str) -> None:
         self._last_words.say(status, reason, next_step=self._next_step)
         self._held.release()
+        with self._faults.guard("let go"):
+            self.on_end()
 
     def __del__(self) -> None:
         """The program has let it go. What it has to say at its end it says later: as the program
