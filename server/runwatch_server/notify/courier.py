@@ -37,6 +37,7 @@ from runwatch_server.notify.records import Delivery, DeliveryState, Kind
 from runwatch_server.notify.sending import Message, Sender
 from runwatch_server.notify.silences import list_silences
 from runwatch_server.notify.texts import body_of, title_of
+from runwatch_server.separate_works import SeparateWorks
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +105,7 @@ class Courier:
         self._clock = clock
         self._board = board
         self._threads = threads
+        self._works = SeparateWorks(f"telling receiver {receiver.name} of it")
         self._pruned_at = -math.inf
         self.figures = CourierFigures(receiver.name)
 
@@ -142,12 +144,14 @@ class Courier:
             )
             if not due:
                 return _Look()
-            cases = await queries.find_cases(connection, [one.alert_id for one in due])
+            ids = [one.alert_id for one in due]
+            cases = await queries.find_cases(connection, self._works, ids)
             silences = await list_silences(connection, ending_after=now)
             look = _Look()
             for one in due:
                 case = cases.get(one.alert_id)
-                if case is None:  # its run is being removed, and it with the run
+                if case is None:  # its run is being removed, and it with the run; or it is damaged
+                    look.by_verdict[Verdict.HOLD].append(one)
                     continue
                 firing = await queries.find_firing(connection, case.alert)
                 verdict = judge(

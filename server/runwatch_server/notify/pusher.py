@@ -27,6 +27,7 @@ from runwatch_server.notify.posting import (
     posting_of,
 )
 from runwatch_server.notify.receivers import Alertmanagers, Receivers
+from runwatch_server.separate_works import SeparateWorks
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class Pusher:
         self._started_at = clock.wall()
         self._sent: dict[str, Sent] = {}
         self._num_failures = 0
+        self._works = SeparateWorks(f"telling alertmanager {replica.figures.shown_url} of it")
 
     async def run(self) -> None:
         while True:
@@ -81,7 +83,10 @@ class Pusher:
         name, url = self._config.name, self._config.url
         async with self._database.read() as connection:
             cases = await queries.list_standing(
-                connection, since=wall - RESOLVED_FOR_S, also=self._unended()
+                connection,
+                self._works,
+                since=wall - RESOLVED_FOR_S,
+                also=self._unended(),
             )
             wanted = [case for case in cases if self._wants(case)]
             due = due_cases(wanted, self._sent, watchdog=name, now=now)

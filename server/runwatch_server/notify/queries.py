@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,6 +17,7 @@ from runwatch_server.notify.cases import Case
 from runwatch_server.notify.records import Delivery, DeliveryState, Kind, NewDelivery
 from runwatch_server.notify.tables import deliveries, notices
 from runwatch_server.runs.tables import runs
+from runwatch_server.separate_works import SeparateWorks
 
 
 async def insert_notice(
@@ -217,19 +220,23 @@ async def prune(connection: AsyncConnection, *, before: float) -> None:
 
 
 async def list_standing(
-    connection: AsyncConnection, *, since: float, also: Collection[AlertId] = ()
+    connection: AsyncConnection,
+    works: SeparateWorks,
+    *,
+    since: float,
+    also: Collection[AlertId] = (),
 ) -> list[Case]:
     """Alerts that go on, those resolved since a time, and those named; the newest last. Without
-    their commands."""
+    their commands. One that is damaged is left out, as a work that fails."""
     wanted = notices.c.resolved_at.is_(None) | (notices.c.resolved_at >= since)
-    return await _cases(connection, wanted | notices.c.alert_id.in_(also))
+    return await _cases(connection, wanted | notices.c.alert_id.in_(also), works)
 
 
 async def find_cases(
-    connection: AsyncConnection, alert_ids: Collection[AlertId]
+    connection: AsyncConnection, works: SeparateWorks, alert_ids: Collection[AlertId]
 ) -> dict[AlertId, Case]:
-    """Without their commands."""
-    cases = await _cases(connection, notices.c.alert_id.in_(alert_ids))
+    """Without their commands. One that is damaged is left out, as a work that fails."""
+    cases = await _cases(connection, notices.c.alert_id.in_(alert_ids), works)
     return {case.alert.id: case for case in cases}
 
 
@@ -240,7 +247,9 @@ async def with_commands(connection: AsyncConnection, cases: Sequence[Case]) -> l
     ]
 
 
-async def _cases(connection: AsyncConnection, wanted: sa.ColumnElement[bool]) -> list[Case]:
+async def _cases(
+    connection: AsyncConnection, wanted: sa.ColumnElement[bool], works: SeparateWorks
+) -> list[Case]:
     found = await connection.execute(
         sa.select(notices, runs.c.name)
         .join_from(notices, runs, runs.c.id == notices.c.run_id)
@@ -248,7 +257,7 @@ async def _cases(connection: AsyncConnection, wanted: sa.ColumnElement[bool]) ->
         .order_by(notices.c.fired_at, notices.c.alert_id)
     )
     rows = found.mappings().all()
-    records = await find_alerts(connection, [row["alert_id"] for row in rows])
+    records = await _readable(connection, rows, works)
     return [
         Case(
             alert=records[row["alert_id"]],
@@ -261,6 +270,21 @@ async def _cases(connection: AsyncConnection, wanted: sa.ColumnElement[bool]) ->
         for row in rows
         if row["alert_id"] in records
     ]
+
+
+async def _readable(
+    connection: AsyncConnection, rows: Sequence[sa.RowMapping], works: SeparateWorks
+) -> dict[AlertId, AlertRecord]:
+    """The alerts of these notices: at once, or where one is damaged, one by one."""
+    ids = [AlertId(row["alert_id"]) for row in rows]
+    try:
+        return await find_alerts(connection, ids)
+    except (msgspec.MsgspecError, ValueError):
+        found: dict[AlertId, AlertRecord] = {}
+        for alert_id, row in zip(ids, rows, strict=True):
+            read = partial(find_alerts, connection, [alert_id])
+            found |= await works.do(RunId(row["run_id"]), read, part=f"alert {alert_id}") or {}
+        return found
 
 
 def _of(table: sa.Table, alert: AlertRecord) -> Sequence[sa.ColumnElement[bool]]:

@@ -9,6 +9,7 @@ from runwatch_server.alerts.records import OPEN_STATES, AlertFilter, AlertRecord
 from runwatch_server.notify.cases import Case, layer_group
 from runwatch_server.notify.queries import find_cases, with_commands
 from runwatch_server.runs.queries import find_runs
+from runwatch_server.separate_works import SeparateWorks
 
 
 async def list_open_cases(
@@ -22,7 +23,8 @@ async def list_open_cases(
         shadow=False,
     )
     found = await list_alerts(connection, wanted, limit=limit)
-    told = await find_cases(connection, [alert.id for alert in found])
+    works = SeparateWorks("showing it to Prometheus")
+    told = await find_cases(connection, works, [alert.id for alert in found])
     runs = await find_runs(connection, {alert.run_id for alert in found})
     names = {run.id: run.name for run in runs}
     cases = [

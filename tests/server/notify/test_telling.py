@@ -5,11 +5,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.server.harness import Api, HandClock, both_engines, frame
 from tests.server.notify.sink import Sink
 from tests.waiting import until_so, until_told
 
 from runwatch.vocabulary import RunId
+from runwatch_server.alerts.tables import alerts
 
 pytestmark = [pytest.mark.anyio, both_engines]
 
@@ -209,6 +211,22 @@ async def test_the_end_of_an_alert_that_another_explains_by_then_is_told(
     assert fired["title"].startswith("[critical] LossHigh")
     assert over["title"].startswith("[resolved] LossHigh")
     assert over["dedup_key"] == fired["dedup_key"]
+
+
+async def test_a_damaged_alert_keeps_no_other_from_being_told(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    bad = await break_run(told)
+
+    async def damage(connection: AsyncConnection) -> None:
+        await connection.execute(alerts.update().values(facts="{"))
+
+    await told.services.database.write(damage, of=bad)
+    run_id = await break_run(told)
+    hand_clock.now += 3
+
+    await until_so(lambda: len(sink.posts) == 1)
+    assert run_id in sink.bodies[0]["message"]
 
 
 async def test_the_removal_of_a_run_ends_its_incident(
