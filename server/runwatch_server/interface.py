@@ -1,9 +1,10 @@
 """The interface as OpenAPI tells it: what FastAPI knows of each route, and who may ask, and how a
 request is refused, which it does not know."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 
@@ -23,6 +24,7 @@ from runwatch_server.errors import (
     UnsupportedTypeError,
     VersionMissingError,
 )
+from runwatch_server.field_texts import field_texts
 from runwatch_server.http import refusal_name, schema_of
 from runwatch_server.problems import MEDIA_TYPE, RuleProblem
 
@@ -42,6 +44,9 @@ _REFUSALS: Final[tuple[type[ServiceError], ...]] = (
     RateLimitedError,
     OverloadedError,
 )
+_OURS: Final = ("runwatch.", "runwatch_server.")
+_NOT_OURS: Final = "runwatch_server.cli."
+"""The command line reads answers into structs of its own, which bear the same names."""
 _OF_GUARD: Final = (401, 403, 429, 503)
 """Of every route that wants a key: the check itself may find the database away."""
 _HEADERS: Final[dict[int, dict[str, Any]]] = {
@@ -67,6 +72,7 @@ class DescribedApi(FastAPI):
             operation = document["paths"].get(path, {}).get(method)
             if operation is not None:
                 _tell_of_refusals(operation, path, requirement)
+        _tell_of_fields(document, _texts_by_name())
         return document
 
     def _operations(self) -> Iterator[tuple[str, str, Requirement]]:
@@ -76,6 +82,38 @@ class DescribedApi(FastAPI):
             if isinstance(route, APIRoute) and requirement is not None:
                 for method in route.methods or ():
                     yield str(context.path), method.lower(), requirement
+
+
+def _texts_by_name() -> dict[str, list[Mapping[str, str]]]:
+    """What the code says of the fields of each of our structs, by the names of those in a schema:
+    two may bear one. Read when the document is first asked for, as it takes a while."""
+    found: dict[str, list[Mapping[str, str]]] = {}
+    waiting: list[type] = [msgspec.Struct]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        is_ours = kind.__module__.startswith(_OURS) and not kind.__module__.startswith(_NOT_OURS)
+        if is_ours and (texts := field_texts(kind)):
+            found.setdefault(kind.__name__, []).append(texts)
+    return found
+
+
+def _tell_of_fields(schema: object, texts: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
+    """Who reads the document reads no code."""
+    if isinstance(schema, list):
+        for item in cast("list[object]", schema):
+            _tell_of_fields(item, texts)
+    if not isinstance(schema, dict):
+        return
+    parts = cast("dict[str, object]", schema)
+    for part in parts.values():
+        _tell_of_fields(part, texts)
+    title, fields = parts.get("title"), parts.get("properties")
+    if isinstance(title, str) and isinstance(fields, dict):
+        known = cast("dict[str, dict[str, object]]", fields)
+        fitting = (one for one in texts.get(title, ()) if one.keys() <= known.keys())
+        for name, text in next(fitting, {}).items():
+            known[name]["description"] = text
 
 
 def _tell_of_refusals(operation: dict[str, Any], path: str, requirement: Requirement) -> None:

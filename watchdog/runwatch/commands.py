@@ -34,6 +34,7 @@ class Detail(Action, frozen=True, tag="detail"):
     """Take histograms and activation stats at each of the next steps."""
 
     steps: int = 50
+    """How many."""
 
     def __post_init__(self) -> None:
         if not 0 < self.steps <= MAX_DETAIL_STEPS:
@@ -44,6 +45,7 @@ class LowerLr(Action, frozen=True, tag="lower_lr"):
     """Train at this multiple of what the schedule says, until told otherwise."""
 
     scale: float
+    """Above 0, at most 1; the multiple of the schedule's own rate, not of the one in force."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.scale) and 0.0 < self.scale <= 1.0):
@@ -130,8 +132,11 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A rank's answer to a command."""
 
     command_id: CommandId
+    """Which it answers."""
     attempt: Annotated[int, msgspec.Meta(ge=0, le=MAX_ATTEMPT)]
+    """In which it was carried out."""
     rank: Annotated[int, msgspec.Meta(ge=0, le=MAX_RANK)]
+    """Whose answer it is."""
     state: CommandState
     """`accepted`, `applied`, `failed`, `rejected` or `expired`."""
     step: Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]

@@ -39,6 +39,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: float
     """Unix time in seconds by the trainer's clock; for display, never for a deadline."""
     detail: dict[str, Scalar | list[str]] = {}
+    """What more there is to say, by its kind."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,15 +27,24 @@ class JsonFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A parsed JSON frame, its numbers still as JSON writes them."""
 
     attempt: int
+    """The number that opening the attempt returned."""
     seq: int
+    """The rank's frames count from 1; one that was stored already changes nothing."""
     first_step: int
+    """Each list begins with this step, and goes on step by step."""
     rank: int = 0
     segment: int = 0
+    """How many rollbacks the attempt has been through."""
     times: list[float] | None = None
+    """When each step ended, Unix seconds; null: as the frame arrives."""
     metrics: dict[str, list[_Number]] = {}
+    """A number a step, by the metric's name; null: not recorded."""
     layout: str = ""
+    """Hash of the layout that names the layers; empty: no stats."""
     stats: dict[str, list[list[_Number]]] = {}
+    """By the stat's name a list a step, with a number a layer of the layout."""
     events: tuple[Event, ...] = ()
+    """What happened at these steps."""
 
 
 def parse_json_frame(body: bytes) -> JsonFrame:

@@ -45,7 +45,9 @@ class RunOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     run_id: RunId
     """Made by the trainer, so that it can be written down before the service answers."""
     name: str
+    """What people call it; several runs may bear one."""
     project: str = "default"
+    """Whose keys and rules it is under."""
     config: dict[str, Any] = {}
     """The user's hyper-parameters; stored and shown, never interpreted."""
     group: str = ""
@@ -60,13 +62,16 @@ class AttemptOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     started_at: float
     """Unix seconds by the trainer's clock."""
     resume_step: _Count = 0
+    """The first step that it trains."""
     live: bool = True
     """False for an attempt that is over and is sent afterwards: it does not fence others."""
     world_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_RANK + 1)] = 1
+    """Its ranks."""
     allow: tuple[_ActionKind, ...] = ()
     """Kinds of action that the trainer will carry out (`runwatch.commands.ACTION_KINDS`), so
     that the service proposes nothing that would be rejected. The trainer checks it again."""
     host: dict[str, Scalar] = {}
+    """Where it runs, as the run's page shows it."""
 
 
 class AttemptOpened(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -98,7 +103,9 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     attempt: _Attempt
+    """The one that is alive."""
     rank: _Rank
+    """Who says it."""
     last_step: _LastStep | None
     """None before the first step."""
     step_age_s: Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_S)]
@@ -131,9 +138,13 @@ class AttemptClose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     status: Literal["finished", "failed", "stopped"]
+    """How it ended."""
     last_step: _LastStep | None = None
+    """Null where there was none."""
     reason: str = ""
+    """Why: an exception, say."""
     rank: _Rank = 0
+    """Who says it."""
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -109,6 +109,7 @@ class AlertList(msgspec.Struct, frozen=True):
 
 class Acknowledgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: Annotated[str, msgspec.Meta(max_length=1024)] = ""
+    """What is about to be done; shown beside the alert."""
 
 
 @router.get(

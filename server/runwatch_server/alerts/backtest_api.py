@@ -33,10 +33,13 @@ _Step = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
 
 class BacktestOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run_id: str
+    """The stored run that is judged."""
     rules: dict[str, object] | str | None = None
     """A rule file as a document, or as YAML text; null: the rules in force."""
     first_step: _Step | None = None
+    """Null: from its beginning."""
     last_step: _Step | None = None
+    """Null: to its end."""
 
 
 @router.post(

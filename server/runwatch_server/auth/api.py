@@ -18,9 +18,13 @@ router: Final = APIRouter(prefix="/api/v1/keys", tags=["keys"])
 
 class KeyCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    """Whose it is: it stands beside what is done with the key."""
     scopes: Annotated[frozenset[KeyScope], msgspec.Meta(min_length=1)]
+    """What may be done with it."""
     project: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    """The one project that it is for; null: all."""
     expires_at: datetime | None = None
+    """When it ends; null: not before it is revoked."""
 
 
 class KeyView(msgspec.Struct, frozen=True):

@@ -28,7 +28,9 @@ router: Final = APIRouter(prefix="/api/v1", tags=["commands"])
 
 class CommandOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     action: AnyAction
+    """What the trainer is to do, by its `kind`."""
     reason: Annotated[str, msgspec.Meta(max_length=1024)] = ""
+    """Stands in the audit."""
     ttl_s: Annotated[float, msgspec.Meta(gt=0, le=86400)] = COMMAND_TTL_S
     """After so long nobody may apply it any more."""
 

@@ -58,6 +58,7 @@ class SilenceGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ends_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     """Wanted, but of one that recurs: that goes on for ten years where nothing is said."""
     starts_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    """Null: now."""
     recurs: Recurrence | None = None
     """A maintenance window that comes again, between `starts_at` and `ends_at`."""
     comment: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]

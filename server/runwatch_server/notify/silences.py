@@ -21,9 +21,11 @@ class Matcher(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A label, and what its value must look like."""
 
     name: str
+    """Of the label."""
     value: str
     """A glob; `*` stands for any characters."""
     negated: bool = False
+    """True: the value must not look like that."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return fnmatchcase(labels.get(self.name, ""), self.value) is not self.negated

@@ -17,6 +17,14 @@ router: Final = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a body; its name ends in a question mark where it may be left out."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One method of one path, as it is shown."""
 
@@ -27,6 +35,8 @@ class Operation:
     parameters: tuple[str, ...]
     takes: tuple[str, ...]
     """Types of body."""
+    fields: tuple[Field, ...]
+    """Of a body in JSON."""
 
 
 @router.get("/openapi.json", dependencies=[public()])
@@ -57,9 +67,17 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, Operation]]:
                     description=facts.get("description", ""),
                     parameters=tuple(names),
                     takes=tuple(body.get("content", {})),
+                    fields=tuple(_fields(body.get("content", {}).get("application/json", {}))),
                 ),
             )
 
 
 def _parameter(parameter: dict[str, Any]) -> str:
     return f"{parameter['name']}{'' if parameter.get('required') else '?'}"
+
+
+def _fields(content: dict[str, Any]) -> Iterator[Field]:
+    schema: dict[str, Any] = content.get("schema", {})
+    required = schema.get("required", ())
+    for name, facts in schema.get("properties", {}).items():
+        yield Field(name if name in required else f"{name}?", facts.get("description", ""))

@@ -25,6 +25,7 @@ _MOST_DAYS: Final = 1e6
 
 class ProjectAges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     project: str
+    """Whose runs it is about."""
     ages: Ages
     """Nothing but nulls: as the service has it."""
 

@@ -55,7 +55,9 @@ class RunList(msgspec.Struct, frozen=True):
 
 class RunChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str | None = None
+    """Null: as it is."""
     policy: PolicyMode | None = None
+    """What rules may do to the run; null: as it is."""
 
 
 class AttemptView(msgspec.Struct, frozen=True):
