@@ -11,6 +11,8 @@ from tests.waiting import until
 
 NUM_FRAMES: Final = 260
 STEPS_A_FRAME: Final = 2
+FAR: Final = 2000
+"""Steps after which nothing that was before is held against a run."""
 
 
 class AnySender(Protocol):
@@ -41,13 +43,14 @@ def send_all(sender: AnySender) -> None:
 def judged(service: RealService, sender: AnySender) -> list[Any]:
     """What the run's alerts and commands say, once the last frame has been judged. But for that of
     a step that is overdue: whether the next one is a minute away is the machine's doing."""
-    last_step = NUM_FRAMES * STEPS_A_FRAME - 1
-    sender.send_until_acknowledged(NUM_FRAMES + 1, [math.nan], last_step + 1)
+    # Far behind all others: a NaN that comes back soon is the same alert, kept for longer.
+    first_step = NUM_FRAMES * STEPS_A_FRAME + FAR
+    sender.send_until_acknowledged(NUM_FRAMES + 1, [1.0, math.nan], first_step)
 
     def all_told() -> list[Any]:
         told = service.ask("GET", f"/alerts?run_id={sender.run_id}&limit=500")["alerts"]
         found = [one for one in told if one["rule"] != "StepOverdue"]
-        return found if any(one["firing_step"] == last_step + 1 for one in found) else []
+        return found if any(one["firing_step"] == first_step + 1 for one in found) else []
 
     alerts = until(all_told)
     facts = ("rule", "state", "severity", "onset_step", "firing_step", "resolved_step", "summary")

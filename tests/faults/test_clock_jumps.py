@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 from tests.faults.checker import violations
 from tests.faults.history import Acked, Alerts, History, Sent, checksum
-from tests.faults.noisy_run import NUM_FRAMES, STEPS_A_FRAME, losses_of
+from tests.faults.noisy_run import FAR, NUM_FRAMES, STEPS_A_FRAME, losses_of
 from tests.faults.recording import note_frames, stream_name
 from tests.server.harness import Api, HandClock, frame, serve
 from tests.waiting import until_told
@@ -65,8 +65,9 @@ async def send_run(
     stream = stream_name(run_id, 1, 0)
     for seq in range(1, NUM_FRAMES + 2):
         is_last = seq == NUM_FRAMES + 1
-        losses = [math.nan] if is_last else losses_of(seq)
-        body = encode_frame(frame(seq, losses, first_step=(seq - 1) * STEPS_A_FRAME))
+        losses = [1.0, math.nan] if is_last else losses_of(seq)
+        first_step = (seq - 1) * STEPS_A_FRAME + (FAR if is_last else 0)
+        body = encode_frame(frame(seq, losses, first_step=first_step))
         history.note(Sent(stream, seq, checksum(body)))
         assert (await api.post_body(run_id, body)).status_code == 200
         history.note(Acked(stream, seq))
@@ -82,7 +83,7 @@ async def judged(api: Api, run_id: RunId) -> str:
     async def all_told() -> list[Any]:
         params = {"run_id": run_id, "limit": 500}
         found: list[Any] = (await api.json("GET", "/alerts", params=params))["alerts"]
-        last = NUM_FRAMES * STEPS_A_FRAME
+        last = NUM_FRAMES * STEPS_A_FRAME + FAR + 1
         return found if any(one["firing_step"] == last for one in found) else []
 
     alerts = await until_told(all_told)
