@@ -1,5 +1,6 @@
 """From what was read of a step to its row, once the last number has reached the host."""
 
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from runwatch_hooks.seeing.step_reading import Reading
 
 _ROOM_FOR_NUMBERS = 64
 """Left free for more numbers than the first step had on a device: loss, scale, the user's own."""
+
+_ASKED_EVERY_S = 0.001
 
 _Slots = tuple[int, ...]
 
@@ -68,7 +71,8 @@ class Assembly:
         self._jumps = Jumps()
         self._totals = RunTotals()
         self.num_lost = 0
-        """Rows whose numbers on a device found no room on the way: sent without them."""
+        """Rows whose numbers on a device found no room on the way, sent without them; and those
+        that were given up as they had not come by the end of the run."""
 
     def add(
         self,
@@ -119,15 +123,22 @@ class Assembly:
                 rows += row.closeup.rows(row.step, row.segment, row.at)
         return rows
 
-    def wait(self) -> None:
-        """Until every number is there: for the end of a run only."""
-        for row in self._open:
-            for part in row.parts:
-                part.ticket.wait()
-            if row.closeup is not None:
-                row.closeup.wait()
-            if row.own_time is not None:
-                row.own_time.wait()
+    def wait(self, timeout_s: float) -> bool:
+        """Until every number is there, at the end of a run; False where one has not come by then.
+        A device is asked, not waited for: one that hangs would never let go."""
+        give_up_at = time.monotonic() + timeout_s
+        while not all(row.is_there() for row in self._open):
+            if time.monotonic() >= give_up_at:
+                return False
+            time.sleep(_ASKED_EVERY_S)  # host sync: the run is over
+        return True
+
+    def drop_open(self) -> int:
+        """Give up the rows whose numbers have not come; how many they are."""
+        num_open = len(self._open)
+        self._open.clear()
+        self.num_lost += num_open
+        return num_open
 
     def _send(
         self,

@@ -13,6 +13,9 @@ from runwatch_hooks.reports import Reports
 from runwatch_hooks.row_maker import RowMaker
 
 _CLOSE_TIMEOUT_S: Final = 10.0
+DEVICE_TIMEOUT_S: Final = 10.0
+"""How long a device may take to finish the last steps."""
+_HANGS_TIMEOUT_S: Final = 1.0
 _LEAVE_TIMEOUT_S: Final[dict[Status, float]] = {"finished": 5.0, "stopped": 5.0, "failed": 1.0}
 """How long the other ranks' last words are waited for: one that fails is on its own."""
 
@@ -37,6 +40,8 @@ class LastWords:
         self._witness = witness
         self._is_device_lost = False
         """A collective has failed, and a device may wait for it for ever."""
+        self.does_device_hang = False
+        """One did not answer as the run ended."""
 
     def note_fatal(self, fatal: Fatal, step: int, reason: str) -> None:
         """What ends the training, after a step."""
@@ -61,18 +66,24 @@ class LastWords:
         with self._faults.guard("exit"):
             self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
 
+    @property
+    def _patience_s(self) -> float:
+        """With what is being written; of a device that hangs nothing comes that could be."""
+        return _HANGS_TIMEOUT_S if self.does_device_hang else _CLOSE_TIMEOUT_S
+
     def _send_what_is_open(self, next_step: int) -> None:
         """What is on its way when the run ends: commands, rows, a checkpoint, a bundle."""
         with self._faults.guard("last commands"):
             self._boundary.close()
         with self._faults.guard("last rows"):
-            self._rows.send_last(may_wait=not self._is_device_lost)
+            all_came = self._rows.send_last(0.0 if self._is_device_lost else DEVICE_TIMEOUT_S)
+            self.does_device_hang = not all_came
         with self._faults.guard("last checkpoint"):
             closed = self._boundary.actor.close(
-                next_step=next_step, now=time.time(), timeout_s=_CLOSE_TIMEOUT_S
+                next_step=next_step, now=time.time(), timeout_s=self._patience_s
             )
             self._reports.tell(closed)
         with self._faults.guard("last bundle"):
             if self._witness is not None:
-                self._witness.close(_CLOSE_TIMEOUT_S)
+                self._witness.close(self._patience_s)
                 self._reports.tell(Notes(events=tuple(self._witness.events(time.time()))))

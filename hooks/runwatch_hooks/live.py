@@ -295,6 +295,8 @@ class LiveWatch(Watch):
     def _say_last(self, status: Status, reason: str) -> None:
         self._last_words.say(status, reason, next_step=self._next_step)
         self._held.release()
+        if self._last_words.does_device_hang:
+            self._guard = None  # to tell what it knows it would wait for the device
         with self._faults.guard("let go"):
             self.on_end()
 

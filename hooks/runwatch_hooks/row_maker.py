@@ -12,6 +12,7 @@ from runwatch_hooks.given_numbers import GivenNumbers
 from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.machine_memory import MachineMemory
 from runwatch_hooks.outlet import Outlet
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.own_names import OF_LAYERS, OwnNames
 from runwatch_hooks.reports import Reports
 from runwatch_hooks.restored_weights import RestoredWeights
@@ -22,6 +23,8 @@ from runwatch_hooks.seeing.sight import Sight
 from runwatch_hooks.seeing.step_reading import Reading
 from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.watch import Loggable
+
+log = OwnLog(__name__)
 
 
 class RowMaker:
@@ -191,11 +194,19 @@ class RowMaker:
             self._assembly.add(step, segment, time.time(), numbers, reading)
             self._send()
 
-    def send_last(self, *, may_wait: bool = True) -> None:
-        """Wait for what an accelerator still holds, unless that could be for ever; send it on."""
-        if may_wait:
-            self._assembly.wait()
+    def send_last(self, timeout_s: float) -> bool:
+        """Wait for what an accelerator still holds, though not longer, and send it on. Whether all
+        of it came."""
+        self._assembly.wait(timeout_s)
         self._send()
+        num_missing = self._assembly.drop_open()
+        if num_missing:
+            log.warning(
+                "a device has not answered in %.0f s: the last %d steps are left out",
+                timeout_s,
+                num_missing,
+            )
+        return num_missing == 0
 
     def _pace(self, step_time_s: float | None, tokens: int | None) -> dict[str, Number]:
         """How long the step took, and how many tokens a second that makes."""

@@ -1,10 +1,17 @@
 """What the rows of a step say of the state that it left, where their numbers come late."""
 
+# pyright: reportPrivateUsage=false
+# (a stand-in takes the place of an accelerator that is behind)
+
 import math
 
 import pytest
-from tests.hooks.tiny import TEAM
+from tests.hooks.recorder import RecordingLine
+from tests.hooks.tiny import TEAM, watched
+from torch import nn
+from torch.optim import SGD
 
+from runwatch_hooks import last_words
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.outlet import Outlet
@@ -66,3 +73,32 @@ def test_a_late_row_of_a_broken_step_counts_until_a_rollback_has_undone_it(
 
     was_undone = segment > 0
     assert rows.take_health() == was_undone
+
+
+def test_rows_that_do_not_come_by_the_end_are_given_up_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows, spans = late_rows()
+    record(rows, 7, 0, 1.0)
+
+    assert not rows.send_last(timeout_s=0.01)
+    assert rows.num_lost == 1
+    assert "a device has not answered" in caplog.text
+    spans.has_come = True
+    assert rows.send_last(timeout_s=0.01)
+    assert rows.num_lost == 1
+
+
+def test_a_device_that_hangs_does_not_keep_a_run_from_its_end(
+    monkeypatch: pytest.MonkeyPatch, line: RecordingLine
+) -> None:
+    monkeypatch.setattr(last_words, "DEVICE_TIMEOUT_S", 0.01)
+    model = nn.Linear(1, 1)
+    watch = watched(model, SGD(model.parameters(), lr=0.1), line=line)
+    monkeypatch.setattr(watch._rows, "_own_time", LateOwnTime(Faults()))
+    watch.step(1.0)
+    watch.finish()
+
+    assert line.closed == [("finished", "")]
+    assert line.rows == []
+    assert watch.num_faults == 0

@@ -26,10 +26,6 @@ class Lot:
     def is_there(self) -> bool:
         return self._ticket is None or self._ticket.is_there()
 
-    def wait(self) -> None:
-        if self._ticket is not None:
-            self._ticket.wait()
-
     def values(self) -> NDArray[np.float64] | NDArray[np.int64]:
         if self._ticket is None:
             assert self._values is not None

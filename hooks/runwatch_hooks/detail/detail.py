@@ -36,10 +36,6 @@ class Closeup:
     def is_there(self) -> bool:
         return all(lot.is_there() for lot in self._lots())
 
-    def wait(self) -> None:
-        for lot in self._lots():
-            lot.wait()
-
     def rows(self, step: int, segment: int, at: float) -> list[Row]:
         """Rows to follow the step's own. Only once `is_there`."""
         rows = self._activation_rows(step, segment, at)

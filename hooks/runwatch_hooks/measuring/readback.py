@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from runwatch_hooks.measuring.marks import has_passed, set_mark, wait_for
+from runwatch_hooks.measuring.marks import has_passed, set_mark
 
 _ROOM_BYTES: Final = 2**20
 _LEAST_DEPTH: Final = 16
@@ -26,10 +26,6 @@ class Ticket:
 
     def is_there(self) -> bool:
         return has_passed(self._done)
-
-    def wait(self) -> None:
-        """Only at the end of a run, where the last numbers are wanted before all is closed."""
-        wait_for(self._done)
 
     def values(self) -> NDArray[np.float32]:
         """(N,), owned. Only once `is_there`."""

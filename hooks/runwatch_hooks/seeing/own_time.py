@@ -17,7 +17,7 @@ from typing import Final
 import torch
 
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.measuring.marks import has_passed, set_mark, wait_for
+from runwatch_hooks.measuring.marks import has_passed, set_mark
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 from runwatch_hooks.wrapping.torch_wraps import TorchHolds
 from runwatch_hooks.wrapping.wraps import Arguments, Ears, Keywords, Listener
@@ -39,12 +39,6 @@ class Spans:
         """Whether the last of them has ended."""
         last = self._marks[-1][1]
         return not isinstance(last, torch.Event) or has_passed(last)
-
-    def wait(self) -> None:
-        """Only at the end of a run."""
-        last = self._marks[-1][1]
-        if isinstance(last, torch.Event):
-            wait_for(last)
 
     def seconds(self) -> float:
         """All of them together. Only once `is_there`."""
