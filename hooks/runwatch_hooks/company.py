@@ -69,7 +69,7 @@ class _Company:
 
     def __init__(self) -> None:
         self.members: tuple[Member, ...] = ()
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()  # a signal handler may end a run within
 
     def add(self, member: Member) -> None:
         with self._changing:

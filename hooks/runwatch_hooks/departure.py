@@ -62,7 +62,7 @@ if sys.version_info >= (3, 12):
             self.error: BaseException | None = None
             self._tool: int | None = None
             self._listeners: set[object] = set()
-            self._changing = threading.Lock()
+            self._changing = threading.RLock()  # a signal handler may end a run within
 
         def listen(self, listener: object) -> None:
             """A run has been opened."""

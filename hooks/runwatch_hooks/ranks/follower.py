@@ -46,7 +46,7 @@ class Follower:
         self._store = store
         self._rank = rank
         self._put_row = put_row
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as RowQueue's, for the sake of signal handlers
         self._wakeup = threading.Event()
         self._rows: list[tuple[Columns, PartRow]] = []
         self._untold = Untold()

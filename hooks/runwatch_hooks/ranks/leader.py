@@ -73,7 +73,7 @@ class Leader:
         self._witness_s = witness_s
         self._peers = Peers(store, world_size)
         self._rows: deque[tuple[Row, float]] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as RowQueue's, for the sake of signal handlers
         self._wakeup = threading.Event()
         self._joining, self._totals, self._jumps = Joining(), RunTotals(), Jumps()
         self._judge = ReplicaJudge()

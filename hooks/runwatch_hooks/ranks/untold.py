@@ -17,7 +17,7 @@ class Untold:
     """Filled by the training thread, and emptied by the one that tells."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as RowQueue's, for the sake of signal handlers
         self._fingerprints: deque[Fingerprint] = deque(maxlen=_MAX_WAITING)
         self._paces: deque[Pace] = deque(maxlen=_MAX_WAITING)
 

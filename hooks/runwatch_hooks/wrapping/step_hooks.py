@@ -36,7 +36,7 @@ class _Stand:
         self._register = register
         self._handle: RemovableHandle | None = None
         self._hooks: tuple[StepHook, ...] = ()
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()  # a signal handler may end a run within
 
     def add(self, hook: StepHook) -> None:
         with self._changing:

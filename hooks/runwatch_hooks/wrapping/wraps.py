@@ -15,7 +15,7 @@ Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 Listener = Callable[[Arguments, Keywords], None]
 
-_CHANGING: Final = threading.Lock()
+_CHANGING: Final = threading.RLock()  # a signal handler may end a run within
 """Two runs that begin in two threads would take each other's wraps away."""
 
 
