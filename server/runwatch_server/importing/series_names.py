@@ -51,6 +51,11 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
         "grad_2.0_norm/total", "norm",
     ),
     EPOCH: _EPOCH_NAMES,
+    "reward": (
+        "reward", "train/reward", "mean_reward", "reward_mean", "episode_reward", "episode_return",
+        "ep_rew_mean", "rollout/ep_rew_mean", "eprewmean", "episode_reward_mean", "averagereturn",
+        "average_return", "charts/episodic_return", "train/episode_reward",
+    ),
     "loss_scale": ("loss_scale", "train/loss_scale", "grad_scale", "amp_scale"),
     "step_time": ("step_time", "iter_time", "iteration_time", "step_time_s", "time_per_step"),
     "tokens_per_s": (

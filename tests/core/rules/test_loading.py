@@ -180,9 +180,9 @@ def test_all_faults_are_found_at_once_with_place_and_column() -> None:
 
 
 def test_ones_own_metrics_are_known_once_they_are_listed() -> None:
-    assert load_rules(document(rule(when="reward < 0"), metrics=["reward"]))
-    assert load_rules(document(rule(when="reward < 0")), metrics=["reward"])
-    assert faults(document(rule(when="reward < 0")))[0].column == 1
+    assert load_rules(document(rule(when="win_rate < 0"), metrics=["win_rate"]))
+    assert load_rules(document(rule(when="win_rate < 0")), metrics=["win_rate"])
+    assert faults(document(rule(when="win_rate < 0")))[0].column == 1
 
 
 def test_windows_that_would_fill_the_memory_are_refused() -> None:

@@ -91,6 +91,13 @@ def test_epochs_are_known_under_any_of_their_names(tmp_path: Path) -> None:
     assert told(log, "epoch") == [(10, 0.5), (20, 1.0)]
 
 
+@pytest.mark.parametrize("name", ["episode_return", "rollout/ep_rew_mean", "EpRewMean"])
+def test_rewards_are_known_under_any_of_their_names(tmp_path: Path, name: str) -> None:
+    log = read(tmp_path, f"step,{name}\n10,2.0\n20,1.5\n")
+
+    assert told(log, "reward") == [(10, 2.0), (20, 1.5)]
+
+
 def test_another_training_in_the_same_file_is_another_attempt(tmp_path: Path) -> None:
     log = read(tmp_path, recorded.TWICE_IN_A_FILE)
 

@@ -29,6 +29,7 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "loss_resolution": "Step between two losses as a log prints them, where it was imported.",
     "val_loss_resolution": "The same of `val_loss`.",
     "epoch": "How often all data were seen, where a log or a program counts it.",
+    "reward": "What a policy is paid, where a program or a log tells it.",
     "lr": "Learning rate of the first group; `lr_1`, `lr_2`, ... of the others.",
     "lr_scale": "Multiplier that `lower_lr` put on the schedule; 1 where nothing was lowered.",
     "grad_norm": "Norm over all gradients, before clipping; NaN where one is not finite.",
