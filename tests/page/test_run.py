@@ -229,6 +229,7 @@ def test_who_broke_first_is_told_to_the_step_however_wide_the_columns(
     expect(layers.locator(".legend .words")).to_contain_text("the first within steps")
     expect(first).to_contain_text("blocks.33.attn.proj.weight")
     expect(first.locator("td").last).to_have_text("420")
+    expect(first.locator("wbr")).to_have_count(5)  # a name breaks after its dots
 
 
 def test_a_click_on_a_cell_shows_the_layer_its_neighbours_and_the_worst_of_the_step(

@@ -44,11 +44,14 @@ export class WorstLayers {
   #line(row) {
     const value = row.isBroken ? h("span", { class: "broken" }, "NaN or ∞") : short(row.value);
     return h("tr", {},
-      h("td", {}, h("button", { type: "button", class: "link mono", title: row.name, onclick: () => this.show(row.name) }, row.name)),
+      h("td", {}, h("button", { type: "button", class: "link mono", title: row.name, onclick: () => this.show(row.name) }, ...partsOf(row.name))),
       h("td", { class: "num" }, value),
       h("td", { class: "num" }, row.ratio === undefined ? "–" : `${short(row.ratio)} ×`),
       h("td", { class: "num" }, row.since ? spanOf(row.since) : "–"));
   }
 }
+
+/** A name that has no room in one line breaks after its dots, and not within a word. */
+const partsOf = (name) => name.split(/(?<=\.)/).flatMap((part) => [part, h("wbr")]);
 
 const spanOf = ({ step, width }) => (width === 1 ? count(step) : `${count(step)} – ${count(step + width - 1)}`);
