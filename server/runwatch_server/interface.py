@@ -111,8 +111,8 @@ def _tell_of_fields(schema: object, texts: Mapping[str, Sequence[Mapping[str, st
     title, fields = parts.get("title"), parts.get("properties")
     if isinstance(title, str) and isinstance(fields, dict):
         known = cast("dict[str, dict[str, object]]", fields)
-        fitting = (one for one in texts.get(title, ()) if one.keys() <= known.keys())
-        for name, text in next(fitting, {}).items():
+        fitting = [one for one in texts.get(title, ()) if one.keys() <= known.keys()]
+        for name, text in [pair for one in fitting[:1] for pair in one.items()]:
             known[name]["description"] = text
 
 
