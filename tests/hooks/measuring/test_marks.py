@@ -106,7 +106,7 @@ def test_numbers_are_not_there_before_the_device_has_made_them(index: int) -> No
     ticket = readback.send(busy(device))
     assert ticket is not None
     is_there = ticket.is_there()
-    ticket.wait()
+    torch.accelerator.synchronize(device)
 
     assert not is_there
     assert ticket.values().tolist() == [1.0]
