@@ -29,6 +29,10 @@ def ends(call: Callable[[], None]) -> bool:
     return not thread.is_alive()
 
 
+def pass_by(*_: object) -> None:
+    pass
+
+
 def speak(rank: Leader | Follower) -> None:
     """As the last words of a run do."""
     rank.put(part_row(1, grad_norm=[1.0, 1.0]))
@@ -56,6 +60,6 @@ def test_so_does_the_end_of_a_run_while_another_begins() -> None:
         with _COMPANY._changing, wraps._CHANGING, step_hooks._BEFORE._changing:
             member.leave()
             wraps.Holds().release()
-            step_hooks.hear_before_steps(lambda *_: None).remove()
+            step_hooks.hear_before_steps(pass_by).remove()
 
     assert ends(interrupted)
