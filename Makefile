@@ -77,6 +77,7 @@ bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.service_killed
 	@$(BIN)/python -m benchmarks.ingest
 	@$(BIN)/python -m benchmarks.command_latency
+	@$(BIN)/python -m benchmarks.frame_cost
 	@$(BIN)/python -m benchmarks.rules
 
 install: $(STAMP)
