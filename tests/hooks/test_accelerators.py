@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 import pytest
 import torch
+from tests.hooks.cards import needs_card, needs_two
 from tests.hooks.placed import (
     CUDA,
     ROWS,
@@ -34,10 +35,6 @@ from runwatch_hooks.options import Options
 from runwatch_hooks.seeing import board
 
 CPU: Final = torch.device("cpu")
-NUM_CARDS: Final = torch.cuda.device_count()
-
-needs_card = pytest.mark.skipif(NUM_CARDS < 1, reason="wants an accelerator")
-needs_two = pytest.mark.skipif(NUM_CARDS < 2, reason="wants two accelerators")
 
 AS_ELSEWHERE: Final = "cpu, read as an accelerator is"
 DEVICES: Final = (

@@ -4,17 +4,13 @@ from typing import Any, ClassVar, cast
 
 import pytest
 import torch
+from tests.hooks.cards import needs_card, needs_two
 from torch import Tensor
 
 from runwatch_hooks.actions.finite import FiniteFlag
 from runwatch_hooks.actions.trees import HostCopies
 from runwatch_hooks.measuring.marks import Course, has_passed, set_mark, wait_for
 from runwatch_hooks.measuring.readback import Readback
-
-NUM_CARDS = torch.cuda.device_count()
-
-needs_card = pytest.mark.skipif(NUM_CARDS < 1, reason="wants an accelerator")
-needs_two = pytest.mark.skipif(NUM_CARDS < 2, reason="wants two accelerators")
 
 
 class Recorded:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from tests.hooks.recorder import RecordingLine
+from tests.hooks.seeing.loops import train
 from tests.hooks.tiny import watched
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
@@ -15,14 +16,6 @@ def began(optimizer: Optimizer, model: nn.Module, line: RecordingLine, step: int
     if step:
         watch.load_state_dict({**watch.state_dict(), "next_step": step})
     return watch
-
-
-def train(model: nn.Module, optimizer: Optimizer, watch: LiveWatch, steps: int) -> None:
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(torch.ones(4, 2)).sum().backward()
-        optimizer.step()
-        watch.step(loss=1.0)
 
 
 def test_an_optimizer_without_its_state_is_told_in_the_first_rows_after_a_resume(

@@ -1,24 +1,14 @@
 """Layers that a program freezes are counted; those that never were trained are no layers."""
 
-import torch
 from tests.hooks.recorder import RecordingLine
+from tests.hooks.seeing.loops import train
 from tests.hooks.tiny import watched
 from torch import nn
 from torch.optim import SGD
 
-from runwatch_hooks.watch import Watch
-
 
 def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-
-
-def train(model: nn.Module, optimizer: SGD, watch: Watch, steps: int) -> None:
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(torch.ones(4, 2)).sum().backward()
-        optimizer.step()
-        watch.step(loss=1.0)
 
 
 def test_layers_are_frozen_and_thawed(line: RecordingLine) -> None:

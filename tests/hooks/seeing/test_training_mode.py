@@ -1,25 +1,15 @@
 """A model that is trained on in evaluation mode is told from one that is meant to."""
 
 import pytest
-import torch
 from tests.hooks.recorder import RecordingLine
+from tests.hooks.seeing.loops import train
 from tests.hooks.tiny import watched
 from torch import nn
 from torch.optim import SGD
 
-from runwatch_hooks.watch import Watch
-
 
 def network(dropout: float = 0.5) -> nn.Sequential:
     return nn.Sequential(nn.Linear(2, 2), nn.Dropout(dropout), nn.Linear(2, 1))
-
-
-def train(model: nn.Module, optimizer: SGD, watch: Watch, steps: int) -> None:
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(torch.ones(4, 2)).sum().backward()
-        optimizer.step()
-        watch.step(loss=1.0)
 
 
 def test_steps_after_a_forgotten_train_are_told(line: RecordingLine) -> None:

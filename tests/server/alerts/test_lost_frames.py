@@ -4,12 +4,11 @@ import asyncio
 import math
 
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy
+from tests.server.alerts.test_attempts import WORSE
 from tests.server.alerts.test_incidents import use
 
 from runwatch.alerts import AlertState
 from runwatch_server.alerts.records import Resolution
-
-WORSE: dict[str, object] = {"alert": "Worse", "when": "loss > 1.5 * loss_before"}
 
 
 async def pass_over(bench: Bench) -> None:
