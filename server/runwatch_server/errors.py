@@ -149,12 +149,13 @@ class OverloadedError(RetryLaterError):
         super().__init__(code, detail, retry_after_s=retry_after_s)
 
 
-_OF_CLIENTS: Final[tuple[type[ServiceError], ...]] = (
+REFUSALS: Final[tuple[type[ServiceError], ...]] = (
     BadRequestError,
     UnauthenticatedError,
     ForbiddenError,
     NotFoundError,
     ConflictError,
+    ChangedMeanwhileError,
     TooLargeError,
     UnsupportedTypeError,
     UnprocessableError,
@@ -162,7 +163,8 @@ _OF_CLIENTS: Final[tuple[type[ServiceError], ...]] = (
     RateLimitedError,
     OverloadedError,
 )
-_TITLES: Final = {kind.status: kind.title for kind in _OF_CLIENTS}
+"""What a request may be answered with, by status; each has its own."""
+_TITLES: Final = {kind.status: kind.title for kind in REFUSALS}
 
 
 def title_of(status: int) -> str | None:

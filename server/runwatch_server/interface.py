@@ -9,41 +9,13 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 
 from runwatch_server.auth.guard import Requirement, requirement_of
-from runwatch_server.errors import (
-    BadRequestError,
-    ChangedMeanwhileError,
-    ConflictError,
-    ForbiddenError,
-    NotFoundError,
-    OverloadedError,
-    RateLimitedError,
-    ServiceError,
-    TooLargeError,
-    UnauthenticatedError,
-    UnprocessableError,
-    UnsupportedTypeError,
-    VersionMissingError,
-)
+from runwatch_server.errors import REFUSALS, ServiceError
 from runwatch_server.field_texts import field_texts
 from runwatch_server.http import refusal_name, schema_of
 from runwatch_server.problems import MEDIA_TYPE, RuleProblem
 
 _SCHEME: Final = "key"
 _JSON: Final = "application/json"
-_REFUSALS: Final[tuple[type[ServiceError], ...]] = (
-    BadRequestError,
-    UnauthenticatedError,
-    ForbiddenError,
-    NotFoundError,
-    ConflictError,
-    ChangedMeanwhileError,
-    TooLargeError,
-    UnsupportedTypeError,
-    UnprocessableError,
-    VersionMissingError,
-    RateLimitedError,
-    OverloadedError,
-)
 _OURS: Final = ("runwatch.", "runwatch_server.")
 _NOT_OURS: Final = "runwatch_server.cli."
 """The command line reads answers into structs of its own, which bear the same names."""
@@ -144,7 +116,7 @@ def _components(schemas: dict[str, Any]) -> dict[str, Any]:
     ours = {name: schema for name, schema in schemas.items() if "Validation" not in name}
     return {
         "schemas": dict(sorted({**ours, "Problem": schema_of(RuleProblem)}.items())),
-        "responses": {refusal_name(kind.status): _refusal(kind) for kind in _REFUSALS},
+        "responses": {refusal_name(kind.status): _refusal(kind) for kind in REFUSALS},
         "securitySchemes": {
             _SCHEME: {
                 "type": "http",
