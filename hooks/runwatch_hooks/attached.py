@@ -36,7 +36,7 @@ class AttachedWatch(Watch):
             if (found := let_go()) is not None:
                 found()
 
-        live.on_end = on_end
+        live.lifetime.on_end = on_end
 
     @property
     def next_step(self) -> int:

@@ -176,7 +176,7 @@ def attach(
         return open_sensors(uuids_of(objects.modules))
 
     watch = build_watch(objects, options, open_line, team, state, sensors)
-    note(objects.modules.values(), watch)
+    note(objects.modules.values(), watch.lifetime)
     return AttachedWatch(watch)
 
 

@@ -6,27 +6,27 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from torch import nn
 
-from runwatch_hooks.live import LiveWatch
+from runwatch_hooks.lifetime import Lifetime
 from runwatch_hooks.own_log import OwnLog
 
 log = OwnLog(__name__)
 
-_WATCHES: Final[WeakKeyDictionary[nn.Module, ReferenceType[LiveWatch]]] = WeakKeyDictionary()
+_LIFETIMES: Final[WeakKeyDictionary[nn.Module, ReferenceType[Lifetime]]] = WeakKeyDictionary()
 """Of all that one process watches. Two calls of `attach` share nothing but the process."""
 
 
 def end_former(modules: Iterable[nn.Module], run: str) -> None:
     """End the watches that speak about these modules, since `run` will from here on."""
     for module in modules:
-        former = _WATCHES.get(module)
-        watch = None if former is None else former()
-        if watch is not None and watch.is_open:
+        former = _LIFETIMES.get(module)
+        lifetime = None if former is None else former()
+        if lifetime is not None and lifetime.is_open:
             reason = f"its model was attached again, for the run {run!r}"
-            log.warning("run %s is told as stopped: %s", watch.run_id, reason)
-            watch.finish("stopped", reason=reason)
+            log.warning("run %s is told as stopped: %s", lifetime.run_id, reason)
+            lifetime.finish("stopped", reason=reason)
 
 
-def note(modules: Iterable[nn.Module], watch: LiveWatch) -> None:
-    """This watch speaks about them now."""
+def note(modules: Iterable[nn.Module], lifetime: Lifetime) -> None:
+    """The watch of this lifetime speaks about them now."""
     for module in modules:
-        _WATCHES[module] = ref(watch)
+        _LIFETIMES[module] = ref(lifetime)

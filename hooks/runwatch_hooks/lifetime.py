@@ -1,0 +1,169 @@
+"""A watched run's beginning and its end, whoever brings that about: the program, by `finish` or by
+its own end, the death of the thread that trained, or another run that is trained in its place."""
+
+import os
+from collections.abc import Callable
+from threading import Thread
+
+from runwatch.vocabulary import RunId
+from runwatch_hooks.boundary import Boundary
+from runwatch_hooks.company import Member
+from runwatch_hooks.endings import (
+    EndsWithItsBlock,
+    Status,
+    ending_by,
+    ending_of,
+    fatal_of,
+    reason_of,
+)
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.held import Held
+from runwatch_hooks.instruments import Instruments
+from runwatch_hooks.last_words import LastWords
+from runwatch_hooks.line import Line
+from runwatch_hooks.outlet import Outlet
+from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.program_exit import ProgramExit
+from runwatch_hooks.progress import Progress
+from runwatch_hooks.reports import Reports
+from runwatch_hooks.seeing.probe import Probe
+
+log = OwnLog(__name__)
+
+
+class Lifetime(EndsWithItsBlock):
+    """One watch's, in the process that it was made in: a child made by fork has none of it."""
+
+    def __init__(
+        self,
+        run_id: RunId,
+        *,
+        open_line: Callable[[int], Line],
+        progress: Progress,
+        reports: Reports,
+        outlet: Outlet,
+        boundary: Boundary,
+        probe: Probe,
+        instruments: Instruments,
+        last_words: LastWords,
+        faults: Faults,
+    ) -> None:
+        """`open_line` is given the number of the first step to be trained."""
+        self.run_id = run_id
+        self.on_end: Callable[[], None] = lambda: None
+        """Hears that the run has ended, and all of it is said."""
+        self._open_line = open_line
+        self._progress = progress
+        self._reports = reports
+        self._outlet = outlet
+        self._boundary = boundary
+        self._probe = probe
+        self._instruments = instruments
+        self._last_words = last_words
+        self._faults = faults
+        self._held = held = Held(self)
+        self._program_exit = ProgramExit(
+            held.call(Lifetime._close_at_exit), held.call(Lifetime._end_by)
+        )
+        self._member = Member(
+            held.call(Lifetime._wait_for_another),
+            lambda: held.is_let_go,
+            held.call(Lifetime._end_let_go),
+        )
+        self._pid = os.getpid()
+        self._is_begun = False
+        self._is_ended = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended yet, and this process is the one that it was made in."""
+        return not self._is_ended and os.getpid() == self._pid
+
+    @property
+    def is_begun(self) -> bool:
+        return self._is_begun
+
+    def begin(self, first_step: int | None = None) -> bool:
+        """Open the line, and keep the state that the run sets out from. Once: whether it was now.
+        `first_step` is the attempt's, where it is over by now: the program said nothing before its
+        end."""
+        if self._is_begun or not self.is_open:
+            return False
+        self._is_begun = True
+        with self._faults.guard("begin"):
+            next_step = self._progress.next_step
+            self._reports.open(self._open_line(next_step if first_step is None else first_step))
+            self._program_exit.install()
+            self._member.join()
+            self._outlet.open()
+            if self._instruments.sensors is not None:
+                self._instruments.sensors.start()
+            self._progress.tell()
+            self._boundary.begin(next_step)
+        return True
+
+    def go_on(self) -> None:
+        """Another step was trained: an exit or an error before it was caught."""
+        self._program_exit.go_on()
+
+    def note_trained(self) -> None:
+        """To the other runs of the program, which were not trained meanwhile."""
+        self._member.trained()
+
+    def finish(self, status: Status = "finished", *, reason: str = "") -> None:
+        if not self.is_open:
+            return
+        status, reason = ending_of(status, reason)
+        self.begin()
+        self._stand_down()
+        self._say_last(status, reason)
+
+    def let_go(self) -> None:
+        """The program has dropped its watch. What it has to say at its end it says later: as the
+        program trains another run, or ends; by then it is known how."""
+        if self._is_begun and self.is_open:
+            self._held.keep(self)
+
+    def _stand_down(self) -> None:
+        """No step comes any more: leave torch as it was."""
+        self._is_ended = True
+        with self._faults.guard("end"):
+            self._program_exit.remove()
+            self._member.leave()
+        with self._faults.guard("end of the probe"):
+            self._probe.remove()
+        self._instruments.remove(self._faults)
+
+    def _say_last(self, status: Status, reason: str) -> None:
+        self._last_words.say(status, reason, next_step=self._progress.next_step)
+        self._held.release()
+        with self._faults.guard("let go"):
+            self.on_end()
+
+    def _wait_for_another(self) -> None:
+        """The program trains another run now."""
+        if self.is_open:
+            with self._faults.guard("progress"):
+                self._progress.wait()
+
+    def _end_let_go(self) -> None:
+        """Another run is trained, by a program that can step this one no more."""
+        with self._faults.guard("let go"):
+            status, reason = ending_by(self._program_exit.error())
+            reason = reason or "the program let its watch go, and trains another run"
+            log.info("run %s is told as %s: %s", self.run_id, status, reason)
+            self._stand_down()
+            Thread(target=self._say_last, args=(status, reason), name="runwatch-last-words").start()
+
+    def _note_fatal(self, error: BaseException) -> None:
+        fatal = fatal_of(error)
+        if fatal is not None and self.is_open:
+            self._last_words.note_fatal(fatal, self._progress.last_step, reason_of(error))
+
+    def _close_at_exit(self, error: BaseException | None) -> None:
+        """The process ends, by this."""
+        status, reason = ending_by(error)
+        if error is not None and status == "failed":
+            self._note_fatal(error)
+        self._last_words.say_at_exit(status, reason)
+        self._is_ended = True
