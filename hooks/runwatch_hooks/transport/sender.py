@@ -8,6 +8,7 @@ from typing import Final
 from runwatch.messages import AttemptClose
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.backoff import Backoff
+from runwatch_hooks.transport.client import Client
 from runwatch_hooks.transport.errors import (
     ForbiddenError,
     RetryLaterError,
@@ -38,13 +39,16 @@ class Sender:
     def __init__(
         self,
         recorder: Recorder,
+        client: Client | None,
         link: Link | None,
         inbox: Inbox | None,
         wakeup: Wakeup,
         pace: Pace,
     ) -> None:
-        """Without a link everything stays in the spool."""
+        """`client` is the one that the link goes by, to be closed at the end. Without them
+        everything stays in the spool."""
         self._recorder = recorder
+        self._client = client
         self._link = link
         self._inbox = inbox
         self._wakeup = wakeup
@@ -83,6 +87,8 @@ class Sender:
             self._finish(self._closing)
         except Exception:  # a thread's end must not be printed over the trainer's last lines
             log.exception("sender: a fault of our own at the end")
+        if self._client is not None:
+            self._client.close()
 
     def _turn(self) -> None:
         self._recorder.open()

@@ -75,13 +75,14 @@ class Transport:
         self._recorder = Recorder(
             settings, SpoolFolder(self.spool_path), meta, self._queue, self._receipts
         )
-        link, inbox = self._connect(settings, meta)
+        client = _client(settings)
+        link, inbox = (None, None) if client is None else self._connect(client, settings, meta)
         pace = Pace(
             close_s=settings.send_interval_s,
             calm_s=settings.calm_interval_s,
             now=time.monotonic(),
         )
-        self._sender = Sender(self._recorder, link, inbox, self._wakeup, pace)
+        self._sender = Sender(self._recorder, client, link, inbox, self._wakeup, pace)
 
     @property
     def num_dropped_rows(self) -> int:
@@ -151,16 +152,8 @@ class Transport:
         return self._is_closed or os.getpid() != self._pid
 
     def _connect(
-        self, settings: TransportSettings, meta: SpoolMeta
-    ) -> tuple[Link | None, Inbox | None]:
-        if settings.url is None:
-            return None, None
-        client = Client(
-            settings.url,
-            settings.token,
-            connect_timeout_s=settings.connect_timeout_s,
-            read_timeout_s=settings.read_timeout_s,
-        )
+        self, client: Client, settings: TransportSettings, meta: SpoolMeta
+    ) -> tuple[Link, Inbox | None]:
         service = Service(client, self.run_id)
         splits = SplitLedger({}, self._recorder.write_splits)
         link = Link(
@@ -184,6 +177,18 @@ class Transport:
             offer=link.offer,
         )
         return link, inbox
+
+
+def _client(settings: TransportSettings) -> Client | None:
+    """None where there is no service to talk to."""
+    if settings.url is None:
+        return None
+    return Client(
+        settings.url,
+        settings.token,
+        connect_timeout_s=settings.connect_timeout_s,
+        read_timeout_s=settings.read_timeout_s,
+    )
 
 
 def _plain(run: RunOpen) -> RunOpen:

@@ -1,11 +1,13 @@
 """Rows in, frames out, commands back: with the service well, ill, away and back."""
 
+import gc
 import os
 import shutil
 import socket
 import threading
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
@@ -48,6 +50,32 @@ def test_every_step_arrives_once_and_in_order(tmp_path: Path, service: StubServi
     transport.close("finished")
 
     assert service.steps == list(range(300))
+
+
+def test_no_connection_is_left_open_once_a_run_has_ended(
+    tmp_path: Path, service: StubService
+) -> None:
+    transport = started(tmp_path, service.url)  # held, as a notebook holds it
+    train(transport, 3)
+    port = urlsplit(service.url).port
+    until(lambda: num_open_to(port) > 0)
+    transport.close("finished")
+
+    until(lambda: num_open_to(port) == 0)  # a poll on its way ends by itself
+    assert service.steps == [0, 1, 2]
+
+
+def num_open_to(port: int | None) -> int:
+    """Open sockets of this process whose other end is a port."""
+    found = [one for one in gc.get_objects() if type(one) is socket.socket]
+    return sum(peer_port(one) == port for one in found)
+
+
+def peer_port(one: socket.socket) -> int | None:
+    try:
+        return int(one.getpeername()[1])
+    except OSError:  # closed, or not connected
+        return None
 
 
 def test_values_arrive_as_they_were_put(tmp_path: Path, service: StubService) -> None:
