@@ -29,6 +29,8 @@ _ROOM_FOR_NUMBERS = 64
 
 _ASKED_EVERY_S = 0.001
 
+_UPDATE_RATIO = STATS.index("update_ratio")
+
 _Slots = tuple[int, ...]
 
 
@@ -53,6 +55,7 @@ class _OpenRow:
     parts: tuple[_Part, ...]
     sampled: Sampled = EVERYTHING
     sharing: Sharing | None = None
+    at_rest: tuple[int, ...] = ()
     closeup: Closeup | None = None
     own_time: Spans | None = None
 
@@ -60,6 +63,16 @@ class _OpenRow:
         """Whether its last number has come."""
         pieces = (*(part.ticket for part in self.parts), self.closeup, self.own_time)
         return all(one.is_there() for one in pieces if one is not None)
+
+
+def _leave_out_at_rest(stats: NDArray[np.float32], slots: list[int]) -> None:
+    """No update was asked of these layers, so that none is not recorded, rather than 0: beside
+    others that move they would look like layers that are stuck."""
+    updates = stats[_UPDATE_RATIO]
+    if (updates > 0.0).any():
+        still = np.zeros(len(updates), bool)
+        still[slots] = True
+        updates[still & (updates == 0.0)] = ABSENT_32
 
 
 class Assembly:
@@ -108,6 +121,7 @@ class Assembly:
                 parts,
                 reading.sampled or EVERYTHING,
                 reading.sharing,
+                reading.at_rest,
                 closeup,
                 own_time,
             )
@@ -173,6 +187,8 @@ class Assembly:
             row.stats[:, part.slots] = values[:num_stats].reshape(len(STATS), -1)
             numbers = values[num_stats : num_stats + len(part.names)].tolist()
             row.metrics.update(zip(part.names, numbers, strict=True))
+        if row.at_rest and row.sharing is None:
+            _leave_out_at_rest(row.stats, list(row.at_rest))
         metrics = row.metrics
         if row.own_time is not None:
             metrics["own_time"] = row.own_time.seconds()

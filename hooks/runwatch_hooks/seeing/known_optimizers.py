@@ -41,6 +41,14 @@ def parameters_of(optimizer: Optimizer) -> list[Tensor]:
     return [parameter for group in groups for parameter in group["params"]]
 
 
+def at_rest(optimizer: Optimizer) -> list[Tensor]:
+    """What it is told not to move, by a learning rate of 0. Rates that are tensors are not asked:
+    one on an accelerator would have to be waited for."""
+    groups: Groups = optimizer.param_groups
+    resting = [one for one in groups if isinstance(one.get("lr"), (int, float)) and not one["lr"]]
+    return [parameter for group in resting for parameter in group["params"]]
+
+
 class Roster:
     """Those that live, by the number of their coming. No number is given twice."""
 

@@ -37,6 +37,7 @@ class OpenStep:
     def _begin(self) -> None:
         self.numbers: dict[str, Number] = {}
         self._stages: dict[int, Stage] = {}
+        self._at_rest: set[int] = set()
         self._is_fresh = True
         self._sampled: Sampled | None = None
 
@@ -89,6 +90,11 @@ class OpenStep:
         self.read_unread(slots, Stage.PRECLIP)
         self.note_clip(max_norm, total_norm)
 
+    def note_at_rest(self, tensors: Sequence[Tensor]) -> None:
+        """An optimizer that steps now is told not to move these."""
+        if tensors:
+            self._at_rest.update(self._board.slots_of_tensors(tensors))
+
     def note_clip(self, max_norm: float, total_norm: Tensor) -> None:
         # As torch computes it. A NaN stays NaN: `clipped` takes that for a clip.
         known = whole(total_norm.detach())
@@ -111,6 +117,7 @@ class OpenStep:
             stage=max(stages) if stages else None,
             sampled=sampled,
             sharing=board.sharing,
+            at_rest=tuple(sorted(self._at_rest)),
             notices=tuple(board.take_notices()),
             changes=(*board.take_changes(), *changes),
             omissions=tuple(omissions),

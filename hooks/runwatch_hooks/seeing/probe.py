@@ -18,7 +18,7 @@ from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
 from runwatch_hooks.seeing.board import Board
 from runwatch_hooks.seeing.frozen_layers import FrozenLayers
-from runwatch_hooks.seeing.known_optimizers import parameters_of
+from runwatch_hooks.seeing.known_optimizers import at_rest, parameters_of
 from runwatch_hooks.seeing.numbers import number
 from runwatch_hooks.seeing.omissions import Omissions
 from runwatch_hooks.seeing.open_step import OpenStep
@@ -185,6 +185,7 @@ class Probe:
                 self._step.note({"skipped": number(found_inf)})
             elif self._board.is_broken:
                 self._on_broken()
+            self._step.note_at_rest(at_rest(optimizer))
             if self._step.reads_weights:
                 self._board.before_step(slots)
 

@@ -38,6 +38,8 @@ class Reading:
     """What was read of the step; None where none was seen."""
     sharing: Sharing | None = None
     """Whose parts the stats are of; None where they are of whole tensors."""
+    at_rest: tuple[int, ...] = ()
+    """Slots of what an optimizer stepped by a learning rate of 0."""
     notices: tuple[str, ...] = ()
     """What is not watched, or cannot be."""
     changes: tuple[str, ...] = ()
