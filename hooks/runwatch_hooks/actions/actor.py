@@ -81,6 +81,10 @@ class Actor:
         if healthy and (step + 1) % self.pace.every == 0:
             paced = self._take_snapshot(step, now)
         self._noted_at = time.perf_counter()
+        paced += tuple(
+            Event(step, "unwatched", now, {"what": notice})
+            for notice in self._lr_scale.take_notices()
+        )
         if self._checkpoints is None:
             return Notes(events=paced)
         notes = self._report_written(step + 1, now)

@@ -22,6 +22,8 @@ from torch.optim import Optimizer
 
 from runwatch_hooks.actions.errors import LrScaleError
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.wrapping.graph_capture import is_capturing
 from runwatch_hooks.wrapping.step_hooks import (
     frame_of_step,
     hear_after_steps,
@@ -29,6 +31,8 @@ from runwatch_hooks.wrapping.step_hooks import (
     is_on_the_stack,
 )
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
+
+log = OwnLog(__name__)
 
 _AVERAGING_KEYS: Final = frozenset({"weight_sum", "d", "d_coef"})
 """Groups of schedule-free, Prodigy and D-Adaptation: they use the rate inside their averages."""
@@ -69,6 +73,9 @@ class LrScale:
         self._modules = tuple((modules or {}).values())
         self._ours: WeakKeyDictionary[Optimizer, bool] = WeakKeyDictionary()
         self._scaled: WeakKeyDictionary[Optimizer, _Scaled] = WeakKeyDictionary()
+        self._captured: WeakKeyDictionary[Optimizer, float] = WeakKeyDictionary()
+        """The scale by which a step was captured into a CUDA graph."""
+        self._notices: list[str] = []
         self._on_new = on_new
         for optimizer in optimizers:
             self._ours[optimizer] = True
@@ -87,6 +94,8 @@ class LrScale:
         self.check(scale)
         self.settle()
         self._scale = scale
+        for optimizer in list(self._captured.keys()):
+            self._tell_captured(optimizer)
 
     def check(self, scale: float) -> None:
         """Whether `set` would do it. Raises LrScaleError."""
@@ -96,6 +105,11 @@ class LrScale:
             for optimizer, is_ours in self._ours.items():
                 if is_ours:
                     _check_scalable(optimizer)
+
+    def take_notices(self) -> list[str]:
+        """What the scale does not reach, since the last call."""
+        notices, self._notices = self._notices, []
+        return notices
 
     def settle(self) -> None:
         """Puts the schedule's values back that a step which raised has left scaled."""
@@ -127,8 +141,11 @@ class LrScale:
                 open_step.depth += 1
                 return
             self._put_back(optimizer)
-        if self._is_ours(optimizer) and self._scale != 1.0:
-            self._put_in(optimizer)
+        if self._is_ours(optimizer):
+            if is_capturing():
+                self._captured[optimizer] = self._scale
+            if self._scale != 1.0:
+                self._put_in(optimizer)
 
     def _after_step(self, optimizer: Optimizer) -> None:
         open_step = self._scaled.get(optimizer)
@@ -166,6 +183,16 @@ class LrScale:
         for group, rate, lowered in scaled.numbers:
             if group.get("lr") is lowered:
                 group["lr"] = rate
+
+    def _tell_captured(self, optimizer: Optimizer) -> None:
+        captured = self._captured[optimizer]
+        if captured != self._scale:
+            notice = (
+                f"lr_scale {self._scale:g} does not reach a step of {type(optimizer).__name__} "
+                f"that a CUDA graph holds: replays go by {captured:g} until it is captured anew"
+            )
+            log.warning(notice)
+            self._notices.append(notice)
 
     def _is_ours(self, optimizer: Optimizer) -> bool:
         known = self._ours.get(optimizer)

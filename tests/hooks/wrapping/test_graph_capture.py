@@ -1,5 +1,6 @@
 """A step that is captured into a CUDA graph is left alone: torch says so here as it does there."""
 
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -8,8 +9,11 @@ import torch
 from tests.hooks.guard.guarded import KINDS, Training
 from tests.hooks.recorder import RecordingLine
 from tests.hooks.tiny import tiny_gpt, train_one, watched
+from tests.waiting import LONGEST_S
 from torch.nn.utils import clip_grad_norm_
 
+from runwatch.commands import Command, LowerLr
+from runwatch.vocabulary import CommandId
 from runwatch_hooks.options import Options
 
 
@@ -73,6 +77,30 @@ def test_a_step_in_the_capture_itself_is_no_step_and_that_is_told_once(
     told = [event.detail["what"] for event in line.events if event.kind == "unwatched"]
     assert told == ["watch.step was called while a CUDA graph was captured: call it after a replay"]
     assert watch.num_faults == 0
+
+
+def test_a_rate_that_does_not_reach_a_captured_step_is_told(
+    monkeypatch: pytest.MonkeyPatch, line: RecordingLine
+) -> None:
+    model = tiny_gpt()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    watch = watched(model, optimizer, line=line, options=Options(allow=("lower_lr",)))
+    with captured(monkeypatch):
+        loss = train_one(model, optimizer)
+    watch.step(loss)
+    for number, scale in enumerate((0.5, 1.0)):
+        line.commands.append(
+            Command(CommandId(f"{number}"), LowerLr(scale), 1, expires_at=time.time() + LONGEST_S)
+        )
+        watch.step(loss)
+    watch.step(loss)
+    watch.finish()
+
+    (told,) = [event.detail["what"] for event in line.events if event.kind == "unwatched"]
+    assert told == (
+        "lr_scale 0.5 does not reach a step of AdamW that a CUDA graph holds: replays go by 1 "
+        "until it is captured anew"
+    )
 
 
 def test_what_the_guard_tells_a_graph_is_counted_by_nobody(
