@@ -5,6 +5,7 @@ is a stretch of a flat buffer. The portions of all owners together are the tenso
 """
 
 from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from runwatch_hooks.ranks import shards, zero
 
@@ -17,6 +18,12 @@ def is_shared(tensor: Tensor) -> bool:
 def portion_of(tensor: Tensor) -> Tensor:
     """What of it is measured here: itself, where it is plain."""
     return zero.stretch_of(tensor) if zero.is_partitioned(tensor) else shards.local_of(tensor)
+
+
+def is_hollow(tensor: Tensor) -> bool:
+    """Whether what lies here is a tensor around other tensors, as torchao's quantised ones are: it
+    has no memory of its own that could be read."""
+    return is_traceable_wrapper_subclass(portion_of(tensor))
 
 
 def owners_of(tensor: Tensor) -> tuple[int, ...]:

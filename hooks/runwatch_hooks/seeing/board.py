@@ -54,6 +54,7 @@ class Board:
         self._has_told_sharded = False
         self._replaced: set[str] = set()
         self._num_left_out = 0
+        self._num_hollow = 0
         self._notices: list[str] = []
         self._changes: list[str] = []
         self._open()
@@ -223,6 +224,13 @@ class Board:
                 f"{num_left_out} layers beyond the first {watched} are not watched"
             )
         self._num_left_out = max(self._num_left_out, num_left_out)
+        hollow = self._table.hollow
+        if len(hollow) > self._num_hollow:
+            self._notices.append(
+                "layers whose tensors are wrapped around others, as quantised ones are, are not "
+                f"measured: {_some(hollow)}"
+            )
+        self._num_hollow = max(self._num_hollow, len(hollow))
 
     def _open(self) -> None:
         self._note_left_out()

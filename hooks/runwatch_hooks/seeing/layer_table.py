@@ -16,7 +16,14 @@ from runwatch_hooks.measuring.layer_names import (
 )
 from runwatch_hooks.measuring.sharing import Sharing
 from runwatch_hooks.measuring.statistics import deal
-from runwatch_hooks.ranks.portions import is_shared, mark_of, owners_of, portion_of, shape_of
+from runwatch_hooks.ranks.portions import (
+    is_hollow,
+    is_shared,
+    mark_of,
+    owners_of,
+    portion_of,
+    shape_of,
+)
 from runwatch_hooks.ranks.zero import is_partitioned
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
 
@@ -44,6 +51,10 @@ class LayerTable:
         self._optimizers = optimizers
         self._rank = rank
         trained = name_tensors(modules, () if _are_in_pieces(modules) else optimizers, kept)
+        self.hollow = tuple(one.name for one in trained if is_hollow(one.tensor))
+        """Names of what is trained and cannot be read."""
+        if self.hollow:
+            trained = tuple(one for one in trained if not is_hollow(one.tensor))
         self.named = trained[:MAX_LAYERS]
         """All that is trained, whoever measures it: the same on every rank."""
         self.num_left_out = len(trained) - len(self.named)

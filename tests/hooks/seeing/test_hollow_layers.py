@@ -1,0 +1,54 @@
+"""Tensors around other tensors have no memory that could be read: the other layers are."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# (torch leaves this tensor of its own tests without types)
+
+import math
+from collections.abc import Callable
+
+import torch
+from tests.hooks.recorder import RecordingLine, of_layer
+from tests.hooks.tiny import watched
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+from torch.testing._internal.two_tensor import TwoTensor  # as torchao's lie in memory: two in one
+
+
+def doubled(tensor: Tensor) -> Tensor:
+    return TwoTensor(tensor.clone(), tensor.clone())  # type: ignore[no-untyped-call]
+
+
+def train(line: RecordingLine, num_steps: int, clip: Callable[[nn.Module], object]) -> None:
+    """A layer of such a tensor, and one that is plain."""
+    wrapped, plain = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+    wrapped.weight = nn.Parameter(doubled(wrapped.weight.detach()))
+    model = nn.Sequential(wrapped, plain)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = watched(model, optimizer, line=line)
+    for _ in range(num_steps):
+        wrapped.weight.grad = doubled(torch.ones(3, 3))
+        plain.weight.grad = torch.ones(3, 3)
+        clip(model)
+        optimizer.step()
+        watch.step(1.0)
+    watch.finish()
+    assert watch.num_faults == 0
+
+
+def test_a_wrapped_tensor_is_named_and_all_others_are_measured(line: RecordingLine) -> None:
+    train(line, 2, lambda model: None)
+
+    assert [of_layer(row, "grad_norm", "1.weight") for row in line.rows] == [3.0, 3.0]
+    assert all(row.layout is not None and len(row.layout.layers) == 1 for row in line.rows)
+    (told,) = [event.detail["what"] for event in line.events if event.kind == "unwatched"]
+    assert told == (
+        "layers whose tensors are wrapped around others, as quantised ones are, are not measured: "
+        "0.weight"
+    )
+
+
+def test_a_clip_of_all_is_read_before_it_and_told(line: RecordingLine) -> None:
+    train(line, 1, lambda model: clip_grad_norm_(model.parameters(), 1.0))
+
+    assert of_layer(line.rows[0], "grad_norm", "1.weight") == 3.0
+    assert math.isclose(line.rows[0].metrics["clip_coef"], 18**-0.5, rel_tol=1e-4)
