@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from weakref import WeakSet
 
 import torch
@@ -37,7 +36,7 @@ from runwatch_hooks.one_watch import end_former, note
 from runwatch_hooks.options import DEFAULT_ALLOW, DEFAULT_GOOD_AFTER, Guarding, Options, kinds_of
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
-from runwatch_hooks.run_facts import config_of, step_of
+from runwatch_hooks.run_facts import check_state, config_of, folder_of, step_of
 from runwatch_hooks.settings import Environment, override, read_environment
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import Watch
@@ -112,6 +111,7 @@ def attach(
     environment = read_environment()
     if environment.disabled:
         return InertWatch(RunId(run_id or _new_ulid()), state, next_step)
+    check_state(state)
     if next_step is not None:
         state = {**(state or {}), "next_step": step_of("next_step", next_step)}
     environment = override(
@@ -138,10 +138,10 @@ def attach(
         snapshot_every=snapshot_every,
         snapshots=snapshots,
         good_after=good_after,
-        checkpoints=None if checkpoints is None else Path(checkpoints),
+        checkpoints=None if checkpoints is None else folder_of("checkpoints", checkpoints),
         checkpoint_every=checkpoint_every,
         keep=keep,
-        bundles=None if bundles is None else Path(bundles),
+        bundles=None if bundles is None else folder_of("bundles", bundles),
         max_bundles=max_bundles,
         bundle_mib=bundle_mib,
         guard=guard,

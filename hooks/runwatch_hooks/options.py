@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Final, Literal, SupportsFloat, cast
 
 from runwatch.commands import ACTION_KINDS
 from runwatch_hooks.errors import AttachError
+from runwatch_hooks.run_facts import check_number
 
 Guarding = bool | Literal["outliers"]
 """Which steps the guard makes change nothing."""
@@ -15,6 +16,9 @@ DEFAULT_ALLOW: Final = ("checkpoint", "detail")
 """What changes nothing about the training."""
 DEFAULT_GOOD_AFTER: Final = 10
 """Healthy steps after which a saved state counts as good."""
+
+
+_OPTIONAL: Final = ("snapshot_every", "checkpoint_every", "histograms", "activations")
 
 
 def kinds_of(allow: object) -> tuple[str, ...]:
@@ -75,14 +79,17 @@ class Options:
             ("max_bundles", self.max_bundles),
             ("bundle_mib", self.bundle_mib),
         ):
-            if number is not None and number < 1:
-                raise AttachError(f"{name}: found {number}, wanted at least 1")
+            if number is not None or name not in _OPTIONAL:
+                check_number(name, number, least=1)
         if self.guard not in (False, True, "outliers"):
             raise AttachError(f'guard: found {self.guard!r}, wanted True, False or "outliers"')
         share = self.max_overhead
-        if share is not None and not 0.0 < share < 1.0:
-            raise AttachError(f"max_overhead: found {share}, wanted a share such as 0.005")
-        if self.snapshots < 3:
-            raise AttachError(f"snapshots: found {self.snapshots}, wanted at least 3")
+        if share is not None and not (_is_number(share) and 0.0 < share < 1.0):
+            raise AttachError(f"max_overhead: found {share!r}, wanted a share such as 0.005")
+        check_number("snapshots", self.snapshots, least=3)
         if self.checkpoint_every is not None and self.checkpoints is None:
             raise AttachError("checkpoint_every: found no folder, wanted `checkpoints`")
+
+
+def _is_number(share: object) -> bool:
+    return isinstance(share, SupportsFloat)

@@ -2,8 +2,10 @@
 it."""
 
 import operator
+import os
 from collections.abc import Mapping
-from typing import SupportsIndex, cast
+from pathlib import Path
+from typing import SupportsFloat, SupportsIndex, cast
 
 from runwatch.frames import MAX_STEP
 from runwatch.messages import TEXT_LIMIT, is_name
@@ -21,6 +23,28 @@ def check_text(place: str, text: object) -> None:
         raise AttachError(f"{place}: found {found}, {wanted}")
     if "\0" in text:
         raise AttachError(f"{place}: found a zero byte, wanted a text that can be stored")
+
+
+def folder_of(place: str, path: object) -> Path:
+    """Raises AttachError for what is no path."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise AttachError(f"{place}: found {type(path).__name__}, wanted the path of a folder")
+    return Path(cast("str | os.PathLike[str]", path))
+
+
+def check_number(place: str, number: object, *, least: int) -> None:
+    """Raises AttachError for one that is too small, and for what is none."""
+    if not isinstance(number, SupportsFloat):
+        raise AttachError(f"{place}: found {type(number).__name__}, wanted at least {least}")
+    if not float(number) >= least:
+        raise AttachError(f"{place}: found {number}, wanted at least {least}")
+
+
+def check_state(state: object) -> None:
+    """Raises AttachError for what no `state_dict` returned."""
+    if not isinstance(state, Mapping | None):
+        wanted = "wanted what `watch.state_dict()` returned"
+        raise AttachError(f"state: found {type(state).__name__}, {wanted}")
 
 
 def config_of(config: object) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from runwatch.ulids import is_ulid
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.run_facts import check_text
+from runwatch_hooks.run_facts import check_text, folder_of
 
 DEFAULT_SPOOL_DIR: Final = Path("runwatch-spool")
 DEFAULT_PROJECT: Final = "default"
@@ -116,15 +116,22 @@ def override(
         environment,
         project=environment.project if project is None else project,
         group=environment.group if group is None else group,
-        url=_trimmed(url) or environment.url,
-        token=_trimmed(token) or environment.token,
-        spool_dir=environment.spool_dir if spool is None else Path(spool),
+        url=_given("url", url) or environment.url,
+        token=_given("token", token) or environment.token,
+        spool_dir=environment.spool_dir if spool is None else folder_of("spool", spool),
     )
     check_text("run", run)
     check_text("project", found.project)
     if found.group:
         check_text("group", found.group)
+    run_id = _given("run_id", run_id)
     return replace(found, run_id=run_id or _goes_on_with(environment.run_id, run))
+
+
+def _given(place: str, text: object) -> str | None:
+    if not isinstance(text, str | None):
+        raise AttachError(f"{place}: found {type(text).__name__}, wanted a text")
+    return _trimmed(text)
 
 
 def _trimmed(text: str | None) -> str | None:
