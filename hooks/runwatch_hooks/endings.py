@@ -56,7 +56,7 @@ def fatal_of(error: BaseException) -> Fatal | None:
             for words, fatal in _BY_TEXT:
                 if words in text:
                     return fatal
-        one = one.__cause__ or _handled_by(one)
+        one = _first_of(one) or one.__cause__ or _handled_by(one)
     return None
 
 
@@ -101,11 +101,23 @@ def text_of(value: object) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an exception says of itself, in a line or two."""
-    try:
-        return f"{type(error).__name__}: {error}"[:_MAX_REASON]
-    except Exception:  # noqa: BLE001  somebody's own `__str__`, at the worst of times
-        return type(error).__name__
+    """What an exception says of itself, in a line or two; a group also what its first says."""
+    texts: list[str] = []
+    one: BaseException | None = error
+    while one is not None and len(texts) < _MAX_CAUSES:
+        try:
+            texts.append(f"{type(one).__name__}: {one}")
+        except Exception:  # noqa: BLE001  somebody's own `__str__`, at the worst of times
+            texts.append(type(one).__name__)
+        one = _first_of(one)
+    return ": ".join(texts)[:_MAX_REASON]
+
+
+def _first_of(error: BaseException) -> BaseException | None:
+    """Of several that were raised together, as by tasks of asyncio."""
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    return cast("tuple[BaseException, ...]", error.exceptions)[0]
 
 
 class EndsWithItsBlock(ABC):

@@ -39,6 +39,7 @@ def wrapped(error: Exception) -> Exception:
         (DistBackendError("NCCL error in: ProcessGroupNCCL.cpp:1"), "collective_error"),
         (RuntimeError("[gloo/pair.cc] Connection closed by peer"), "collective_error"),
         (wrapped(MemoryError()), "out_of_memory"),
+        (ExceptionGroup("tasks", [wrapped(MemoryError()), ValueError()]), "out_of_memory"),
         (RuntimeError("shape mismatch"), None),
         (ValueError("out of memory, as a figure of speech"), None),
         (Mute(), None),
@@ -46,6 +47,15 @@ def wrapped(error: Exception) -> Exception:
 )
 def test_an_error_is_known_by_its_kind(error: Exception, fatal: str | None) -> None:
     assert fatal_of(error) == (None if fatal is None else Fatal(fatal))
+
+
+def test_of_several_errors_the_first_is_told() -> None:
+    error = ExceptionGroup("in tasks", [ExceptionGroup("more", [ValueError("bad data")])])
+
+    assert reason_of(error) == (
+        "ExceptionGroup: in tasks (1 sub-exception): ExceptionGroup: more (1 sub-exception): "
+        "ValueError: bad data"
+    )
 
 
 def test_an_error_that_goes_round_in_circles_is_an_error_like_any_other() -> None:
