@@ -1,6 +1,7 @@
 """The optimizers of a run, each in its place, so that no learning rate changes its name."""
 
 from collections.abc import Iterator, Sequence
+from typing import SupportsFloat
 
 from torch.optim import Optimizer
 
@@ -57,12 +58,13 @@ class WatchedOptimizers:
 
     def rates_of(self, optimizer: Optimizer, scale: float = 1.0) -> dict[str, Number]:
         """An optimizer's learning rates, times `scale`: `lr` of the run's first parameter group,
-        `lr.1`, `lr.2`, ... of the others."""
+        `lr.1`, `lr.2`, ... of the others. A group whose rate is none has none, as where the
+        optimizer finds it by itself (Adafactor's relative steps: `lr=None`)."""
         groups = [(one.optimizer, group) for one in self._known for group in one.param_groups]
         return {
             f"lr.{index}" if index else "lr": number(group["lr"]) * scale
             for index, (owner, group) in enumerate(groups)
-            if owner is optimizer and "lr" in group
+            if owner is optimizer and isinstance(group.get("lr"), SupportsFloat)
         }
 
     def _places_of(self, known: KnownOptimizer) -> Sequence[int]:

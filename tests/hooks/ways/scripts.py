@@ -90,6 +90,30 @@ def an_optimizer_of_ones_own(trial: Trial) -> None:
     train(trial, model, optimizer)
 
 
+class RelativeSteps(Optimizer):
+    """One that finds its rate by itself, as Hugging Face's Adafactor does."""
+
+    def __init__(self, parameters: Iterable[Tensor]) -> None:
+        super().__init__(parameters, {"lr": None})
+        self.num_steps = 0
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        self.num_steps += 1
+        for group in self.param_groups:
+            for one in group["params"]:
+                if one.grad is not None:
+                    one.sub_(0.01 * self.num_steps**-0.5 * one.grad)
+
+
+@script
+def an_optimizer_that_finds_its_rate_by_itself(trial: Trial) -> None:
+    model = mlp()
+    optimizer = RelativeSteps(model.parameters())
+    trial.attach(model, optimizer)
+    train(trial, model, optimizer)
+
+
 class Around(Optimizer):
     """A wrapper that skips `super().__init__`, as many do."""
 
