@@ -2,6 +2,7 @@
 the same, to the last bit of what they remember."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import yaml
 from numpy.typing import NDArray
 
-from runwatch.nonfinite import ABSENT_64
+from runwatch.nonfinite import ABSENT_32, ABSENT_64
 from runwatch.rules import Evaluator, Rows, Rule, Transition, load_rules
 
 PACK = Path(__file__).parents[3] / "server" / "runwatch_server" / "rules" / "builtin.yaml"
@@ -69,6 +70,16 @@ def rows_with_everything(seed: int, first_step: int, segment: int) -> Rows:
     )
 
 
+def with_layers(rows: Rows, seed: int) -> Rows:
+    """The same of a run with three layers, whose values now and then were not recorded."""
+    rng = np.random.default_rng(seed)
+    stats = ("grad_norm", "param_norm", "update_ratio", "zero_frac")
+    values = rng.lognormal(0.0, 0.4, (rows.num_rows, len(stats), 3)).astype(np.float32)
+    values[rng.random(values.shape) < 0.03] *= 50
+    values[rng.random(values.shape) < 0.05] = ABSENT_32
+    return replace(rows, layer_names=("a", "b", "c"), stat_names=stats, stats=values)
+
+
 def judged(rules: Sequence[Rule], parts: Sequence[Rows], size: int) -> tuple[list[str], bytes]:
     evaluator = Evaluator(rules)
     told: list[Transition] = []
@@ -87,4 +98,17 @@ def test_row_by_row_and_in_blocks_are_the_same_to_the_last_bit(source: str, seed
     told, state = judged(rules, parts, 1)
 
     assert told
+    assert (told, state) == judged(rules, parts, 3)
+    assert (told, state) == judged(rules, parts, 64)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_rules_of_the_run_and_of_layers_share_windows_to_the_last_bit(seed: int) -> None:
+    rules = load_rules(yaml.safe_load(PACK.read_text()))
+    parts = [with_layers(rows_with_everything(seed, 0, 0), seed)]
+
+    told, state = judged(rules, parts, 1)
+
+    assert told
+    assert (told, state) == judged(rules, parts, 3)
     assert (told, state) == judged(rules, parts, 64)

@@ -23,8 +23,12 @@ class OfOneRow:
     """A condition compiled for a single row, and what such a row brings to each of its windows."""
 
     verdict: Verdict
-    windows: tuple[tuple[WindowKey, Worth], ...]
+    shared: tuple[tuple[WindowKey, Worth], ...]
     """Inner ones first."""
+    private: tuple[tuple[WindowKey, Worth], ...]
+    """Of this rule alone; they may read the shared ones."""
+    looks_across: bool
+    """It asks what layers are in the row, which is computed in arrays."""
 
 
 class Condition:
@@ -46,6 +50,9 @@ class Condition:
         self.is_backward: Final = comes_from_gradients(self.series)
         is_of_run = self.level is Level.RUN and can_be_compiled(rule.when)
         self.of_one_row: Final = self._compile() if is_of_run else None
+        self.is_of_floats: Final = is_of_run and not any(
+            isinstance(part, tree.AcrossLayers) for part in tree.walk(rule.when)
+        )
 
     def window_keys(self) -> set[WindowKey]:
         """The windows that the rule needs."""
@@ -53,11 +60,16 @@ class Condition:
 
     def _compile(self) -> OfOneRow:
         compiler = Compiler(self.reader)
-        windows = [
-            (self.reader.key(level, node), compiler.sample(node.operand))
+        windows = {
+            self.reader.key(level, node): compiler.sample(node.operand)
             for level, node in self.windows
-        ]
-        return OfOneRow(compiler.verdict(self.when), tuple(dict(windows).items()))
+        }
+        return OfOneRow(
+            compiler.verdict(self.when),
+            shared=tuple((key, sample) for key, sample in windows.items() if not key.owner),
+            private=tuple((key, sample) for key, sample in windows.items() if key.owner),
+            looks_across=any(isinstance(part, tree.AcrossLayers) for part in tree.walk(self.when)),
+        )
 
 
 def windows_with_level(node: tree.Expression, level: Level) -> list[tuple[Level, tree.Windowed]]:

@@ -32,6 +32,8 @@ _BLOCK_VALUES: Final = 2**16
 """Values of one stat in a block: few enough for the cache, enough to spread numpy's cost a call."""
 _MAX_BLOCK_ROWS: Final = 4096
 _MIN_BLOCK_ROWS: Final = 16
+_SHORT_BLOCK_ROWS: Final = 8
+"""Up to here a rule of the run costs less as floats, row by row, than as arrays."""
 _STEP_TIMES_KEPT: Final = 64
 
 Judge = ConditionJudge | NonFiniteJudge
@@ -185,10 +187,12 @@ class Evaluator:
     def _judge(self, rows: Rows) -> list[Transition]:
         block = Block(rows, len(self._layers))
         laid: Laid = {}
-        single = SingleRow(block, self._histories) if rows.num_rows == 1 else None
+        is_short = rows.num_rows <= _SHORT_BLOCK_ROWS
+        places = range(rows.num_rows if is_short else 0)
+        singly = [SingleRow(block, place, self._histories) for place in places]
         found: Found = []
         for judge in self._judges:
-            found += judge.judge(block, self._histories, laid, single)
+            found += judge.judge(block, self._histories, laid, singly)
         for key in laid:
             self._histories[key].keep()
         found.sort(key=lambda pair: pair[0])

@@ -8,6 +8,7 @@ judged a block at a time, and a failing one still gets the verdicts of one row a
 Legend: T rows, R rows of a stretch, C columns (layers, or one for the run).
 """
 
+from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
@@ -19,16 +20,16 @@ from runwatch.rules.following import Found, Seen, Sight, Verdicts, follow
 from runwatch.rules.nonfinite_rule import RUN_COLUMN
 from runwatch.rules.reporting import excess
 from runwatch.rules.rule import Rule
-from runwatch.rules.single_row import LAID_ALONE, SingleRow
+from runwatch.rules.single_row import LAID_ALONE, SingleRow, lay_rows
 from runwatch.rules.standing import Standing
 from runwatch.rules.window_keys import Histories, WindowKey
 from runwatch.rules.windows import Bools
 from runwatch.vocabulary import Scope
 
 
-def _of_one(failing: bool | None) -> Verdicts:
+def _of_one(row: SingleRow, failing: bool | None) -> Verdicts:
     """The verdict on one row of the run; None is unknown."""
-    return Verdicts(0, np.array([[failing is True]]), np.array([[failing is not None]]))
+    return Verdicts(row.place, np.array([[failing is True]]), np.array([[failing is not None]]))
 
 
 class ConditionJudge:
@@ -47,15 +48,14 @@ class ConditionJudge:
         return self._condition.window_keys()
 
     def judge(
-        self, block: Block, histories: Histories, laid: Laid, single: SingleRow | None
+        self, block: Block, histories: Histories, laid: Laid, singly: Sequence[SingleRow]
     ) -> Found:
-        """`single` is the row of a block of one."""
-        is_quiet = self.standing.is_quiet
-        if is_quiet and not self._concerns(block):
+        """`singly` are the rows of a short block, none of a longer one."""
+        if self.standing.is_quiet and not self._concerns(block):
             return []
-        of_one_row = self._condition.of_one_row
-        if single is not None and of_one_row is not None:
-            return self._judge_one(of_one_row, single, block, laid, is_quiet)
+        one = self._condition.of_one_row
+        if one is not None and (len(singly) == 1 or (singly and not one.looks_across)):
+            return self._judge_singly(one, singly, block, laid)
         found: Found = []
         triggered_T = self._triggered(block)
         start, width = 0, block.num_rows
@@ -71,22 +71,29 @@ class ConditionJudge:
             self._keep(reading, verdicts, histories, fails=fails)
         return found
 
-    def _judge_one(
-        self, one: OfOneRow, row: SingleRow, block: Block, laid: Laid, is_quiet: bool
+    def _judge_singly(
+        self, one: OfOneRow, rows: Sequence[SingleRow], block: Block, laid: Laid
     ) -> Found:
+        for key, sample in one.shared:
+            if key not in laid:
+                lay_rows(rows, key, sample)
+                laid[key] = LAID_ALONE
+        found: Found = []
+        for row in rows:
+            found += self._judge_one(one, row, block, laid)
+        return found
+
+    def _judge_one(self, one: OfOneRow, row: SingleRow, block: Block, laid: Laid) -> Found:
         private: Laid = {}
-        for key, sample in one.windows:
-            place = private if key.owner else laid
-            if key not in place:
-                row.lay(key, sample(row))
-                place[key] = LAID_ALONE
+        for key, sample in one.private:
+            row.lay(key, sample(row))
+            private[key] = LAID_ALONE
         failing = one.verdict(row) if self._is_triggered(row, block) else None
         found: Found = []
-        if failing or not is_quiet:
-            reading = Evaluation(
-                block, self._condition.reader, row.histories, laid, range(1), private
-            )
-            found = follow(self.standing, _of_one(failing), self._sight(reading), block)
+        if failing or not self.standing.is_quiet:
+            rows = range(row.place, row.place + 1)
+            reading = Evaluation(block, self._condition.reader, row.histories, laid, rows, private)
+            found = follow(self.standing, _of_one(row, failing), self._sight(reading), block)
         if self._condition.is_clean:
             self._keep_one(row, failing, private)
         return found
@@ -94,7 +101,7 @@ class ConditionJudge:
     def _keep_one(self, row: SingleRow, failing: bool | None, private: Laid) -> None:
         """`_keep` for one row."""
         if failing or self.standing.has_streaks:
-            verdicts = _of_one(failing)
+            verdicts = _of_one(row, failing)
             self.standing.count_streaks(verdicts.failing_RC, verdicts.known_RC)
         stays_out = failing is True
         if stays_out and self.rule.relearn_after:
@@ -110,7 +117,7 @@ class ConditionJudge:
         if not names or any(row.read(name) is not None for name in names):
             return True
         stats = block.rows.stat_columns
-        return any(name in stats and bool(block.records(name)[0]) for name in names)
+        return any(name in stats and bool(block.records(name)[row.place]) for name in names)
 
     def _concerns(self, block: Block) -> bool:
         """Whether the block has a column of any series that the rule reads. Where it has none, no

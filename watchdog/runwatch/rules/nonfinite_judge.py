@@ -1,5 +1,6 @@
 """The judges of the rules that are defined in code."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from runwatch.rules.block import Block
@@ -33,7 +34,7 @@ class NonFiniteJudge:
         return set()
 
     def judge(
-        self, block: Block, histories: Histories, laid: Laid, single: SingleRow | None
+        self, block: Block, histories: Histories, laid: Laid, singly: Sequence[SingleRow]
     ) -> Found:
         judge = judge_non_finite if self._is_of_training else judge_evaluations
         failing_TC, known_TC, shown_TC = judge(block)

@@ -1,13 +1,14 @@
 """A condition over one row of the run, as plain floats: what `evaluation` says, for less.
 
-Live, a row comes at a time, and a rule of the run asks for a dozen numbers of it; in arrays of one
-element each of them costs a hundred times what it is worth. So a condition that looks at no layer
-is compiled once, into functions that take a row. None stands for 'unknown'. The windows themselves,
-and the functions of their samples, are those of `evaluation`, so both give the same bits.
+Live, a row comes at a time, or a few, and a rule of the run asks for a dozen numbers of each; in
+arrays of so few elements each of them costs a hundred times what it is worth. So a condition that
+looks at no layer is compiled once, into functions that take a row. None stands for 'unknown'. The
+windows themselves, and the functions of their samples, are those of `evaluation`, so both give the
+same bits.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -22,7 +23,7 @@ from runwatch.rules.window_keys import Histories, Reader, WindowKey
 from runwatch.rules.windows import NO_STEP, Samples
 
 LAID_ALONE: Final = Samples(np.zeros((1, 1)), np.zeros((1, 1), np.bool_), np.zeros(1, np.int64))
-"""Stands for the samples of a single row, of which nothing is asked but whether they were laid."""
+"""Stands for samples of single rows, of which nothing is asked but whether they were laid."""
 
 Question = tuple[WindowKey, str, float, int]
 """A function of a window: which window, which function, its parameter, the samples it needs."""
@@ -31,9 +32,11 @@ Question = tuple[WindowKey, str, float, int]
 class SingleRow:
     """What one row recorded of the run, and what was computed from it so far."""
 
-    def __init__(self, block: Block, histories: Histories) -> None:
+    def __init__(self, block: Block, place: int, histories: Histories) -> None:
+        """`place`: which row of the block it is."""
         rows = block.rows
-        self.step = int(rows.steps[0])
+        self.place = place
+        self.step = int(rows.steps[place])
         self.histories = histories
         self.answers: dict[Question, float | None] = {}
         """Rules ask the same of the same windows."""
@@ -41,8 +44,8 @@ class SingleRow:
         self._across: dict[str, float | None] = {}
         """By the text of what is asked."""
         self._columns = rows.metric_columns
-        self._values: list[float] = rows.metrics[0].tolist()
-        self._absent: list[bool] = is_absent(np.ascontiguousarray(rows.metrics[0])).tolist()
+        self._values: list[float] = rows.metrics[place].tolist()
+        self._absent: list[bool] = is_absent(np.ascontiguousarray(rows.metrics[place])).tolist()
 
     def lay(self, key: WindowKey, sample: float | None) -> None:
         """Put what the row brings into a window of the run."""
@@ -62,10 +65,31 @@ class SingleRow:
 
     def across(self, text: str, node: tree.AcrossLayers) -> float | None:
         if text not in self._across:
-            reading = Evaluation(self._block, Reader(None, ""), self.histories, {}, range(1))
-            found = reading.numbers(node, self._block.grid(Level.RUN, 0, 1))
+            rows = range(self.place, self.place + 1)
+            reading = Evaluation(self._block, Reader(None, ""), self.histories, {}, rows)
+            found = reading.numbers(node, reading.grid(Level.RUN))
             self._across[text] = float(found.values[0]) if found.known[0] else None
         return self._across[text]
+
+
+def lay_rows(rows: Sequence[SingleRow], key: WindowKey, sample: "Worth") -> None:
+    """Put what the rows of a short block bring into a window of the run, all before any is asked
+    for its window."""
+    samples = [sample(row) for row in rows]
+    if len(rows) == 1:
+        rows[0].lay(key, samples[0])
+        return
+    histories = rows[0].histories
+    history = histories.get(key)
+    if history is None:
+        history = histories[key] = key.new_history(1)
+    room = key.size - history.num_held(0) if key.is_opening else len(rows)
+    entering: list[float | None] = []
+    for one in samples:
+        enters = one is not None and room > 0 and math.isfinite(one)
+        entering.append(one if enters else None)
+        room -= enters
+    history.lay_floats(entering, [row.step for row in rows])
 
 
 Worth = Callable[[SingleRow], float | None]
@@ -230,19 +254,21 @@ class Compiler:
 def _answer(row: SingleRow, question: Question, sample: Worth) -> float | None:
     key, function, parameter, needed = question
     history = row.histories.get(key)
+    place = 0 if key.owner else row.place  # a window of one rule takes one row after another
     now = sample(row) if function in ("last", "age") or function in OF_CURRENT else None
     if function == "age":
         if now is not None and math.isfinite(now):
             return 0.0
-        newest = NO_STEP if history is None else history.newest_step()
+        newest = NO_STEP if history is None else history.newest_step(place)
         return None if newest == NO_STEP else float(row.step - newest)
     if function == "last" and now is not None:
         return now
-    filled = 0 if history is None else history.num_held()
+    filled = 0 if history is None else history.num_held(place)
     if history is None or filled < needed or not filled:
         return 0.0 if function == "count" else None
     if function not in OF_CURRENT:
-        return float(of_windows(function, parameter, history.window(filled))[0])
+        return float(of_windows(function, parameter, history.window(place, filled))[0])
     if now is None:
         return None
-    return float(of_windows(function, parameter, history.window(filled), np.array([now]))[0])
+    window = history.window(place, filled)
+    return float(of_windows(function, parameter, window, np.array([now]))[0])

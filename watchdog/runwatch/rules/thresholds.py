@@ -92,7 +92,7 @@ def threshold(rule: Rule, series: str, rows: Rows, layer: str | None = None) -> 
         for start in range(0, rows.num_rows, _BLOCK_ROWS):
             laid: Laid = {}
             part = rows.between(start, start + _BLOCK_ROWS)
-            judge.judge(Block(part, len(columns)), histories, laid, None)
+            judge.judge(Block(part, len(columns)), histories, laid, ())
             for key in laid:
                 histories[key].keep()
     levels_T = np.concatenate([*judge.levels, np.empty(0)])

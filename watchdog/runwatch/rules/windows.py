@@ -11,6 +11,7 @@ and then the columns share one row of steps, for a service holds windows of a th
 their ends, and what else is counted by column, are one number each, for they move at every step.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -132,6 +133,19 @@ class History:
         self._values_LC[0, end] = sample
         self._steps_XC[0, end] = step
 
+    def lay_floats(self, samples: Sequence[float | None], steps: Sequence[int]) -> None:
+        """The same for rows of a window of the run."""
+        self._make_room(len(samples))
+        end, before = self._end_of_run(), np.zeros(len(samples), np.intp)
+        self._laid = 0
+        for row, sample in enumerate(samples):
+            before[row] = self._laid
+            if sample is not None:
+                self._values_LC[0, end + self._laid] = sample
+                self._steps_XC[0, end + self._laid] = steps[row]
+                self._laid += 1
+        self._before = before
+
     def _end_of_run(self) -> int:
         assert isinstance(self._ends, int), "a single column's number is that of all"
         return self._ends
@@ -182,19 +196,22 @@ class History:
         """Whether a window that stays as it is once full takes no more, in any column."""
         return bool(np.all(np.greater_equal(self._filled, self.size)))
 
-    def num_held(self) -> int:
-        """How many samples the window of the run holds, before what was laid last."""
+    def num_held(self, row: int) -> int:
+        """How many samples the window of the run holds before this row of those laid last."""
         assert isinstance(self._filled, int), "a single column's number is that of all"
-        return min(self._filled, self.size)
+        return min(self._filled + self._num_before(row), self.size)
 
-    def window(self, num_held: int) -> Floats:
-        """(1, F) the samples of the window of the run, newest last."""
-        end = self._end_of_run()
+    def window(self, row: int, num_held: int) -> Floats:
+        """(1, F) these samples, newest last."""
+        end = self._end_of_run() + self._num_before(row)
         return self._values_LC[:1, end - num_held : end].astype(np.float64, copy=False)
 
-    def newest_step(self) -> int:
+    def newest_step(self, row: int) -> int:
         """The step of the newest of them, NO_STEP where there is none."""
-        return int(self._steps_XC[0, self._end_of_run() - 1])
+        return int(self._steps_XC[0, self._end_of_run() + self._num_before(row) - 1])
+
+    def _num_before(self, row: int) -> int:
+        return int(self._before[row]) if row else 0
 
     def forget(self, first_step: int) -> None:
         """Drop the samples of this step and later ones: a rollback has undone them."""
