@@ -78,6 +78,23 @@ async def test_a_work_that_fails_undoes_only_itself(tmp_path: Path) -> None:
         assert await stored(database) == {1, 3}
 
 
+async def test_a_work_that_has_a_transaction_for_itself_and_fails_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    async def fail(connection: AsyncConnection) -> None:
+        await insert(connection, 2)
+        raise ValueError("mine")
+
+    async with Database(SqliteStore(tmp_path)) as database:
+        await opened(database)
+
+        with pytest.raises(ValueError, match="mine"):
+            await database.write(fail)
+        await database.write(lambda c: insert(c, 3))
+
+        assert await stored(database) == {3}
+
+
 async def test_a_work_that_awaits_something_else_fails_alone(tmp_path: Path) -> None:
     async def dawdle(connection: AsyncConnection) -> None:
         await insert(connection, 2)

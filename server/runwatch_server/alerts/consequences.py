@@ -109,8 +109,7 @@ class Consequences:
     def lr_scale(self) -> float:
         """In force in the trainer, as far as it has said. Asked on the event loop, before the
         write that needs it."""
-        facts = self._context.liveness.facts(self.run_id, now=self._context.clock.monotonic())
-        return facts[0].lr_scale if facts else 1.0
+        return self._context.liveness.lr_scale(self.run_id)
 
     async def act(self, connection: AsyncConnection, news: News, lr_scale: float) -> bool:
         """Put what an alert asks for before the policy; whether a command came of it."""

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -20,6 +21,15 @@ from runwatch_server.commands.mailbox import Posted
 from runwatch_server.telemetry.seams import CommittedFrame
 
 log = logging.getLogger(__name__)
+
+
+class _Told(NamedTuple):
+    """What a batch came to that left anything to do beside its watermark."""
+
+    news: list[News]
+    is_live: bool
+    posted: list[Posted] | None
+    """Under way after it; None where it ordered nothing."""
 
 
 class RunEvaluation:
@@ -128,12 +138,12 @@ class RunEvaluation:
             after = replace(after, state_seq=frames[-1].seq, state=state)
         lr_scale = self._consequences.lr_scale
 
-        async def work(connection: AsyncConnection) -> tuple[list[News], bool, list[Posted] | None]:
+        async def work(connection: AsyncConnection) -> _Told | None:
             await self._store(connection, stream, after)
             if len(passed_over):
                 await self._consequences.note_gap(connection, frames[0], passed_over)
             if not transitions and await self._is_quiet(connection, stream):
-                return [], False, None
+                return None
             addressee = await self._consequences.addressee(connection)
             live = stream.key.attempt == addressee.attempt and not frames[0].late
             source = self._consequences.source(
@@ -144,17 +154,20 @@ class RunEvaluation:
             news, ordered = await self._consequences.record(
                 connection, source, frames, transitions, lr_scale=lr_scale
             )
-            return news, live, await posting(connection, self.run_id) if ordered else None
+            posted = await posting(connection, self.run_id) if ordered else None
+            return _Told(news, live, posted)
 
-        news, is_live, posted = await self._context.database.write(work, of=self.run_id)
+        told = await self._context.database.write(work, of=self.run_id)
         is_saved = after.state_seq == frames[-1].seq
         stream.unsaved_bytes = 0 if is_saved else stream.unsaved_bytes + _num_bytes(frames)
         stream.evaluation, stream.is_stored = after, True
-        stream.has_begun |= is_live
         stream.queue.done(frames[-1].seq)
-        if posted is not None:
-            self._context.delivery.post(self.run_id, posted)
-        self._context.on_news(news)
+        if told is None:  # nobody who waits for news is woken, or each frame would have them look
+            return
+        stream.has_begun |= told.is_live
+        if told.posted is not None:
+            self._context.delivery.post(self.run_id, told.posted)
+        self._context.on_news(told.news)
 
     async def _is_quiet(self, connection: AsyncConnection, stream: Stream) -> bool:
         """Whether frames that brought no transition leave nothing to do: the common case, which

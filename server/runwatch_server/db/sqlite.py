@@ -159,8 +159,23 @@ async def _to_the_end(coroutine: Coroutine[Any, Any, object]) -> None:
 
 
 async def _transaction(connection: AsyncConnection, orders: Sequence[Order]) -> list[Outcome]:
+    if len(orders) == 1:
+        return [await _run_alone(connection, orders[0])]
     async with connection.begin():
         return [await _run(connection, order) for order in orders]
+
+
+async def _run_alone(connection: AsyncConnection, order: Order) -> Outcome:
+    """Runs a work in a transaction of its own, as most are: where it fails, it is all that is to be
+    undone, and needs no savepoint. Raises as `_run`."""
+    async with connection.begin() as transaction:
+        try:
+            return Outcome(result=run_here(order.work(connection)))
+        except Exception as error:
+            if _is_of_disk(error):
+                raise
+            await transaction.rollback()
+            return Outcome(error=_answer_of(error))
 
 
 async def _run(connection: AsyncConnection, order: Order) -> Outcome:

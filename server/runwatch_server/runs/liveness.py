@@ -128,6 +128,11 @@ class Liveness:
         ranks = sorted(live.ranks.items())
         return tuple(known.facts(live.attempt, rank, now) for rank, known in ranks)
 
+    def lr_scale(self, run_id: RunId) -> float:
+        """In force in the run's first rank, as far as it has said."""
+        live = self._runs.get(run_id)
+        return live.ranks[min(live.ranks)].lr_scale if live is not None and live.ranks else 1.0
+
     def run_ids(self) -> tuple[RunId, ...]:
         """The runs that are expected to speak."""
         return tuple(self._runs)

@@ -53,6 +53,27 @@ def test_a_loss_that_is_not_finite_fires_the_rule_that_nobody_can_remove(
     asyncio.run(scenario())
 
 
+def test_a_frame_that_changes_nothing_wakes_nobody_who_waits_for_news(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0)
+            await bench.settle()
+            waiter = bench.alerting.board.waiter()
+
+            await bench.send(healthy(10), first_step=10)
+            await bench.settle()
+            assert not waiter.is_set()
+
+            await bench.send([math.nan], first_step=20)
+            await bench.settle()
+            assert waiter.is_set()
+
+    asyncio.run(scenario())
+
+
 def test_frames_that_overtake_each_other_are_judged_in_order(start_service: StartService) -> None:
     async def scenario() -> None:
         async with start_service() as bench:
