@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch_server.db import Database, SqliteStore
 from runwatch_server.db.direct_sqlite import SuspendedError
+from runwatch_server.db.sqlite import DATABASE_FILE
 from runwatch_server.errors import DataDirError, DataDirInUseError, OverloadedError
 
 pytestmark = pytest.mark.anyio
@@ -93,6 +94,26 @@ async def test_a_work_that_has_a_transaction_for_itself_and_fails_leaves_nothing
         await database.write(lambda c: insert(c, 3))
 
         assert await stored(database) == {3}
+
+
+async def test_nothing_is_acknowledged_into_a_file_that_was_moved_away(tmp_path: Path) -> None:
+    """SQLite goes on writing into a file that has lost its name, and whoever starts next finds
+    nothing of it."""
+    path, away = tmp_path / DATABASE_FILE, tmp_path / "away.db"
+    async with Database(SqliteStore(tmp_path)) as database:
+        await opened(database)
+        await database.write(lambda c: insert(c, 1))
+
+        path.rename(away)
+        with pytest.raises(OverloadedError, match="did not commit"):
+            await database.write(lambda c: insert(c, 2))
+        path.touch()
+        with pytest.raises(OverloadedError, match="did not commit"):
+            await database.write(lambda c: insert(c, 3))
+
+        away.replace(path)
+        await database.write(lambda c: insert(c, 4))
+        assert await stored(database) >= {1, 4}
 
 
 async def test_a_work_that_awaits_something_else_fails_alone(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ before 3.51.3 a checkpoint that races a write of another connection can corrupt 
 """
 
 import asyncio
+import errno
 import logging
+import os
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +63,8 @@ class SqliteStore:
         self._writer: AsyncEngine = _writer_engine(url, self._path)
         self._readers: AsyncEngine = _reader_engine(url)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="database writer")
-        self._writing: AsyncConnection | None = None
+        self._writing: tuple[AsyncConnection, os.stat_result] | None = None
+        """The connection, and which file it writes to."""
 
     @property
     def place(self) -> str:
@@ -79,7 +82,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         if self._writing is not None:
-            await self._writing.close()
+            await self._writing[0].close()
         await self._readers.dispose()
         await self._writer.dispose()  # last: it alone may fold the WAL into the database
         self._thread.shutdown()
@@ -118,11 +121,21 @@ class SqliteStore:
     async def commit(self, lane: int, orders: Sequence[Order]) -> list[Outcome]:
         with _damage_said(self.place):
             if self._writing is None:
-                self._writing = await self._writer.connect()
-            connection = self._writing
+                self._writing = await self._writer.connect(), self._path.stat()
+            connection, file = self._writing
             return await asyncio.get_running_loop().run_in_executor(
-                self._thread, lambda: run_here(_transaction(connection, orders))
+                self._thread, lambda: self._commit_here(connection, file, orders)
             )
+
+    def _commit_here(
+        self, connection: AsyncConnection, file: os.stat_result, orders: Sequence[Order]
+    ) -> list[Outcome]:
+        """In the writer's thread. Raises OSError where the file has lost its name: SQLite goes on
+        writing into it, and whoever starts next would find nothing of what was acknowledged."""
+        outcomes = run_here(_transaction(connection, orders))
+        if not os.path.samestat(file, self._path.stat()):
+            raise OSError(errno.ESTALE, "another file stands in the database's place", self.place)
+        return outcomes
 
 
 @contextmanager
