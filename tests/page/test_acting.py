@@ -94,12 +94,13 @@ def test_nothing_is_asked_of_a_service_that_does_not_answer(
     expect(opener).to_be_enabled()
 
     visitor.context.set_offline(True)
-    expect(page.get_by_text("The service does not answer")).to_be_visible()
+    unanswered = page.locator("#unanswered")
+    expect(unanswered).to_be_visible()
     expect(page.locator("#actions")).to_have_js_property("inert", True)
     visitor.shoot("act-away")
 
     visitor.context.set_offline(False)
-    expect(page.get_by_text("The service does not answer")).to_be_hidden()
+    expect(unanswered).to_be_hidden()
     opener.click()
     expect(page.get_by_role("dialog", name="Write a checkpoint")).to_be_visible()
 

@@ -1,6 +1,6 @@
 // A person's hand on a run: the buttons, their dialogs, and the commands on their way.
 import { api } from "./api.js";
-import { demandName, onSend, openers } from "./dialogs.js";
+import { demandName, holdWhileAway, onSend, openers } from "./dialogs.js";
 import { atMostEvery } from "./live.js";
 import { proposals } from "./proposals.js";
 import { renew } from "./refresh.js";
@@ -15,6 +15,7 @@ const refresh = atMostEvery(250, async () => {
   const isAnswered = await renew(`/runs/${run}/actions`);
   document.getElementById("actions").inert = !isAnswered;
   document.getElementById("unanswered").hidden = isAnswered;
+  holdWhileAway(section, !isAnswered);
 });
 
 openers(section);

@@ -1,7 +1,7 @@
 // An alert's card: its curves, acknowledge, silence, approve; fresh as things happen.
 import { postJson } from "./api.js";
 import { embedded } from "./dom.js";
-import { onSend, openers } from "./dialogs.js";
+import { holdWhileAway, onSend, openers } from "./dialogs.js";
 import { atMostEvery, listen } from "./live.js";
 import { proposals } from "./proposals.js";
 import { renew } from "./refresh.js";
@@ -10,7 +10,8 @@ const facts = embedded("facts");
 let curves = null;
 const draw = atMostEvery(2500, drawCurves);
 const refresh = atMostEvery(300, async () => {
-  await renew();
+  const isAnswered = await renew();
+  holdWhileAway(document, !isAnswered);
   draw();
 });
 

@@ -1,4 +1,5 @@
 // Forms that ask the service for something: they say when they are busy, and what went wrong.
+import { fault } from "./dom.js";
 
 /** Opens the <dialog> that a button with `data-opens="id"` names. */
 export function openers(root = document) {
@@ -39,7 +40,7 @@ export function onSend(form, work) {
       tell(form, error.message);
     } finally {
       for (const button of buttons) button.disabled = false;
-      form.dispatchEvent(new Event("input"));
+      judge(form);
     }
   });
 }
@@ -53,8 +54,27 @@ export function tell(form, text) {
 
 /** Leaves a form's main button disabled until its field `confirm` holds the wanted text. */
 export function demandName(form, wanted) {
-  const button = form.querySelector("button[value=go]");
-  const check = () => { button.disabled = form.elements.confirm.value !== wanted; };
-  form.addEventListener("input", check);
-  check();
+  form.dataset.wanted = wanted;
+  form.addEventListener("input", () => judge(form));
+  judge(form);
+}
+
+/** While the service is away the dialogs below a node say so and cannot be sent; what was typed
+    in them stays. */
+export function holdWhileAway(root, isAway) {
+  for (const form of root.querySelectorAll("dialog form")) {
+    if (isAway === "away" in form.dataset) continue;
+    form.toggleAttribute("data-away", isAway);
+    if (isAway) form.querySelector(".actions").before(fault(AWAY));
+    else form.querySelector(".actions").previousElementSibling.remove();
+    judge(form);
+  }
+}
+
+const AWAY = "The service does not answer. This can be sent when it does again.";
+
+function judge(form) {
+  const { away, wanted } = form.dataset;
+  const isNamed = wanted === undefined || form.elements.confirm.value === wanted;
+  form.querySelector("button[value=go]").disabled = away !== undefined || !isNamed;
 }

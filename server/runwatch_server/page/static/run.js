@@ -175,6 +175,8 @@ if (told.live) {
     onPoll: ask,
     onOpen: () => catchUp().catch(sayWhy),
     onState: (name) => {
+      // What acts on the run hears at once that the service went, or came back.
+      if (name !== by("live").dataset.state) document.dispatchEvent(new CustomEvent("runnews"));
       by("live").textContent = STANDS[name];
       by("live").dataset.state = name;
     },
