@@ -1,6 +1,5 @@
 """Bodies in and out: msgspec structs, documented in OpenAPI."""
 
-import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -8,15 +7,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 from fastapi import Request, Response
 
+from runwatch_server.body_faults import Json, found_in, wanted_by
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.texts import check_json_texts
 
 T = TypeVar("T")
-_Json = dict[str, "_Json"] | list["_Json"] | str | float | None
 
 _NAMED_ANEW: Final = {413: "Content Too Large", 422: "Unprocessable Content"}
-_PLACE: Final = re.compile(r" - at `\$((?:\.\w+|\[\d+\])+)`$")
-_STEP_INTO: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 _MAX_DEPTH: Final = 8
 """Of references within references: a type that holds itself is left as a reference there."""
 
@@ -24,6 +21,7 @@ _MAX_DEPTH: Final = 8
 def json_body(kind: type[T]) -> Callable[[Request], Awaitable[T]]:
     """A dependency that reads the request's JSON body as this type."""
     decoder = msgspec.json.Decoder(kind)
+    schema = schema_of(kind)
 
     async def read(request: Request) -> T:
         body = await request.body()
@@ -31,28 +29,11 @@ def json_body(kind: type[T]) -> Callable[[Request], Awaitable[T]]:
         try:
             return decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            told = f"body: {error}{_found(body, error)}"
-            raise UnprocessableError("invalid_body", told) from error
+            told = str(error)
+            said = f"body: {told}{found_in(body, told)}{wanted_by(schema, told)}"
+            raise UnprocessableError("invalid_body", said) from error
 
     return read
-
-
-def _found(body: bytes, error: Exception) -> str:
-    """The number that is out of bounds, which msgspec does not tell; nothing of another kind,
-    which could be a secret. Empty where what follows it is no JSON."""
-    place = _PLACE.search(str(error))
-    if place is None:
-        return ""
-    try:
-        value: _Json = msgspec.json.decode(body)
-        for name, index in _STEP_INTO.findall(place[1]):
-            if isinstance(value, dict):
-                value = value[name]
-            elif isinstance(value, list):
-                value = value[int(index)]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError):
-        return ""
-    return f", found {value}" if isinstance(value, int | float) else ""
 
 
 def json_response(value: object, status: int = 200) -> Response:
@@ -100,7 +81,7 @@ def phrase_of(status: int) -> str:
     return _NAMED_ANEW.get(status) or HTTPStatus(status).phrase
 
 
-def schema_of(kind: object) -> _Json:
+def schema_of(kind: object) -> Json:
     """The JSON schema of a type of msgspec's, in one piece."""
     (schema,), components = msgspec.json.schema_components(
         [kind], schema_hook=_schema_of_object, ref_template="#/x-{name}"
@@ -119,7 +100,7 @@ def _schema_of_object(kind: type) -> dict[str, Any]:
     return {"description": "any JSON value"}
 
 
-def _inlined(schema: _Json, components: Mapping[str, _Json], depth: int = 0) -> _Json:
+def _inlined(schema: Json, components: Mapping[str, Json], depth: int = 0) -> Json:
     """The schema with its references replaced, so that each route documents itself."""
     if isinstance(schema, list):
         return [_inlined(item, components, depth) for item in schema]
