@@ -70,32 +70,35 @@ export class Timeline {
       } else groups.push({ bars: [{ ...bar, x0, x1 }], x0, x1, isThin: bar.isThin });
     }
     let taken = 0;
-    return groups.flatMap((group) => {
-      const drawn = this.#group(group, y, taken);
-      taken = Math.max(taken, group.x1);
+    return groups.flatMap((group, index) => {
+      const free = { from: taken, to: groups[index + 1]?.x0 ?? width - left - margins().right };
+      const { drawn, end } = this.#group(group, y, free);
+      taken = Math.max(taken, end);
       return drawn;
     });
   }
 
-  #group({ bars, x0, x1 }, y, taken) {
+  /** What is drawn of bars that share a place, and where that ends. */
+  #group({ bars, x0, x1 }, y, free) {
     const words = bars.slice(0, MOST_WORDS).map((bar) => bar.words).join("\n");
     const drawn = bars.map((bar) => {
       const box = svg("rect", { x: bar.x0, y: y + (bar.isThin ? 17 : 4), width: bar.x1 - bar.x0,
         height: bar.isThin ? 3 : 13, rx: 2, class: `bar ${bar.look}` }, title(words));
       return bar.href ? svg("a", { href: bar.href }, box) : box;
     });
-    const label = this.#label(namesOf(bars), { x0: Math.max(x0, 0), x1, taken });
-    if (!label) return drawn;
+    const label = this.#label(namesOf(bars), { x0: Math.max(x0, 0), x1, free });
+    if (!label) return { drawn, end: x1 };
     const text = svg("text", { ...label.at, y: y + 14, class: `bar-label ${bars[0].look}` }, label.text);
-    return [...drawn, text];
+    return { drawn: [...drawn, text], end: label.end };
   }
 
-  /** The longest of some names that has room in a bar, or before it where no other is in the way. */
-  #label(names, { x0, x1, taken }) {
+  /** The longest of some names that has room in a bar, or beside it where no other is in the way. */
+  #label(names, { x0, x1, free }) {
     for (const text of names) {
       const room = LETTER * text.length + 10;
-      if (x1 - x0 > room) return { text, at: { x: x0 + 6 } };
-      if (x0 - taken > room) return { text, at: { x: x0 - 6, "text-anchor": "end" } };
+      if (x1 - x0 > room) return { text, at: { x: x0 + 6 }, end: x1 };
+      if (x0 - free.from > room) return { text, at: { x: x0 - 6, "text-anchor": "end" }, end: x1 };
+      if (free.to - x1 > room) return { text, at: { x: x1 + 6 }, end: x1 + room };
     }
     return null;
   }
