@@ -25,12 +25,12 @@ export async function loadSeries(run, what, range, points, signal) {
 }
 
 /** `steps`, `value`, `low` and `high` (null where there is no finite value, and where elements that
-    are no numbers were left out of a step's), and `marks`: what was no finite number, with its step, kind (nan, up, down, or some: the server counted several in a
+    are no numbers were left out of a step's, or of each step's of a bucket), and `marks`: what was no finite number, with its step, kind (nan, up, down, or some: the server counted several in a
     bucket) and count. `gaps`: steps that are stored and could not be read. */
 export function ready(answer) {
   const isRaw = answer.values !== undefined;
   const middle = isRaw ? 0 : (answer.step_width - 1) / 2;
-  const leftOut = new Set(answer.left_out ?? []);
+  const leftOut = new Set(answer.left_out ?? bucketsLeftOut(answer));
   const series = {
     name: answer.name,
     width: answer.step_width,
@@ -52,6 +52,13 @@ export function ready(answer) {
     }
   });
   return series;
+}
+
+/** The buckets of a layer's stat in which nothing is whole: what is left of a gradient that is all
+    NaN is a norm of 0. */
+function bucketsLeftOut({ layer, steps, count, nonfinite }) {
+  if (!layer || !nonfinite) return [];
+  return steps.filter((_, index) => nonfinite[index] > 0 && nonfinite[index] >= count[index]);
 }
 
 function finite(value) {
