@@ -306,7 +306,10 @@ def test_the_cursor_reads_every_chart_at_one_step(window: OpenWindow, runs: Runs
     page.keyboard.press("ArrowRight")
 
     expect(page.locator("#at")).to_have_text("step 1\u202f530")
-    expect(page.locator(".chart[data-metrics*=lr] .readout")).to_contain_text("3e-4")
+    lr = page.locator(".chart[data-metrics*=lr]")
+    expect(lr.locator(".readout")).to_contain_text("3e-4")
+    expect(lr.locator(".ytick text").first).to_have_text(re.compile(r"^(0|\d(\.\d)?e-4)$"))
+    expect(lr.locator(".ytick text", has_text="0.000")).to_have_count(0)
 
 
 def test_ranks_are_compared_and_who_is_behind_is_told(window: OpenWindow, runs: Runs) -> None:

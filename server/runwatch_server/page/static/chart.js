@@ -6,12 +6,14 @@ import { loadPlotly } from "./plotly_loader.js";
 import { emptyWords, readoutOf } from "./readout.js";
 import { loadSeries } from "./series.js";
 import { margins, moveByKeys, pointAlong } from "./step_axis.js";
-import { extentOf, rangeAround, ticksOfLog, ticksOfTime } from "./ticks.js";
+import { extentOf, rangeAround, ticksOfLog, ticksOfSmall, ticksOfTime } from "./ticks.js";
 import { brokenSpans, gapSpans, stretch, tracesOf, upright } from "./traces.js";
 
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false, scrollZoom: false };
 const COARSE = matchMedia("(pointer: coarse)");
 const PAPER = matchMedia("print");
+/** Numbers below bear an exponent, on the page as in alerts. */
+const SMALL = 1e-3;
 /** Steps in view that all have a tick of their own. */
 const FEW = 8;
 /** Above a plot: room for the sign of a line that ends at its top. */
@@ -231,7 +233,9 @@ export class Chart {
     if (!extent) return measured.length < this.#loaded.length ? {} : { showticklabels: false };
     const range = rangeAround(...extent, this.isLog, measured.length < this.#loaded.length);
     if (this.isLog) return { ...range, ...ticksOfLog(...extent) };
-    return { ...range, tickformat: Math.max(...extent.map(Math.abs)) >= 1e4 ? "~s" : "~g" };
+    const size = Math.max(...extent.map(Math.abs));
+    if (size > 0 && size < SMALL) return { ...range, ...ticksOfSmall(...(range.range ?? extent)) };
+    return { ...range, tickformat: size >= 1e4 ? "~s" : "~g" };
   }
 
   #read() {

@@ -38,11 +38,11 @@ const signed = (value, text) => (value < 0 ? `−${text}` : text);
 const grouped = (text) => text.replace(/^\d+/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, GROUP));
 
 /** A rate with a suffix of thousands: 12.3k. */
-export function rate(value) {
+export function rate(value, digits = 3) {
   if (value === undefined || value === null || !Number.isFinite(value)) return short(value);
   for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
     const unit = letter === "k" ? 1e3 : size;
-    if (Math.abs(value) >= size) return `${short(Number((value / unit).toPrecision(3)))}${letter}`;
+    if (Math.abs(value) >= size) return `${short(Number((value / unit).toPrecision(digits)))}${letter}`;
   }
   return short(value);
 }

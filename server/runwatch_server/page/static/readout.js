@@ -1,7 +1,7 @@
 // What a chart says in words: its values at a step, or why there are none.
 import { h } from "./dom.js";
 import { gapAt, gapWords } from "./gaps.js";
-import { count, nearest, short } from "./numbers.js";
+import { count, nearest, rate, short } from "./numbers.js";
 import { colourOf } from "./palette.js";
 
 const LONG = 48;
@@ -22,11 +22,14 @@ function words(one, step, near) {
   if (step !== null && Math.abs(data.steps[at] - step) > Math.max(data.width, near)) return null;
   const mark = data.marks.find((found) => Math.abs(found.step - data.steps[at]) < 0.5);
   const band = data.low && data.value[at] !== null
-    ? ` (${short(data.low[at])} – ${short(data.high[at])})` : "";
+    ? ` (${told(data.low[at])} – ${told(data.high[at])})` : "";
   return h("span", {}, key(one), `${brief(one.name)} `,
-    data.value[at] === null ? null : h("b", {}, short(data.value[at])), band,
+    data.value[at] === null ? null : h("b", {}, told(data.value[at])), band,
     mark ? h("i", {}, ` ${markWords(mark)}`) : null);
 }
+
+/** As the axis beside it is labelled: 404.8M, not 4.048e8. */
+const told = (value) => (Math.abs(value) >= 1e7 && Math.abs(value) < 1e12 ? rate(value, 4) : short(value));
 
 /** A name's end tells it from others: blocks.3.mlp.up, and the value behind it must stay in sight. */
 function brief(name) {

@@ -52,6 +52,17 @@ export function ticksOfLog(low, high) {
   return { tickmode: "array", tickvals, ticktext: tickvals.map(tickText) };
 }
 
+/** Plotly's settings for a linear axis of values that are all below a thousandth: Plotly would
+    write 0.0003 beside our 3e-4. */
+export function ticksOfSmall(low, high) {
+  const least = (high - low) / MOST;
+  const power = 10 ** Math.floor(Math.log10(least));
+  const stride = power * [1, 2, 5, 10].find((one) => one * power >= least * 0.999);
+  const first = Math.ceil(low / stride);
+  const tickvals = Array.from({ length: Math.floor(high / stride) - first + 1 }, (_, index) => (first + index) * stride);
+  return { tickmode: "array", tickvals, ticktext: tickvals.map(short) };
+}
+
 const STRIDES_S = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800];
 
 /** Plotly's settings for an axis of seconds: at most eight labels, at durations that people say. */
