@@ -5,6 +5,7 @@ commands is shown, and completed by a shell, without reading any.
 """
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
@@ -40,6 +41,7 @@ class LazyCommand(TyperCommand):
             found = alone
         command = typer.main.get_command(found)
         assert isinstance(command, TyperCommand | TyperGroup)
+        _let_help_flow(command)
         return command
 
     def make_context(
@@ -47,3 +49,13 @@ class LazyCommand(TyperCommand):
     ) -> Any:
         """The real one's: all that follows (parsing, help, completion) goes by the context."""
         return self.real.make_context(info_name, args, parent, **extra)
+
+
+def _let_help_flow(command: Any) -> None:
+    """Takes the ends of lines that a docstring has out of a command's help, and out of those below
+    it: in a narrower terminal each would leave a torn line."""
+    if command.help:
+        paragraphs = inspect.cleandoc(command.help).split("\n\n")
+        command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+    for below in getattr(command, "commands", {}).values():
+        _let_help_flow(below)

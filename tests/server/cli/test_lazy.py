@@ -31,6 +31,16 @@ def test_the_list_says_what_the_command_says_of_itself(command: LazyCommand) -> 
     assert said.startswith((command.help or "?").rstrip("."))
 
 
+@pytest.mark.parametrize("command", listed(), ids=lambda command: command.name)
+def test_a_paragraph_of_help_is_broken_by_the_terminal_alone(command: LazyCommand) -> None:
+    below = list(getattr(command.real, "commands", {}).values())
+    paragraphs = [
+        paragraph for one in (command.real, *below) for paragraph in (one.help or "").split("\n\n")
+    ]
+
+    assert [one for one in paragraphs if "\n" in one] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["no-such-command"]])
 def test_a_list_of_commands_reads_none_of_them(arguments: list[str]) -> None:
