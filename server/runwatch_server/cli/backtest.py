@@ -35,6 +35,8 @@ _SHOWN_FIELDS: Final = (
 """Of an alert, with --json: these and no others (docs/design.md, section 4.6)."""
 _PATIENCE_S: Final = 600.0
 _MOST_NAMED: Final = 8
+_FEWEST_DAYS: Final = 1 / 24
+"""A page in five seconds is not 17 000 a day: of less than an hour no rate is told."""
 
 
 def backtest(
@@ -158,7 +160,11 @@ def _show(runs: Sequence[BacktestRun]) -> None:
 def _lines(summary: BacktestSummary) -> Iterator[str]:
     yield f"{summary.runs_with_alerts} of {counted(summary.runs, 'run')} with alerts"
     rate = ""
-    if summary.days is not None and summary.pages_a_day is not None:
+    if (
+        summary.days is not None
+        and summary.pages_a_day is not None
+        and summary.days >= _FEWEST_DAYS
+    ):
         rate = f", {summary.pages_a_day:.3g} pages a day over {summary.days:.3g} days"
     yield f"{counted(summary.alerts, 'alert')}, {counted(summary.pages, 'page')} among them{rate}"
     if summary.inhibited:

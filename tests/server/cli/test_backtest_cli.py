@@ -100,6 +100,25 @@ def test_json_holds_exactly_what_is_promised(log: Path, rules: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(("seconds_a_step", "is_told"), [(1, False), (600, True)])
+def test_pages_a_day_are_told_of_an_hour_or_more(
+    tmp_path: Path, rules: Path, seconds_a_step: int, is_told: bool
+) -> None:
+    path = tmp_path / "timed.jsonl"
+    losses = [1.0] * 20 + [9.0]
+    path.write_text(
+        "".join(
+            f'{{"step": {step}, "loss": {loss}, "_timestamp": {1.7e9 + seconds_a_step * step}}}\n'
+            for step, loss in enumerate(losses)
+        )
+    )
+
+    told = call("backtest", path, "--rules", rules).output
+
+    assert "0 pages among them" in told
+    assert ("pages a day over" in told) is is_told
+
+
 def test_only_the_severities_asked_for_are_told(log: Path, rules: Path) -> None:
     result = call("backtest", log, "--rules", rules, "--json", "--severity", "critical")
 
