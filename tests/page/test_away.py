@@ -1,4 +1,4 @@
-"""Dialogs that are open while the service goes away."""
+"""What is said to those who have a page or a dialog open while the service goes away."""
 
 import pytest
 from playwright.sync_api import expect
@@ -40,6 +40,7 @@ def test_who_acknowledges_is_told_that_the_service_does_not_answer(
     visitor = window()
     visitor.foreseen = ("Failed to load resource", "ERR_INTERNET_DISCONNECTED")
     page = visitor.open(f"/alerts/{run.wait_for_alert('NonFinite')}")
+    expect(page.locator("#curves [data-drawn]").first).to_be_visible()
     page.get_by_role("button", name="Acknowledge").click()
     dialog = page.locator("#ack")
 
@@ -47,6 +48,21 @@ def test_who_acknowledges_is_told_that_the_service_does_not_answer(
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     expect(dialog.get_by_role("alert")).to_contain_text("The service does not answer")
     expect(dialog.get_by_role("button", name="Acknowledge")).to_be_disabled()
+    expect(page.locator("#unanswered")).to_be_visible()
 
     visitor.context.set_offline(False)
     expect(dialog.get_by_role("button", name="Acknowledge")).to_be_enabled()
+
+
+def test_the_list_of_alerts_says_when_it_is_of_before(window: OpenWindow) -> None:
+    visitor = window()
+    visitor.foreseen = ("Failed to load resource",)
+    page = visitor.open("/alerts")
+    told = page.get_by_text("The service does not answer")
+    expect(told).to_be_hidden()
+
+    visitor.context.set_offline(True)
+    expect(told).to_be_visible()
+
+    visitor.context.set_offline(False)
+    expect(told).to_be_hidden()

@@ -11,6 +11,7 @@ let curves = null;
 const draw = atMostEvery(2500, drawCurves);
 const refresh = atMostEvery(300, async () => {
   const isAnswered = await renew();
+  document.getElementById("unanswered").hidden = isAnswered;
   holdWhileAway(document, !isAnswered);
   draw();
 });

@@ -6,4 +6,6 @@ const POLL_MS = 5000;
 for (const form of document.querySelectorAll("form[data-instant]")) {
   form.addEventListener("change", () => form.requestSubmit());
 }
-setInterval(() => { if (!document.hidden) renew(); }, POLL_MS);
+setInterval(async () => {
+  if (!document.hidden) document.getElementById("unanswered").hidden = await renew();
+}, POLL_MS);
