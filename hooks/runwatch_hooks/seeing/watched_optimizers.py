@@ -1,7 +1,6 @@
 """The optimizers of a run, each in its place, so that no learning rate changes its name."""
 
 from collections.abc import Iterator, Sequence
-from typing import SupportsFloat
 
 from torch.optim import Optimizer
 
@@ -64,7 +63,7 @@ class WatchedOptimizers:
         return {
             f"lr.{index}" if index else "lr": number(group["lr"]) * scale
             for index, (owner, group) in enumerate(groups)
-            if owner is optimizer and isinstance(group.get("lr"), SupportsFloat)
+            if owner is optimizer and hasattr(group.get("lr"), "__float__")
         }
 
     def _places_of(self, known: KnownOptimizer) -> Sequence[int]:
