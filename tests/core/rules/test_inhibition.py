@@ -164,11 +164,3 @@ def test_of_the_built_in_rules_a_nan_brings_one_alert() -> None:
     assert {one.rule for one in firing if one.step >= 301 and one.inhibited_by is None} == {
         "NonFinite"
     }
-
-
-def test_an_explanation_that_is_kept_as_it_may_come_back_explains_no_longer_for_that() -> None:
-    low = rules_of(rule("Low", "loss > 1", by=[{"rules": ["NonFinite"], "within": {"steps": 3}}]))
-
-    transitions = judged(low, [1.0, math.nan, *[1.0] * 30, *[2.0] * 10])
-
-    assert told(transitions, "Low") == [(32, "held", None)]

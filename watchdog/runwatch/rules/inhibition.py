@@ -7,7 +7,6 @@ still fires, it is released, and people hear of it then.
 
 - An alert is never silenced by one that is less grave: a page stays a page.
 - An alert that began long before is no consequence: the steps of the window count from its onset.
-- One that is kept for longer, as it may come back, explains no more for that.
 - Of rules that name each other in a circle, the edge that closes the circle counts for nothing.
 
 It sees nothing but transitions and steps, so the same data give the same answers, live or replayed.
@@ -35,8 +34,7 @@ class Explanation:
     severity: Severity
     onset_step: int
     last_step: int
-    """At which it was resolved, or would have been without doublings; while it is open, of its
-    last transition."""
+    """At which it was resolved; while it is open, of its last transition."""
     is_open: bool
     layers: tuple[str, ...]
     num_layers: int
@@ -59,9 +57,6 @@ class Incidents:
         self._edges = without_circles(rules)
         self._sources = {
             name for edges in self._edges.values() for one in edges for name in one.rules
-        }
-        self._calm_steps = {
-            rule.name: rule.keep_firing_for.steps for rule in rules if rule.keep_doublings
         }
         self._explanations: dict[str, Explanation] = {}
         self._standing: dict[str, Transition] = {}
@@ -157,29 +152,20 @@ class Incidents:
         if rule in self._sources and not transition.shadow:
             known = self._explanations.get(rule)
             if is_open or (known is not None and transition.state is AlertState.RESOLVED):
-                self._explanations[rule] = self._explanation(transition, known)
+                self._explanations[rule] = Explanation(
+                    severity=transition.severity,
+                    onset_step=transition.onset_step,
+                    last_step=transition.step,
+                    is_open=is_open,
+                    layers=transition.layers,
+                    num_layers=transition.num_layers,
+                )
         if rule in self._edges and is_open:
             before = self._standing.get(rule)
             inhibited_by = None if before is None else before.inhibited_by
             self._standing[rule] = replace(transition, inhibited_by=inhibited_by)
         elif transition.state is AlertState.RESOLVED:
             self._standing.pop(rule, None)
-
-    def _explanation(self, transition: Transition, known: Explanation | None) -> Explanation:
-        is_open, last_step = transition.state.is_open, transition.step
-        calm_steps = self._calm_steps.get(transition.rule)
-        if calm_steps is not None and transition.state is AlertState.RECOVERING:
-            is_open, last_step = False, transition.step + calm_steps
-        elif known is not None and not is_open and not known.is_open:
-            last_step = min(last_step, known.last_step)
-        return Explanation(
-            severity=transition.severity,
-            onset_step=transition.onset_step,
-            last_step=last_step,
-            is_open=is_open,
-            layers=transition.layers,
-            num_layers=transition.num_layers,
-        )
 
     def _review(self, rule: str, step: int, at: float) -> Transition | None:
         """What to tell of an open alert of which no transition came."""

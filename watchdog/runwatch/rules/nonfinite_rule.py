@@ -49,7 +49,7 @@ _GRADIENT_STATS: Final = ("grad_norm", "grad_absmax", "nonfinite")
 _LASTING_STATS: Final = ("param_norm",)
 
 _MOST_DOUBLINGS: Final = 5
-"""What came back three times is over after 640 sound steps."""
+"""What came back five times is over after 640 sound steps."""
 
 NON_FINITE: Final = Rule(
     name="NonFinite",

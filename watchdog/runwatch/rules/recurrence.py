@@ -1,22 +1,16 @@
 """How long an alert is kept whose condition comes and goes.
 
-A gradient that is NaN at every thirtieth step would be told anew each time, were it over twenty
-sound steps after the last. So it is kept for four times as long from the start, and for twice as
-long each time that it comes back, in this alert or after one. What a rollback took back has a cause
-to be over, and is kept for the plain time. None of it hides another fault: layers of which none had
-failed before are another alert, as soon as the first would have been over after the plain time, and
-up to then alone it explains other rules' alerts (`inhibition.py`).
+A gradient that is NaN at every thirtieth step would be told anew each time, twenty sound steps
+after the last. So each time that it comes back, in this alert or after one, it is kept for twice as
+long. That hides no other fault: layers of which none had failed before are another alert, as soon
+as the first would have been over without the doubling.
 """
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Final
 
 from runwatch.alerts import Alert, AlertState, Moment, Span
 from runwatch.rules.rule import Rule
-
-_FIRST_DOUBLINGS: Final = 2
-"""What comes and goes with gaps of up to 80 steps is then told once; without them, up to thrice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +21,9 @@ class Recurrence:
     """Alerts that were over."""
     layers: tuple[str, ...] = ()
     """All that failed in the present alert."""
-    is_undone: bool = False
-    """Whether a rollback took back the steps in which it failed last."""
 
     def with_failing(self, layers: Iterable[str]) -> "Recurrence":
-        names = tuple(dict.fromkeys((*self.layers, *layers)))
-        return replace(self, layers=names, is_undone=False)
-
-    def after_rollback(self) -> "Recurrence":
-        return replace(self, is_undone=True)
+        return replace(self, layers=tuple(dict.fromkeys((*self.layers, *layers))))
 
     def after_end(self) -> "Recurrence":
         return Recurrence(self.num_ended + 1)
@@ -44,8 +32,7 @@ class Recurrence:
 def keep_of(rule: Rule, recurrence: Recurrence, num_clearings: int) -> Span:
     """How long an alert is kept that has been clear so often."""
     num_returns = recurrence.num_ended + max(num_clearings - 1, 0)
-    num_doublings = num_returns if recurrence.is_undone else _FIRST_DOUBLINGS + num_returns
-    return rule.keep_firing_for.times(2 ** min(rule.keep_doublings, num_doublings))
+    return rule.keep_firing_for.times(2 ** min(rule.keep_doublings, num_returns))
 
 
 def is_another(

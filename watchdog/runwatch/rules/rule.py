@@ -71,9 +71,8 @@ class Rule:
     for_: Span = AT_ONCE
     keep_firing_for: Span = AT_ONCE
     keep_doublings: int = 0
-    """How often `keep_firing_for` is doubled at most: twice from the start, and once for each time
-    that the condition came back, so that what comes and goes is one alert. Only rules of IN_CODE
-    have any."""
+    """How often `keep_firing_for` is doubled, once for each time that the condition came back, so
+    that what comes and goes is one alert. Only rules of IN_CODE have any."""
     severity: Severity = Severity.WARNING
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     summary: Template = EMPTY

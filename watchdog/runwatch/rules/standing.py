@@ -120,7 +120,6 @@ class Standing:
         """After a rollback: the steps in which layers were failing were undone."""
         self.failing_L = np.zeros_like(self.failing_L)
         self.streaks_L = np.zeros_like(self.streaks_L)
-        self._recurrence = self._recurrence.after_rollback()
         return self._become(rewind(self.alert, first_step, now))
 
     def end(self, now: Moment) -> Change:
