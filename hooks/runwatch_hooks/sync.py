@@ -80,13 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _sync_one(
     spool: Path, settings: TransportSettings, patience: Patience, progress: "Progress"
 ) -> ExitCode:
-    assert settings.url is not None
-    client = Client(
-        settings.url,
-        settings.token,
-        connect_timeout_s=settings.connect_timeout_s,
-        read_timeout_s=settings.read_timeout_s,
-    )
+    client = Client.of(settings)
+    assert client is not None
     folder = SpoolFolder(spool)
     try:
         folder.lock()

@@ -8,18 +8,21 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from tests.end_to_end.real_service import RealService
-from tests.hooks.transport.factories import LAYOUT, row, started
+from tests.hooks.transport.factories import ATTEMPT, LAYOUT, row, started
 from tests.waiting import LONGEST_S, until
 from torch import nn
 
 from runwatch.layouts import Layer, Layout
+from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 from runwatch_hooks import Watch, attach
 from runwatch_hooks.sync import main
 from runwatch_hooks.transport import Transport
+from runwatch_hooks.transport.spool_folder import SpoolFolder
 
 pytestmark = pytest.mark.slow
 
@@ -145,3 +148,37 @@ def test_a_service_killed_five_times_in_mid_run_holds_every_step_once(
 def train_rows(transport: Transport, steps: Iterable[int]) -> None:
     for step in steps:
         transport.put_row(row(step, metrics={"loss": float(step)}))
+
+
+def test_what_one_life_could_not_send_comes_in_with_the_next(
+    tmp_path: Path, service: RealService
+) -> None:
+    service.start()
+    token = service.create_key("ingest")
+    first = started(tmp_path / "spool", service.url, token=token)
+    train_rows(first, range(100))
+    until(partial(has_stored, service, 99))
+    service.kill()
+    train_rows(first, range(100, 200))
+    first.close("failed", timeout_s=0.1)
+    until(lambda: not is_held(first.spool_path))
+    service.start()
+    opened = msgspec.structs.replace(ATTEMPT, token=ulid(1_800_000_000_000, b"0123456789"))
+    second = started(tmp_path / "spool", service.url, token=token, attempt=opened)
+    train_rows(second, range(200, 250))
+    until(lambda: not first.spool_path.exists())
+    second.close("finished", timeout_s=LONGEST_S)
+
+    run = service.ask("GET", f"/runs/{second.run_id}")
+    assert (run["state"], run["current_attempt"]) == ("finished", 2)
+    assert stored_losses(service, second.run_id) == {step: float(step) for step in range(250)}
+
+
+def is_held(spool: Path) -> bool:
+    folder = SpoolFolder(spool)
+    try:
+        folder.lock()
+    except BlockingIOError:
+        return True
+    folder.close()
+    return False

@@ -11,6 +11,7 @@ from urllib3.exceptions import HTTPError, ProtocolError
 from runwatch import __version__
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.errors import RetryLaterError
+from runwatch_hooks.transport.settings import TransportSettings
 
 log = OwnLog(__name__)
 
@@ -45,6 +46,18 @@ class Client:
             headers["Authorization"] = f"Bearer {token}"
         self._pool = urllib3.PoolManager(
             num_pools=1, maxsize=2, headers=headers, retries=False, timeout=None
+        )
+
+    @classmethod
+    def of(cls, settings: TransportSettings) -> "Client | None":
+        """None where there is no service to talk to."""
+        if settings.url is None:
+            return None
+        return cls(
+            settings.url,
+            settings.token,
+            connect_timeout_s=settings.connect_timeout_s,
+            read_timeout_s=settings.read_timeout_s,
         )
 
     def request(

@@ -15,6 +15,7 @@ from runwatch_hooks.transport.errors import (
     StaleAttemptError,
     TransportError,
 )
+from runwatch_hooks.transport.former_lives import FormerLives
 from runwatch_hooks.transport.framing import MAX_FRAME_BYTES
 from runwatch_hooks.transport.inbox import Inbox
 from runwatch_hooks.transport.link import Link
@@ -42,6 +43,7 @@ class Sender:
         client: Client | None,
         link: Link | None,
         inbox: Inbox | None,
+        former: FormerLives,
         wakeup: Wakeup,
         pace: Pace,
     ) -> None:
@@ -51,6 +53,7 @@ class Sender:
         self._client = client
         self._link = link
         self._inbox = inbox
+        self._former = former
         self._wakeup = wakeup
         self._pace = pace
         self._backoff = Backoff()
@@ -98,8 +101,11 @@ class Sender:
             return
         self._talk(link, until=time.monotonic() + _PORTION_S)
         fell_silent = self._link is None
-        if link.attempt is not None and self._inbox is not None and not fell_silent:
+        if link.attempt is None or fell_silent:
+            return
+        if self._inbox is not None:
             self._inbox.start()
+        self._former.start()
 
     def _record(self, *, is_last: bool = False) -> None:
         limit = MAX_FRAME_BYTES if self._link is None else self._link.max_frame_bytes

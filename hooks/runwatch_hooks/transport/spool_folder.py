@@ -10,6 +10,7 @@
     lock           held for as long as the trainer lives
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -32,6 +33,10 @@ _MAX_BAD_FILES: Final = 64
 
 _Content = TypeVar("_Content")
 
+_HELD_HERE: Final[set[Path]] = set()
+"""Folders that this process has locked. Its own lock would let it in, and closing any descriptor
+of the file would open the lock to all."""
+
 Splits = dict[int, tuple[int, ...]]
 """For a record's sequence number, the steps within its frame at which a piece begins."""
 
@@ -53,7 +58,7 @@ class SpoolFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: int | None = None
+        self._lock: tuple[int, Path] | None = None
 
     def create(self, meta: SpoolMeta) -> None:
         """A new, locked folder, readable by its owner alone."""
@@ -64,23 +69,29 @@ class SpoolFolder:
         self.write_meta(meta)
 
     def lock(self) -> None:
-        """Raises BlockingIOError or PermissionError while another process has it.
+        """Raises BlockingIOError or PermissionError while another has it, in this process or not.
 
         A POSIX record lock, as children by fork do not inherit it: a data loader's worker that
         outlives its trainer would keep the spool from being synced.
         """
+        folder = self.path.resolve()
+        if folder in _HELD_HERE:
+            raise BlockingIOError(errno.EAGAIN, "a run of this process writes there", str(folder))
         descriptor = os.open(self.path / _LOCK, os.O_RDWR)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(descriptor)
             raise
-        self._lock = descriptor
+        self._lock = descriptor, folder
+        _HELD_HERE.add(folder)
 
     def close(self) -> None:
         if self._lock is not None:
-            os.close(self._lock)
+            descriptor, folder = self._lock
             self._lock = None
+            os.close(descriptor)
+            _HELD_HERE.discard(folder)
 
     def read_meta(self) -> SpoolMeta:
         return msgspec.json.decode((self.path / _META).read_bytes(), type=SpoolMeta)

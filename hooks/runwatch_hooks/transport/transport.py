@@ -20,6 +20,7 @@ from runwatch_hooks.transport.client import Client
 from runwatch_hooks.transport.clock import ServiceClock
 from runwatch_hooks.transport.command_box import CommandBox
 from runwatch_hooks.transport.delivery import Delivery
+from runwatch_hooks.transport.former_lives import FormerLives
 from runwatch_hooks.transport.inbox import Inbox
 from runwatch_hooks.transport.link import Link, obeys
 from runwatch_hooks.transport.pace import Pace
@@ -75,14 +76,15 @@ class Transport:
         self._recorder = Recorder(
             settings, SpoolFolder(self.spool_path), meta, self._queue, self._receipts
         )
-        client = _client(settings)
+        client = Client.of(settings)
         link, inbox = (None, None) if client is None else self._connect(client, settings, meta)
         pace = Pace(
             close_s=settings.send_interval_s,
             calm_s=settings.calm_interval_s,
             now=time.monotonic(),
         )
-        self._sender = Sender(self._recorder, client, link, inbox, self._wakeup, pace)
+        former = FormerLives(settings, self.spool_path, rank)
+        self._sender = Sender(self._recorder, client, link, inbox, former, self._wakeup, pace)
 
     @property
     def num_dropped_rows(self) -> int:
@@ -177,18 +179,6 @@ class Transport:
             offer=link.offer,
         )
         return link, inbox
-
-
-def _client(settings: TransportSettings) -> Client | None:
-    """None where there is no service to talk to."""
-    if settings.url is None:
-        return None
-    return Client(
-        settings.url,
-        settings.token,
-        connect_timeout_s=settings.connect_timeout_s,
-        read_timeout_s=settings.read_timeout_s,
-    )
 
 
 def _plain(run: RunOpen) -> RunOpen:

@@ -1,0 +1,119 @@
+"""What a life of a run has left, brought in by the next one."""
+
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.hooks.transport.factories import ATTEMPT, started, train
+from tests.hooks.transport.stub_service import StubService
+from tests.waiting import until
+
+from runwatch.ulids import ulid
+
+NEXT = msgspec.structs.replace(ATTEMPT, token=ulid(1_700_000_000_002, b"0123456789"))
+LATER = msgspec.structs.replace(ATTEMPT, token=ulid(1_700_000_000_003, b"0123456789"))
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tests.hooks.transport.factories import started, train
+from tests.waiting import until
+transport = started(Path(sys.argv[1]))
+train(transport, 50)
+until(lambda: any(path.stat().st_size for path in transport.spool_path.glob("*.seg")))
+os.kill(os.getpid(), 9)
+"""
+
+LOCKING = """
+import sys
+from pathlib import Path
+from runwatch_hooks.transport.spool_folder import SpoolFolder
+SpoolFolder(Path(sys.argv[1])).lock()
+"""
+
+
+def steps_of(service: StubService, token: str) -> list[int]:
+    number = list(service.attempts).index(token) + 1 if token in service.attempts else 0
+    ordered = [service.frames[key] for key in sorted(service.frames) if key[0] == number]
+    return [frame.first_step + i for frame in ordered for i in range(frame.num_steps)]
+
+
+def is_gone(spool: Path) -> bool:
+    return not spool.exists()
+
+
+def test_what_a_killed_life_left_comes_in_beside_the_next_ones_steps(
+    tmp_path: Path, service: StubService
+) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert killed.returncode == -9
+    (left,) = tmp_path.glob("*/*")
+
+    transport = started(tmp_path, service.url, attempt=NEXT)
+    train(transport, 10, first_step=50)
+    until(partial(is_gone, left))
+    transport.close("finished")
+
+    assert steps_of(service, ATTEMPT.token) == list(range(50))
+    assert steps_of(service, NEXT.token) == list(range(50, 60))
+    assert not service.attempts[ATTEMPT.token].live
+    assert [end.status for end in service.closings] == ["failed", "finished"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_ranks_spool_is_that_ranks_to_bring_in(
+    tmp_path: Path, service: StubService
+) -> None:
+    ranks = [started(tmp_path, rank=rank) for rank in (0, 10)]
+    for transport in ranks:
+        train(transport, 5)
+        transport.close("finished")
+
+    transport = started(tmp_path, service.url, attempt=NEXT)
+    train(transport, 5)
+    until(partial(is_gone, ranks[0].spool_path))
+    transport.close("finished")
+
+    assert not is_gone(ranks[1].spool_path)
+
+
+def test_the_spool_of_a_life_that_goes_on_is_left_alone(
+    tmp_path: Path, service: StubService
+) -> None:
+    """In this very process, whose locks keep only others out."""
+    living = started(tmp_path)
+    train(living, 5)
+    until(living.spool_path.exists)
+    ended = started(tmp_path, attempt=NEXT)
+    ended.close("finished")
+
+    transport = started(tmp_path, service.url, attempt=LATER)
+    until(partial(is_gone, ended.spool_path))  # which comes after the other
+    transport.close("finished")
+
+    other = [sys.executable, "-c", LOCKING, str(living.spool_path)]
+    locking = subprocess.run(other, check=False, capture_output=True, text=True)
+    assert "BlockingIOError" in locking.stderr  # its lock has held
+    assert living.spool_path.exists()
+    assert ATTEMPT.token not in service.attempts
+    living.close("finished")
+
+
+def test_a_folder_that_cannot_be_read_is_no_matter_of_the_training(
+    tmp_path: Path, service: StubService, caplog: pytest.LogCaptureFixture
+) -> None:
+    damaged, sound = started(tmp_path), started(tmp_path, attempt=NEXT)
+    for before in (damaged, sound):
+        before.close("finished")
+    (damaged.spool_path / "meta.json").write_bytes(b"{")
+    transport = started(tmp_path, service.url, attempt=LATER)
+    train(transport, 5)
+    until(partial(is_gone, sound.spool_path))
+    transport.close("finished")
+
+    assert steps_of(service, LATER.token) == list(range(5))
+    assert not is_gone(damaged.spool_path)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
