@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from runwatch.errors import Fault, RuleError
+from runwatch.number_texts import counted
 from runwatch.rules.rule_tests import RuleTestResult, run_rule_tests
 from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
 from runwatch_server.cli.output import AsJson, say, say_either, say_facts
@@ -101,7 +102,7 @@ def _show_report(report: _FileReport) -> None:
         refuse(report.file, report.faults)
         return
     failed = [test for test in report.tests if test.failures]
-    say(f"{report.file}: {len(report.tests)} tests, {len(failed)} failed")
+    say(f"{report.file}: {counted(len(report.tests), 'test')}, {len(failed)} failed")
     for test in failed:
         say(f"  FAILED {test.name}")
         for failure in test.failures:
