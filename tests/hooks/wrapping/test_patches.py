@@ -158,6 +158,13 @@ def test_a_loaders_workers_train_nothing_and_harm_nothing(line: RecordingLine) -
     assert watch.num_faults == 0
 
 
+class UnreadableRate:
+    """No reading of ours survives it."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("asked for too early")
+
+
 def test_a_fault_of_ours_ends_the_measuring_and_not_the_training(
     line: RecordingLine, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -165,7 +172,7 @@ def test_a_fault_of_ours_ends_the_measuring_and_not_the_training(
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     watch = watched(model, optimizer, line=line)
-    optimizer.param_groups[0]["lr"] = "a text, which no reading of ours survives"
+    optimizer.param_groups[0]["lr"] = UnreadableRate()
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     with pytest.raises((TypeError, RuntimeError)):  # torch's own, not ours
