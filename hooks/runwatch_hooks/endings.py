@@ -56,7 +56,8 @@ def fatal_of(error: BaseException) -> Fatal | None:
             for words, fatal in _BY_TEXT:
                 if words in text:
                     return fatal
-        one = _first_of(one) or one.__cause__ or _handled_by(one)
+        first = _first_of(one)
+        one = first if first is not None else one.__cause__ or _handled_by(one)
     return None
 
 

@@ -1,6 +1,7 @@
 """What a watch may have beside its probe, and the order in which it is hooked in and taken out."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from runwatch_hooks.actions import Notes
@@ -41,17 +42,17 @@ class Instruments:
         if self.guard is not None:  # after the probe, which reads what it puts out of sight
             self.guard.install_before_steps()
 
-    def begin_step(self, step: int, segment: int, faults: Faults) -> Notes | None:
-        """A step is about to be trained. What there is to tell of earlier ones."""
-        notes: Notes | None = None
+    def begin_step(
+        self, step: int, segment: int, faults: Faults, tell: Callable[[Notes], None]
+    ) -> None:
+        """A step is about to be trained; `tell` hears what there is to tell of earlier ones."""
         if self.witness is not None:
             with faults.guard("bundle", self.witness.disable):
                 self.witness.begin_step(step, segment)
-                notes = Notes(events=tuple(self.witness.events(time.time())))
+                tell(Notes(events=tuple(self.witness.events(time.time()))))
         if self.detail is not None:
             with faults.guard("detail", self.detail.close):
                 self.detail.begin_step(step)
-        return notes
 
     def remove(self, faults: Faults) -> None:
         """Leave the program as it was. The witness goes on: it may still be writing."""

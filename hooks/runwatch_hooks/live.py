@@ -171,9 +171,9 @@ class LiveWatch(Watch):
     def _begin_step(self) -> None:
         """The next step is about to be trained; tells what was written about an earlier one."""
         progress = self._progress
-        notes = self._instruments.begin_step(progress.next_step, progress.segment, self._faults)
-        if notes is not None:
-            self._reports.tell(notes)
+        self._instruments.begin_step(
+            progress.next_step, progress.segment, self._faults, self._reports.tell
+        )
 
     def _tell_unpositioned(self, notice: str) -> None:
         with self._faults.guard("batches"):

@@ -7,7 +7,7 @@ from typing import Final, Literal, SupportsFloat, cast
 
 from runwatch.commands import ACTION_KINDS
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.run_facts import check_number
+from runwatch_hooks.run_facts import count_of
 
 Guarding = bool | Literal["outliers"]
 """Which steps the guard makes change nothing."""
@@ -19,6 +19,11 @@ DEFAULT_GOOD_AFTER: Final = 10
 
 
 _OPTIONAL: Final = ("snapshot_every", "checkpoint_every", "histograms", "activations")
+_COUNTS: Final = {
+    **dict.fromkeys((*_OPTIONAL, "good_after", "keep", "max_bundles", "bundle_mib"), 1),
+    "snapshots": 3,
+}
+"""Whole numbers, each with the least that it may be."""
 
 
 def kinds_of(allow: object) -> tuple[str, ...]:
@@ -69,24 +74,15 @@ class Options:
         unknown = [kind for kind in self.allow if kind not in ACTION_KINDS]
         if unknown:
             raise AttachError(f"allow: found {unknown[0]!r}, wanted some of {ACTION_KINDS}")
-        for name, number in (
-            ("snapshot_every", self.snapshot_every),
-            ("checkpoint_every", self.checkpoint_every),
-            ("good_after", self.good_after),
-            ("keep", self.keep),
-            ("histograms", self.histograms),
-            ("activations", self.activations),
-            ("max_bundles", self.max_bundles),
-            ("bundle_mib", self.bundle_mib),
-        ):
+        for name, least in _COUNTS.items():
+            number = getattr(self, name)
             if number is not None or name not in _OPTIONAL:
-                check_number(name, number, least=1)
+                object.__setattr__(self, name, count_of(name, number, least=least))
         if self.guard not in (False, True, "outliers"):
             raise AttachError(f'guard: found {self.guard!r}, wanted True, False or "outliers"')
         share = self.max_overhead
         if share is not None and not (_is_number(share) and 0.0 < share < 1.0):
             raise AttachError(f"max_overhead: found {share!r}, wanted a share such as 0.005")
-        check_number("snapshots", self.snapshots, least=3)
         if self.checkpoint_every is not None and self.checkpoints is None:
             raise AttachError("checkpoint_every: found no folder, wanted `checkpoints`")
 

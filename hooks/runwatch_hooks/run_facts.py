@@ -32,12 +32,19 @@ def folder_of(place: str, path: object) -> Path:
     return Path(cast("str | os.PathLike[str]", path))
 
 
-def check_number(place: str, number: object, *, least: int) -> None:
-    """Raises AttachError for one that is too small, and for what is none."""
-    if not isinstance(number, SupportsFloat):
-        raise AttachError(f"{place}: found {type(number).__name__}, wanted at least {least}")
-    if not float(number) >= least:
-        raise AttachError(f"{place}: found {number}, wanted at least {least}")
+def count_of(place: str, number: object, *, least: int) -> int:
+    """A whole number of any kind; 1e3, as files of settings have it, is one. Raises AttachError for
+    one that is too small, and for what is none."""
+    wanted = f"wanted a whole number, at least {least}"
+    if isinstance(number, str):
+        raise AttachError(f"{place}: found the text {number!r}, {wanted}")
+    try:
+        value = float(cast("SupportsFloat", number))
+    except Exception:  # noqa: BLE001  a tensor's own, say
+        raise AttachError(f"{place}: found {type(number).__name__}, {wanted}") from None
+    if not (value >= least and value.is_integer()):
+        raise AttachError(f"{place}: found {number}, {wanted}")
+    return int(value)
 
 
 def check_state(state: object) -> None:

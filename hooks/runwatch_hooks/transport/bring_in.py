@@ -101,8 +101,9 @@ def bring_in(
     for receipt in folder.read_receipts():
         patience.persist(partial(send_receipt, service, receipt))
     folder.write_receipts([])
-    closing = meta.closing or AttemptClose("failed", tally.last_step, _NO_WORD, meta.rank)
-    patience.persist(lambda: delivery.close(closing))
+    closing = meta.closing or AttemptClose("failed", tally.last_step, _NO_WORD)
+    if meta.closing is not None or meta.rank == 0:  # what rank 0 did not say is said for it alone
+        patience.persist(lambda: delivery.close(closing))
     tally.num_damaged_files = len(folder.damaged_files())
     if not folder.bad_files():
         folder.remove()

@@ -43,15 +43,16 @@ class FormerLives:
         if self._is_started:
             return
         self._is_started = True
-        try:
-            left = self._find()
-        except OSError as error:
-            log.debug("what earlier lives left cannot be looked for: %s", error)
+        left = self._find()
+        if not left:
             return
-        if left:
-            threading.Thread(
-                target=self._run, args=(left,), name="runwatch-former-lives", daemon=True
-            ).start()
+        thread = threading.Thread(
+            target=self._run, args=(left,), name="runwatch-former-lives", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # no thread to be had
+            log.debug("what earlier lives left stays where it is: %s", error)
 
     def _find(self) -> list[Path]:
         return [
@@ -68,8 +69,6 @@ class FormerLives:
         try:
             for spool in left:
                 _bring_in(SpoolFolder(spool), client)
-        except TransportError as error:
-            log.info("what earlier lives left stays where it is: %s", error)
         except Exception:  # the last line between a fault of our own and the trainer's output
             log.exception("former lives: a fault of our own")
         finally:
@@ -77,7 +76,7 @@ class FormerLives:
 
 
 def _bring_in(folder: SpoolFolder, client: Client) -> None:
-    """One spool. Raises TransportError: the others would fare no better."""
+    """One spool. One that cannot come in holds up no other."""
     try:
         folder.lock()
         tally = bring_in(
@@ -86,6 +85,8 @@ def _bring_in(folder: SpoolFolder, client: Client) -> None:
             patience=Patience(_PATIENCE_S),
             on_progress=_pause,
         )
+    except TransportError as error:
+        log.info("%s stays where it is: %s", folder.path, error)
     except (OSError, msgspec.DecodeError, InvalidInputError) as error:
         log.debug("%s stays where it is: %s", folder.path, error)  # its trainer may still live
     else:

@@ -33,9 +33,12 @@ _MAX_BAD_FILES: Final = 64
 
 _Content = TypeVar("_Content")
 
-_HELD_HERE: Final[set[Path]] = set()
-"""Folders that this process has locked. Its own lock would let it in, and closing any descriptor
-of the file would open the lock to all."""
+_Claim = tuple[int, Path]
+"""A process, by its id (a child by fork has none of its parent's locks), and a folder."""
+
+_CLAIMS: Final[dict[_Claim, "SpoolFolder"]] = {}
+"""Who in this process has a folder. The process's own lock would let it in again, and closing any
+descriptor of the file would open the lock to all."""
 
 Splits = dict[int, tuple[int, ...]]
 """For a record's sequence number, the steps within its frame at which a piece begins."""
@@ -58,7 +61,7 @@ class SpoolFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: tuple[int, Path] | None = None
+        self._lock: tuple[int, _Claim] | None = None
 
     def create(self, meta: SpoolMeta) -> None:
         """A new, locked folder, readable by its owner alone."""
@@ -74,24 +77,32 @@ class SpoolFolder:
         A POSIX record lock, as children by fork do not inherit it: a data loader's worker that
         outlives its trainer would keep the spool from being synced.
         """
-        folder = self.path.resolve()
-        if folder in _HELD_HERE:
-            raise BlockingIOError(errno.EAGAIN, "a run of this process writes there", str(folder))
+        claim = os.getpid(), self.path.resolve()
+        if _CLAIMS.setdefault(claim, self) is not self:
+            raise BlockingIOError(
+                errno.EAGAIN, "a run of this process writes there", str(self.path)
+            )
+        try:
+            self._lock = self._locked(), claim
+        except OSError:
+            del _CLAIMS[claim]
+            raise
+
+    def _locked(self) -> int:
         descriptor = os.open(self.path / _LOCK, os.O_RDWR)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(descriptor)
             raise
-        self._lock = descriptor, folder
-        _HELD_HERE.add(folder)
+        return descriptor
 
     def close(self) -> None:
         if self._lock is not None:
-            descriptor, folder = self._lock
+            descriptor, claim = self._lock
             self._lock = None
             os.close(descriptor)
-            _HELD_HERE.discard(folder)
+            _CLAIMS.pop(claim, None)
 
     def read_meta(self) -> SpoolMeta:
         return msgspec.json.decode((self.path / _META).read_bytes(), type=SpoolMeta)
@@ -129,6 +140,7 @@ class SpoolFolder:
 
     def remove(self) -> None:
         """The whole folder, and the run's where it was the last."""
+        (self.path / _META).unlink()  # first: without it a folder that is half gone is no spool
         for path in self.path.iterdir():
             path.unlink()
         self.path.rmdir()
@@ -145,6 +157,6 @@ class SpoolFolder:
 
 
 def find_spools(root: Path) -> Iterator[Path]:
-    """Every spool at or below a folder, in order of run and attempt (both sort by time)."""
-    for meta in sorted(root.rglob(_META)):
-        yield meta.parent
+    """Every spool at or below a folder, in order of run and attempt (both sort by time). Passes
+    over what vanishes meanwhile: others may bring theirs in."""
+    yield from sorted(Path(folder) for folder, _, names in os.walk(root) if _META in names)

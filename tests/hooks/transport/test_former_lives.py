@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.hooks.transport.factories import ATTEMPT, started, train
-from tests.hooks.transport.stub_service import StubService
+from tests.hooks.transport.stub_service import Fault, StubService
 from tests.waiting import until
 
 from runwatch.ulids import ulid
+from runwatch_hooks.transport.spool_folder import SpoolFolder
 
 NEXT = msgspec.structs.replace(ATTEMPT, token=ulid(1_700_000_000_002, b"0123456789"))
 LATER = msgspec.structs.replace(ATTEMPT, token=ulid(1_700_000_000_003, b"0123456789"))
@@ -100,6 +101,50 @@ def test_the_spool_of_a_life_that_goes_on_is_left_alone(
     assert living.spool_path.exists()
     assert ATTEMPT.token not in service.attempts
     living.close("finished")
+
+
+def test_a_spool_that_is_refused_holds_up_no_other(tmp_path: Path, service: StubService) -> None:
+    refused, sound = started(tmp_path), started(tmp_path, attempt=NEXT)
+    for before in (refused, sound):
+        train(before, 5)
+        before.close("finished")
+    service.frame_faults.append(Fault.STALE)  # for the first frame that comes
+    transport = started(tmp_path, service.url, attempt=LATER)
+    until(partial(is_gone, sound.spool_path))
+    transport.close("finished")
+
+    assert not is_gone(refused.spool_path)
+    assert steps_of(service, NEXT.token) == list(range(5))
+
+
+def test_what_another_rank_did_not_say_of_its_end_is_not_said_for_it(
+    tmp_path: Path, service: StubService
+) -> None:
+    killed = [sys.executable, "-c", KILLED.replace("[1])", "[1]), rank=1"), str(tmp_path)]
+    assert subprocess.run(killed, check=False).returncode == -9
+    (left,) = tmp_path.glob("*/*-1")
+    transport = started(tmp_path, service.url, rank=1, attempt=NEXT)
+    until(partial(is_gone, left))
+
+    assert steps_of(service, ATTEMPT.token) == list(range(50))
+    assert service.closings == []
+    transport.close("finished")
+
+
+def test_a_folder_has_one_holder_in_a_process(tmp_path: Path) -> None:
+    transport = started(tmp_path)
+    transport.close("finished")
+    first, second = (SpoolFolder(transport.spool_path) for _ in range(2))
+    first.lock()
+    with pytest.raises(BlockingIOError):
+        second.lock()
+    second.close()
+    with pytest.raises(BlockingIOError):
+        second.lock()
+    first.close()
+
+    second.lock()
+    second.close()
 
 
 def test_a_folder_that_cannot_be_read_is_no_matter_of_the_training(
