@@ -116,6 +116,17 @@ async def test_nothing_is_acknowledged_into_a_file_that_was_moved_away(tmp_path:
         assert await stored(database) >= {1, 4}
 
 
+async def test_a_file_that_was_replaced_before_the_first_write_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / DATABASE_FILE
+    async with Database(SqliteStore(tmp_path)) as database:
+        await opened(database)
+        path.rename(tmp_path / "away.db")
+        path.touch()
+
+        with pytest.raises(OverloadedError, match="did not commit"):
+            await database.write(lambda c: insert(c, 1))
+
+
 async def test_a_work_that_awaits_something_else_fails_alone(tmp_path: Path) -> None:
     async def dawdle(connection: AsyncConnection) -> None:
         await insert(connection, 2)

@@ -63,8 +63,9 @@ class SqliteStore:
         self._writer: AsyncEngine = _writer_engine(url, self._path)
         self._readers: AsyncEngine = _reader_engine(url)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="database writer")
-        self._writing: tuple[AsyncConnection, os.stat_result] | None = None
-        """The connection, and which file it writes to."""
+        self._writing: AsyncConnection | None = None
+        self._file: os.stat_result | None = None
+        """Which one the writer has open."""
 
     @property
     def place(self) -> str:
@@ -82,7 +83,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         if self._writing is not None:
-            await self._writing[0].close()
+            await self._writing.close()
         await self._readers.dispose()
         await self._writer.dispose()  # last: it alone may fold the WAL into the database
         self._thread.shutdown()
@@ -93,6 +94,7 @@ class SqliteStore:
             async with self._writer.connect() as connection:
                 await connection.run_sync(upgrade)
                 await connection.commit()
+                self._file = self._path.stat()
 
     @property
     def channel(self) -> None:
@@ -121,19 +123,20 @@ class SqliteStore:
     async def commit(self, lane: int, orders: Sequence[Order]) -> list[Outcome]:
         with _damage_said(self.place):
             if self._writing is None:
-                self._writing = await self._writer.connect(), self._path.stat()
-            connection, file = self._writing
+                self._writing = await self._writer.connect()
+                self._file = self._file or self._path.stat()
+            connection, file = self._writing, self._file
             return await asyncio.get_running_loop().run_in_executor(
                 self._thread, lambda: self._commit_here(connection, file, orders)
             )
 
     def _commit_here(
-        self, connection: AsyncConnection, file: os.stat_result, orders: Sequence[Order]
+        self, connection: AsyncConnection, file: os.stat_result | None, orders: Sequence[Order]
     ) -> list[Outcome]:
         """In the writer's thread. Raises OSError where the file has lost its name: SQLite goes on
         writing into it, and whoever starts next would find nothing of what was acknowledged."""
         outcomes = run_here(_transaction(connection, orders))
-        if not os.path.samestat(file, self._path.stat()):
+        if file is None or not os.path.samestat(file, self._path.stat()):
             raise OSError(errno.ESTALE, "another file stands in the database's place", self.place)
         return outcomes
 
