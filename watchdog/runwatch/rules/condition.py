@@ -50,9 +50,6 @@ class Condition:
         self.is_backward: Final = comes_from_gradients(self.series)
         is_of_run = self.level is Level.RUN and can_be_compiled(rule.when)
         self.of_one_row: Final = self._compile() if is_of_run else None
-        self.is_of_floats: Final = is_of_run and not any(
-            isinstance(part, tree.AcrossLayers) for part in tree.walk(rule.when)
-        )
 
     def window_keys(self) -> set[WindowKey]:
         """The windows that the rule needs."""

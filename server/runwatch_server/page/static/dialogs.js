@@ -33,6 +33,7 @@ export function onSend(form, work) {
     tell(form, "");
     const buttons = form.querySelectorAll("button");
     for (const button of buttons) button.disabled = true;
+    form.dataset.sending = "";
     try {
       await work(Object.fromEntries(new FormData(form)), form);
       form.closest("dialog")?.close();
@@ -40,6 +41,7 @@ export function onSend(form, work) {
       tell(form, error.message);
     } finally {
       for (const button of buttons) button.disabled = false;
+      delete form.dataset.sending;
       judge(form);
     }
   });
@@ -74,7 +76,7 @@ export function holdWhileAway(root, isAway) {
 const AWAY = "The service does not answer. This can be sent when it does again.";
 
 function judge(form) {
-  const { away, wanted } = form.dataset;
+  const { away, sending, wanted } = form.dataset;
   const isNamed = wanted === undefined || form.elements.confirm.value === wanted;
-  form.querySelector("button[value=go]").disabled = away !== undefined || !isNamed;
+  form.querySelector("button[value=go]").disabled = away !== undefined || sending !== undefined || !isNamed;
 }

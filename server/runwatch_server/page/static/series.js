@@ -56,9 +56,10 @@ export function ready(answer) {
 
 /** The buckets of a layer's stat in which nothing is whole: what is left of a gradient that is all
     NaN is a norm of 0. */
-function bucketsLeftOut({ layer, steps, count, nonfinite }) {
+function bucketsLeftOut({ layer, steps, count, nonfinite, max }) {
   if (!layer || !nonfinite) return [];
-  return steps.filter((_, index) => nonfinite[index] > 0 && nonfinite[index] >= count[index]);
+  return steps.filter((_, index) =>
+    nonfinite[index] > 0 && nonfinite[index] >= count[index] && decode(max[index]) === 0);
 }
 
 function finite(value) {

@@ -60,7 +60,9 @@ export function ticksOfSmall(low, high) {
   const stride = power * [1, 2, 5, 10].find((one) => one * power >= least * 0.999);
   const first = Math.ceil(low / stride);
   const tickvals = Array.from({ length: Math.floor(high / stride) - first + 1 }, (_, index) => (first + index) * stride);
-  return { tickmode: "array", tickvals, ticktext: tickvals.map(short) };
+  const ticktext = tickvals.map(short);
+  if (new Set(ticktext).size < ticktext.length) return { tickformat: "~g" }; // too near for four digits
+  return { tickmode: "array", tickvals, ticktext };
 }
 
 const STRIDES_S = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800];

@@ -69,9 +69,10 @@ export class Timeline {
         over.x1 = Math.max(over.x1, x1);
       } else groups.push({ bars: [{ ...bar, x0, x1 }], x0, x1, isThin: bar.isThin });
     }
+    const edge = width - left - margins().right;
     let taken = 0;
     return groups.flatMap((group, index) => {
-      const free = { from: taken, to: groups[index + 1]?.x0 ?? width - left - margins().right };
+      const free = { from: taken, to: Math.min(groups[index + 1]?.x0 ?? edge, edge) };
       const { drawn, end } = this.#group(group, y, free);
       taken = Math.max(taken, end);
       return drawn;
@@ -98,7 +99,7 @@ export class Timeline {
       const room = LETTER * text.length + 10;
       if (x1 - x0 > room) return { text, at: { x: x0 + 6 }, end: x1 };
       if (x0 - free.from > room) return { text, at: { x: x0 - 6, "text-anchor": "end" }, end: x1 };
-      if (free.to - x1 > room) return { text, at: { x: x1 + 6 }, end: x1 + room };
+      if (x1 > 0 && free.to - x1 > room) return { text, at: { x: x1 + 6 }, end: x1 + room };
     }
     return null;
   }
