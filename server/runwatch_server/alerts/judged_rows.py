@@ -80,17 +80,19 @@ async def _columns(
         known = await queries.list_metrics(connection, run_id)
     metrics = tuple(metric for metric in known if rule_name(metric) in names)
     layout = await _layout_of(services, run_id, layer)
-    if layer is None or layout is None:
+    if layer is None:
         return _Columns(metrics, (), (), is_all_layers=False)
+    if layout is None:  # a layer that the run has not: nothing is known of it
+        return _Columns(metrics, (), (layer,), is_all_layers=False)
     is_all = any(map(looks_across_layers, rules))
     stats = tuple(stat for stat in layout.stats if stat in names & STATS)
     return _Columns(metrics, stats, layout.layer_names if is_all else (layer,), is_all)
 
 
 async def _layout_of(services: Services, run_id: RunId, layer: str | None) -> Layout | None:
-    """The newest one, if it has the layer."""
+    """The newest one that has the layer: later ones may have it no more."""
     layouts = await services.layouts.all(run_id) if layer is not None else []
-    return layouts[-1] if layouts and layer in layouts[-1].layer_names else None
+    return next((one for one in reversed(layouts) if layer in one.layer_names), None)
 
 
 async def _opening(

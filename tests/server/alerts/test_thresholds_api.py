@@ -1,8 +1,12 @@
 """Levels of rules over a stored run."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from tests.server.harness import Api, frame
+from tests.server.harness import LAYOUT, Api, frame
+
+from runwatch.layouts import Layer, Layout
 
 pytestmark = pytest.mark.anyio
 
@@ -82,6 +86,24 @@ async def test_a_layer_has_the_levels_of_the_rules_of_single_layers(api: Api) ->
     assert last["LayerDoubled"] == [20.0, 80.0]
     assert last["LayerLeads"] == first["LayerLeads"] == [61.5, 16.5]
     assert "TooHigh" not in first
+
+
+async def test_a_layer_that_the_run_has_no_more_or_never_had_has_levels_too(api: Api) -> None:
+    await api.json("POST", "/rules", content=RULES, headers={"Content-Type": "application/yaml"})
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [1.0] * 2, stats=np.array([[1, 10], [2, 10]], np.float32)))
+    later = Layout((Layer("last.weight"), Layer("new.weight")), LAYOUT.stats)
+    await api.put_layout(run_id, later)
+    stats = np.array([[30, 1], [30, 1]], np.float32)
+    after = frame(2, [1.0] * 2, first_step=2, stats=stats)
+    await api.post(run_id, replace(after, layout_hash=later.hash))
+
+    asked = {"stat": "grad_norm", "from": 0, "to": 1}
+    former = await levels(api, run_id, layer="first.weight", **asked)
+    unknown = await levels(api, run_id, layer="no such layer", **asked)
+
+    assert former["LayerDoubled"] == [2.0]
+    assert unknown == {"LayerTooHigh": [7.0, 7.0]}
 
 
 async def test_a_series_is_a_metric_or_a_layers_stat(api: Api) -> None:
