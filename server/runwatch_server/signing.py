@@ -7,13 +7,13 @@ are needed, and are kept nowhere.
 
 import hashlib
 import hmac
-import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from runwatch_server.errors import SettingsError
+from runwatch_server.secret_files import write_secret
 from runwatch_server.settings import Settings
 
 SECRET_FILE: Final = "secret"
@@ -67,7 +67,7 @@ def open_key_ring(settings: Settings, *, is_shared: bool) -> KeyRing:
         return KeyRing()
     own = settings.data_dir / SECRET_FILE
     if not own.exists():
-        _make(own)
+        write_secret(own, f"{secrets.token_hex(32)}\n".encode())
     return KeyRing(_read(own))
 
 
@@ -89,17 +89,6 @@ def _keys(place: str, texts: Sequence[str]) -> list[bytes]:
             f"or more, of at least {_MIN_CHARACTERS} random characters each (openssl rand -hex 32)"
         )
     return keys
-
-
-def _make(path: Path) -> None:
-    """Whole or not at all, and never readable by others, not even for an instant."""
-    written = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(secrets.token_hex(32) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    written.replace(path)
 
 
 def _fingerprint(key: bytes) -> str:

@@ -4,18 +4,14 @@ over by hand, and there is no default one."""
 import asyncio
 import logging
 import os
-import secrets
 from pathlib import Path
-from typing import Final
 
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.auth.service import Keys
 from runwatch_server.errors import SettingsError, UnauthenticatedError
+from runwatch_server.secret_files import OWNER_AND_GROUP, write_secret
 
 log = logging.getLogger(__name__)
-
-_MODE: Final = 0o640
-"""The service writes; Prometheus reads as a member of its group."""
 
 
 def check_scrape_key_file(path: Path) -> None:
@@ -33,7 +29,8 @@ async def keep_scrape_key(keys: Keys, path: Path) -> None:
     new = await keys.create(
         "prometheus", scopes={KeyScope.READ}, project=None, expires_at=None, created_by="start"
     )
-    await asyncio.to_thread(_write, path, new.text)
+    # The service writes; Prometheus reads as a member of its group.
+    await asyncio.to_thread(write_secret, path, new.text.encode(), OWNER_AND_GROUP)
     log.info("a key for Prometheus, %s, is in %s", new.key.id, path)
 
 
@@ -44,17 +41,3 @@ async def _still_holds(keys: Keys, path: Path) -> bool:
     except (OSError, UnicodeDecodeError, UnauthenticatedError):
         return False
     return principal.allows(KeyScope.READ)
-
-
-def _write(path: Path, text: str) -> None:
-    """At once or not at all, and never readable by others, not even for an instant."""
-    written = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), _MODE)
-            file.write(text)
-        written.replace(path)
-    except OSError:
-        written.unlink(missing_ok=True)
-        raise

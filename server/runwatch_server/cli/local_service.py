@@ -17,6 +17,7 @@ import msgspec
 
 from runwatch.errors import RunwatchError
 from runwatch_server.auth.keys import KeyScope
+from runwatch_server.secret_files import write_secret
 
 RECORD: Final = "run.json"
 """Of the data directory: the service's address and keys, for its owner alone."""
@@ -148,8 +149,7 @@ def _start(data_dir: Path) -> LocalService:
     try:
         url = _wait_for_address(process, log_path)
         service = _with_keys(url, process.pid, log_path.read_text("utf-8", "replace"), before)
-        with _open_private(data_dir / RECORD) as file:
-            file.write(msgspec.json.encode(service))
+        write_secret(data_dir / RECORD, msgspec.json.encode(service))
     except BaseException:  # Ctrl-C included: nothing of ours stays behind
         process.terminate()
         process.wait()
@@ -200,7 +200,7 @@ def _read_record(data_dir: Path) -> LocalService | None:
 
 
 def _open_private(path: Path) -> IO[bytes]:
-    """Empty, and for its owner alone: keys go there."""
+    """Empty, and for its owner alone: a service says its first keys there."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.fchmod(descriptor, 0o600)
     return os.fdopen(descriptor, "wb")

@@ -82,8 +82,7 @@ def run_tests(
     else:
         for report in reports:
             _show_report(report)
-        told = ", ".join(f"{count} {what}" for what, count in _counts(reports).items())
-        say(told)
+        say(_summary(reports))
     if any(report.faults for report in reports):
         raise typer.Exit(2)
     if any(test.failures for report in reports for test in report.tests):
@@ -109,13 +108,14 @@ def _show_report(report: _FileReport) -> None:
             say(textwrap.indent(failure, "    "))
 
 
-def _counts(reports: Sequence[_FileReport]) -> dict[str, int]:
+def _summary(reports: Sequence[_FileReport]) -> str:
     tests = [test for report in reports for test in report.tests]
-    return {
-        "tests": len(tests),
-        "failed": sum(bool(test.failures) for test in tests),
-        "files unusable": sum(bool(report.faults) for report in reports),
-    }
+    num_failed = sum(bool(test.failures) for test in tests)
+    num_unusable = sum(bool(report.faults) for report in reports)
+    return (
+        f"{counted(len(tests), 'test')}, {num_failed} failed, "
+        f"{counted(num_unusable, 'file')} unusable"
+    )
 
 
 @app.command("list")

@@ -242,10 +242,11 @@ def test_torchrun_is_interrupted_and_goes_on_as_the_next_attempt(tmp_path: Path)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     job = [sys.executable, *torchrun, str(ROOT / "examples" / "ddp.py"), "--steps"]
     first = start(tmp_path, "--keep", "--resume", run_id, "--", *job, "1000000")
-    wait_for_step(tmp_path, run_id, 5)
-
-    first.send_signal(signal.SIGINT)
-    _, said = first.communicate(timeout=300)
+    try:
+        wait_for_step(tmp_path, run_id, 5)
+    finally:
+        first.send_signal(signal.SIGINT)
+        _, said = first.communicate(timeout=300)
     assert first.returncode != 0, said
     code, _, said = run(tmp_path, "--keep", "--resume", run_id, "--", *job, "20")
 
