@@ -1,7 +1,6 @@
 """`runwatch serve`: the service, until it is told to stop."""
 
 import gc
-import logging
 import signal
 import socket
 import sys
@@ -16,13 +15,13 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 from rich.console import Console
-from rich.logging import RichHandler
 from rich.markup import escape
 
 from runwatch.errors import RunwatchError
 from runwatch_server.app import make_app, release_waiting
 from runwatch_server.auth.service import NewKey
 from runwatch_server.cli.local_service import RECORD
+from runwatch_server.cli.logs import configure_logging
 from runwatch_server.cli.output import OurConsole
 from runwatch_server.errors import SettingsError
 from runwatch_server.services import Services
@@ -66,7 +65,7 @@ def serve(
         "tls_cert": tls_cert,
         "tls_key": tls_key,
     }
-    _configure_logging(console, quiet=quiet)
+    configure_logging(console, quiet=quiet)
     try:
         settings = Settings.from_env(given={k: v for k, v in given.items() if v is not None})
         _check_files(settings)
@@ -130,7 +129,7 @@ def _place(app: FastAPI) -> str:
 def _say_where(
     settings: Settings, place: str, first_keys: Sequence[NewKey], console: Console
 ) -> None:
-    url = settings.external_url.rstrip("/") or service_url(settings)
+    url = settings.external_url.rstrip("/") or settings.own_url
     lines = [f"Runwatch listens on {url}  (data in {place})"]
     kept = settings.data_dir / RECORD
     if not first_keys and settings.database_url is None and kept.exists():
@@ -182,12 +181,6 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def service_url(settings: Settings) -> str:
-    scheme = "http" if settings.tls_cert is None else "https"
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"{scheme}://{host}:{settings.port}"
-
-
 def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     # asyncio turns Nagle off only where the protocol is named: else each answer waits 40 ms for
@@ -203,15 +196,3 @@ def _listen(settings: Settings) -> socket.socket:
             "wanted an address that is free here; --port 0 takes a free port"
         ) from error
     return listener
-
-
-def _configure_logging(console: Console, *, quiet: bool) -> None:
-    logging.basicConfig(
-        level=logging.WARNING if quiet else logging.INFO,
-        format="%(name)s: %(message)s",
-        handlers=[RichHandler(console=console, show_path=False)],
-    )
-    for noisy in ("alembic", "apscheduler", "httpx"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    # What fails in the app is logged by the app; uvicorn would say it again, with its traceback.
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)

@@ -24,10 +24,10 @@ COMMAND = [sys.executable, "-m", "runwatch_server.cli"]
 class Served:
     """A `runwatch serve` on a free port, with what it has said."""
 
-    def __init__(self, data_dir: Path, log_path: Path) -> None:
+    def __init__(self, data_dir: Path, log_path: Path, *options: str) -> None:
         self._log_path = log_path
         with log_path.open("wb") as log:
-            arguments = [*COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir)]
+            arguments = [*COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir), *options]
             self.process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT)
         self.url = self.find(r"listens on (http://\S+)")
 
@@ -52,11 +52,11 @@ class Served:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[[], Served]]:
+def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
     started: list[Served] = []
 
-    def start() -> Served:
-        served = Served(tmp_path / "data", tmp_path / f"{len(started)}.log")
+    def start(*options: str) -> Served:
+        served = Served(tmp_path / "data", tmp_path / f"{len(started)}.log", *options)
         started.append(served)
         return served
 
@@ -67,10 +67,11 @@ def serve(tmp_path: Path) -> Iterator[Callable[[], Served]]:
             served.process.wait()
 
 
+@pytest.mark.parametrize("options", [(), ("--host", "0.0.0.0", "--behind-proxy")])
 def test_the_printed_key_opens_the_printed_address_and_is_said_once(
-    serve: Callable[[], Served],
+    serve: Callable[..., Served], options: tuple[str, ...]
 ) -> None:
-    first = serve()
+    first = serve(*options)
     key = first.find(r"RUNWATCH_TOKEN=(\S+)")
     http = urllib3.PoolManager(retries=False)
     headers = {"Authorization": f"Bearer {key}"}
@@ -86,7 +87,7 @@ def test_the_printed_key_opens_the_printed_address_and_is_said_once(
 
 
 def test_a_second_service_on_the_same_data_says_whose_they_are(
-    serve: Callable[[], Served], tmp_path: Path
+    serve: Callable[..., Served], tmp_path: Path
 ) -> None:
     first = serve()
 
@@ -114,7 +115,7 @@ def test_an_open_address_without_tls_is_refused(tmp_path: Path) -> None:
     assert "wanted TLS" in " ".join(refused.stderr.split())
 
 
-def test_a_stop_does_not_wait_for_long_polls(serve: Callable[[], Served]) -> None:
+def test_a_stop_does_not_wait_for_long_polls(serve: Callable[..., Served]) -> None:
     """One that it waited for would be cut off unanswered, once the time to drain is over."""
     served = serve()
     key = served.find(r"RUNWATCH_TOKEN=(\S+)")
