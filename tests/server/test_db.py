@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch_server.db import Database, SqliteStore
-from runwatch_server.db.direct_sqlite import SuspendedError
+from runwatch_server.db.direct_sqlite import DirectConnection, SuspendedError
 from runwatch_server.db.sqlite import DATABASE_FILE
 from runwatch_server.errors import DataDirError, DataDirInUseError, OverloadedError
 
@@ -198,6 +199,55 @@ def test_a_reader_that_is_cancelled_leaves_no_thread_behind(
         asyncio.run(cancel_after(0.0001 * index, tmp_path / str(index)))
 
     assert failed == []
+
+
+async def test_a_query_keeps_the_event_loop_waiting_for_nothing(tmp_path: Path) -> None:
+    """It runs in a thread of the readers, and its transaction is begun and ended beside it."""
+    async with Database(SqliteStore(tmp_path)) as database:
+        await opened(database)
+        async with database.read() as connection:
+            await add_function(connection, "of_thread", lambda: threading.current_thread().name)
+
+            name = await connection.scalar(sa.text("SELECT of_thread()"))
+
+    assert str(name).startswith("database reader")
+
+
+async def test_a_query_that_is_cancelled_runs_to_its_end_before_its_connection_is_given_back(
+    tmp_path: Path,
+) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def dawdle() -> None:
+        began.set()
+        may_end.wait(10)
+
+    async def read_slowly() -> None:
+        async with database.read() as connection:
+            await add_function(connection, "dawdle", dawdle)
+            await connection.scalar(sa.text("SELECT dawdle()"))
+
+    async with Database(SqliteStore(tmp_path)) as database:
+        await opened(database)
+        reading = asyncio.create_task(read_slowly())
+        await asyncio.to_thread(began.wait, 10)
+        reading.cancel()
+
+        done, _ = await asyncio.wait([reading], timeout=0.05)
+        assert not done
+        may_end.set()
+        await asyncio.wait([reading])
+        assert reading.cancelled()
+        assert await stored(database) == set()
+
+
+async def add_function(
+    connection: AsyncConnection, name: str, function: Callable[[], object]
+) -> None:
+    raw = await connection.get_raw_connection()
+    driver = raw.driver_connection
+    assert isinstance(driver, DirectConnection)
+    await driver.create_function(name, 0, function)
 
 
 async def test_a_second_service_on_the_directory_is_refused(tmp_path: Path) -> None:

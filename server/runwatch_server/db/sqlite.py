@@ -10,11 +10,11 @@ import errno
 import logging
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -23,7 +23,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from runwatch_server.db.data_dir import DataDirLock
-from runwatch_server.db.direct_sqlite import DirectConnection, run_here
+from runwatch_server.db.direct_sqlite import DirectConnection, ThreadedConnection, run_here
 from runwatch_server.db.group_writer import Order, Outcome
 from runwatch_server.errors import (
     DatabaseDamagedError,
@@ -61,8 +61,9 @@ class SqliteStore:
         self._lock = DataDirLock(data_dir)
         url = f"sqlite+aiosqlite:///{self._path}"
         self._writer: AsyncEngine = _writer_engine(url, self._path)
-        self._readers: AsyncEngine = _reader_engine(url)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="database writer")
+        self._threads = ThreadPoolExecutor(_NUM_READERS, thread_name_prefix="database reader")
+        self._readers: AsyncEngine = _reader_engine(url, self._path, self._threads)
         self._writing: AsyncConnection | None = None
         self._file: os.stat_result | None = None
         """Which one the writer has open."""
@@ -87,6 +88,7 @@ class SqliteStore:
         await self._readers.dispose()
         await self._writer.dispose()  # last: it alone may fold the WAL into the database
         self._thread.shutdown()
+        self._threads.shutdown()
         self._lock.release()
 
     async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
@@ -155,23 +157,14 @@ def _damage_said(place: str) -> Generator[None]:
 
 @asynccontextmanager
 async def _connected(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection]:
-    """A connection, which is made to the end and given back also where its asker is cancelled: the
-    thread of one that nobody has would speak to an event loop that is gone."""
+    """A connection of the pool. To give it back suspends nowhere, so no cancelling comes between;
+    SQLAlchemy's own `async with` would make a task of it, each time."""
     connection = engine.connect()
+    await connection.start()
     try:
-        await _to_the_end(connection.start())
         yield connection
     finally:
-        if connection.sync_connection is not None:
-            await _to_the_end(connection.close())
-
-
-async def _to_the_end(coroutine: Coroutine[Any, Any, object]) -> None:
-    task = asyncio.ensure_future(coroutine)
-    try:
-        await asyncio.shield(task)
-    finally:
-        await asyncio.wait([task])
+        await connection.close()
 
 
 async def _transaction(connection: AsyncConnection, orders: Sequence[Order]) -> list[Outcome]:
@@ -243,8 +236,11 @@ def _writer_engine(url: str, path: Path) -> AsyncEngine:
     return engine
 
 
-def _reader_engine(url: str) -> AsyncEngine:
-    engine = create_async_engine(url, pool_size=_NUM_READERS, max_overflow=0)
+def _reader_engine(url: str, path: Path, threads: Executor) -> AsyncEngine:
+    async def connect() -> ThreadedConnection:
+        return ThreadedConnection(path, threads)
+
+    engine = create_async_engine(url, pool_size=_NUM_READERS, max_overflow=0, async_creator=connect)
     _prepare(
         engine,
         "PRAGMA query_only=ON",

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
@@ -10,6 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.frames import Scalar
 from runwatch.vocabulary import PolicyMode, RunId, RunState
 from runwatch_server.runs.tables import attempts, runs
+
+_OPEN_STATES: Final = [state for state in RunState if not state.is_ended]
+# Built once: it runs each second, and building takes longer than running.
+_LIST_OPEN: Final = sa.select(
+    runs.c.id, runs.c.state, runs.c.current_attempt, runs.c.created_at
+).where(runs.c.state.in_(_OPEN_STATES), runs.c.current_attempt > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,19 +123,18 @@ async def list_runs(
 
 async def list_open_runs(connection: AsyncConnection) -> list[OpenRun]:
     """Runs of which something is still expected."""
-    open_states = [state for state in RunState if not state.is_ended]
-    columns = (runs.c.id, runs.c.state, runs.c.current_attempt, runs.c.created_at)
-    query = sa.select(*columns).where(runs.c.state.in_(open_states), runs.c.current_attempt > 0)
+    found = await connection.execute(_LIST_OPEN)
     return [
-        OpenRun(RunId(row.id), RunState(row.state), row.current_attempt, row.created_at)
-        for row in await connection.execute(query)
+        OpenRun(RunId(id_), RunState(state), attempt, created_at)
+        for id_, state, attempt, created_at in found
     ]
 
 
 async def list_open_grouped(connection: AsyncConnection) -> list[RunId]:
     """Runs of groups, of which something is still expected."""
-    open_states = [state for state in RunState if not state.is_ended]
-    query = sa.select(runs.c.id).where(runs.c.state.in_(open_states), runs.c.run_group.is_not(None))
+    query = sa.select(runs.c.id).where(
+        runs.c.state.in_(_OPEN_STATES), runs.c.run_group.is_not(None)
+    )
     return [RunId(id_) for (id_,) in await connection.execute(query)]
 
 
@@ -155,13 +161,12 @@ async def count_by_state(connection: AsyncConnection) -> dict[RunState, int]:
 async def count_by_signing_key(connection: AsyncConnection) -> dict[str, int]:
     """Number of runs that go on, by the signing key of their attempt; without those that have
     none."""
-    open_states = [state for state in RunState if not state.is_ended]
     query = (
         sa.select(attempts.c.signing_key, sa.func.count())
         .join(
             runs, (runs.c.id == attempts.c.run_id) & (runs.c.current_attempt == attempts.c.attempt)
         )
-        .where(runs.c.state.in_(open_states), attempts.c.signing_key.is_not(None))
+        .where(runs.c.state.in_(_OPEN_STATES), attempts.c.signing_key.is_not(None))
         .group_by(attempts.c.signing_key)
     )
     return {row[0]: row[1] for row in await connection.execute(query)}
