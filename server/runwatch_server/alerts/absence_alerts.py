@@ -32,7 +32,6 @@ from runwatch_server.alerts.phase_history import PhaseHistory
 from runwatch_server.alerts.recording import News, record
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
-from runwatch_server.commands.records import Addressee
 from runwatch_server.runs.heard_rank import RankFacts
 
 
@@ -54,33 +53,34 @@ class AbsenceAlerts:
         self._run_lost = run_lost(lost_s)
         self._rank_lost = rank_lost(lost_s)
         self._alerts: dict[_Key, AbsenceAlert] = {}
-        self._recalled: set[RunId] = set()
+        self._projects: dict[RunId, str] = {}
+        """Of the runs whose open alerts are known here."""
         self._phases = PhaseHistory()
 
     @property
     def runs(self) -> AbstractSet[RunId]:
         """Those whose open alerts are known here."""
-        return self._recalled
+        return self._projects.keys()
 
     def drop(self, run_id: RunId) -> None:
         """Forget what is known of a run: another replica may judge it meanwhile."""
-        self._recalled.discard(run_id)
+        self._projects.pop(run_id, None)
         self._phases.drop(run_id)
         for key in [key for key in self._alerts if key.run_id == run_id]:
             del self._alerts[key]
 
     async def judge(self, run_id: RunId) -> None:
-        """Look at each rank that is expected to speak. Raises NotOwnerError."""
-        await self._recall(run_id)
+        """Look at each rank that is expected to speak: every second, so without a question to the
+        database while the run makes its steps. Raises NotOwnerError."""
+        project = await self._recall(run_id)
+        if project is None:
+            return
         now = self._context.clock.monotonic()
         facts = self._context.liveness.facts(run_id, now=now)
         if not facts:
             return
-        addressee = await self._addressee(run_id)
-        if addressee is None:
-            return
-        facts = _with_last_step(facts, addressee.last_step)
-        rules = (await self._context.rules.in_force(addressee.project)).rules
+        facts = await self._with_last_step(run_id, facts)
+        rules = (await self._context.rules.in_force(project)).rules
         for rank in facts:
             await self._forget_older(run_id, rank)
             longest_phase_s = await self._longest_phase_s(run_id, rank)
@@ -200,19 +200,24 @@ class AbsenceAlerts:
 
             await self._context.database.write(work, of=run_id)
 
-    async def _recall(self, run_id: RunId) -> None:
+    async def _recall(self, run_id: RunId) -> str | None:
         """Take up the open alerts about silence that were told before a restart, or by the
-        replica that judged the run until now."""
-        if run_id in self._recalled:
-            return
+        replica that judged the run until now. Returns the run's project; None: there is no such
+        run."""
+        if run_id in self._projects:
+            return self._projects[run_id]
         async with self._context.database.read() as connection:
+            addressee = await find_addressee(connection, run_id)
+            if addressee is None:
+                return None
             for alert in await queries.list_open(connection, run_id):
                 if not alert.rule_hash and alert.rule != GROUP_OUTLIER:
                     key = _Key(run_id, alert.attempt, alert.rank, alert.rule)
                     entered = await event_queries.last_event(connection, alert, kind=alert.state)
                     since = alert.onset_at if entered is None else entered.at
                     self._alerts[key] = absence_alert_of(alert, since=since)
-        self._recalled.add(run_id)
+        self._projects[run_id] = addressee.project
+        return addressee.project
 
     async def _longest_phase_s(self, run_id: RunId, rank: RankFacts) -> float | None:
         """Of the run's phases, which rank 0 tells for all."""
@@ -221,15 +226,15 @@ class AbsenceAlerts:
                 await self._phases.learn(connection, run_id, rank)
         return self._phases.longest_s(run_id, rank)
 
-    async def _addressee(self, run_id: RunId) -> Addressee | None:
+    async def _with_last_step(
+        self, run_id: RunId, facts: tuple[RankFacts, ...]
+    ) -> tuple[RankFacts, ...]:
+        """Rank 0 with the run's last step, where none was heard of: after a restart of the
+        service, or in an attempt that has made none."""
+        first = facts[0]
+        if first.rank != 0 or first.last_step is not None:
+            return facts
         async with self._context.database.read() as connection:
-            return await find_addressee(connection, run_id)
-
-
-def _with_last_step(facts: tuple[RankFacts, ...], last_step: int | None) -> tuple[RankFacts, ...]:
-    """Rank 0 with the run's last step, where none was heard of: after a restart of the service,
-    or in an attempt that has made none."""
-    return tuple(
-        replace(rank, last_step=last_step) if rank.rank == 0 and rank.last_step is None else rank
-        for rank in facts
-    )
+            addressee = await find_addressee(connection, run_id)
+        last_step = None if addressee is None else addressee.last_step
+        return replace(first, last_step=last_step), *facts[1:]

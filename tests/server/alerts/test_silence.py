@@ -1,9 +1,11 @@
 """Rules about silence, judged by the clock."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 
 import pytest
+from sqlalchemy import Engine, event
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy
 from tests.waiting import until_so, until_told
 
@@ -34,6 +36,39 @@ def test_a_run_that_speaks_but_makes_no_step_is_told_of(start_service: StartServ
             assert await told(bench) == [("NoStep", AlertState.FIRING)]
 
     asyncio.run(scenario())
+
+
+def test_the_silence_of_a_run_that_makes_its_steps_is_judged_without_a_question(
+    start_service: StartService,
+) -> None:
+    """It is done every second, of each run."""
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0)
+            await bench.settle()
+            await bench.alerting.ticker.tick()
+            with statements() as asked:
+                await bench.alerting.ticker.tick()
+            assert asked == []
+
+    asyncio.run(scenario())
+
+
+@contextmanager
+def statements() -> Generator[list[str]]:
+    """All that is asked of databases meanwhile."""
+    asked: list[str] = []
+
+    def note(_: object, __: object, statement: str, *___: object) -> None:
+        asked.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield asked
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
 
 
 async def show_pace(bench: Bench, *, pause_s: float = 1.0) -> None:
