@@ -4,7 +4,7 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from runwatch_server.auth.service import NewKey
 from runwatch_server.cli.local_service import RECORD
 from runwatch_server.cli.logs import configure_logging
 from runwatch_server.cli.output import OurConsole
+from runwatch_server.cli.server import Server
 from runwatch_server.errors import SettingsError
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
@@ -90,7 +91,7 @@ def _run(settings: Settings, listener: socket.socket, console: Console) -> None:
     gc.set_threshold(*_COLLECT_AFTER)
     first_keys: list[NewKey] = []
     app = make_app(settings, on_first_key=first_keys.append)
-    server = _Server(
+    server = Server(
         uvicorn.Config(
             app,
             log_config=None,
@@ -154,31 +155,6 @@ def _say_where(
             "",
         ]
     console.print("\n".join(lines), highlight=False, soft_wrap=True)
-
-
-class _Server(uvicorn.Server):
-    """Says when it answers: only then may others be told the address; and when it is about to
-    stop, which uvicorn tells the app only once every request has ended."""
-
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        *,
-        on_started: Callable[[], None],
-        on_stopping: Callable[[], None],
-    ) -> None:
-        super().__init__(config)
-        self._on_started = on_started
-        self._on_stopping = on_stopping
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._on_started()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._on_stopping()
-        await super().shutdown(sockets)
 
 
 def _listen(settings: Settings) -> socket.socket:
