@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,6 +12,19 @@ from runwatch_server.alerts.stream import StreamKey
 from runwatch_server.alerts.tables import evaluations
 from runwatch_server.telemetry.queries import HotFrame
 from runwatch_server.telemetry.tables import frames, layouts, streams
+
+# Built once: it runs every few seconds, and building takes longer than running.
+_BEHIND: Final = (
+    sa.select(streams.c.run_id, streams.c.attempt, streams.c.rank, streams.c.max_seq)
+    .outerjoin_from(
+        streams,
+        evaluations,
+        (evaluations.c.run_id == streams.c.run_id)
+        & (evaluations.c.attempt == streams.c.attempt)
+        & (evaluations.c.rank == streams.c.rank),
+    )
+    .where(streams.c.max_seq > sa.func.coalesce(evaluations.c.evaluated_seq, 0))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +108,8 @@ async def list_behind(
 ) -> list[tuple[RunId, StreamKey, int]]:
     """The streams that hold frames which were not judged, each with its newest number: those of
     some runs, or all."""
-    wanted = streams.c.max_seq > sa.func.coalesce(evaluations.c.evaluated_seq, 0)
-    if run_ids is not None:
-        wanted &= streams.c.run_id.in_(run_ids)
-    joined = sa.outerjoin(
-        streams,
-        evaluations,
-        (evaluations.c.run_id == streams.c.run_id)
-        & (evaluations.c.attempt == streams.c.attempt)
-        & (evaluations.c.rank == streams.c.rank),
-    )
-    found = await connection.execute(
-        sa.select(streams.c.run_id, streams.c.attempt, streams.c.rank, streams.c.max_seq)
-        .select_from(joined)
-        .where(wanted)
-    )
+    wanted = _BEHIND if run_ids is None else _BEHIND.where(streams.c.run_id.in_(run_ids))
+    found = await connection.execute(wanted)
     return [
         (RunId(run_id), StreamKey(attempt, rank), max_seq)
         for run_id, attempt, rank, max_seq in found

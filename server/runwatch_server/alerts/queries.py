@@ -21,11 +21,18 @@ from runwatch_server.alerts.records import (
 )
 from runwatch_server.alerts.tables import alert_events, alerts
 
-# Built once: it runs with every batch, and building takes longer than running.
+# Built once: they run with every batch or every few seconds, and building takes longer.
 _WATCHED: Final = sa.select(alerts).where(
     alerts.c.run_id == bindparam("of_run"),
     (alerts.c.recovery == "watched")
     | ((alerts.c.recovery == "not_applied") & (alerts.c.state == "firing")),
+)
+_IS_OPEN: Final = alerts.c.state.in_([state.value for state in OPEN_STATES])
+_RUNS_WITH_OPEN: Final = sa.select(alerts.c.run_id).where(_IS_OPEN).distinct()
+_COUNT_OPEN: Final = (
+    sa.select(alerts.c.state, alerts.c.severity, sa.func.count())
+    .where(_IS_OPEN, alerts.c.inhibited_by.is_(None), ~alerts.c.shadow)
+    .group_by(alerts.c.state, alerts.c.severity)
 )
 
 
@@ -84,9 +91,7 @@ async def list_alerts(
 async def list_open(connection: AsyncConnection, run_id: RunId) -> list[AlertRecord]:
     """The pending, firing and recovering alerts of a run, oldest first."""
     found = await connection.execute(
-        sa.select(alerts)
-        .where(alerts.c.run_id == run_id, alerts.c.state.in_([s.value for s in OPEN_STATES]))
-        .order_by(alerts.c.id)
+        sa.select(alerts).where(alerts.c.run_id == run_id, _IS_OPEN).order_by(alerts.c.id)
     )
     return [_record(row) for row in found.mappings()]
 
@@ -102,7 +107,6 @@ async def was_told_of_other_rank(
 ) -> bool:
     """Whether people were told of the same rule on another rank of the attempt, by an alert that
     began no later than this one and stood at its onset."""
-    still_stands = alerts.c.state.in_([s.value for s in OPEN_STATES])
     found = await connection.execute(
         sa.select(sa.literal(1)).where(
             alerts.c.run_id == run_id,
@@ -112,29 +116,20 @@ async def was_told_of_other_rank(
             alerts.c.firing_step.is_not(None),
             alerts.c.inhibited_by.is_(None),
             alerts.c.onset_step <= transition.onset_step,
-            sa.or_(still_stands, alerts.c.resolved_step >= transition.onset_step),
+            sa.or_(_IS_OPEN, alerts.c.resolved_step >= transition.onset_step),
         )
     )
     return found.first() is not None
 
 
 async def list_runs_with_open_alerts(connection: AsyncConnection) -> list[RunId]:
-    found = await connection.execute(
-        sa.select(alerts.c.run_id)
-        .where(alerts.c.state.in_([s.value for s in OPEN_STATES]))
-        .distinct()
-    )
+    found = await connection.execute(_RUNS_WITH_OPEN)
     return [RunId(run_id) for (run_id,) in found]
 
 
 async def count_by_state(connection: AsyncConnection) -> dict[tuple[str, str], int]:
     """Number of open alerts of which people hear, for each state and severity."""
-    is_told = alerts.c.inhibited_by.is_(None) & ~alerts.c.shadow
-    found = await connection.execute(
-        sa.select(alerts.c.state, alerts.c.severity, sa.func.count())
-        .where(alerts.c.state.in_([s.value for s in OPEN_STATES]), is_told)
-        .group_by(alerts.c.state, alerts.c.severity)
-    )
+    found = await connection.execute(_COUNT_OPEN)
     return {(state, severity): count for state, severity, count in found}
 
 
@@ -145,7 +140,7 @@ async def count_by_run(
     columns = (alerts.c.run_id, alerts.c.state, alerts.c.severity)
     found = await connection.execute(
         sa.select(*columns, sa.func.count())
-        .where(alerts.c.run_id.in_(run_ids), alerts.c.state.in_([s.value for s in OPEN_STATES]))
+        .where(alerts.c.run_id.in_(run_ids), _IS_OPEN)
         .group_by(*columns)
     )
     return {(run_id, state, severity): count for run_id, state, severity, count in found}

@@ -30,6 +30,11 @@ _IS_UNDER_WAY: Final = (
     commands.c.state.in_([s.value for s in UNDER_WAY]),
     sa.exists().where(runs.c.id == commands.c.run_id),
 )
+_MARK_UNDER_WAY: Final = (
+    sa.select(*(commands.c[name] for name in ("run_id", "id", "attempt", "state", "expires_at")))
+    .where(*_IS_UNDER_WAY)
+    .order_by(commands.c.id)
+)
 
 
 async def find_addressee(connection: AsyncConnection, run_id: RunId) -> Addressee | None:
@@ -138,10 +143,7 @@ async def list_under_way(connection: AsyncConnection, run_id: RunId) -> list[Com
 
 async def mark_under_way(connection: AsyncConnection) -> list[CommandMark]:
     """The commands of all runs that have not ended, oldest first."""
-    columns = (commands.c[name] for name in ("run_id", "id", "attempt", "state", "expires_at"))
-    found = await connection.execute(
-        sa.select(*columns).where(*_IS_UNDER_WAY).order_by(commands.c.id)
-    )
+    found = await connection.execute(_MARK_UNDER_WAY)
     return [
         CommandMark(
             RunId(row.run_id),

@@ -23,6 +23,37 @@ _CHUNK_ROWS: Final = 500
 """Of one INSERT: it may have 32767 parameters."""
 _SIGN_COLUMNS: Final = [column.name for column in signs.c if not column.primary_key]
 
+# Built once: they run every second or two, and building takes longer than running.
+_BEHIND: Final = (
+    sa.select(streams.c.run_id)
+    .outerjoin_from(
+        streams,
+        evaluations,
+        (evaluations.c.run_id == streams.c.run_id)
+        & (evaluations.c.attempt == streams.c.attempt)
+        & (evaluations.c.rank == streams.c.rank),
+    )
+    .where(streams.c.max_seq > sa.func.coalesce(evaluations.c.evaluated_seq, 0))
+)
+_WITH_OPEN_ALERTS: Final = sa.select(alerts.c.run_id).where(
+    alerts.c.state != AlertState.RESOLVED.value
+)
+_RUNS_TO_OWN: Final = (
+    sa.select(runs.c.id, sa.func.coalesce(leases.c.expires_at > _NOW, False).label("is_held"))
+    .outerjoin_from(runs, leases, leases.c.name == runs.c.id)
+    .where(
+        runs.c.state.not_in([state.value for state in RunState if state.is_ended])
+        | runs.c.id.in_(_BEHIND)
+        | runs.c.id.in_(_WITH_OPEN_ALERTS)
+    )
+)
+_PRESENT: Final = sa.select(_NOW.label("now")).cte("present")
+_SIGNS_OF_OTHERS: Final = (
+    sa.select(signs, _PRESENT.c.now)
+    .join_from(signs, _PRESENT, sa.true())
+    .where(signs.c.noted_at >= sa.bindparam("since"), signs.c.noted_by != sa.bindparam("but_by"))
+)
+
 
 async def take_lease(
     connection: AsyncConnection, name: str, *, owner: str, lease_s: float
@@ -77,29 +108,7 @@ async def delete_old_leases(connection: AsyncConnection, *, older_than_s: float)
 async def list_runs_to_own(connection: AsyncConnection) -> dict[RunId, bool]:
     """The runs that somebody must look after, each with whether somebody has its lease: those
     that go on, that hold frames which nobody has judged, or alerts that have not ended."""
-    ended = [state.value for state in RunState if state.is_ended]
-    behind = (
-        sa.select(streams.c.run_id)
-        .select_from(
-            streams.outerjoin(
-                evaluations,
-                sa.and_(
-                    evaluations.c.run_id == streams.c.run_id,
-                    evaluations.c.attempt == streams.c.attempt,
-                    evaluations.c.rank == streams.c.rank,
-                ),
-            )
-        )
-        .where(streams.c.max_seq > sa.func.coalesce(evaluations.c.evaluated_seq, 0))
-    )
-    open_alerts = sa.select(alerts.c.run_id).where(alerts.c.state != AlertState.RESOLVED.value)
-    wanted = runs.c.state.not_in(ended) | runs.c.id.in_(behind) | runs.c.id.in_(open_alerts)
-    is_held = sa.func.coalesce(leases.c.expires_at > _NOW, False).label("is_held")
-    found = await connection.execute(
-        sa.select(runs.c.id, is_held)
-        .select_from(runs.outerjoin(leases, leases.c.name == runs.c.id))
-        .where(wanted)
-    )
+    found = await connection.execute(_RUNS_TO_OWN)
     return {RunId(row.id): row.is_held for row in found}
 
 
@@ -121,12 +130,7 @@ async def read_signs(
     connection: AsyncConnection, *, since: float, but_by: str
 ) -> tuple[list[Sign], float]:
     """The signs that others noted since a time, and the time of the newest."""
-    now = sa.select(_NOW.label("now")).cte("present")
-    found = await connection.execute(
-        sa.select(signs, now.c.now)
-        .select_from(signs.join(now, sa.true()))
-        .where(signs.c.noted_at >= since, signs.c.noted_by != but_by)
-    )
+    found = await connection.execute(_SIGNS_OF_OTHERS, {"since": since, "but_by": but_by})
     rows = found.mappings().all()
     newest = max((row["noted_at"] for row in rows), default=since)
     return [_sign(row) for row in rows], newest
