@@ -34,7 +34,7 @@ from benchmarks.stored import PostgresStored, SqliteStored, Stored
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.frames import Frame
 from runwatch.layouts import Layer, Layout
-from runwatch.messages import AttemptOpen, AttemptOpened, FrameReply, RunOpen
+from runwatch.messages import AttemptClose, AttemptOpen, AttemptOpened, FrameReply, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 
@@ -126,6 +126,10 @@ class Trainer:
     def post(self, body: bytes) -> FrameReply:
         answer = self._send("POST", f"/{self.run_id}/frames", body, CONTENT_TYPE)
         return msgspec.json.decode(answer, type=FrameReply)
+
+    def close(self, attempt: int) -> None:
+        close = msgspec.json.encode(AttemptClose("finished"))
+        self._send("POST", f"/{self.run_id}/attempts/{attempt}/close", close)
 
     def _send(
         self, method: str, path: str, body: bytes, content_type: str = "application/json"
