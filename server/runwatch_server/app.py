@@ -20,6 +20,7 @@ from runwatch_server.auth.scrape_key import keep_scrape_key
 from runwatch_server.auth.service import NewKey
 from runwatch_server.clock import Clock
 from runwatch_server.commands import api as commands_api
+from runwatch_server.content_coding import plain_bodies_only
 from runwatch_server.fleet import api as fleet_api
 from runwatch_server.health import Health
 from runwatch_server.interface import DescribedApi
@@ -85,6 +86,7 @@ def make_app(
             Depends(deny_by_default),
             Depends(storable_texts_only),
             Depends(known_parameters_only),
+            Depends(plain_bodies_only),
         ],
     )
     add_problem_handlers(app, on_problem=health.observe_problem)

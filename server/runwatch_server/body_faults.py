@@ -36,8 +36,9 @@ def wanted_by(schema: Json, told: str) -> str:
     """The words, or the fields, that a schema knows where msgspec met another. Empty for other
     faults, whose text says it, and where several types are left, each with fields of its own."""
     if told.startswith(_UNKNOWN_FIELD):
-        fields = [one.get("properties") for one in _choices_at(schema, told)]
-        words = list(fields[0]) if len(fields) == 1 and isinstance(fields[0], dict) else []
+        found = [one.get("properties") for one in _choices_at(schema, told)]
+        fields = [one for one in found if isinstance(one, dict)]  # null has none
+        words = list(fields[0]) if len(fields) == 1 else []
     elif told.startswith(_UNKNOWN_WORD):
         enums = [one.get("enum") for one in _choices_at(schema, told)]
         words = [str(word) for enum in enums if isinstance(enum, list) for word in enum]

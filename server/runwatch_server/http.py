@@ -25,6 +25,8 @@ def json_body(kind: type[T]) -> Callable[[Request], Awaitable[T]]:
 
     async def read(request: Request) -> T:
         body = await request.body()
+        if not body:
+            raise UnprocessableError("invalid_body", "body: found nothing, wanted JSON")
         check_json_texts("body", body)
         try:
             return decoder.decode(body)

@@ -110,6 +110,7 @@ def _statuses(operation: dict[str, Any], path: str, requirement: Requirement) ->
         yield 404
     if "requestBody" in operation:
         yield 413
+        yield 415
 
 
 def _components(schemas: dict[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,13 @@
-"""The checks on every path and query string: a name that the route does not know is refused, and
-so is a text that no database of ours can hold.
+"""The checks on every path and query string: a name that the route does not know is refused, or
+one that is said twice where one value is asked for, and so is a text that no database can hold.
 
 A filter that is misspelt and ignored answers with everybody's alerts instead of one run's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from typing import Annotated, Final
+from types import UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from fastapi import Path, Query, Request
 from fastapi.dependencies.models import Dependant
@@ -41,19 +42,45 @@ async def known_parameters_only(request: Request) -> None:
     route = request.scope.get("route")
     if not request.query_params or not isinstance(route, APIRoute):
         return
-    known = set(_names(route.dependant))
+    known = dict(_annotations(route.dependant))
     for name in request.query_params:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            wanted = ", ".join(sorted(known)) or "none"
+            raise _unknown(name, known)
+        num_values = len(request.query_params.getlist(name))
+        if num_values > 1 and not _is_list(known[name]):
             raise UnprocessableError(
-                "unknown_parameter", f"query: found {name!r}, wanted {wanted}{hint}"
+                "repeated_parameter", f"query.{name}: found {num_values} values, wanted one"
             )
 
 
-def _names(dependant: Dependant) -> Iterator[str]:
+def check_span(
+    first_step: int | None, last_step: int | None, *, place: str = "query", ends: str = "from, to"
+) -> None:
+    """Raises UnprocessableError for steps that end before they begin: there are none, and an empty
+    answer would look like those of a run that has not come so far."""
+    if first_step is not None and last_step is not None and last_step < first_step:
+        raise UnprocessableError(
+            "invalid_request",
+            f"{place}: found {ends} as {first_step}, {last_step}, wanted the earlier step first",
+        )
+
+
+def _unknown(name: str, known: Iterable[str]) -> UnprocessableError:
+    close = get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    wanted = ", ".join(sorted(known)) or "none"
+    return UnprocessableError("unknown_parameter", f"query: found {name!r}, wanted {wanted}{hint}")
+
+
+def _annotations(dependant: Dependant) -> Iterator[tuple[str, Any]]:
+    """Of each query parameter of a route, by its name."""
     for field in dependant.query_params:
-        yield field.alias
+        yield field.alias, field.field_info.annotation
     for inner in dependant.dependencies:
-        yield from _names(inner)
+        yield from _annotations(inner)
+
+
+def _is_list(annotation: Any) -> bool:
+    if get_origin(annotation) in (Union, UnionType):
+        return any(_is_list(one) for one in get_args(annotation))
+    return get_origin(annotation) is list

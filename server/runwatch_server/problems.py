@@ -45,6 +45,8 @@ _WANTED: Final = {
 }
 """By the type of Pydantic's error; of others its own words are told."""
 _MOST_TOLD: Final = 60
+_TOKEN: Final = "next_token"
+"""Whose form is nobody's to write."""
 
 
 class RuleProblem(Problem, frozen=True):
@@ -109,6 +111,8 @@ def _in_words(fault: Mapping[str, Any]) -> str:
     if wanted is None:
         return f"{place}: {fault['msg']}"
     found = "none" if fault["type"] == "missing" else _shortened(fault["input"])
+    if fault["loc"][-1] == _TOKEN:
+        wanted = "one that a list has answered with"
     return f"{place}: found {found}, wanted {wanted.format(**fault.get('ctx', {}))}"
 
 

@@ -20,6 +20,8 @@ class Order(msgspec.Struct, forbid_unknown_fields=True):
     action: Lower | Stop | None = None
     policies: list[PolicyMode] = []
     named: dict[str, PolicyMode] = {}
+    stop: Stop | None = None
+    lower: Lower | None = None
 
 
 SCHEMA = schema_of(Order)
@@ -30,7 +32,8 @@ SCHEMA = schema_of(Order)
     [
         (b'{"action": {"kind": "fly"}}', ", wanted lower, stop"),
         (b'{"policies": ["ask", "yes"]}', ", wanted ask, auto, observe"),
-        (b'{"polices": []}', ", wanted action, policies, named"),
+        (b'{"polices": []}', ", wanted action, policies, named, stop, lower"),
+        (b'{"lower": {"kind": "lower", "scales": 1}}', ", wanted kind, scale"),
         (b'{"action": {"kind": "stop", "now": true}}', ""),
         (b'{"named": {"a": "yes"}}', ""),
         (b'{"policies": 3}', ""),

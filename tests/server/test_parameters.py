@@ -35,6 +35,19 @@ async def test_a_value_that_cannot_be_used_is_told_in_plain_words(
     assert (refused.status_code, refused.json()["detail"]) == (422, told)
 
 
+async def test_a_value_that_is_said_twice_is_refused(api: Api) -> None:
+    """Else the last one would be taken, and nobody would know."""
+    refused = await api.call("GET", "/alerts?rule=NonFinite&rule=LossSpike")
+
+    problem = refused.json()
+    assert (refused.status_code, problem["code"]) == (422, "repeated_parameter")
+    assert problem["detail"] == "query.rule: found 2 values, wanted one"
+
+
+async def test_a_list_may_be_said_value_by_value(api: Api) -> None:
+    assert await api.json("GET", "/alerts?state=firing&state=resolved")
+
+
 async def test_of_a_long_value_the_beginning_is_told(tmp_path: Path) -> None:
     async with serve(tmp_path) as api:
         refused = await api.call("GET", f"/alerts?limit={'9' * 5000}")
@@ -67,3 +80,10 @@ async def test_a_token_that_is_none_of_ours_is_refused(api: Api, path: str, toke
 
     assert reply.status_code == 422
     assert "next_token" in reply.json()["detail"]
+
+
+async def test_a_refused_token_is_told_where_one_comes_from(api: Api) -> None:
+    refused = await api.call("GET", "/runs?next_token=abc")
+
+    told = "query.next_token: found 'abc', wanted one that a list has answered with"
+    assert refused.json()["detail"] == told

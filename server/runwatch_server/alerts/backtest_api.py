@@ -19,6 +19,7 @@ from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.importing.parcels import HAS_TIMES
+from runwatch_server.parameters import check_span
 from runwatch_server.rules.backtest import Backtest, BacktestReply, summary_of, within
 from runwatch_server.rules.documents import located, parse_yaml
 from runwatch_server.rules.pack import split_file
@@ -53,6 +54,7 @@ async def backtest(
     wanted: Annotated[BacktestOrder, Depends(json_body(BacktestOrder))],
 ) -> Response:
     """Judge a stored run's rank 0, attempt by attempt, as it came. Changes nothing."""
+    check_span(wanted.first_step, wanted.last_step, place="body", ends="first_step, last_step")
     run = await services.runs.find(RunId(wanted.run_id), principal)
     rules = await _rules(services, run.project, wanted.rules)
     test = Backtest.of_rules(rules, known_from(run.config))

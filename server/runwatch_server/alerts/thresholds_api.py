@@ -24,6 +24,7 @@ from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.http import documented, json_response
+from runwatch_server.parameters import check_span
 from runwatch_server.runs.access import VisibleRun
 from runwatch_server.services import CurrentServices
 
@@ -90,6 +91,7 @@ async def get_thresholds(
         judged = Judged(stat, layer)
     else:
         raise UnprocessableError("invalid_request", "query: wanted metric=, or layer= and stat=")
+    check_span(first_step, last_step)
     in_force = (await services.rules.in_force(run.project)).rules
     wanted = [rule for rule in in_force if has_threshold(rule, judged.name, judged.scope)]
     num_steps = last_step - first_step + 1

@@ -13,11 +13,17 @@ from runwatch.rules import IN_CODE
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
-from runwatch_server.errors import ForbiddenError, UnprocessableError, VersionMissingError
+from runwatch_server.errors import (
+    ConflictError,
+    ForbiddenError,
+    UnprocessableError,
+    VersionMissingError,
+)
 from runwatch_server.http import documented, json_response
 from runwatch_server.rules.documents import Lines, located, parse_yaml
 from runwatch_server.rules.pack import BUILTIN, FiledRule, split_file
 from runwatch_server.rules.queries import RuleRecord
+from runwatch_server.rules.service import refuse_protected
 from runwatch_server.services import CurrentServices, Services
 from runwatch_server.texts import check_texts
 
@@ -196,7 +202,7 @@ async def replace_rule(
     if_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """A new version of a rule; If-Match names the version that it replaces."""
-    record = await services.rules.get(rule_id)
+    record = await _own(services, rule_id)
     _writable(principal.project, record.project or None)
     after = await services.rules.replace(
         rule_id,
@@ -212,7 +218,7 @@ async def replace_rule(
     "/{rule_id}",
     status_code=204,
     dependencies=[require(KeyScope.ADMIN)],
-    openapi_extra=documented(refuses=[412, 428]),
+    openapi_extra=documented(refuses=[409, 412, 428]),
 )
 async def delete_rule(
     rule_id: str,
@@ -221,10 +227,23 @@ async def delete_rule(
     if_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Remove a rule; If-Match names the version that goes."""
-    record = await services.rules.get(rule_id)
+    record = await _own(services, rule_id)
     _writable(principal.project, record.project or None)
     await services.rules.delete(rule_id, version=_version(if_match), actor=principal.actor)
     return Response(status_code=204)
+
+
+async def _own(services: Services, rule_id: str) -> RuleRecord:
+    """A rule that a person wrote. Raises NotFoundError, ConflictError for a built-in one."""
+    if rule_id.startswith(BUILTIN):
+        name = _builtin(services, rule_id.removeprefix(BUILTIN)).rule.name
+        refuse_protected(name)
+        raise ConflictError(
+            "builtin_rule",
+            f"{name} is built in: POST a rule of its name to take its place, and with "
+            "enabled=false to take it away.",
+        )
+    return await services.rules.get(rule_id)
 
 
 def _writable(own_project: str | None, project: str | None) -> str:

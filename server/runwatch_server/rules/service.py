@@ -81,7 +81,8 @@ class Rules:
         self, filed_rules: Sequence[FiledRule], *, project: str, enabled: bool, actor: str
     ) -> list[RuleRecord]:
         """Add all of these rules, or none. Raises ConflictError, UnprocessableError."""
-        _refuse_protected(filed_rules)
+        for filed in filed_rules:
+            refuse_protected(filed.rule.name)
 
         async def work(connection: AsyncConnection) -> list[RuleRecord]:
             held = await queries.count_rules(connection, project)
@@ -109,7 +110,8 @@ class Rules:
         actor: str,
     ) -> RuleRecord:
         """A new version of a rule. Raises RuleError, and ChangedMeanwhileError."""
-        _refuse_protected(filed_rules)
+        for filed in filed_rules:
+            refuse_protected(filed.rule.name)
         if len(filed_rules) != 1:
             raise RuleError([Fault("groups", f"found {len(filed_rules)} rules, wanted one")])
 
@@ -187,12 +189,12 @@ class Rules:
             listener()
 
 
-def _refuse_protected(filed_rules: Sequence[FiledRule]) -> None:
-    for filed in filed_rules:
-        if filed.rule.name in IN_CODE_NAMES:
-            raise ConflictError(
-                "protected_rule", f"{filed.rule.name} is built in and stays as it is, for everyone."
-            )
+def refuse_protected(name: str) -> None:
+    """Raises ConflictError for a rule that nobody can change."""
+    if name in IN_CODE_NAMES:
+        raise ConflictError(
+            "protected_rule", f"{name} is built in and stays as it is, for everyone."
+        )
 
 
 def _layer(records: Sequence[RuleRecord]) -> dict[str, FiledRule | None]:

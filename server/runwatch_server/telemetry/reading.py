@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
 from runwatch_server.db import Database
 from runwatch_server.errors import NotFoundError
@@ -34,6 +35,7 @@ from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.reading import PackReader
 from runwatch_server.telemetry.segment_queries import SegmentRow
 from runwatch_server.telemetry.sources import Source
+from runwatch_server.telemetry.unknown_names import unknown_name
 from runwatch_server.telemetry.wanted import Wanted
 
 _MAX_RAW_STEPS: Final = 4096
@@ -89,22 +91,22 @@ class Reader:
     async def metric_series(self, run_id: RunId, metric: str, window: Window) -> Series:
         """Raises NotFoundError for a metric that the run never sent."""
         async with self._database.read() as connection:
-            if metric not in await queries.list_metrics(connection, run_id):
-                raise NotFoundError("metric_not_found", f"The run has no metric {metric!r}.")
+            known = await queries.list_metrics(connection, run_id)
+        if metric not in known:
+            raise unknown_name("metric_not_found", "metric", metric, known)
         return await self._read(run_id, Wanted(metric, {}, {}, 1), window)
 
     async def layer_series(self, run_id: RunId, layer: str, stat: str, window: Window) -> Series:
         """Raises NotFoundError for a layer or stat that is in no layout of the run."""
         places: dict[str, tuple[int, int]] = {}
         starts: dict[str, int] = {}
-        for layout in await self._layouts.all(run_id):
+        layouts = await self._layouts.all(run_id)
+        for layout in layouts:
             if stat in layout.stats and layer in layout.layer_names:
                 places[layout.hash] = (layout.layer_names.index(layer), 1)
                 starts[layout.hash] = layout.stats.index(stat) * len(layout.layers)
         if not places:
-            raise NotFoundError(
-                "series_not_found", f"No layout of the run has the stat {stat!r} of {layer!r}."
-            )
+            raise _unknown_series(layouts, layer, stat)
         return await self._read(run_id, Wanted(stat, places, starts, 1), window)
 
     async def all_layers(
@@ -113,9 +115,10 @@ class Reader:
         """A stat of every layer of the newest layout that has it, and of the layers of older ones
         of which these steps hold anything: their names in the model's order, and a column for
         each. Raises NotFoundError."""
-        having = [lay for lay in await self._layouts.all(run_id) if stat in lay.stats]
+        layouts = await self._layouts.all(run_id)
+        having = [layout for layout in layouts if stat in layout.stats]
         if not having:
-            raise NotFoundError("stat_not_found", f"No layout of the run has the stat {stat!r}.")
+            raise unknown_name("stat_not_found", "stat", stat, _stats_of(layouts))
         names = united(having)
         targets = targets_of(having, names)
         known = [layout for layout in having if layout.hash in targets]
@@ -145,8 +148,9 @@ class Reader:
         columns: list[Buckets] = []
         gaps: list[Gap] = []
         async with self._database.read() as connection:
-            if metric not in await queries.list_metrics(connection, run_id):
-                raise NotFoundError("metric_not_found", f"The run has no metric {metric!r}.")
+            known = await queries.list_metrics(connection, run_id)
+            if metric not in known:
+                raise unknown_name("metric_not_found", "metric", metric, known)
             segments = await segment_queries.list_segments_of_ranks(connection, run_id)
             places = attempts_in_time(await list_attempts(connection, run_id))
             stretches = {
@@ -191,6 +195,20 @@ class Reader:
         grouped = await asyncio.to_thread(regroup, pieces, width, wanted.num_columns)
         held = np.asarray((grouped.count + grouped.nonfinite).any(axis=1))
         return Series(width, grouped.rows(held), None, tuple(stretches), tuple(joined(gaps)))
+
+
+def _unknown_series(layouts: Sequence[Layout], layer: str, stat: str) -> NotFoundError:
+    """Of layers if this stat is one of theirs, else of stats."""
+    code = "series_not_found"
+    having = [layout for layout in layouts if stat in layout.stats]
+    if not having:
+        return unknown_name(code, "stat", stat, _stats_of(layouts))
+    known = list(dict.fromkeys(name for layout in having for name in layout.layer_names))
+    return unknown_name(code, f"{stat} of a layer", layer, known)
+
+
+def _stats_of(layouts: Sequence[Layout]) -> list[str]:
+    return list(dict.fromkeys(stat for layout in layouts for stat in layout.stats))
 
 
 def _stretches(

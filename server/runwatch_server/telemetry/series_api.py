@@ -11,6 +11,7 @@ from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.http import documented, json_response
+from runwatch_server.parameters import check_span
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices
 from runwatch_server.telemetry import queries
@@ -60,6 +61,7 @@ def _window(
     attempt: Annotated[int | None, Query(ge=1, le=MAX_ATTEMPT)] = None,
     segment: Annotated[int | None, Query(ge=0, le=MAX_ATTEMPT)] = None,
 ) -> Window:
+    check_span(first_step, last_step)
     return Window(
         rank=rank,
         first_step=first_step,
@@ -158,6 +160,7 @@ async def get_ranks(
 ) -> Response:
     """One metric of all ranks over steps, at most 1024 of them; `points` is the number of
     buckets."""
+    check_span(first_step, last_step)
     window = Window(first_step=first_step, last_step=last_step, points=points)
     ranks, buckets, width, gaps = await services.reader.all_ranks(run_id, metric, window)
     values, nonfinite = await asyncio.to_thread(cells_of, buckets, aggregate)

@@ -59,6 +59,23 @@ async def test_a_built_in_rule_that_is_none_is_not_found(api: Api) -> None:
     assert (missing.status_code, missing.json()["code"]) == (404, "rule_not_found")
 
 
+async def test_who_would_change_a_built_in_rule_is_told_how_to_replace_it(api: Api) -> None:
+    path, headers = "/rules/builtin:LossSpike", {"If-Match": '"1"'}
+
+    removed = await api.call("DELETE", path, headers=headers)
+    changed = await api.call("PUT", path, content=LOW, headers=YAML | headers)
+
+    assert removed.status_code == changed.status_code == 409
+    assert removed.json()["code"] == changed.json()["code"] == "builtin_rule"
+    assert "POST a rule of its name" in removed.json()["detail"]
+
+
+async def test_the_rule_that_nobody_can_remove_says_so(api: Api) -> None:
+    refused = await api.call("DELETE", "/rules/builtin:NonFinite", headers={"If-Match": '"1"'})
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "protected_rule")
+
+
 async def test_nobody_takes_the_place_of_the_rule_that_stays(api: Api) -> None:
     text = LOW.replace("Low", "NonFinite")
     refused = await api.call("POST", "/rules", content=text, headers=YAML)
@@ -142,6 +159,15 @@ async def test_a_backtest_says_what_a_rule_would_have_said(api: Api) -> None:
     found = {(alert["alert"], alert["firing_step"], alert["value"]) for alert in run["alerts"]}
     assert run["rows"] == 6
     assert found == {("Low", 2, 0.5), ("NonFinite", 4, "NaN")}
+
+
+async def test_a_backtest_of_steps_that_end_before_they_begin_is_refused(api: Api) -> None:
+    body = {"run_id": await api.new_run(), "first_step": 9, "last_step": 2}
+
+    refused = await api.call("POST", "/rules/backtest", json=body)
+
+    told = "body: found first_step, last_step as 9, 2, wanted the earlier step first"
+    assert (refused.status_code, refused.json()["detail"]) == (422, told)
 
 
 async def test_a_project_holds_two_hundred_rules(api: Api) -> None:

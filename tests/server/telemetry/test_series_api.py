@@ -302,6 +302,54 @@ async def test_what_cannot_be_read_is_said(api: Api, asked: dict[str, object], c
     assert response.json()["code"] == code
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (
+            {"metric": "los"},
+            "The run has no metric 'los' (nearest: loss). It has loss.",
+        ),
+        (
+            {"layer": "x", "stat": "grad_norm"},
+            "The run has no grad_norm of a layer 'x'. It has first.weight, last.weight.",
+        ),
+        (
+            {"layer": "last.weight", "stat": "zero_frac"},
+            "The run has no stat 'zero_frac'. It has grad_norm.",
+        ),
+    ],
+)
+async def test_a_name_that_is_not_there_is_told_beside_those_that_are(
+    api: Api, asked: dict[str, str], told: str
+) -> None:
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [1.0]))
+
+    response = await api.call("GET", f"/runs/{run_id}/series", params=asked)
+
+    assert (response.status_code, response.json()["detail"]) == (404, told)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "series?metric=loss",
+        "heatmap?stat=grad_norm",
+        "ranks?metric=loss",
+        "thresholds?metric=loss",
+    ],
+)
+async def test_steps_that_end_before_they_begin_are_refused(api: Api, path: str) -> None:
+    """An empty answer would look like that of a run which has not come so far."""
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [1.0]))
+
+    response = await api.call("GET", f"/runs/{run_id}/{path}&from=9&to=2")
+
+    told = "query: found from, to as 9, 2, wanted the earlier step first"
+    assert (response.status_code, response.json()["detail"]) == (422, told)
+
+
 async def test_old_frames_go_and_their_rollups_answer(api: Api, hand_clock: HandClock) -> None:
     run_id = await api.new_run()
     stats = np.ones((5000, 2), np.float32)
