@@ -1,4 +1,4 @@
-"""A word that is none of those wanted is refused as everything else is: found this, wanted that."""
+"""An argument that cannot be used is refused as everything else is: found this, wanted that."""
 
 import re
 from typing import Final
@@ -8,13 +8,19 @@ _NONE_OF: Final = re.compile(
     re.DOTALL,
 )
 """The words of the library that reads the command line."""
+_BOUND: Final = re.compile(r"Input should be (greater|less) than or equal to (\S+)")
+_KINDS: Final = {
+    "Input should be a valid integer": "wanted a whole number",
+    "Input should be a valid number": "wanted a number",
+}
 
 
 def in_our_words(text: str) -> str:
     """What the library says of an argument; other texts stay as they are."""
-    none_of = _NONE_OF.fullmatch(text)
-    if none_of is None:
-        return text
-    *first, last = (word.strip("'") for word in none_of["wanted"].split(", "))
-    wanted = f"{', '.join(first)} or {last}" if first else last
-    return f"found {none_of['found']!r}, wanted {wanted}"
+    if none_of := _NONE_OF.fullmatch(text):
+        *first, last = (word.strip("'") for word in none_of["wanted"].split(", "))
+        wanted = f"{', '.join(first)} or {last}" if first else last
+        return f"found {none_of['found']!r}, wanted {wanted}"
+    if bound := _BOUND.fullmatch(text):
+        return f"wanted {bound[2]} or {'more' if bound[1] == 'greater' else 'less'}"
+    return next((ours for theirs, ours in _KINDS.items() if text.startswith(theirs)), text)

@@ -38,6 +38,9 @@ def backed_up(data_dir: Path, target: Path) -> Generator[Path]:
     source = database_in(data_dir)
     if target.exists():
         raise BackupError(f"{target}: found a file there already, wanted a new name")
+    if not os.access(target.parent, os.W_OK | os.X_OK):  # SQLite could only not open its file
+        found = "a folder that we may not write" if target.parent.is_dir() else "no such folder"
+        raise BackupError(f"{target.parent}: found {found}, wanted one for the copy")
     unfinished = target.with_name(f".{target.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     try:
@@ -49,7 +52,7 @@ def backed_up(data_dir: Path, target: Path) -> Generator[Path]:
         yield unfinished
         _move(unfinished, target)
     except (sqlite3.Error, OSError) as error:
-        raise BackupError(f"{target}: found {error}, wanted a copy of {source}") from error
+        raise BackupError(f"{target}: found {_reason(error)}, wanted a copy of {source}") from error
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -60,6 +63,9 @@ def restored(copy: Path, data_dir: Path) -> Generator[Path]:
 
     Raises BackupError, and DataDirInUseError.
     """
+    if not copy.is_file():
+        found = "a folder" if copy.is_dir() else "no such file"
+        raise BackupError(f"{copy}: found {found}, wanted a copy that `runwatch db backup` made")
     target = data_dir / DATABASE_FILE
     lock = DataDirLock(data_dir)
     lock.acquire()
@@ -73,7 +79,7 @@ def restored(copy: Path, data_dir: Path) -> Generator[Path]:
         yield unfinished
         _move(unfinished, target)
     except (sqlite3.Error, OSError) as error:
-        raise BackupError(f"{copy}: found {error}, wanted a copy of a database") from error
+        raise BackupError(f"{copy}: found {_reason(error)}, wanted a copy of a database") from error
     finally:
         unfinished.unlink(missing_ok=True)
         lock.release()
@@ -89,6 +95,11 @@ def ask_copy(copy: Path, question: Callable[[sa.Connection], T]) -> T:
             return question(connection)
     finally:
         engine.dispose()
+
+
+def _reason(error: sqlite3.Error | OSError) -> str:
+    """In words, without the number and the path of an OSError."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _check_nothing_beside(target: Path) -> None:

@@ -133,6 +133,26 @@ def test_a_damaged_copy_is_not_put_back(tmp_path: Path) -> None:
     assert not (tmp_path / "other" / "runwatch.db").exists()
 
 
+@pytest.mark.parametrize(("name", "found"), [("typo", "no such file"), ("", "a folder")])
+def test_without_a_copy_nothing_is_put_back_and_no_folder_made(
+    name: str, found: str, tmp_path: Path
+) -> None:
+    restored = run("restore", tmp_path / name, "--data-dir", tmp_path / "other")
+
+    assert restored.exit_code == 2
+    assert f"found {found}, wanted a copy that `runwatch db backup` made" in restored.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_told_where_a_copy_was_to_go(tmp_path: Path) -> None:
+    run("upgrade", "--data-dir", tmp_path / "data")
+
+    asked = run("backup", tmp_path / "typo" / "copy", "--data-dir", tmp_path / "data")
+
+    assert asked.exit_code == 2
+    assert f"{tmp_path / 'typo'}: found no such folder, wanted one for the copy" in asked.output
+
+
 def test_for_postgresql_its_own_tools_are_named(tmp_path: Path) -> None:
     asked = run("backup", tmp_path / "copy", "--database-url", "postgresql://me@host/name")
 
