@@ -1,6 +1,7 @@
 """The runbooks of docs/runbooks, as they are shipped: what to do when a rule fires."""
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +10,11 @@ _FOLDERS: Final = (_HERE / "docs" / "runbooks", _HERE.parents[1] / "docs" / "run
 """In an installed package, and beside the sources."""
 
 _ANNOTATION: Final = re.compile(r"(?:docs/runbooks/)?([a-z0-9-]{1,64})\.md")
+
+
+_SENTENCE: Final = re.compile(r".+?[.](?=\s|$)", re.DOTALL)
+_MARKS: Final = re.compile(r"\[([^]]*)\]\([^)]*\)|`")
+"""A link, of which its words are kept, and what makes code of a word."""
 
 
 def runbook_names() -> list[str]:
@@ -23,6 +29,17 @@ def read_runbook(name: str) -> str | None:
             if path.stem == name:
                 return path.read_text("utf-8")
     return None
+
+
+@cache
+def first_sentence(annotation: str) -> str:
+    """What the rule of one of our runbooks sees, as it begins; empty for another's address."""
+    ours = _ANNOTATION.fullmatch(annotation)
+    text = read_runbook(ours[1]) if ours is not None else None
+    paragraphs = [] if text is None else text.split("\n\n")
+    told = (one for one in paragraphs if not one.startswith(("#", "Severity:")))
+    found = _SENTENCE.match(next(told, "").strip())
+    return _MARKS.sub(r"\1", " ".join(found[0].split())) if found is not None else ""
 
 
 def runbook_url(annotation: str, base: str = "") -> str:

@@ -62,10 +62,15 @@ def test_built_in_rules_are_listed_found_and_shown(window: OpenWindow) -> None:
     page = visitor.open("/rules")
     visitor.shoot("rules")
 
+    page.get_by_label("Find a rule").fill("zero_grad is missing")
+    expect(page.get_by_role("link", name="GradientsNotCleared")).to_be_visible()
+    expect(page.get_by_role("link", name="GradientSpike")).to_be_hidden()
+
     page.get_by_label("Find a rule").fill("gradientspike")
     expect(page.get_by_role("row", name="NonFinite")).to_be_hidden()
     page.get_by_role("link", name="GradientSpike").click()
 
+    expect(page.get_by_text("five times its median, above")).to_be_visible()
     expect(page.get_by_label("Rule file")).to_have_value(re.compile("alert: GradientSpike"))
     expect(page.get_by_text("Good: GradientSpike")).to_be_visible()
 

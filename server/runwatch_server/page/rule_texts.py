@@ -50,6 +50,10 @@ class RuleLine:
     """Another of its name takes its place, or takes it away."""
     shadow: bool = False
     runbook: str = ""
+    says: str = ""
+    """What it sees, in a sentence; empty where a person wrote it, or where it is `in_words`."""
+    in_words: bool = False
+    """`when` is no expression: the rule is code."""
 
 
 def rule_of(document: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """`/rules`: the rules in force, writing one's own, trying them on runs of the past."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from runwatch_server.page.rendering import render
 from runwatch_server.page.rule_texts import NEW_RULE, RuleLine, as_yaml, changes, line_of
 from runwatch_server.rules.pack import BUILTIN
 from runwatch_server.rules.queries import RuleRecord, RuleVersion, list_versions
-from runwatch_server.runbooks import runbook_url
+from runwatch_server.runbooks import first_sentence, runbook_url
 from runwatch_server.services import CurrentServices, Services
 
 router: Final = APIRouter(include_in_schema=False)
@@ -35,6 +36,7 @@ _IN_CODE: Final = {
             severity=rule.severity.value,
             scope=rule.scope.value,
             when=rule.text,
+            in_words=True,
             enabled=True,
             runbook=rule.runbook,
         )
@@ -86,7 +88,7 @@ async def show_rule(
         return await _editor(request, services, principal, text="", record=None, builtin=line)
     if rule_id.startswith(BUILTIN):
         document = _builtin_document(services, rule_id)
-        line = line_of(rule_id, document, source="builtin")
+        line = _builtin_line(document)
         return await _editor(
             request, services, principal, text=as_yaml(document), record=None, builtin=line
         )
@@ -157,8 +159,12 @@ def _own_line(record: RuleRecord) -> RuleLine:
 
 
 def _builtin_lines(services: Services) -> list[RuleLine]:
-    lines = [line_of("", filed.file, source="builtin") for filed in services.rules.builtin]
-    return [*_IN_CODE.values(), *(replace(line, id=f"{BUILTIN}{line.name}") for line in lines)]
+    return [*_IN_CODE.values(), *(_builtin_line(filed.file) for filed in services.rules.builtin)]
+
+
+def _builtin_line(document: Mapping[str, Any]) -> RuleLine:
+    line = line_of("", document, source="builtin")
+    return replace(line, id=f"{BUILTIN}{line.name}", says=first_sentence(line.runbook))
 
 
 def _builtin_document(services: Services, rule_id: str) -> dict[str, Any]:

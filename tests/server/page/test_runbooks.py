@@ -4,7 +4,7 @@ import pytest
 from tests.server.harness import Api
 
 from runwatch_server.page.markdown import to_html
-from runwatch_server.runbooks import read_runbook, runbook_names, runbook_url
+from runwatch_server.runbooks import first_sentence, read_runbook, runbook_names, runbook_url
 
 
 @pytest.mark.anyio
@@ -52,3 +52,22 @@ def test_an_annotation_becomes_an_address(annotation: str, url: str) -> None:
 
 def test_all_names_are_known() -> None:
     assert "non-finite" in runbook_names()
+
+
+@pytest.mark.anyio
+async def test_every_built_in_rule_says_in_a_sentence_what_it_sees(api: Api) -> None:
+    rules = [filed.rule for filed in api.services.rules.builtin]
+
+    told = {rule.name: first_sentence(rule.runbook) for rule in rules}
+
+    assert [name for name, sentence in told.items() if not sentence.endswith(".")] == []
+    assert [name for name, sentence in told.items() if "](" in sentence or "`" in sentence] == []
+    assert told["LossFrozen"] == (
+        "The loss was the same number, to the last digit, three rows in a row, "
+        "though it moved at every row before."
+    )
+
+
+@pytest.mark.parametrize("annotation", ["", "docs/runbooks/no-such.md", "https://wiki/our-way"])
+def test_of_a_runbook_that_is_none_of_ours_nothing_is_said(annotation: str) -> None:
+    assert first_sentence(annotation) == ""

@@ -1,4 +1,4 @@
-// The list of rules: find one by its name.
+// The list of rules: find one by its name, or by what it sees.
 const rows = document.querySelectorAll("tr[data-name]");
 
 document.getElementById("find").addEventListener("input", (event) => {
