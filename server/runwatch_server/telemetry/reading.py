@@ -35,7 +35,7 @@ from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.reading import PackReader
 from runwatch_server.telemetry.segment_queries import SegmentRow
 from runwatch_server.telemetry.sources import Source
-from runwatch_server.telemetry.unknown_names import unknown_name
+from runwatch_server.telemetry.unknown_names import check_place, unknown_name
 from runwatch_server.telemetry.wanted import Wanted
 
 _MAX_RAW_STEPS: Final = 4096
@@ -172,7 +172,9 @@ class Reader:
     async def _read(self, run_id: RunId, wanted: Wanted, window: Window) -> Series:
         async with self._database.read() as connection:
             segments = await segment_queries.list_segments(connection, run_id, window.rank)
-            places = attempts_in_time(await list_attempts(connection, run_id))
+            attempts = await list_attempts(connection, run_id)
+            check_place(attempts, window.attempt, window.rank)
+            places = attempts_in_time(attempts)
             stretches = _stretches(segments, window, places)
             by_place = {(row.attempt, row.segment): row for row in segments}
             width = _width(stretches, window.points, is_metric=wanted.is_metric)

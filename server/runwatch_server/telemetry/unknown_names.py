@@ -1,11 +1,12 @@
-"""A name that a run does not have, told beside those that it has."""
+"""What a run does not have (a name, an attempt, a rank), told beside what it has."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Final
 
 from runwatch.rules.names import nearest
 from runwatch_server.errors import NotFoundError
+from runwatch_server.runs.queries import Attempt
 
 _MOST_NAMED: Final = 12
 _MOST_COMPARED: Final = 2000
@@ -19,6 +20,24 @@ def unknown_name(code: str, what: str, name: str, known: Collection[str]) -> Not
     is_short = len(name) <= _LONGEST
     hint = nearest(name, islice(known, _MOST_COMPARED)) if is_short else ""
     return NotFoundError(code, f"The run has no {what} {name[:_LONGEST]!r}{hint}. {_those(known)}")
+
+
+def check_place(attempts: Sequence[Attempt], attempt: int | None, rank: int) -> None:
+    """Raises NotFoundError for an attempt that never began, and for a rank that none of them has;
+    of one that is there and has sent nothing yet, there is nothing to read."""
+    numbers = [one.attempt for one in attempts]
+    if attempt is not None and attempt not in numbers:
+        known = f"It has {_from_to(numbers)}." if numbers else "It has none yet."
+        raise NotFoundError("attempt_not_found", f"The run has no attempt {attempt}. {known}")
+    ranks = range(max((one.world_size for one in attempts), default=1))
+    if rank not in ranks:
+        raise NotFoundError(
+            "rank_not_found", f"The run has no rank {rank}. It has {_from_to(ranks)}."
+        )
+
+
+def _from_to(numbers: Sequence[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def _those(known: Collection[str]) -> str:

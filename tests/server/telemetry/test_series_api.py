@@ -330,6 +330,34 @@ async def test_a_name_that_is_not_there_is_told_beside_those_that_are(
     assert (response.status_code, response.json()["detail"]) == (404, told)
 
 
+@pytest.mark.parametrize("path", ["series?metric=loss", "heatmap?stat=grad_norm"])
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("rank=7", "The run has no rank 7. It has 0 to 1."),
+        ("attempt=9", "The run has no attempt 9. It has 1."),
+    ],
+)
+async def test_an_attempt_or_a_rank_that_is_not_there_is_told(
+    api: Api, path: str, asked: str, told: str
+) -> None:
+    run_id = await api.new_run(world_size=2)
+    await api.post(run_id, frame(1, [1.0]))
+
+    response = await api.call("GET", f"/runs/{run_id}/{path}&{asked}")
+
+    assert (response.status_code, response.json()["detail"]) == (404, told)
+
+
+async def test_of_a_rank_that_has_sent_nothing_yet_there_is_nothing(api: Api) -> None:
+    run_id = await api.new_run(world_size=2)
+    await api.post(run_id, frame(1, [1.0]))
+
+    found = await api.json("GET", f"/runs/{run_id}/series?metric=loss&rank=1")
+
+    assert found["steps"] == []
+
+
 @pytest.mark.parametrize(
     "path",
     [
