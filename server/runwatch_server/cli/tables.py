@@ -1,5 +1,6 @@
 """Tables on a terminal, and in a pipe, where the next command wants whole ids."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -7,11 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from runwatch.terminal_text import readable
+from runwatch.terminal_text import readable_line
 from runwatch_server.cli.output import OurConsole
 
 _IDS: Final = ("id", "run_id")
 """Never cut or broken: they are there to be copied."""
+_MOMENT: Final = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(\.\d+)?Z")
 _PIPE_WIDTH: Final = 10_000
 """Columns, where no terminal has an edge; a table takes what its cells need."""
 
@@ -25,7 +27,13 @@ def print_table(
     for column in columns:
         table.add_column(column, no_wrap=column in _IDS, overflow="fold")
     for row in rows:
-        table.add_row(*(Text("-" if value is None else readable(str(value))) for value in row))
+        table.add_row(*(Text("-" if value is None else _cell(str(value))) for value in row))
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
     console.print(table)
+
+
+def _cell(text: str) -> str:
+    """In one line, so that a row is one; a moment to the second: who wants more takes `--json`."""
+    moment = _MOMENT.fullmatch(text)
+    return f"{moment[1]}Z" if moment is not None else readable_line(text)

@@ -33,3 +33,16 @@ def test_a_narrow_terminal_cuts_no_id() -> None:
 
 def test_a_name_in_brackets_is_a_name() -> None:
     assert "lr[/]0.1[red]" in printed((RUN_ID, None, "lr[/]0.1[red]", "training", ""))
+
+
+def test_a_name_of_two_lines_makes_no_two_rows() -> None:
+    lines = printed((RUN_ID, None, "two\nlines", "training", "")).splitlines()
+
+    (row,) = (line for line in lines if RUN_ID in line)
+    assert "two?lines" in row
+
+
+def test_a_moment_is_told_to_the_second() -> None:
+    text = printed((RUN_ID, None, "2026-11-25T03:20:23.569947Z", "2026-11-25T03:20:23Z", ""))
+
+    assert text.count(" 2026-11-25T03:20:23Z ") == 2
