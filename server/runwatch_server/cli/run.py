@@ -74,11 +74,16 @@ def run(
                 code = run_job(command, _variables(service, run_id, project))
             if how := tell_end(service, run_id, code, began_at=began_at):
                 _say(console, how)
-            if _has_told(console, service, run_id):
+            has_told = _has_told(console, service, run_id)
+            if has_told:
                 _say_alerts(console, service, run_id)
     except LocalServiceError as error:
         _fail(console, str(error), 2)
-    _say_what_next(console, run_id, command, data_dir if "RUNWATCH_URL" not in os.environ else None)
+    if has_told is not False:
+        again = f"runwatch run --resume {run_id} -- {command[0]} …"
+        _say(console, f"run {run_id}; go on with it:  {again}")
+    if "RUNWATCH_URL" not in os.environ:
+        _say_where_it_is_kept(console, data_dir)
     raise typer.Exit(code)
 
 
@@ -183,20 +188,21 @@ def _rename(console: Console, service: JobService, run_id: str, name: str) -> bo
     return True
 
 
-def _has_told(console: Console, service: JobService, run_id: str) -> bool:
-    """Whether the service knows the run; where it does not, says so."""
+def _has_told(console: Console, service: JobService, run_id: str) -> bool | None:
+    """Whether the service knows the run, None where that cannot be asked; says so if not."""
     try:
         answer = service.ask("GET", f"/runs/{run_id}")
     except httpx.HTTPError as error:
         _say(console, f"{service.url} does not answer ({error})")
-        return False
+        return None
     if answer.status_code == HTTPStatus.NOT_FOUND:
         _say(
             console,
             "the job has told the service nothing: does its script call "
             "`runwatch_hooks.attach`, and without RUNWATCH_DISABLED?",
         )
-    return answer.is_success
+        return False
+    return answer.is_success or None
 
 
 def _say_alerts(console: Console, service: JobService, run_id: str) -> None:
@@ -235,12 +241,7 @@ def _alerts(service: JobService, run_id: str) -> list[dict[str, str]] | None:
     return None
 
 
-def _say_what_next(
-    console: Console, run_id: str, command: list[str], data_dir: Path | None
-) -> None:
-    _say(console, f"run {run_id}; go on with it:  runwatch run --resume {run_id} -- {command[0]} …")
-    if data_dir is None:
-        return
+def _say_where_it_is_kept(console: Console, data_dir: Path) -> None:
     running = still_running(data_dir)
     again = f"runwatch serve --data-dir {data_dir}" if running is None else running.url
     _say(console, f"look at it again:  {again}  (log in with the admin_key in {data_dir / RECORD})")

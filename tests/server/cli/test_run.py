@@ -162,6 +162,7 @@ def test_a_job_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) -> Non
 
     assert code == 128 + signal.SIGKILL
     assert "has told the service nothing" in said
+    assert "go on with it" not in said
 
 
 @pytest.mark.parametrize(
