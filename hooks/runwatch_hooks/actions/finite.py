@@ -69,7 +69,7 @@ def _extremes(tensors: list[Tensor]) -> list[Tensor]:
 
 def _real(tensor: Tensor) -> Tensor:
     if tensor.is_complex():
-        return torch.view_as_real(tensor)
+        return torch.view_as_real(tensor.resolve_conj())
     return tensor.float() if tensor.itemsize == 1 else tensor  # FP8 has few kernels of its own
 
 

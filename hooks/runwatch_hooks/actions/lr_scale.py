@@ -12,7 +12,6 @@ it shrinks as well.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Final, cast
 from weakref import WeakKeyDictionary
 
@@ -24,12 +23,8 @@ from runwatch_hooks.actions.errors import LrScaleError
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.wrapping.graph_capture import is_capturing
-from runwatch_hooks.wrapping.step_hooks import (
-    frame_of_step,
-    hear_after_steps,
-    hear_before_steps,
-    is_on_the_stack,
-)
+from runwatch_hooks.wrapping.nested_steps import NestedSteps
+from runwatch_hooks.wrapping.step_hooks import hear_after_steps, hear_before_steps
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
 log = OwnLog(__name__)
@@ -44,9 +39,6 @@ Group = dict[str, object]
 class _Scaled:
     """What stands in the groups of an optimizer while it steps, and what stood there before."""
 
-    caller: FrameType | None
-    """The frame of the step that is under way; a step that raised is no longer on the stack."""
-    depth: int = 1
     numbers: list[tuple[Group, object, float]] = field(
         default_factory=list[tuple[Group, object, float]]
     )
@@ -73,6 +65,7 @@ class LrScale:
         self._modules = tuple((modules or {}).values())
         self._ours: WeakKeyDictionary[Optimizer, bool] = WeakKeyDictionary()
         self._scaled: WeakKeyDictionary[Optimizer, _Scaled] = WeakKeyDictionary()
+        self._nesting = NestedSteps()
         self._captured: WeakKeyDictionary[Optimizer, float] = WeakKeyDictionary()
         """The scale by which a step was captured into a CUDA graph."""
         self._notices: list[str] = []
@@ -135,27 +128,21 @@ class LrScale:
             self._after_step(optimizer)
 
     def _before_step(self, optimizer: Optimizer) -> None:
-        open_step = self._scaled.get(optimizer)
-        if open_step is not None:
-            if is_on_the_stack(open_step.caller):  # a subclass that calls super().step()
-                open_step.depth += 1
-                return
-            self._put_back(optimizer)
-        if self._is_ours(optimizer):
-            if is_capturing():
-                self._captured[optimizer] = self._scale
+        if not self._is_ours(optimizer):
+            return
+        if is_capturing():
+            self._captured[optimizer] = self._scale
+        if (self._scale != 1.0 or self._scaled) and self._nesting.enter(optimizer):
+            self._put_back(optimizer)  # after a step that raised
             if self._scale != 1.0:
                 self._put_in(optimizer)
 
     def _after_step(self, optimizer: Optimizer) -> None:
-        open_step = self._scaled.get(optimizer)
-        if open_step is not None:
-            open_step.depth -= 1
-            if open_step.depth == 0:
-                self._put_back(optimizer)
+        if self._scaled and self._nesting.leave(optimizer):
+            self._put_back(optimizer)
 
     def _put_in(self, optimizer: Optimizer) -> None:
-        scaled = self._scaled[optimizer] = _Scaled(caller=frame_of_step())
+        scaled = self._scaled[optimizer] = _Scaled()
         seen: set[int] = set()
         with torch.no_grad():
             for group in cast("list[Group]", optimizer.param_groups):

@@ -21,7 +21,7 @@ _PIECE: Final = 2**20
 
 def sums_of(tensor: Tensor) -> Tensor | None:
     """(NUM_SUMS,) float64 on the tensor's device; None for what cannot be read as it lies."""
-    flat = dense_view(tensor)
+    flat = dense_view(tensor.resolve_conj().resolve_neg())  # a mean knows of signs
     if flat is None:
         return None
     total = torch.zeros(NUM_SUMS, dtype=torch.float64, device=flat.device)

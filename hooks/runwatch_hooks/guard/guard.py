@@ -21,7 +21,6 @@ gradients after their reduction, and so decide alike, by the same past.
 
 import os
 from collections.abc import Mapping, Sequence
-from types import FrameType
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
@@ -44,13 +43,8 @@ from runwatch_hooks.measuring.host_memory import divisor_of, to_device
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 from runwatch_hooks.wrapping.closures import closure_of, followed_by
 from runwatch_hooks.wrapping.graph_capture import is_capturing
-from runwatch_hooks.wrapping.step_hooks import (
-    StepHandle,
-    frame_of_step,
-    hear_after_steps,
-    hear_before_steps,
-    is_on_the_stack,
-)
+from runwatch_hooks.wrapping.nested_steps import NestedSteps
+from runwatch_hooks.wrapping.step_hooks import StepHandle, hear_after_steps, hear_before_steps
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
 GUARDED: Final = "guarded_steps"
@@ -76,8 +70,7 @@ class Guard:
         """Why it is not guarded: empty where it is, None where it is not the run's."""
         for optimizer in optimizers:
             self._objections[optimizer] = objection_to(optimizer)
-        self._open: WeakKeyDictionary[Optimizer, FrameType | None] = WeakKeyDictionary()
-        """The frame of the step that is under way; of one that raised it is off the stack."""
+        self._nesting = NestedSteps()
         self._hidden: WeakKeyDictionary[Optimizer, list[tuple[Tensor, Tensor]]]
         self._hidden = WeakKeyDictionary()
         self._undone: WeakKeyDictionary[Optimizer, Before] = WeakKeyDictionary()
@@ -139,13 +132,11 @@ class Guard:
         if os.getpid() != self._pid:
             return None
         with self._faults.guard("guard", self.remove):
-            under_way = self._open.get(optimizer)
-            if under_way is not None and is_on_the_stack(under_way):
-                return None  # a subclass whose `step` calls that of its parent
+            if not self._nesting.enter(optimizer):
+                return None
             self._put_back(optimizer)  # after a step that raised
             self._undone.pop(optimizer, None)
             self._take_flag(optimizer)
-            self._open[optimizer] = frame_of_step()
             closure = closure_of(args, kwargs)
             if self._objection_to(optimizer, with_closure=closure is not None) != "":
                 return None
@@ -164,8 +155,7 @@ class Guard:
         if os.getpid() != self._pid:
             return
         with self._faults.guard("guard", self.remove):
-            if self._open.get(optimizer) is frame_of_step():
-                self._open.pop(optimizer, None)
+            if self._nesting.leave(optimizer):
                 self._put_back(optimizer)
                 if (before := self._undone.pop(optimizer, None)) is not None:
                     before.put_back(optimizer)

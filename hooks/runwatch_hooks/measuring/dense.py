@@ -5,18 +5,18 @@ from torch import Tensor
 
 
 def dense_view(tensor: Tensor) -> Tensor | None:
-    """A one-dimensional view of all elements, complex ones as pairs.
+    """A one-dimensional view of all elements, complex ones as pairs. Of a conjugated view
+    (`Tensor.is_conj`: what `.mH` makes, or autograd) the imaginary parts bear the sign that memory
+    holds.
 
     None where no view can be: for a sparse tensor, and for one that leaves gaps in memory or
     uses an element twice (a slice, an expanded scalar).
     """
     plain = tensor.detach()
-    if plain.is_sparse:
+    if plain.layout is not torch.strided:
         return None
-    if plain.is_contiguous() and not plain.is_complex():
-        return plain.view(-1)
     if plain.is_complex():
-        plain = torch.view_as_real(plain)
+        plain = torch.view_as_real(plain.conj() if plain.is_conj() else plain)
     if not plain.is_contiguous():  # channels_last, or transposed: dense all the same
         by_stride = sorted(range(plain.dim()), key=plain.stride().__getitem__, reverse=True)
         plain = plain.permute(by_stride)
@@ -34,8 +34,8 @@ def dense(tensor: Tensor) -> Tensor:
     if view is not None:
         return view
     plain = tensor.detach()
-    if plain.is_sparse:
-        plain = plain.coalesce().values()
+    if plain.layout is not torch.strided:
+        plain = plain.coalesce().values() if plain.is_sparse else plain.values()
     if plain.is_complex():
         plain = torch.view_as_real(plain.resolve_conj())
     return plain.contiguous().view(-1)

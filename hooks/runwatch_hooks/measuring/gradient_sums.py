@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from runwatch_hooks.measuring.dense import dense
 from runwatch_hooks.measuring.exact_sums import exact_sums
+from runwatch_hooks.measuring.numpy_view import numpy_view
 from runwatch_hooks.measuring.one_pass import OnePass
 
 Sums = NDArray[np.float64]
@@ -117,12 +118,12 @@ class GradientReader:
         small: list[int] = []
         for index in plain:
             if sizes[index] > _SMALL:
-                numbers = tensors[index].numpy().reshape(-1)
+                numbers = numpy_view(tensors[index].view(-1))
                 sums[:NUM_ELEMENTS, index] = self._read_large(_chunks(numbers), tensors[index])
             elif sizes[index]:
                 small.append(index)
         for batch in _batches(small, sizes):
-            self._read_small(batch, [tensors[index].numpy() for index in batch], sums)
+            self._read_small(batch, [numpy_view(tensors[index].view(-1)) for index in batch], sums)
             _mend(batch, tensors, sums)
 
     def _read_unlike(self, tensor: Tensor) -> tuple[float, ...]:
@@ -131,9 +132,9 @@ class GradientReader:
         if flat.dtype == torch.float64:
             four = _read_exactly(flat)
         else:
-            four = self._read_large((piece.float().numpy() for piece in _pieces(flat)), flat)
+            four = self._read_large((numpy_view(piece.float()) for piece in _pieces(flat)), flat)
         # What a sparse tensor does not hold is zero.
-        num_absent = tensor.numel() - flat.numel() if tensor.is_sparse else 0
+        num_absent = tensor.numel() - flat.numel() if tensor.layout is not _STRIDED else 0
         return (*four[:NUM_ZEROS], four[NUM_ZEROS] + num_absent, flat.numel() + num_absent)
 
     def _read_large(self, chunks: Iterable[_Float32s], tensor: Tensor) -> _Four:
@@ -179,10 +180,10 @@ def _mend(indices: Sequence[int] | NDArray[np.intp], tensors: Sequence[Tensor], 
 def _squares_of(tensor: Tensor) -> float:
     flat = dense(tensor)
     if flat.dtype == torch.float32:
-        squares = sum(_sum_of_squares(chunk) for chunk in _chunks(flat.numpy()))
+        squares = sum(_sum_of_squares(chunk) for chunk in _chunks(numpy_view(flat)))
         if _SMALLEST_SUM < squares < np.inf:
             return squares
-    chunks = (piece.double().numpy() for piece in _pieces(flat))
+    chunks = (numpy_view(piece.double()) for piece in _pieces(flat))
     return float(sum(np.dot(chunk, chunk) for chunk in chunks))
 
 
@@ -201,7 +202,7 @@ def _sum_of_squares(chunk: _Float32s) -> float:
 
 
 def _read_exactly(flat: Tensor) -> _Four:
-    return exact_sums(piece.double().numpy() for piece in _pieces(flat))
+    return exact_sums(numpy_view(piece.double()) for piece in _pieces(flat))
 
 
 def _chunks(numbers: _Float32s) -> Iterator[_Float32s]:

@@ -11,7 +11,6 @@ an embedding's update is told with 2.4 times (5.4 times) the error, a matrix's w
 times), medians over three small models under AdamW, Adam and SGD.
 """
 
-import ctypes
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from runwatch_hooks.measuring.numpy_view import numpy_view
 from runwatch_hooks.measuring.one_pass import OnePass, Spots
 
 
@@ -34,7 +34,7 @@ class HostSamples:
         self._samples = samples
         """Held, so that the memory stays."""
         self._one_pass = one_pass
-        self._arrays = [_array_of(one) for one in samples] if one_pass is None else []
+        self._arrays = [numpy_view(one) for one in samples] if one_pass is None else []
         counts = [one.numel() for one in samples]
         self._spots = Spots(
             [one.data_ptr() for one in samples], [one.stride(0) for one in samples], counts
@@ -90,12 +90,3 @@ class HostSamples:
                 np.multiply(changes, changes, out=changes)
                 squares[self._is_held] = np.add.reduceat(changes, self._starts)
         return squares
-
-
-def _array_of(sample: Tensor) -> NDArray[np.float32]:
-    """The same memory. Not by `Tensor.numpy`: what has been through it can never be resized."""
-    if sample.numel() == 0:
-        return np.empty(0, np.float32)
-    stride, count = sample.stride(0), sample.numel()
-    whole = (ctypes.c_float * (stride * (count - 1) + 1)).from_address(sample.data_ptr())
-    return np.frombuffer(memoryview(whole), np.float32)[::stride]

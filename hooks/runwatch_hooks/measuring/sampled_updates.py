@@ -35,7 +35,7 @@ def sample(tensor: Tensor) -> Tensor:
     """
     flat = dense_view(tensor)
     if flat is None or flat.data_ptr() == 0:
-        return tensor.new_empty(0)
+        return tensor.new_empty(0, layout=torch.strided)
     if flat.numel() <= ALL_UP_TO:
         return flat
     stride = flat.numel() // NUM_SAMPLED
@@ -51,8 +51,9 @@ class _Plan:
 
     slots: list[int]
     tensors: list[Tensor]
+    """Those that lie in one piece: a sparse one gives no sample."""
     addresses: list[int]
-    """Where the tensors lay when the samples were chosen."""
+    """Where they lay when the samples were chosen."""
     samples: list[Tensor]
     on_host: HostSamples | None
     """None of other types, and where the memory is not the host's."""
@@ -127,10 +128,11 @@ class SampledUpdates:
             for one, length in zip(tensors, lengths, strict=True)
         ]
         device = tensors[0].device
+        in_one_piece = [one for one in tensors if one.layout is torch.strided]
         return _Plan(
             slots=list(slots),
-            tensors=tensors,
-            addresses=[one.data_ptr() for one in tensors],
+            tensors=in_one_piece,
+            addresses=[one.data_ptr() for one in in_one_piece],
             samples=samples,
             on_host=HostSamples(tensors, samples, self._one_pass)
             if all(map(_is_plain, samples))

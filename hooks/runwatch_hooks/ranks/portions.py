@@ -21,9 +21,9 @@ def portion_of(tensor: Tensor) -> Tensor:
 
 
 def is_hollow(tensor: Tensor) -> bool:
-    """Whether what lies here is a tensor around other tensors, as torchao's quantised ones are: it
-    has no memory of its own that could be read."""
-    return is_traceable_wrapper_subclass(portion_of(tensor))
+    """Whether what lies here is a tensor around other tensors, as torchao's quantised ones and
+    nested ones are: it has no memory of its own that could be read."""
+    return tensor.is_nested or is_traceable_wrapper_subclass(portion_of(tensor))
 
 
 def owners_of(tensor: Tensor) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from runwatch_hooks.measuring.dense import dense_view
 from runwatch_hooks.measuring.layer_names import NamedTensor
+from runwatch_hooks.measuring.numpy_view import numpy_view
 from runwatch_hooks.measuring.readback import Readback, Ticket
 from runwatch_hooks.measuring.statistics import NORM_TURNS, deal
 from runwatch_hooks.ranks.letters import Fingerprint
@@ -189,6 +190,6 @@ def _sum_of_bits(tensor: Tensor) -> Tensor | None:
     bits = flat.view(_INTEGERS[flat.element_size()])
     if bits.device.type == "cpu" and bits.dtype is torch.int32:
         # With numpy, four times as fast: it wraps around at 2^32, of which 2^24 is a divisor.
-        total = int(np.add.reduce(bits.numpy().view(np.uint32), dtype=np.uint32))
+        total = int(np.add.reduce(numpy_view(bits), dtype=np.uint32))
         return torch.tensor(total, dtype=torch.int64, device="cpu")
     return bits.sum(dtype=torch.int64)

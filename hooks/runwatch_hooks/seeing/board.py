@@ -112,6 +112,9 @@ class Board:
         owners = {id(one.grad): slot for slot, one in enumerate(self._table.tensors)}
         return [owners[one] for one in map(id, grads) if one in owners]
 
+    def gradient_at(self, slot: int) -> Tensor | None:
+        return self._table.tensors[slot].grad
+
     def read_gradients(self, slots: Sequence[int], scale: Tensor | None) -> None:
         """Read these tensors' gradients; one that has none stays 'not recorded', not 0."""
         tensors = self._table.tensors

@@ -48,3 +48,11 @@ def lesser(earlier: Number, later: Number) -> Number:
     if isinstance(earlier, Tensor) and isinstance(later, Tensor) and earlier.device == later.device:
         return torch.minimum(earlier, later)
     return later
+
+
+def either(earlier: Number, later: Number) -> Number:
+    """Whether one of two flags is set, 1 or 0. Of two on different accelerators it is the later."""
+    if isinstance(earlier, Tensor) and isinstance(later, Tensor):
+        return torch.maximum(earlier, later) if earlier.device == later.device else later
+    known, other = (earlier, later) if isinstance(earlier, float) else (later, earlier)
+    return other if known == 0.0 else known

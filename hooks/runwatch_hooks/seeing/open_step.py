@@ -1,7 +1,8 @@
 """The step that is open: what is read of which layers, in which place, and what is known of it.
 
-A gradient is read in the first place that it passes, and not again in the same step, but for a
-second clip (once a micro-batch, say), whose reading replaces that of the first.
+A gradient is read in the first place that it passes, and not again in the same step. Of several in
+one row (a clip for each micro-batch, steps of a critic) the last is told: one that was written to
+since the clip or the optimizer's step that followed the reading.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,8 @@ from torch.optim import Optimizer
 from runwatch_hooks.governor import EVERYTHING, Governor, Sampled
 from runwatch_hooks.ranks.shards import whole
 from runwatch_hooks.seeing.board import Board
-from runwatch_hooks.seeing.numbers import Number, lesser, number
+from runwatch_hooks.seeing.left_gradients import Left
+from runwatch_hooks.seeing.numbers import Number, either, lesser, number
 from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
 
@@ -37,6 +39,12 @@ class OpenStep:
     def _begin(self) -> None:
         self.numbers: dict[str, Number] = {}
         self._stages: dict[int, Stage] = {}
+        self._stepped: list[Sequence[int]] = []
+        """Slots of each step of an optimizer since gradients were read last."""
+        self._used: set[int] = set()
+        """Slots of what an optimizer has stepped by since it was read."""
+        self._left: dict[int, Left] = {}
+        """How a clip or a step leaves a gradient, by its slot; of the first of those it is for."""
         self._at_rest: set[int] = set()
         self._is_fresh = True
         self._sampled: Sampled | None = None
@@ -74,13 +82,15 @@ class OpenStep:
     def read(self, slots: Sequence[int], stage: Stage, scale: Tensor | None = None) -> None:
         """Read gradients, unless they were in an earlier place; `scale` is what they still bear."""
         if self._stages:
-            slots = [slot for slot in slots if self._stages.get(slot, stage) >= stage]
+            stages, used = self._stages, self._take_used()
+            slots = [one for one in slots if one in used or stages.get(one, stage) >= stage]
         self._read(slots, stage, scale)
 
     def read_unread(self, slots: Sequence[int], stage: Stage, scale: Tensor | None = None) -> None:
         """Those that were read nowhere yet."""
         if self._stages:
-            slots = [slot for slot in slots if slot not in self._stages]
+            stages, used = self._stages, self._take_used()
+            slots = [one for one in slots if one in used or one not in stages]
         self._read(slots, stage, scale)
 
     def read_clipped(self, slots: Sequence[int], max_norm: float, total_norm: Tensor) -> None:
@@ -88,7 +98,18 @@ class OpenStep:
         if not self._plan().gradients and _is_known_broken(total_norm):
             self._sampled = EVERYTHING
         self.read_unread(slots, Stage.PRECLIP)
+        self._note_left(slots, num_writes=1)
         self.note_clip(max_norm, total_norm)
+
+    def note_stepped(self, slots: Sequence[int]) -> None:
+        """An optimizer has stepped by their gradients."""
+        self._stepped.append(slots)
+        self._note_left(slots)
+
+    def note_skipped(self, skipped: Number) -> None:
+        """Whether an optimizer's step was left out: 1 or 0. That one was, stands."""
+        last = self.numbers.get("skipped")
+        self.numbers["skipped"] = skipped if last is None else either(last, skipped)
 
     def note_at_rest(self, tensors: Sequence[Tensor]) -> None:
         """An optimizer that steps now is told not to move these."""
@@ -126,9 +147,33 @@ class OpenStep:
         return reading
 
     def _read(self, slots: Sequence[int], stage: Stage, scale: Tensor | None) -> None:
-        if slots and self._plan().gradients:
+        if slots and self._plan().gradients and not self._are_left(slots):
             self._board.read_gradients(slots, scale)
             self._stages |= dict.fromkeys(slots, stage)
+            if self._used:
+                self._used.difference_update(slots)
+
+    def _take_used(self) -> set[int]:
+        """Put together once it is asked for: of most rows it never is."""
+        if self._stepped:
+            self._used.update(*self._stepped)
+            self._stepped.clear()
+        return self._used
+
+    def _note_left(self, slots: Sequence[int], num_writes: int = 0) -> None:
+        """`num_writes`: how often what is about to be done to a gradient writes to it."""
+        for slot in slots:
+            if (grad := self._board.gradient_at(slot)) is not None:
+                self._left[slot] = Left(grad, num_writes)
+                break
+
+    def _are_left(self, slots: Sequence[int]) -> bool:
+        """Whether nobody has made other gradients since: a norm that is asked for after a clip, or
+        after the step, is asked of what was read before it."""
+        if not self._left:
+            return False
+        left = next((slot for slot in slots if slot in self._left), None)
+        return left is not None and self._left[left].is_as_left(self._board.gradient_at(left))
 
     def _plan(self) -> Sampled:
         """How much is read of this step; asked for once something of ours is touched."""

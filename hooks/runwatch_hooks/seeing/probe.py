@@ -28,6 +28,7 @@ from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.turns import Turns
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
 from runwatch_hooks.wrapping.closures import closure_of
+from runwatch_hooks.wrapping.nested_steps import NestedSteps
 from runwatch_hooks.wrapping.patches import Patches
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
@@ -62,6 +63,9 @@ class Probe:
         self._patches = Patches(self, None if governor is None else governor.meter)
         self._step = OpenStep(self._board, self._optimizers, governor)
         self._has_scaler = False
+        self._is_left_out = False
+        """The scaler has been asked to step an optimizer, and it has not stepped yet."""
+        self._nesting = NestedSteps()
         self._turns = Turns()
         self._omissions = Omissions(modules, faults, schedulers)
         self._frozen = FrozenLayers()
@@ -101,7 +105,7 @@ class Probe:
         return reading
 
     def _reset(self) -> None:
-        self._depths: dict[int, int] = {}
+        self._begun: set[int] = set()
         self._with_closure: set[int] = set()
         self._num_optimizer_steps = 0
         self._turns.end_row()
@@ -152,6 +156,7 @@ class Probe:
                 return
             if self._step.slots_of(optimizer) and scaler.is_enabled():
                 self._has_scaler = True
+                self._is_left_out = True
                 scale: Tensor | None = scaler._scale  # `get_scale` would wait for the device
                 if scale is not None:
                     self._step.note({"loss_scale": number(scale)})
@@ -165,10 +170,11 @@ class Probe:
             slots = self._step.slots_of(optimizer)
             if not slots or is_rehearsal(optimizer):
                 return
-            again = id(optimizer) in self._depths
-            depth = self._depths[id(optimizer)] = self._depths.get(id(optimizer), 0) + 1
-            if depth > 1:  # a subclass whose `step` calls that of its parent
+            if not self._nesting.enter(optimizer):
                 return
+            again = id(optimizer) in self._begun
+            self._begun.add(id(optimizer))
+            self._is_left_out = False
             self._optimizers.follow(optimizer, slots)
             self._turns.before_step(optimizer)
             self._step.note(self._optimizers.rates_of(optimizer))
@@ -177,12 +183,12 @@ class Probe:
                 self._with_closure.add(id(optimizer))
             else:
                 self._omissions.note_step(optimizer, slots)
-                # Of several steps in one row (a critic's, say) the last is read, as its clip is.
+                # Of several steps in one row the last is told, also after one that raised.
                 read = self._step.read if again else self._step.read_unread
                 read(slots, Stage.PRESTEP, getattr(optimizer, "grad_scale", None))
             found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
             if found_inf is not None:  # a fused optimizer skips by itself, on the device
-                self._step.note({"skipped": number(found_inf)})
+                self._step.note_skipped(number(found_inf))
             elif self._board.is_broken:
                 self._on_broken()
             self._step.note_at_rest(at_rest(optimizer))
@@ -191,17 +197,14 @@ class Probe:
 
     def after_optimizer_step(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("step", self.remove):
-            depth = self._depths.get(id(optimizer), 0)
-            if depth == 0:
-                return
-            self._depths[id(optimizer)] = depth - 1
-            if depth > 1:
+            if not self._nesting.leave(optimizer):
                 return
             self._num_optimizer_steps += 1
+            slots = self._step.slots_of(optimizer)
             if id(optimizer) in self._with_closure:
-                slots = self._step.slots_of(optimizer)
                 self._omissions.note_step(optimizer, slots)
                 self._step.read(slots, Stage.CLOSURE_POST)
+            self._step.note_stepped(slots)
             self._omissions.after_step(optimizer)
             self._board.after_step()
             self._turns.after_step(optimizer, self._optimizers.living())
@@ -211,8 +214,9 @@ class Probe:
             optimizer = _argument(args, kwargs, 1, "optimizer")
             if not self._steps_here(optimizer):
                 return
-            if self._step.slots_of(optimizer) and id(optimizer) not in self._depths:
-                self._step.note({"skipped": 1.0})  # the scaler found infinities and left it out
+            if self._is_left_out and self._step.slots_of(optimizer):
+                self._is_left_out = False
+                self._step.note_skipped(1.0)  # the scaler found infinities
                 self._step.note(self._optimizers.rates_of(optimizer, self._lr_scale()))
 
     def before_zero_step(self, args: Arguments, kwargs: Keywords) -> None:
@@ -237,7 +241,7 @@ class Probe:
             if not self._step.slots_of_tensors(stepped_by(zero)):
                 return
             if zero.overflow:
-                self._step.note({"skipped": 1.0})
+                self._step.note_skipped(1.0)
                 return
             self._num_optimizer_steps += 1
             if zero.clip_grad > 0.0:

@@ -59,7 +59,7 @@ class _Unheld:
     def stands_still(self, tensor: Tensor) -> bool:
         """Whether nobody moves it by hand. Of memory that is not the host's, only what torch
         counts: to compare numbers would be a wait."""
-        if tensor.data_ptr() != self.address or tensor._version != self.version:
+        if _address_of(tensor) != self.address or tensor._version != self.version:
             return False
         return tensor.device.type != "cpu" or torch.equal(sample(tensor), self.sample)
 
@@ -150,7 +150,12 @@ class Untrained:
                 self._unheld[id(tensor)] = known
             else:
                 kept = sample(tensor).clone()
-                self._unheld[id(tensor)] = _Unheld(tensor.data_ptr(), tensor._version, kept)
+                self._unheld[id(tensor)] = _Unheld(_address_of(tensor), tensor._version, kept)
+
+
+def _address_of(tensor: Tensor) -> int:
+    """0 of a sparse one, which does not lie in one piece."""
+    return tensor.data_ptr() if tensor.layout is torch.strided else 0
 
 
 def _silent(names: Mapping[int, str], courses: Iterable[_Course]) -> list[str]:

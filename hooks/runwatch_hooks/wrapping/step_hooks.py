@@ -89,17 +89,18 @@ def hear_after_steps(hook: StepHook) -> StepHandle:
     return StepHandle(_AFTER, hook)
 
 
-def frame_of_step() -> FrameType | None:
-    """Of the `step` from which a hook is called; None where it was compiled."""
-    here: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while here is not None and not here.f_code.co_qualname.endswith(_STEP):
-        here = here.f_back
-    return here
+def is_within_another_step_of(optimizer: Optimizer) -> bool:
+    """Whether the step from which a hook is called runs within another of the same optimizer.
+    False where it was compiled: then none of them has a frame of torch's."""
+    above = _next_step_above(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+    while above is not None:
+        above = _next_step_above(above.f_back)
+        if above is not None and above.f_locals.get("self") is optimizer:
+            return True
+    return False
 
 
-def is_on_the_stack(frame: FrameType | None) -> bool:
-    """Whether a step's frame still runs: that of a step which raised does not."""
-    here: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while here is not None and here is not frame:
-        here = here.f_back
-    return here is not None
+def _next_step_above(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and not frame.f_code.co_qualname.endswith(_STEP):
+        frame = frame.f_back
+    return frame

@@ -15,6 +15,8 @@ from runwatch_hooks.measuring.one_pass import load_one_pass
 Read = Callable[..., list[list[float]]]
 """Sum of squares, max-abs, non-finite, zeros, elements of each tensor."""
 
+FLOATS = torch.float32, torch.float64, torch.bfloat16
+
 
 @pytest.fixture(params=["numpy", "compiled"])
 def reader(request: pytest.FixtureRequest) -> GradientReader:
@@ -45,6 +47,39 @@ def test_values_equal_a_float64_reference(read: Read, shape: tuple[int, ...]) ->
     assert squares == pytest.approx(tensor.double().square().sum().item(), rel=1e-6)
     assert greatest == tensor.abs().max().item()
     assert (nonfinite, zeros, elements) == (0, 0, tensor.numel())
+
+
+@pytest.mark.parametrize("size", [7, 70_001])
+def test_views_that_torch_negates_or_conjugates_are_read(read: Read, size: int) -> None:
+    tensor = torch.full((size,), -2.0)
+    negated = torch._neg_view(tensor)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+    conjugated = torch.complex(tensor, tensor).conj()
+
+    assert read(negated, conjugated) == [
+        [4.0 * size, 2.0, 0, 0, size],
+        [8.0 * size, 2.0, 0, 0, 2 * size],
+    ]
+
+
+def test_what_was_read_can_be_resized(reader: GradientReader) -> None:
+    tensors = [torch.ones(size, dtype=kind) for size in (7, 70_001) for kind in FLOATS]
+    reader.read(tensors)
+    reader.squares(tensors)
+    for tensor in tensors:
+        tensor.untyped_storage().resize_(0)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("size", [7, 70_001])
+def test_of_a_compressed_sparse_tensor_the_rest_are_zeros(read: Read, size: int) -> None:
+    row = torch.zeros(1, size)
+    row[0, 3] = 3.0
+    compressed = torch.sparse_compressed_tensor(
+        torch.tensor([0, 1]), torch.tensor([3]), torch.tensor([3.0]), row.shape,
+        layout=torch.sparse_csr, check_invariants=True,
+    )  # fmt: skip
+
+    assert read(compressed) == [[9.0, 3.0, 0, size - 1, size]]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])

@@ -6,6 +6,7 @@
 import math
 from collections.abc import Callable
 
+import pytest
 import torch
 from tests.hooks.recorder import RecordingLine, of_layer
 from tests.hooks.tiny import watched
@@ -52,3 +53,19 @@ def test_a_clip_of_all_is_read_before_it_and_told(line: RecordingLine) -> None:
 
     assert of_layer(line.rows[0], "grad_norm", "1.weight") == 3.0
     assert math.isclose(line.rows[0].metrics["clip_coef"], 18**-0.5, rel_tol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_which_has_no_shape_is_named(line: RecordingLine) -> None:
+    rows = torch.nested.as_nested_tensor([torch.randn(2, 3), torch.randn(4, 3)])
+    model = nn.ParameterDict({"rows": nn.Parameter(rows), "bias": nn.Parameter(torch.zeros(3))})
+    optimizer = torch.optim.SGD([model["bias"]], lr=0.1)
+    watch = watched(model, optimizer, line=line)
+    model["bias"].grad = torch.ones(3)
+    optimizer.step()
+    watch.step(1.0)
+    watch.finish()
+
+    assert watch.num_faults == 0
+    assert math.isclose(of_layer(line.rows[0], "grad_norm", "bias"), 3**0.5, rel_tol=1e-6)
+    assert "unwatched" in line.kinds()

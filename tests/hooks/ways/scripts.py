@@ -11,12 +11,18 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, AdamW, Optimizer
 from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVariableType]
 
-SCRIPTS: dict[str, Callable[[Trial], None]] = {}
+Script = Callable[[Trial], None]
 
 
-def script(run: Callable[[Trial], None]) -> Callable[[Trial], None]:
-    SCRIPTS[run.__name__] = run
-    return run
+class Scripts(dict[str, Script]):
+    """By their names."""
+
+    def add(self, script: Script) -> Script:
+        self[script.__name__] = script
+        return script
+
+
+SCRIPTS = Scripts()
 
 
 def train(
@@ -31,7 +37,7 @@ def train(
         trial.step(loss, norms)
 
 
-@script
+@SCRIPTS.add
 def gradients_zeroed_in_place(trial: Trial) -> None:
     model = mlp()
     optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -39,7 +45,7 @@ def gradients_zeroed_in_place(trial: Trial) -> None:
     train(trial, model, optimizer, set_to_none=False)
 
 
-@script
+@SCRIPTS.add
 def two_groups_of_different_rates(trial: Trial) -> None:
     model = mlp()
     groups: list[dict[str, Any]] = [
@@ -51,7 +57,7 @@ def two_groups_of_different_rates(trial: Trial) -> None:
     train(trial, model, optimizer)
 
 
-@script
+@SCRIPTS.add
 def a_clip_by_hand(trial: Trial) -> None:
     model = mlp()
     optimizer = SGD(model.parameters(), lr=0.1)
@@ -82,7 +88,7 @@ class SignDescent(Optimizer):
                     one.sub_(group["speed"] * one.grad.sign())
 
 
-@script
+@SCRIPTS.add
 def an_optimizer_of_ones_own(trial: Trial) -> None:
     model = mlp()
     optimizer = SignDescent(model.parameters())
@@ -106,7 +112,7 @@ class RelativeSteps(Optimizer):
                     one.sub_(0.01 * self.num_steps**-0.5 * one.grad)
 
 
-@script
+@SCRIPTS.add
 def an_optimizer_that_finds_its_rate_by_itself(trial: Trial) -> None:
     model = mlp()
     optimizer = RelativeSteps(model.parameters())
@@ -130,7 +136,7 @@ class Around(Optimizer):
         self.inner.zero_grad(set_to_none)
 
 
-@script
+@SCRIPTS.add
 def an_optimizer_around_another(trial: Trial) -> None:
     model = mlp()
     optimizer = Around(AdamW(model.parameters(), lr=0.01))
@@ -138,7 +144,7 @@ def an_optimizer_around_another(trial: Trial) -> None:
     train(trial, model, optimizer)
 
 
-@script
+@SCRIPTS.add
 def a_rate_that_is_a_tensor(trial: Trial) -> None:
     model = mlp()
     optimizer = AdamW(model.parameters(), lr=torch.tensor(0.01))
@@ -146,7 +152,7 @@ def a_rate_that_is_a_tensor(trial: Trial) -> None:
     train(trial, model, optimizer)
 
 
-@script
+@SCRIPTS.add
 def half_precision(trial: Trial) -> None:
     model = nn.Linear(6, 3).half()
     optimizer = SGD(model.parameters(), lr=0.1)
@@ -160,7 +166,7 @@ def half_precision(trial: Trial) -> None:
         trial.step(loss, norms)
 
 
-@script
+@SCRIPTS.add
 def made_double_in_the_middle(trial: Trial) -> None:
     model = nn.Linear(6, 3)
     optimizer = SGD(model.parameters(), lr=0.1)
@@ -190,7 +196,7 @@ class Oddities(nn.Module):
         return (x.to(torch.cfloat) @ self.weight).abs() * self.scale + self.nothing.sum()
 
 
-@script
+@SCRIPTS.add
 def parameters_of_odd_kinds(trial: Trial) -> None:
     model = Oddities()
     trained = [one for one in model.parameters() if one.requires_grad]
@@ -211,7 +217,7 @@ class Bag(nn.Module):
         return mixed
 
 
-@script
+@SCRIPTS.add
 def a_sparse_embedding(trial: Trial) -> None:
     model = Bag(50, sparse=True)
     optimizers = [
@@ -228,7 +234,7 @@ def a_sparse_embedding(trial: Trial) -> None:
         trial.step(loss, norms)
 
 
-@script
+@SCRIPTS.add
 def one_huge_embedding(trial: Trial) -> None:
     model = Bag(200_000, sparse=False)
     optimizer = SGD(model.parameters(), lr=0.01)
@@ -236,7 +242,7 @@ def one_huge_embedding(trial: Trial) -> None:
     train(trial, model, optimizer, 2)
 
 
-@script
+@SCRIPTS.add
 def optimizers_in_backward(trial: Trial) -> None:
     model = mlp()
     names = {one: name for name, one in model.named_parameters()}
@@ -257,7 +263,7 @@ def optimizers_in_backward(trial: Trial) -> None:
         trial.step(loss, dict(norms))
 
 
-@script
+@SCRIPTS.add
 def a_closure_of_lbfgs(trial: Trial) -> None:
     model = nn.Linear(6, 3)
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4)
@@ -273,7 +279,7 @@ def a_closure_of_lbfgs(trial: Trial) -> None:
         trial.step(loss, norms_of(model))
 
 
-@script
+@SCRIPTS.add
 def a_closure_that_clips(trial: Trial) -> None:
     model = mlp()
     optimizer = SGD(model.parameters(), lr=0.01)
@@ -292,7 +298,7 @@ def a_closure_that_clips(trial: Trial) -> None:
         trial.step(loss, dict(norms))
 
 
-@script
+@SCRIPTS.add
 def sharpness_aware(trial: Trial) -> None:
     model = mlp()
     optimizer = SGD(model.parameters(), lr=0.01)
@@ -313,7 +319,7 @@ def sharpness_aware(trial: Trial) -> None:
         trial.step(loss, norms)
 
 
-@script
+@SCRIPTS.add
 def a_critic_that_steps_thrice(trial: Trial) -> None:
     """The row shows the critic's last step."""
     maker, critic = nn.Linear(4, 6), nn.Linear(6, 1)
@@ -337,7 +343,7 @@ def a_critic_that_steps_thrice(trial: Trial) -> None:
         trial.step(loss, norms)
 
 
-@script
+@SCRIPTS.add
 def tied_weights(trial: Trial) -> None:
     model = nn.Sequential(nn.Linear(6, 6, bias=False), nn.Tanh(), nn.Linear(6, 6, bias=False))
     model[2].weight = model[0].weight
@@ -346,7 +352,7 @@ def tied_weights(trial: Trial) -> None:
     train(trial, model, optimizer)
 
 
-@script
+@SCRIPTS.add
 def frozen_and_later_not(trial: Trial) -> None:
     model = mlp()
     model[0].requires_grad_(False)
@@ -357,7 +363,7 @@ def frozen_and_later_not(trial: Trial) -> None:
     train(trial, model, optimizer, 2)
 
 
-@script
+@SCRIPTS.add
 def activations_computed_twice(trial: Trial) -> None:
     model = mlp()
     optimizer = AdamW(model.parameters(), lr=0.01)
@@ -372,12 +378,12 @@ def activations_computed_twice(trial: Trial) -> None:
         trial.step(loss, norms)
 
 
-@script
+@SCRIPTS.add
 def fp16_with_a_scaler(trial: Trial) -> None:
     scaled(trial, fused=False)
 
 
-@script
+@SCRIPTS.add
 def fp16_with_a_scaler_and_a_fused_optimizer(trial: Trial) -> None:
     scaled(trial, fused=True)
 
@@ -398,7 +404,7 @@ def scaled(trial: Trial, *, fused: bool) -> None:
         trial.step(loss, norms)
 
 
-@script
+@SCRIPTS.add
 def bf16_autocast(trial: Trial) -> None:
     model = mlp()
     optimizer = AdamW(model.parameters(), lr=0.01)
@@ -413,7 +419,7 @@ def bf16_autocast(trial: Trial) -> None:
         trial.step(loss, norms)
 
 
-@script
+@SCRIPTS.add
 def gradients_of_three_batches(trial: Trial) -> None:
     model = mlp()
     optimizer = AdamW(model.parameters(), lr=0.01)
@@ -427,7 +433,7 @@ def gradients_of_three_batches(trial: Trial) -> None:
         trial.step(sum(parts), norms)
 
 
-@script
+@SCRIPTS.add
 def a_boundary_for_each_small_batch(trial: Trial) -> None:
     """Every other one without a step, and so without gradients."""
     model = mlp()
@@ -442,7 +448,7 @@ def a_boundary_for_each_small_batch(trial: Trial) -> None:
         trial.step(loss, norms)
 
 
-@script
+@SCRIPTS.add
 def parameters_moved_in_memory(trial: Trial) -> None:
     model = mlp()
     optimizer = SGD(model.parameters(), lr=0.01)
@@ -453,7 +459,7 @@ def parameters_moved_in_memory(trial: Trial) -> None:
         train(trial, model, optimizer, 1)
 
 
-@script
+@SCRIPTS.add
 def gradients_that_were_computed_apart(trial: Trial) -> None:
     model = mlp()
     optimizer = SGD(model.parameters(), lr=0.01)
@@ -468,7 +474,7 @@ def gradients_that_were_computed_apart(trial: Trial) -> None:
         trial.step(loss, norms)
 
 
-@script
+@SCRIPTS.add
 def images_channels_last(trial: Trial) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(288, 3))
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -483,7 +489,7 @@ def images_channels_last(trial: Trial) -> None:
         trial.step(loss, norms)
 
 
-@script
+@SCRIPTS.add
 def weights_under_a_parametrization(trial: Trial) -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 3))
     torch.nn.utils.parametrizations.weight_norm(model[0])
@@ -493,7 +499,7 @@ def weights_under_a_parametrization(trial: Trial) -> None:
     train(trial, model, optimizer)
 
 
-@script
+@SCRIPTS.add
 def modules_that_are_made_by_their_first_batch(trial: Trial) -> None:
     model = nn.Sequential(nn.LazyLinear(8), nn.Tanh(), nn.LazyLinear(3))
     optimizer = SGD(model.parameters(), lr=0.01)
@@ -501,7 +507,7 @@ def modules_that_are_made_by_their_first_batch(trial: Trial) -> None:
     train(trial, model, optimizer)
 
 
-@script
+@SCRIPTS.add
 def an_evaluation_in_inference_mode(trial: Trial) -> None:
     model = mlp()
     optimizer = SGD(model.parameters(), lr=0.01)
@@ -513,7 +519,7 @@ def an_evaluation_in_inference_mode(trial: Trial) -> None:
         model.train()
 
 
-@script
+@SCRIPTS.add
 def a_step_that_raises_and_is_tried_again(trial: Trial) -> None:
     model = mlp()
     optimizer = SGD(model.parameters(), lr=0.01)
@@ -535,7 +541,7 @@ def a_step_that_raises_and_is_tried_again(trial: Trial) -> None:
         trial.step(loss, norms)
 
 
-@script
+@SCRIPTS.add
 def muon_beside_adamw(trial: Trial) -> None:
     model = mlp()
     weights = [one for one in model.parameters() if one.dim() == 2]
@@ -551,7 +557,7 @@ def muon_beside_adamw(trial: Trial) -> None:
         trial.step(loss, norms)
 
 
-@script
+@SCRIPTS.add
 def parameters_replaced_in_the_optimizers_groups(trial: Trial) -> None:
     """As Gaussian splatting does: more points every few steps, which no module holds."""
     points = nn.Parameter(torch.randn(6, 3))

@@ -8,16 +8,18 @@ import pickle
 import pytest
 import torch
 from tests.hooks.recorder import of_layer
-from tests.hooks.ways.scripts import SCRIPTS, one_huge_embedding
+from tests.hooks.ways import odd_tensors, scripts, several_steps
 from tests.hooks.ways.trial import Trial, both, loss_of, mlp
 from torch.optim import SGD
 
 from runwatch_hooks.inert import InertWatch
 
+ALL = scripts.SCRIPTS | odd_tensors.SCRIPTS | several_steps.SCRIPTS
 
-@pytest.mark.parametrize("name", SCRIPTS)
+
+@pytest.mark.parametrize("name", ALL)
 def test_a_watched_script_computes_the_same_bits_and_is_told_truly(name: str) -> None:
-    bare, watched = both(SCRIPTS[name])
+    bare, watched = both(ALL[name])
 
     assert watched.losses == bare.losses
     assert [row.metrics["loss"].hex() for row in watched.rows] == watched.losses
@@ -28,11 +30,25 @@ def test_a_watched_script_computes_the_same_bits_and_is_told_truly(name: str) ->
 
 
 def test_an_update_that_the_sample_missed_is_not_called_none() -> None:
-    trial = both(one_huge_embedding)[1]
+    trial = both(scripts.one_huge_embedding)[1]
 
     assert of_layer(trial.rows[0], "zero_frac", "words.weight") > 0.99
     assert math.isnan(of_layer(trial.rows[0], "update_ratio", "words.weight"))
     assert of_layer(trial.rows[0], "update_ratio", "head.weight") > 0
+
+
+@pytest.mark.parametrize("name", [one for one in ALL if one.endswith("_is_skipped")])
+def test_of_several_scaled_steps_in_a_row_one_that_was_skipped_is_told(name: str) -> None:
+    trial = both(ALL[name])[1]
+
+    assert trial.line.metric("skipped") == [0.0, 0.0, 1.0, 0.0]
+    assert [row.metrics["nonfinite"] for row in trial.rows] == [0.0, 0.0, 12.0, 0.0]
+
+
+def test_a_step_that_raised_is_none() -> None:
+    trial = both(several_steps.a_step_that_raises_and_another_batch)[1]
+
+    assert trial.line.metric("optimizer_steps") == [2.0, 1.0, 2.0, 1.0]
 
 
 def test_what_is_bad_in_any_step_of_a_row_is_counted() -> None:
