@@ -16,6 +16,7 @@ from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.own_names import OF_LAYERS, OwnNames
 from runwatch_hooks.reports import Reports
 from runwatch_hooks.restored_weights import RestoredWeights
+from runwatch_hooks.row_by_row import Logged, RowByRow
 from runwatch_hooks.rows import Row
 from runwatch_hooks.seeing.numbers import Number, count, number
 from runwatch_hooks.seeing.probe import Probe
@@ -28,7 +29,7 @@ log = OwnLog(__name__)
 
 
 class RowMaker:
-    """One rank's rows, from the end of a step to the outlet. For the training thread.
+    """One rank's rows, from a step's end to the outlet. For the training thread; `log` for any.
 
     Of an accelerator a row is whole some steps later: what is sent now may be of an earlier step.
     """
@@ -56,6 +57,7 @@ class RowMaker:
         self._governor = instruments.governor
         self._sensors = instruments.sensors
         self._machine_memory = MachineMemory()
+        self._row_by_row = RowByRow(self._make_logged)
         self._assembly = Assembly()
         self._own_names = OwnNames()
         if self._sensors is not None:
@@ -105,6 +107,21 @@ class RowMaker:
         lr_scale: float,
     ) -> None:
         """Make the row of a step that has ended, and send on what is whole."""
+        has_turn = self._row_by_row.begin()
+        try:
+            self._record(step, segment, loss, tokens, metrics, lr_scale)
+        finally:
+            self._row_by_row.end(has_turn=has_turn)
+
+    def _record(
+        self,
+        step: int,
+        segment: int,
+        loss: Loggable | None,
+        tokens: int | None,
+        metrics: Mapping[str, Loggable],
+        lr_scale: float,
+    ) -> None:
         self._segment = segment
         governor, now = self._governor, time.time()
         if governor is None:
@@ -186,17 +203,21 @@ class RowMaker:
             self._own_names.add(OF_LAYERS)
 
     def log(self, step: int, segment: int, metrics: Mapping[str, Loggable]) -> None:
-        """A row of the user's numbers alone."""
-        self._segment = segment
+        """A row of the user's numbers alone, from any thread."""
         numbers = self._own_names.apart(self._numbers(metrics))
         if numbers:
-            reading = Reading(layout=None, stats={}, numbers={}, stage=None)
-            self._assembly.add(step, segment, time.time(), numbers, reading)
-            self._send()
+            self._row_by_row.put(Logged(step, segment, time.time(), numbers))
+
+    def _make_logged(self, logged: Logged) -> None:
+        self._segment = logged.segment
+        reading = Reading(layout=None, stats={}, numbers={}, stage=None)
+        self._assembly.add(logged.step, logged.segment, logged.at, logged.numbers, reading)
+        self._send()
 
     def send_last(self, timeout_s: float) -> bool:
         """Wait for what an accelerator still holds, though not longer, and send it on. Whether all
         of it came."""
+        self._row_by_row.make_waiting()
         self._assembly.wait(timeout_s)
         self._send()
         num_missing = self._assembly.drop_open()
