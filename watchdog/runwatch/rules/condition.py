@@ -13,6 +13,7 @@ from runwatch.rules import expressions as tree
 from runwatch.rules.block import Level
 from runwatch.rules.names import STEP, comes_from_gradients
 from runwatch.rules.rule import Baseline, Rule
+from runwatch.rules.sampling import series_awaited
 from runwatch.rules.single_row import Compiler, Verdict, Worth, can_be_compiled
 from runwatch.rules.window_keys import Reader, WindowKey
 from runwatch.vocabulary import Scope
@@ -43,8 +44,8 @@ class Condition:
         self.reader: Final = Reader(rule.min_history, rule.name if self.is_clean else "")
         self.windows: Final = windows_with_level(rule.when, self.level)
         self.series: Final = tree.series_read(rule.when) - {STEP}
-        self.has_window_of_steps: Final = any(
-            tree.series_read(node.operand) <= {STEP} for _, node in self.windows
+        self.has_window_of_all_rows: Final = any(
+            not series_awaited(node.operand) for _, node in self.windows
         )
         self.subject, self.comparison = tree.subject_of(rule.when)
         self.is_backward: Final = comes_from_gradients(self.series)
@@ -57,10 +58,8 @@ class Condition:
 
     def _compile(self) -> OfOneRow:
         compiler = Compiler(self.reader)
-        windows = {
-            self.reader.key(level, node): compiler.sample(node.operand)
-            for level, node in self.windows
-        }
+        keys = dict.fromkeys(self.reader.key(level, node) for level, node in self.windows)
+        windows = {key: compiler.brought(key) for key in keys}
         return OfOneRow(
             compiler.verdict(self.when),
             shared=tuple((key, sample) for key, sample in windows.items() if not key.owner),

@@ -17,6 +17,7 @@ import numpy as np
 from runwatch.rules import expressions as tree
 from runwatch.rules.across_layers import OF_ROW, rank_of
 from runwatch.rules.block import Block, Level, Numbers, Points, Truths, points_of_rows
+from runwatch.rules.sampling import records_awaited
 from runwatch.rules.statistics import OF_CURRENT
 from runwatch.rules.window_keys import Histories, Reader, WindowKey
 from runwatch.rules.window_values import WindowsAt, settled_values
@@ -252,6 +253,8 @@ class Evaluation:
         points = self._block.grid(key.level, rows.start, rows.stop)
         operand = self._operand(key.operand, points)
         enters = operand.known & np.isfinite(operand.values)
+        if key.is_awaiting:
+            enters &= records_awaited(self._block, key.operand, points)
         samples = Samples(
             operand.values.reshape(len(rows), num_columns),
             enters.reshape(len(rows), num_columns),

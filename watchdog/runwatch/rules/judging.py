@@ -122,9 +122,9 @@ class ConditionJudge:
     def _concerns(self, block: Block) -> bool:
         """Whether the block has a column of any series that the rule reads. Where it has none, no
         verdict is known and no sample enters a window: most runs lack the metrics of some rules,
-        which would cost as much as the others. (A window over the steps alone always has samples.)
+        which would cost as much as the others. (A window over the steps alone takes every row.)
         """
-        if self._condition.has_window_of_steps:
+        if self._condition.has_window_of_all_rows:
             return True
         return not self._condition.series or not self._condition.series.isdisjoint(block.names)
 

@@ -18,6 +18,7 @@ from runwatch.rules import expressions as tree
 from runwatch.rules.block import Block, Level
 from runwatch.rules.evaluation import Evaluation
 from runwatch.rules.names import STEP
+from runwatch.rules.sampling import records_awaited
 from runwatch.rules.statistics import OF_CURRENT, of_windows
 from runwatch.rules.window_keys import Histories, Reader, WindowKey
 from runwatch.rules.windows import NO_STEP, Samples
@@ -46,6 +47,11 @@ class SingleRow:
         self._columns = rows.metric_columns
         self._values: list[float] = rows.metrics[place].tolist()
         self._absent: list[bool] = is_absent(np.ascontiguousarray(rows.metrics[place])).tolist()
+
+    def records_awaited(self, key: WindowKey) -> bool:
+        """Whether it recorded one of the series that the window waits for."""
+        points = self._block.grid(Level.RUN, self.place, self.place + 1)
+        return bool(records_awaited(self._block, key.operand, points)[0])
 
     def lay(self, key: WindowKey, sample: float | None) -> None:
         """Put what the row brings into a window of the run."""
@@ -178,11 +184,18 @@ class Compiler:
                 return lambda row: row.across(text, node)
 
     def sample(self, node: tree.Expression) -> Worth:
-        """What a row brings to the window over this operand."""
+        """What a window's operand is worth at a row."""
         if isinstance(node, tree.Number):
             return self.worth(node)
         verdict = self.verdict(node)
         return lambda row: None if (holds := verdict(row)) is None else float(holds)
+
+    def brought(self, key: WindowKey) -> Worth:
+        """What a row brings to the window."""
+        sample = self.sample(key.operand)
+        if not key.is_awaiting:
+            return sample
+        return lambda row: sample(row) if row.records_awaited(key) else None
 
     def _of_one(self, function: str, operand: tree.Number) -> Worth:
         compute, worth = _OF_ONE[function], self.worth(operand)

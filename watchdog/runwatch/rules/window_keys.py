@@ -13,6 +13,7 @@ from runwatch.rules import expressions as tree
 from runwatch.rules.block import Level
 from runwatch.rules.functions import FUNCTIONS
 from runwatch.rules.names import STATS
+from runwatch.rules.sampling import must_be_awaited
 from runwatch.rules.windows import History
 
 
@@ -28,6 +29,9 @@ class WindowKey:
     is_clean: bool
     is_opening: bool
     """It takes the first samples of the attempt, and no more once it is full."""
+    is_awaiting: bool
+    """A row that recorded none of the operand's series brings no sample, though it is known there
+    (see `sampling`)."""
     text: str
     """Names the window in a saved state: the same for windows that are the same, only."""
 
@@ -102,6 +106,9 @@ class Reader:
         operand = tree.render(node.operand)
         parts = (level.value, node.size, min_history, owner, is_clean, is_opening, operand)
         text = "|".join(map(str, parts))
-        fresh = WindowKey(level, node.operand, node.size, owner, is_clean, is_opening, text)
+        is_awaiting = must_be_awaited(node.operand)
+        fresh = WindowKey(
+            level, node.operand, node.size, owner, is_clean, is_opening, is_awaiting, text
+        )
         with _making:
             return _in_use.setdefault(text, fresh)
