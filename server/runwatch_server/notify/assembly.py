@@ -13,7 +13,7 @@ from runwatch_server.background import Loop
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import SettingsError
-from runwatch_server.notify import queries
+from runwatch_server.notify import notice_queries, queries
 from runwatch_server.notify.alertmanager import Replica, make_client
 from runwatch_server.notify.courier import Courier
 from runwatch_server.notify.explaining import Explainer
@@ -40,7 +40,7 @@ class Notifying:
     async def has_told_ends(self, database: Database, run_id: RunId) -> bool:
         """Whether all who heard of a run's alerts have heard of their ends."""
         async with database.read() as connection:
-            ended = await queries.list_ended(connection, run_id)
+            ended = await notice_queries.list_ended(connection, run_id)
             if await queries.count_ends_to_tell(connection, run_id):
                 return False
         return not any(pusher.owes_end_of(ended) for pusher in self.pushers)

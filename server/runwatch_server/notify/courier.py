@@ -20,7 +20,7 @@ from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
-from runwatch_server.notify import queries
+from runwatch_server.notify import notice_queries, queries
 from runwatch_server.notify.explaining import Explainer
 from runwatch_server.notify.letters import (
     LONGEST_RETRY_S,
@@ -145,7 +145,7 @@ class Courier:
             if not due:
                 return _Look()
             ids = [one.alert_id for one in due]
-            cases = await queries.find_cases(connection, self._works, ids)
+            cases = await notice_queries.find_cases(connection, self._works, ids)
             silences = await list_silences(connection, ending_after=now)
             look = _Look()
             for one in due:
@@ -162,7 +162,9 @@ class Courier:
                 )
                 look.by_verdict[verdict].append(one)
             sent = look.by_verdict[Verdict.SEND]
-            told = await queries.with_commands(connection, [cases[one.alert_id] for one in sent])
+            told = await notice_queries.with_commands(
+                connection, [cases[one.alert_id] for one in sent]
+            )
         told = await self._explainer.explain(told)
         look.letters = letters_of(sent, {case.alert.id: case for case in told})
         return look

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.alerts import AlertState
 from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.clock import Clock
-from runwatch_server.notify import queries
+from runwatch_server.notify import notice_queries, queries
 from runwatch_server.notify.cases import layer_group
 from runwatch_server.notify.receivers import Receiver
 from runwatch_server.notify.records import DeliveryState, Kind, NewDelivery
@@ -57,7 +57,7 @@ class Outbox:
     async def _tell_firing(self, connection: AsyncConnection, alert: AlertRecord) -> None:
         now = self.clock.wall()
         group = layer_group(alert.facts.first_layer)
-        if not await queries.insert_notice(connection, alert, layer_group=group, at=now):
+        if not await notice_queries.insert_notice(connection, alert, layer_group=group, at=now):
             return  # a relapse: people know of it
         for receiver in self.receivers:
             if receiver.wanted.takes(alert.severity, alert.project):
@@ -72,7 +72,7 @@ class Outbox:
 
     async def _tell_resolved(self, connection: AsyncConnection, alert: AlertRecord) -> None:
         now = self.clock.wall()
-        if not await queries.resolve_notice(connection, alert, at=now):
+        if not await notice_queries.resolve_notice(connection, alert, at=now):
             return
         firing = await queries.find_firing(connection, alert)
         for receiver in self.receivers:

@@ -12,7 +12,7 @@ from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
-from runwatch_server.notify import queries
+from runwatch_server.notify import notice_queries
 from runwatch_server.notify.alertmanager import Replica, UndeliveredError, batches
 from runwatch_server.notify.cases import Case
 from runwatch_server.notify.explaining import Explainer
@@ -82,7 +82,7 @@ class Pusher:
     async def _due(self, wall: float, now: float) -> list[Posting]:
         name, url = self._config.name, self._config.url
         async with self._database.read() as connection:
-            cases = await queries.list_standing(
+            cases = await notice_queries.list_standing(
                 connection,
                 self._works,
                 since=wall - RESOLVED_FOR_S,
@@ -90,7 +90,7 @@ class Pusher:
             )
             wanted = [case for case in cases if self._wants(case)]
             due = due_cases(wanted, self._sent, watchdog=name, now=now)
-            due = await queries.with_commands(connection, due)
+            due = await notice_queries.with_commands(connection, due)
         due = await self._explainer.explain(due)
         known = {HEARTBEAT, *(case.alert.id for case in wanted)}
         self._sent = {key: sent for key, sent in self._sent.items() if key in known}

@@ -1,58 +1,15 @@
-"""Every question put to the tables of notices and of deliveries."""
+"""Every question put to the table of deliveries."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.vocabulary import AlertId, RunId
-from runwatch_server.alerts.queries import find_alerts
+from runwatch.vocabulary import RunId
 from runwatch_server.alerts.records import AlertRecord
-from runwatch_server.commands.queries import list_for_alert
-from runwatch_server.notify.cases import Case
 from runwatch_server.notify.records import Delivery, DeliveryState, Kind, NewDelivery
 from runwatch_server.notify.tables import deliveries, notices
-from runwatch_server.runs.tables import runs
-from runwatch_server.separate_works import SeparateWorks
-
-
-async def insert_notice(
-    connection: AsyncConnection, alert: AlertRecord, *, layer_group: str, at: float
-) -> bool:
-    """Whether it is new: of a relapse people know already."""
-    known = await connection.execute(sa.select(notices.c.fired_at).where(*_of(notices, alert)))
-    if known.first() is not None:
-        return False
-    await connection.execute(
-        sa.insert(notices).values(
-            run_id=alert.run_id, alert_id=alert.id, fired_at=at, layer_group=layer_group
-        )
-    )
-    return True
-
-
-async def resolve_notice(connection: AsyncConnection, alert: AlertRecord, *, at: float) -> bool:
-    """Whether there was one to resolve."""
-    done = await connection.execute(
-        sa.update(notices)
-        .where(*_of(notices, alert), notices.c.resolved_at.is_(None))
-        .values(resolved_at=at)
-    )
-    return done.rowcount == 1
-
-
-async def list_ended(connection: AsyncConnection, run_id: RunId) -> list[AlertId]:
-    """The alerts of a run that people heard of and that are over."""
-    found = await connection.scalars(
-        sa.select(notices.c.alert_id).where(
-            notices.c.run_id == run_id, notices.c.resolved_at.is_not(None)
-        )
-    )
-    return [AlertId(alert_id) for alert_id in found]
 
 
 async def count_ends_to_tell(connection: AsyncConnection, run_id: RunId) -> int:
@@ -108,7 +65,7 @@ async def insert_delivery(connection: AsyncConnection, new: NewDelivery) -> None
 async def find_firing(connection: AsyncConnection, alert: AlertRecord) -> dict[str, Delivery]:
     """What became of telling that an alert fires, for each receiver."""
     found = await connection.execute(
-        sa.select(deliveries).where(*_of(deliveries, alert), deliveries.c.kind == Kind.FIRING.value)
+        sa.select(deliveries).where(*_of(alert), deliveries.c.kind == Kind.FIRING.value)
     )
     return {row["receiver"]: _delivery(row) for row in found.mappings()}
 
@@ -219,76 +176,8 @@ async def prune(connection: AsyncConnection, *, before: float) -> None:
     )
 
 
-async def list_standing(
-    connection: AsyncConnection,
-    works: SeparateWorks,
-    *,
-    since: float,
-    also: Collection[AlertId] = (),
-) -> list[Case]:
-    """Alerts that go on, those resolved since a time, and those named; the newest last. Without
-    their commands. One that is damaged is left out, as a work that fails."""
-    wanted = notices.c.resolved_at.is_(None) | (notices.c.resolved_at >= since)
-    return await _cases(connection, wanted | notices.c.alert_id.in_(also), works)
-
-
-async def find_cases(
-    connection: AsyncConnection, works: SeparateWorks, alert_ids: Collection[AlertId]
-) -> dict[AlertId, Case]:
-    """Without their commands. One that is damaged is left out, as a work that fails."""
-    cases = await _cases(connection, notices.c.alert_id.in_(alert_ids), works)
-    return {case.alert.id: case for case in cases}
-
-
-async def with_commands(connection: AsyncConnection, cases: Sequence[Case]) -> list[Case]:
-    return [
-        replace(case, commands=await list_for_alert(connection, case.alert.run_id, case.alert.id))
-        for case in cases
-    ]
-
-
-async def _cases(
-    connection: AsyncConnection, wanted: sa.ColumnElement[bool], works: SeparateWorks
-) -> list[Case]:
-    found = await connection.execute(
-        sa.select(notices, runs.c.name)
-        .join_from(notices, runs, runs.c.id == notices.c.run_id)
-        .where(wanted)
-        .order_by(notices.c.fired_at, notices.c.alert_id)
-    )
-    rows = found.mappings().all()
-    records = await _readable(connection, rows, works)
-    return [
-        Case(
-            alert=records[row["alert_id"]],
-            run_name=row["name"],
-            layer_group=row["layer_group"],
-            fired_at=row["fired_at"],
-            resolved_at=row["resolved_at"],
-            commands=(),
-        )
-        for row in rows
-        if row["alert_id"] in records
-    ]
-
-
-async def _readable(
-    connection: AsyncConnection, rows: Sequence[sa.RowMapping], works: SeparateWorks
-) -> dict[AlertId, AlertRecord]:
-    """The alerts of these notices: at once, or where one is damaged, one by one."""
-    ids = [AlertId(row["alert_id"]) for row in rows]
-    try:
-        return await find_alerts(connection, ids)
-    except (msgspec.MsgspecError, ValueError):
-        found: dict[AlertId, AlertRecord] = {}
-        for alert_id, row in zip(ids, rows, strict=True):
-            read = partial(find_alerts, connection, [alert_id])
-            found |= await works.do(RunId(row["run_id"]), read, part=f"alert {alert_id}") or {}
-        return found
-
-
-def _of(table: sa.Table, alert: AlertRecord) -> Sequence[sa.ColumnElement[bool]]:
-    return table.c.run_id == alert.run_id, table.c.alert_id == alert.id
+def _of(alert: AlertRecord) -> Sequence[sa.ColumnElement[bool]]:
+    return deliveries.c.run_id == alert.run_id, deliveries.c.alert_id == alert.id
 
 
 def _delivery(row: sa.RowMapping) -> Delivery:
