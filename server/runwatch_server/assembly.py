@@ -152,7 +152,7 @@ async def _open_ground(
 
 
 async def _start_alerting(stack: AsyncExitStack, ground: _Opened) -> Alerting:
-    outbox = Outbox(ground.receivers.receivers, ground.clock)
+    outbox = Outbox(ground.receivers.receivers, ground.clock, ground.settings.policy)
     alerting = await start_alerting(stack, ground, tell=outbox.tell, page=outbox.page)
     ground.health.registry.register(AlertingCollector(alerting))
     if ground.replica.leases is not None:

@@ -20,6 +20,7 @@ from runwatch_server.notify.explaining import Explainer
 from runwatch_server.notify.pusher import Pusher
 from runwatch_server.notify.receivers import Receiver, Receivers
 from runwatch_server.notify.sending import Sender
+from runwatch_server.notify.settler import Settler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +30,15 @@ class Notifying:
     replicas: Sequence[Replica]
     pushers: Sequence[Pusher]
     couriers: Sequence[Courier]
+    settler: Settler
 
     def loops(self) -> Iterator[Loop]:
-        """One for each replica and receiver."""
+        """One for each replica and receiver, and the settler's."""
         for replica, pusher in zip(self.replicas, self.pushers, strict=True):
             yield Loop(f"pusher to {replica.figures.shown_url}", pusher.run)
         for courier in self.couriers:
             yield Loop(f"courier to {courier.figures.receiver}", courier.run)
+        yield Loop("settler", self.settler.run)
 
     async def has_told_ends(self, database: Database, run_id: RunId) -> bool:
         """Whether all who heard of a run's alerts have heard of their ends."""
@@ -96,7 +99,9 @@ async def start_notifying(
             )
             for receiver in config.receivers
         ]
-    return Notifying(replicas=replicas, pushers=pushers, couriers=couriers)
+    return Notifying(
+        replicas=replicas, pushers=pushers, couriers=couriers, settler=Settler(database, clock)
+    )
 
 
 def sender_to(receiver: Receiver) -> Sender:

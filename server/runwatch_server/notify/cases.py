@@ -25,12 +25,22 @@ class Case:
     resolved_at: float | None
     """By the service's clock; None: it goes on."""
     commands: Sequence[CommandRecord]
+    times: int = 1
+    """How often this trouble has come by now."""
+    settles_step: int | None = None
+    """It is over, and told to be so once the run has got there (`settling`); None: it goes on, or
+    its end is told."""
     card: str = ""
     """What went first, what changed before, the likeliest cause, what to try: in a few lines."""
 
     @property
     def is_resolved(self) -> bool:
         return self.resolved_at is not None
+
+    @property
+    def is_told_over(self) -> bool:
+        """Whether people take it for over, or are to."""
+        return self.is_resolved and self.settles_step is None
 
 
 def layer_group(layer: str | None) -> str:

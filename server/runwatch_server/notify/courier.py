@@ -153,7 +153,7 @@ class Courier:
                 if case is None:  # its run is being removed, and it with the run; or it is damaged
                     look.by_verdict[Verdict.HOLD].append(one)
                     continue
-                firing = await queries.find_firing(connection, case.alert)
+                firing = await queries.find_firing(connection, case.alert.run_id, case.alert.id)
                 verdict = judge(
                     one,
                     case,

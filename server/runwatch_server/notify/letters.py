@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from runwatch.alerts import AlertState
 from runwatch.vocabulary import AlertId
 from runwatch_server.notify.cases import Case, labels_of
 from runwatch_server.notify.records import Delivery, DeliveryState, Kind
@@ -43,7 +44,8 @@ def judge(
         return _of_end(firing)
     silenced = silenced or not case.alert.is_told
     if delivery.state is DeliveryState.DELIVERED:  # a repeat
-        goes_on = not case.is_resolved and case.alert.acked_at is None
+        is_there = case.alert.state is AlertState.FIRING  # not only kept, while it recovers
+        goes_on = is_there and not case.is_resolved and case.alert.acked_at is None
         return Verdict.SEND if goes_on and not silenced else Verdict.HOLD
     if not silenced:
         return Verdict.SEND

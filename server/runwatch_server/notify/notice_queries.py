@@ -13,13 +13,14 @@ from runwatch_server.alerts.queries import find_alerts
 from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.commands.queries import list_for_alert
 from runwatch_server.notify.cases import Case
+from runwatch_server.notify.settling import settles_at
 from runwatch_server.notify.tables import notices
 from runwatch_server.runs.tables import runs
 from runwatch_server.separate_works import SeparateWorks
 
 
 async def insert_notice(
-    connection: AsyncConnection, alert: AlertRecord, *, layer_group: str, at: float
+    connection: AsyncConnection, alert: AlertRecord, *, layer_group: str, times: int, at: float
 ) -> bool:
     """Whether it is new: of a relapse people know already."""
     known = await connection.execute(sa.select(notices.c.fired_at).where(*_of(alert)))
@@ -27,7 +28,11 @@ async def insert_notice(
         return False
     await connection.execute(
         sa.insert(notices).values(
-            run_id=alert.run_id, alert_id=alert.id, fired_at=at, layer_group=layer_group
+            run_id=alert.run_id,
+            alert_id=alert.id,
+            fired_at=at,
+            layer_group=layer_group,
+            times=times,
         )
     )
     return True
@@ -35,12 +40,16 @@ async def insert_notice(
 
 async def resolve_notice(connection: AsyncConnection, alert: AlertRecord, *, at: float) -> bool:
     """Whether there was one to resolve."""
-    done = await connection.execute(
-        sa.update(notices)
-        .where(*_of(alert), notices.c.resolved_at.is_(None))
-        .values(resolved_at=at)
+    is_open = notices.c.resolved_at.is_(None)
+    found = await connection.execute(sa.select(notices.c.times).where(*_of(alert), is_open))
+    row = found.first()
+    if row is None:
+        return False
+    settles_step = settles_at(alert, row.times or 1)
+    await connection.execute(
+        sa.update(notices).where(*_of(alert)).values(resolved_at=at, settles_step=settles_step)
     )
-    return done.rowcount == 1
+    return True
 
 
 async def list_ended(connection: AsyncConnection, run_id: RunId) -> list[AlertId]:
@@ -60,9 +69,10 @@ async def list_standing(
     since: float,
     also: Collection[AlertId] = (),
 ) -> list[Case]:
-    """Alerts that go on, those resolved since a time, and those named; the newest last. Without
-    their commands. One that is damaged is left out, as a work that fails."""
-    wanted = notices.c.resolved_at.is_(None) | (notices.c.resolved_at >= since)
+    """Alerts that go on or settle, those resolved since a time, and those named; the newest last.
+    Without their commands. One that is damaged is left out, as a work that fails."""
+    wanted = notices.c.resolved_at.is_(None) | notices.c.settles_step.is_not(None)
+    wanted |= notices.c.resolved_at >= since
     return await _cases(connection, wanted | notices.c.alert_id.in_(also), works)
 
 
@@ -99,6 +109,8 @@ async def _cases(
             layer_group=row["layer_group"],
             fired_at=row["fired_at"],
             resolved_at=row["resolved_at"],
+            times=row["times"] or 1,
+            settles_step=row["settles_step"],
             commands=(),
         )
         for row in rows

@@ -71,24 +71,18 @@ def newest_of_each(cases: Sequence[Case], watchdog: str) -> list[Case]:
     """One case for each set of labels, which is all that Alertmanager tells alerts apart by: the
     one that goes on before those that are over, else a resolved one would end its successor."""
     chosen: dict[tuple[tuple[str, str], ...], Case] = {}
-    for case in sorted(cases, key=lambda case: (not case.is_resolved, case.fired_at)):
+    for case in sorted(cases, key=lambda case: (not case.is_told_over, case.fired_at)):
         chosen[tuple(sorted(labels_of(case, watchdog).items()))] = case
     return list(chosen.values())
 
 
-def due_cases(
-    cases: Sequence[Case], sent: Mapping[str, Sent], *, watchdog: str, now: float
-) -> list[Case]:
+def due_cases(cases: Sequence[Case], sent: Mapping[str, Sent], *, now: float) -> list[Case]:
     """What one replica is to be sent now."""
-    return [
-        case
-        for case in newest_of_each(cases, watchdog)
-        if is_due(case.is_resolved, sent.get(case.alert.id), now=now)
-    ]
+    return [case for case in cases if is_due(case.is_told_over, sent.get(case.alert.id), now=now)]
 
 
 def posting_of(case: Case, *, watchdog: str, url: str, wall: float) -> Posting:
-    return Posting(case.alert.id, case.is_resolved, _postable(case, watchdog, url, wall))
+    return Posting(case.alert.id, case.is_told_over, _postable(case, watchdog, url, wall))
 
 
 def heartbeat(*, watchdog: str, started_at: float, wall: float) -> Posting:
@@ -98,7 +92,8 @@ def heartbeat(*, watchdog: str, started_at: float, wall: float) -> Posting:
 def _postable(case: Case, watchdog: str, url: str, wall: float) -> PostableAlert:
     # The onset is by the trainer's clock, which may be ahead: a start after the end is refused.
     starts_at = min(case.alert.onset_at, case.fired_at, wall)
-    ends_at = wall + VALID_S if case.resolved_at is None else min(case.resolved_at, wall)
+    is_over = case.is_told_over and case.resolved_at is not None
+    ends_at = min(case.resolved_at or wall, wall) if is_over else wall + VALID_S
     return PostableAlert(
         labels=labels_of(case, watchdog),
         annotations=annotations_of(case, url),
@@ -117,7 +112,8 @@ def annotations_of(case: Case, url: str) -> dict[str, str]:
         "card": case.card,
         "value": _number(alert.facts.value),
         "worst": worst_about(case),
-        "resolution": alert.resolution or "",
+        "times": str(case.times) if case.times > 1 else "",
+        "resolution": alert.resolution or "" if case.settles_step is None else "",
         "step": str(alert.last_step),
         "onset_step": str(alert.onset_step),
         "layers": layers_about(case),

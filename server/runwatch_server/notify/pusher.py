@@ -24,6 +24,7 @@ from runwatch_server.notify.posting import (
     due_cases,
     heartbeat,
     is_due,
+    newest_of_each,
     posting_of,
 )
 from runwatch_server.notify.receivers import Alertmanagers, Receivers
@@ -88,8 +89,10 @@ class Pusher:
                 since=wall - RESOLVED_FOR_S,
                 also=self._unended(),
             )
-            wanted = [case for case in cases if self._wants(case)]
-            due = due_cases(wanted, self._sent, watchdog=name, now=now)
+            # What goes on under the same labels, as the next time of a trouble does, stands for
+            # those before it: no end of theirs is owed any more.
+            wanted = newest_of_each([case for case in cases if self._wants(case)], name)
+            due = due_cases(wanted, self._sent, now=now)
             due = await notice_queries.with_commands(connection, due)
         due = await self._explainer.explain(due)
         known = {HEARTBEAT, *(case.alert.id for case in wanted)}

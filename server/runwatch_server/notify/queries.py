@@ -6,8 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.vocabulary import RunId
-from runwatch_server.alerts.records import AlertRecord
+from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.notify.records import Delivery, DeliveryState, Kind, NewDelivery
 from runwatch_server.notify.tables import deliveries, notices
 
@@ -54,30 +53,59 @@ async def insert_delivery(connection: AsyncConnection, new: NewDelivery) -> None
             receiver=new.receiver,
             kind=new.kind.value,
             dedup_key=new.dedup_key,
-            state=DeliveryState.WAITING.value,
+            state=(
+                DeliveryState.WAITING if new.delivered_at is None else DeliveryState.DELIVERED
+            ).value,
             created_at=new.created_at,
             due_at=new.due_at,
+            delivered_at=new.delivered_at,
             attempts=0,
         )
     )
 
 
-async def find_firing(connection: AsyncConnection, alert: AlertRecord) -> dict[str, Delivery]:
+async def find_firing(
+    connection: AsyncConnection, run_id: RunId, alert_id: AlertId
+) -> dict[str, Delivery]:
     """What became of telling that an alert fires, for each receiver."""
     found = await connection.execute(
-        sa.select(deliveries).where(*_of(alert), deliveries.c.kind == Kind.FIRING.value)
+        sa.select(deliveries).where(
+            deliveries.c.run_id == run_id,
+            deliveries.c.alert_id == alert_id,
+            deliveries.c.kind == Kind.FIRING.value,
+        )
     )
     return {row["receiver"]: _delivery(row) for row in found.mappings()}
+
+
+async def withhold_end(connection: AsyncConnection, told: Delivery) -> bool:
+    """Take back the end of what a receiver was told; whether it had not been tried yet."""
+    done = await connection.execute(
+        sa.update(deliveries)
+        .where(
+            deliveries.c.run_id == told.run_id,
+            deliveries.c.alert_id == told.alert_id,
+            deliveries.c.receiver == told.receiver,
+            deliveries.c.kind == Kind.RESOLVED.value,
+            deliveries.c.state == DeliveryState.WAITING.value,
+            deliveries.c.attempts == 0,
+        )
+        .values(state=DeliveryState.WITHHELD.value)
+    )
+    return done.rowcount == 1
 
 
 async def list_due(
     connection: AsyncConnection, receiver: str, *, now: float, horizon_s: float, limit: int
 ) -> list[Delivery]:
-    """What is to be sent now, the longest due first: what waits, and repeats of what goes on and
-    was not acknowledged. What is due beyond the horizon was written by a clock that was set back
-    since, and is due as well."""
+    """What is to be sent now, the longest due first: what waits, but for ends that settle, and
+    repeats of what goes on and was not acknowledged. What is due beyond the horizon was written by
+    a clock that was set back since, and is due as well."""
     due = (deliveries.c.due_at <= now) | (deliveries.c.due_at > now + horizon_s)
-    waiting = deliveries.c.state == DeliveryState.WAITING.value
+    settling = sa.select(notices.c.alert_id).where(notices.c.settles_step.is_not(None))
+    waiting = (deliveries.c.state == DeliveryState.WAITING.value) & ~(
+        (deliveries.c.kind == Kind.RESOLVED.value) & deliveries.c.alert_id.in_(settling)
+    )
     open_alerts = sa.select(notices.c.alert_id).where(notices.c.resolved_at.is_(None))
     repeated = (
         (deliveries.c.state == DeliveryState.DELIVERED.value)
@@ -124,8 +152,10 @@ async def count_deliveries(connection: AsyncConnection, receiver: str) -> dict[s
 
 
 async def count_open(connection: AsyncConnection, receiver: str, dedup_key: str) -> int:
-    """How many alerts of an incident that a receiver heard of go on."""
-    open_alerts = sa.select(notices.c.alert_id).where(notices.c.resolved_at.is_(None))
+    """How many alerts of an incident that a receiver heard of go on, or may come back."""
+    open_alerts = sa.select(notices.c.alert_id).where(
+        notices.c.resolved_at.is_(None) | notices.c.settles_step.is_not(None)
+    )
     found = await connection.execute(
         sa.select(sa.func.count()).where(
             deliveries.c.receiver == receiver,
@@ -174,10 +204,6 @@ async def prune(connection: AsyncConnection, *, before: float) -> None:
             deliveries.c.alert_id.in_(over),
         )
     )
-
-
-def _of(alert: AlertRecord) -> Sequence[sa.ColumnElement[bool]]:
-    return deliveries.c.run_id == alert.run_id, deliveries.c.alert_id == alert.id
 
 
 def _delivery(row: sa.RowMapping) -> Delivery:

@@ -18,7 +18,8 @@ class DeliveryState(StrEnum):
     DEAD = "dead"
     """Tried for a day without success, and given up."""
     WITHHELD = "withheld"
-    """A silence held it back until nobody had to hear of it any more."""
+    """Nobody has to hear of it any more: a silence held it back until then, or what was over came
+    back before its end was told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,18 @@ class NewDelivery:
     dedup_key: str
     created_at: float
     due_at: float
+    delivered_at: float | None = None
+    """When the receiver was told of the incident that this is part of; None: it is to be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBefore:
+    """An alert that people heard of, seen from the next one of the same trouble."""
+
+    alert_id: AlertId
+    times: int
+    """How often the trouble had come by then."""
+    resolved_step: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,10 @@ notices = sa.Table(
     sa.Column("fired_at", sa.Double, nullable=False),
     sa.Column("layer_group", sa.String(256), nullable=False),  # empty: the rule sees no layers
     sa.Column("resolved_at", sa.Double),
+    sa.Column("times", sa.Integer),  # how often this trouble has come by now; null: once
+    sa.Column("settles_step", sa.BigInteger),  # its end is told then; null: it is, or goes on
     sa.Index("ix_notices_resolved", "resolved_at"),
+    sa.Index("ix_notices_settling", "settles_step"),
 )
 """One row an alert of which people hear. Times are the service's own, unlike those of an alert,
 which are the trainer's; written in the transaction that changed the alert."""

@@ -10,6 +10,7 @@ from runwatch_server.alerts.rungs import ladder_in_words
 from runwatch_server.clock import rfc3339
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.notify.cases import Case
+from runwatch_server.notify.settling import AGAIN_STEPS
 from runwatch_server.runbooks import runbook_url
 
 MAX_CASES: Final = 10
@@ -28,12 +29,14 @@ def title_of(cases: Sequence[Case], *, still_open: int = 0) -> str:
     """The line that a pager shows; all cases are of one run."""
     run = f"run {cases[0].run_name} ({cases[0].alert.project})"
     rules = _enumerated(list(dict.fromkeys(case.alert.rule for case in cases)), 3)
-    if cases[0].is_resolved:
-        rest = f", {still_open} still firing" if still_open else ""
+    times = max(case.times for case in cases)
+    if all(case.is_told_over for case in cases):
+        rest = f", after {count(times)} times" if times > 1 else ""
+        rest += f", {still_open} still open" if still_open else ""
         recovered = all(did_recover(case) for case in cases)
         return f"[{'resolved' if recovered else 'closed, not recovered'}] {rules} in {run}{rest}"
     worst = max((case.alert.severity for case in cases), key=lambda one: one.gravity)
-    return f"[{worst}] {rules} in {run}"
+    return f"[{worst}] {rules} in {run}" + (f", again: {count(times)} times" if times > 1 else "")
 
 
 def body_of(cases: Sequence[Case], *, url: str, dedup_key: str) -> str:
@@ -104,6 +107,9 @@ def _about(case: Case, url: str) -> str:
         case.card or alert.facts.description,
         f"Where: {_where(case)}",
         f"Since: step {count(alert.onset_step)} ({_shown(rfc3339(alert.onset_at))})",
+        f"Again: {count(case.times)} times by now, at most {AGAIN_STEPS} steps apart"
+        if case.times > 1
+        else "",
         f"Worst: {worst_about(case)}" if worst_about(case) else "",
         f"Done: {done_about(case.commands)}",
         f"Ladder: {ladder}" if ladder else "",
@@ -125,13 +131,16 @@ def _where(case: Case) -> str:
 
 def _standing(case: Case) -> str:
     alert = case.alert
-    if case.is_resolved:
+    if case.is_told_over:
         recovery = "" if alert.recovery is None else f", {alert.recovery.replace('_', ' ')}"
         if not did_recover(case):
             return (
                 f"State: closed at step {count(alert.resolved_step)}, {_CLOSED[alert.resolution]}"
             )
         return f"State: resolved at step {count(alert.last_step)}{recovery}"
+    if case.settles_step is not None:
+        over, told = count(alert.resolved_step), count(case.settles_step)
+        return f"State: over since step {over}; told as resolved if nothing comes until step {told}"
     acked = "" if alert.acked_by is None else f", acknowledged by {alert.acked_by}"
     return f"State: {alert.state} at step {count(alert.last_step)}{acked}"
 

@@ -39,13 +39,22 @@ _ALERT = AlertRecord(
 )
 
 
-def a_case(*, resolved_at: float | None = None, fired_at: float = FIRED_AT, **alert: Any) -> Case:
+def a_case(
+    *,
+    resolved_at: float | None = None,
+    fired_at: float = FIRED_AT,
+    times: int = 1,
+    settles_step: int | None = None,
+    **alert: Any,
+) -> Case:
     return Case(
         alert=replace(_ALERT, **alert),
         run_name="llama",
         layer_group="blocks.12",
         fired_at=fired_at,
         resolved_at=resolved_at,
+        times=times,
+        settles_step=settles_step,
         commands=(),
     )
 

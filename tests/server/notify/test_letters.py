@@ -3,6 +3,7 @@
 import pytest
 from tests.server.notify.factories import FIRED_AT, a_case, a_delivery
 
+from runwatch.alerts import AlertState
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.notify.letters import Verdict, is_given_up, judge, letters_of, retry_after_s
 from runwatch_server.notify.records import DeliveryState, Kind
@@ -28,6 +29,11 @@ def test_what_was_acknowledged_is_not_repeated() -> None:
     assert judge(REPEAT, a_case(), firing=None, silenced=False) is Verdict.SEND
     assert judge(REPEAT, ACKED, firing=None, silenced=False) is Verdict.HOLD
     assert judge(REPEAT, a_case(), firing=None, silenced=True) is Verdict.HOLD
+
+
+def test_what_recovers_is_not_repeated() -> None:
+    recovering = a_case(state=AlertState.RECOVERING)
+    assert judge(REPEAT, recovering, firing=None, silenced=False) is Verdict.HOLD
 
 
 def test_what_another_alert_explains_by_now_waits_and_is_not_repeated() -> None:
@@ -94,10 +100,26 @@ def test_a_message_says_what_where_since_when_what_was_done_and_where_to_look() 
         assert line in body.splitlines()
 
 
-def test_an_end_says_what_still_fires() -> None:
+def test_an_end_says_how_much_is_not_over() -> None:
     title = title_of([OVER], still_open=2)
 
-    assert title == "[resolved] GradientSpike in run llama (pretrain), 2 still firing"
+    assert title == "[resolved] GradientSpike in run llama (pretrain), 2 still open"
+
+
+def test_a_message_says_how_often_it_has_come_and_when_its_end_will_be_told() -> None:
+    case = a_case(
+        resolved_at=FIRED_AT,
+        resolved_step=1200,
+        resolution=Resolution.RECOVERED,
+        times=4,
+        settles_step=1712,
+    )
+    lines = body_of([case], url="", dedup_key="k").splitlines()
+
+    assert title_of([case]) == "[critical] GradientSpike in run llama (pretrain), again: 4 times"
+    assert "Again: 4 times by now, at most 512 steps apart" in lines
+    over = "State: over since step 1 200; told as resolved if nothing comes until step 1 712"
+    assert over in [line.replace("\u202f", " ").replace("\xa0", " ") for line in lines]
 
 
 def test_a_matcher_is_a_glob_over_a_label() -> None:

@@ -72,11 +72,21 @@ def test_an_end_is_not_repeated_while_the_same_alert_fires_again() -> None:
     assert newest_of_each([again, ended], "w") == [again]
 
 
+def test_what_may_come_back_goes_on_and_yields_to_what_came_back() -> None:
+    settling = a_case(resolved_at=FIRED_AT + 1.0, settles_step=700, times=2)
+    again = a_case(fired_at=FIRED_AT + 2.0, id=AlertId("2" * 26), times=3)
+    posting = posting_of(settling, watchdog="w", url="", wall=NOW)
+
+    assert not posting.is_resolved
+    assert posting.alert.ends_at.timestamp() == NOW + 240.0
+    assert newest_of_each([again, settling], "w") == [again]
+
+
 def test_only_what_is_due_is_sent() -> None:
     sent = {"1" * 26: Sent(False, 99.0)}
     other = a_case(id=AlertId("2" * 26), rule="NonFinite")
 
-    assert due_cases([a_case(), other], sent, watchdog="w", now=100.0) == [other]
+    assert due_cases([a_case(), other], sent, now=100.0) == [other]
 
 
 def test_labels_of_a_rule_take_the_form_that_alertmanager_accepts() -> None:
