@@ -107,11 +107,8 @@ class RowMaker:
         lr_scale: float,
     ) -> None:
         """Make the row of a step that has ended, and send on what is whole."""
-        has_turn = self._row_by_row.begin()
-        try:
+        with self._row_by_row.turn():
             self._record(step, segment, loss, tokens, metrics, lr_scale)
-        finally:
-            self._row_by_row.end(has_turn=has_turn)
 
     def _record(
         self,
