@@ -51,11 +51,9 @@ def is_let_in(service: RealService, key: str) -> bool:
 def test_a_key_holds_so_many_open_and_one_that_is_closed_makes_room(service: RealService) -> None:
     key, other = service.create_key("read"), service.create_key("read")
     with ExitStack() as stack:
-        held = [Reader(service, key) for _ in range(MOST_OF_KEY)]
-        for reader in held:
-            stack.callback(reader.close)
-        refused, of_another = Reader(service, key), Reader(service, other)
-        stack.callback(of_another.close)
+        held = [stack.enter_context(closing(Reader(service, key))) for _ in range(MOST_OF_KEY)]
+        refused = stack.enter_context(closing(Reader(service, key)))
+        of_another = stack.enter_context(closing(Reader(service, other)))
 
         assert {reader.status for reader in (*held, of_another)} == {200}
         assert (refused.status, refused.retry_after) == (429, "30")
@@ -67,10 +65,11 @@ def test_a_key_holds_so_many_open_and_one_that_is_closed_makes_room(service: Rea
 
 def test_a_stream_ends_with_its_key(service: RealService) -> None:
     made = service.ask("POST", "/keys", {"name": "leaver", "scopes": ["read"]})
-    reader = Reader(service, made["key"])
-    assert reader.status == 200
+    with closing(Reader(service, made["key"])) as reader:
+        assert reader.status == 200
 
-    service.ask("DELETE", f"/keys/{made['id']}")
+        service.ask("DELETE", f"/keys/{made['id']}")
 
-    assert reader.read_to_the_end().startswith(b"retry:")
-    assert Reader(service, made["key"]).status == 401
+        assert reader.read_to_the_end().startswith(b"retry:")
+    with closing(Reader(service, made["key"])) as late:
+        assert late.status == 401
