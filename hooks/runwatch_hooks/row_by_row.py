@@ -3,7 +3,7 @@ handler, follows it: to make a row in the middle of another would tear both."""
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -38,7 +38,7 @@ class RowByRow:
         self._is_making = False
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self) -> Generator[None]:
         """A step's row is made within; what was logged meanwhile is next."""
         has_turn = self._turn.acquire(timeout=_PATIENCE_S)
         was_making, self._is_making = self._is_making, True
