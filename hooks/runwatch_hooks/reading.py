@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from runwatch.addresses import fault_of
 from runwatch.errors import InvalidInputError
 from runwatch.messages import Problem
 from runwatch.nonfinite import JsonNumber
@@ -149,8 +150,11 @@ class Reading:
 
 
 def connect(url: str | None = None, token: str | None = None) -> Reading:
-    """The service of the environment (RUNWATCH_URL, RUNWATCH_TOKEN), or the one given."""
+    """The service of the environment (RUNWATCH_URL, RUNWATCH_TOKEN), or the one given. Raises
+    InvalidInputError for an address that is none."""
     url = url or os.environ.get("RUNWATCH_URL") or _DEFAULT_URL
+    if fault := fault_of(url):
+        raise InvalidInputError(f"url: {fault}")
     token = token or os.environ.get("RUNWATCH_TOKEN")
     return Reading(Client(url, token, connect_timeout_s=10.0, read_timeout_s=60.0))
 

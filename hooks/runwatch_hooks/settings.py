@@ -3,10 +3,11 @@
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from runwatch.addresses import fault_of, host_of, is_address
 from runwatch.ulids import is_ulid
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.run_facts import check_text, folder_of
@@ -16,7 +17,6 @@ DEFAULT_PROJECT: Final = "default"
 
 _NO_KEY_HAS: Final = re.compile(r"[^!-~]")
 """Nor may a header have it."""
-_BEYOND_ADDRESS: Final = re.compile(r"[?#]")
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
@@ -31,9 +31,9 @@ class Environment:
 
     disabled: bool = False
     """RUNWATCH_DISABLED: attach nothing, touch nothing; the script runs as if we were not there."""
-    url: str | None = None
+    url: str | None = field(default=None, repr=False)
     """RUNWATCH_URL: such as http://127.0.0.1:8321; without one the run is only spooled to disk."""
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     """RUNWATCH_TOKEN: an API key with the scope `ingest`."""
     spool_dir: Path = DEFAULT_SPOOL_DIR
     """RUNWATCH_SPOOL: where frames wait on disk until the service has acknowledged them."""
@@ -56,20 +56,30 @@ class Environment:
     """TORCHELASTIC_RESTART_COUNT: how often torchrun has started the processes anew."""
 
     def __post_init__(self) -> None:
-        if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise AttachError(f"url: found {self.url!r}, wanted http://... or https://...")
-        if self.url is not None and (rest := _BEYOND_ADDRESS.search(self.url)):
-            address = self.url[: rest.start()]  # a login link holds a key, which is not repeated
-            raise AttachError(f"url: found more behind {address!r}, wanted the address alone")
-        if self.token is not None and (odd := _NO_KEY_HAS.search(self.token)):
-            found = f"found {odd.group()!r} at place {odd.start() + 1} of {len(self.token)}"
-            raise AttachError(f"token: {found}, wanted a key: letters, digits, '-' and '_'")
+        _check_url(self.url)
+        _check_token(self.token)
         if self.run_id is not None and not is_ulid(self.run_id):
             raise AttachError(f"run_id: found {self.run_id!r}, wanted a ULID (26 letters)")
         if not 0 <= self.rank < self.world_size:
             raise AttachError(
                 f"rank: found {self.rank} of {self.world_size}, wanted 0 to {self.world_size - 1}"
             )
+
+
+def _check_url(url: str | None) -> None:
+    if url is not None and (fault := fault_of(url)):
+        raise AttachError(f"url: {fault}, as `url` or in RUNWATCH_URL")
+
+
+def _check_token(token: str | None) -> None:
+    if token is None:
+        return
+    wanted = "wanted a key: letters, digits, '-' and '_'"
+    if is_address(token):
+        raise AttachError(f"token: found the address {host_of(token)}, {wanted}, in RUNWATCH_TOKEN")
+    if odd := _NO_KEY_HAS.search(token):
+        found = f"found {odd.group()!r} at place {odd.start() + 1} of {len(token)}"
+        raise AttachError(f"token: {found}, {wanted}")
 
 
 def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:

@@ -1,5 +1,6 @@
 """Arguments that cannot be used: each is named, and nothing is touched."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from tests.hooks.wrapping.test_patches import facts
 from torch import nn
 
 from runwatch_hooks import AttachError, attach
+from runwatch_hooks.settings import Environment
+from runwatch_hooks.transport import TransportSettings
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def optimizer(model: nn.Module) -> torch.optim.Optimizer:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"url": "ftp://example"}, "url: found 'ftp://example'"),
+        ({"url": "ftp://example"}, "url: found ftp://example, wanted http://"),
         ({"run_id": "short"}, "run_id: found 'short'"),
         ({"allow": ("explode",)}, "allow: found 'explode'"),
         ({"snapshots": 1}, "snapshots: found 1"),
@@ -74,7 +77,7 @@ class Lookahead:
         ({"project": ""}, "project: found 0 characters"),
         (
             {"url": "http://h:1/login#key=secret"},
-            "url: found more behind 'http://h:1/login', wanted the address alone$",
+            "url: found more behind http://h, wanted the address alone, as `url` or in RUNWATCH_",
         ),
         ({"token": "a\nb"}, r"token: found '\\n' at place 2 of 3, wanted a key"),
         ({"token": "schlüssel"}, "token: found 'ü' at place 5 of 9, wanted a key"),
@@ -114,3 +117,61 @@ def test_whatever_stands_in_for_an_argument_is_told_from_one(
         attach(**given)
 
     assert facts() == before
+
+
+GIVEN = "as `url` or in RUNWATCH_URL"
+NO_PORT = "with a host or a port that cannot be, wanted HOST:PORT"
+WANTED = f"wanted http://... or https://..., {GIVEN}"
+WANTED_KEY = "wanted a key: letters, digits, '-' and '_'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"url": "runwatch_hunter2", "token": "https://watch.example"},
+            f"url: found a text of 16 characters without '://', {WANTED}",
+        ),
+        (
+            {"token": "https://me:hunter2@watch.example/path"},
+            f"token: found the address https://watch.example, {WANTED_KEY}, in RUNWATCH_TOKEN",
+        ),
+        (
+            {"url": "ftp://me:hun@/ter2@watch.example:hunter2"},
+            f"url: found ftp://watch.example, {WANTED}",
+        ),
+        (
+            {"url": "https://me:hunter2@watch.example/hunter2?key=hunter2"},
+            f"url: found more behind https://watch.example, wanted the address alone, {GIVEN}",
+        ),
+        (
+            {"url": "https://me:hunter2@watch.example:hunter2"},
+            f"url: found https://watch.example {NO_PORT}, {GIVEN}",
+        ),
+        (
+            {"url": "https://me:hunter2@watch.example:99999"},
+            f"url: found https://watch.example {NO_PORT}, {GIVEN}",
+        ),
+        (
+            {"url": "https://me:hunter2/@watch.example"},
+            f"url: found https://watch.example {NO_PORT}, {GIVEN}",
+        ),
+    ],
+)
+def test_what_may_be_a_secret_is_not_repeated(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    arguments: dict[str, str],
+    message: str,
+) -> None:
+    with pytest.raises(AttachError) as caught:
+        attach(model, optimizer, run="bad", **arguments)  # type: ignore[arg-type]
+
+    assert str(caught.value) == message
+
+
+def test_settings_that_are_printed_tell_no_secret(tmp_path: Path) -> None:
+    settings = TransportSettings(url="http://me:hunter2@a", token="hunter2", spool_dir=tmp_path)
+    environment = Environment(url="http://me:hunter2@a", token="hunter2")
+
+    assert "hunter2" not in f"{settings} {environment}"

@@ -1,10 +1,10 @@
-"""By which way gradients are read on this machine, and why not by a faster one."""
+"""By which way torch's gradients are read on this machine, and why not by a faster one."""
 
 import ctypes
-import importlib
 import importlib.util
 import shutil
-from typing import Any
+
+import torch
 
 from runwatch.findings import Finding, Verdict
 from runwatch_hooks.device_health import Nvml, NvmlError
@@ -32,21 +32,17 @@ def _why_not() -> str:
     return f"{LIBRARY.name} is of another version"
 
 
-def accelerators(*, has_torch: bool) -> list[Finding]:
+def accelerators() -> list[Finding]:
     """CUDA, or what torch calls so, as this torch has it."""
-    if not has_torch:
-        advice = "pip install torch, or watch with runwatch_hooks.plain.open_run, which needs none"
-        return [Finding("installed", "torch", Verdict.NOTE, "not installed", advice)]
-    torch: Any = importlib.import_module("torch")
     return [
         Finding("installed", "torch", Verdict.GOOD, str(torch.__version__)),
-        Finding("installed", "CUDA", Verdict.GOOD, _cuda(torch)),
+        Finding("installed", "CUDA", Verdict.GOOD, _cuda()),
         _nvml(has_device=bool(torch.cuda.is_available())),
         Finding("installed", "Triton", Verdict.GOOD, _triton()),
     ]
 
 
-def _cuda(torch: Any) -> str:
+def _cuda() -> str:
     hip = getattr(torch.version, "hip", None)  # AMD's, whose devices torch calls by CUDA's name
     version = torch.version.cuda if hip is None else f"ROCm {hip}"
     if version is None:

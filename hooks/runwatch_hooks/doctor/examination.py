@@ -1,31 +1,44 @@
 """All that is looked at on the trainer's side, in the order in which it is told."""
 
+import importlib
 import importlib.util
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any, Final
 
 from runwatch.findings import Finding, Verdict
-from runwatch_hooks.doctor.accelerators import accelerators, compiled_reading
 from runwatch_hooks.doctor.surroundings import check_environment, check_spool, versions
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.settings import read_environment
+
+_NO_TORCH: Final = Finding(
+    "installed",
+    "torch",
+    Verdict.NOTE,
+    "not installed",
+    "pip install torch, or watch with runwatch_hooks.plain.open_run, which needs none",
+)
 
 
 def examine(variables: Mapping[str, str], model: str | None = None) -> list[Finding]:
     """`model` is `module:factory`; its cost is measured where torch is installed."""
     has_torch = importlib.util.find_spec("torch") is not None
-    findings = [*versions(), compiled_reading(), *accelerators(has_torch=has_torch)]
+    findings = [*versions(), *(_readings() if has_torch else [_NO_TORCH])]
     findings.append(check_environment(variables))
     with suppress(AttachError):  # told already, as a fault of the environment
         findings.append(check_spool(read_environment(variables).spool_dir))
-    if model is not None:
-        findings += _measured(model, has_torch=has_torch)
+    if model is not None and has_torch:
+        findings += _with_torch("model_cost").measure(model)
+    elif model is not None:
+        findings.append(Finding("model", model, Verdict.WRONG, "torch is not installed"))
     return findings
 
 
-def _measured(model: str, *, has_torch: bool) -> list[Finding]:
-    if not has_torch:
-        return [Finding("model", model, Verdict.WRONG, "torch is not installed")]
-    program = importlib.import_module("runwatch_hooks.doctor.model_cost")
-    found: list[Finding] = program.measure(model)
-    return found
+def _readings() -> list[Finding]:
+    module = _with_torch("accelerators")
+    return [module.compiled_reading(), *module.accelerators()]
+
+
+def _with_torch(module: str) -> Any:
+    """A module of ours that imports it: on a service's machine it need not be there."""
+    return importlib.import_module(f"runwatch_hooks.doctor.{module}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import runwatch
+from runwatch.addresses import without_user
 from runwatch.errors import InvalidInputError
 from runwatch.findings import Finding, Verdict
 from runwatch_hooks.settings import Environment, read_environment
@@ -46,10 +47,11 @@ def _found(environment: Environment) -> Finding:
     if environment.url is None:
         text = f"no RUNWATCH_URL: runs are written to {environment.spool_dir}, and sent to nobody"
         return Finding("environment", "hook", Verdict.NOTE, text, "set it, or `runwatch sync`")
+    address = without_user(environment.url)
     if environment.token is None:
-        text = f"{environment.url}, without a key"
+        text = f"{address}, without a key"
         return Finding("environment", "hook", Verdict.WRONG, text, "set RUNWATCH_TOKEN")
-    return Finding("environment", "hook", Verdict.GOOD, f"{environment.url}, with a key")
+    return Finding("environment", "hook", Verdict.GOOD, f"{address}, with a key")
 
 
 def check_spool(folder: Path) -> Finding:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 import urllib3
-from urllib3.exceptions import HTTPError, ProtocolError
+from urllib3.exceptions import HTTPError, LocationParseError, ProtocolError
 
 from runwatch import __version__
 from runwatch_hooks.own_log import OwnLog
@@ -81,6 +81,8 @@ class Client:
                 return self._exchange(method, path, body, content_type, wait_s, headers)
             except ProtocolError:
                 return self._exchange(method, path, body, content_type, wait_s, headers)
+        except LocationParseError:  # whose words repeat the address, and what secrets it holds
+            raise RetryLaterError(f"{method} {path}: the address cannot be read") from None
         except HTTPError as error:
             raise RetryLaterError(f"{method} {path}: {type(error).__name__}: {error}") from error
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from runwatch.addresses import fault_of
 from runwatch.errors import InvalidInputError
 
 _LARGEST_SEGMENT_BYTES: Final = 16 * 2**20
@@ -15,7 +16,7 @@ _TOKEN: Final = re.compile(r"[!-~]+")
 class TransportSettings:
     """Values of one `Transport`. Raises InvalidInputError where one cannot work."""
 
-    url: str | None = None
+    url: str | None = field(default=None, repr=False)
     """Address of the service, as in `https://runwatch.example:8080`; None: spool only."""
     token: str | None = field(default=None, repr=False)
     """A key with the scope `ingest`. Never logged."""
@@ -38,8 +39,8 @@ class TransportSettings:
     read_timeout_s: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise InvalidInputError(f"url: found {self.url!r}, wanted http:// or https://")
+        if self.url is not None and (fault := fault_of(self.url)):
+            raise InvalidInputError(f"url: {fault}")
         # Said without the token: the HTTP library would quote it in its own complaint.
         if self.token is not None and not _TOKEN.fullmatch(self.token):
             raise InvalidInputError("token: found a character that no key has, wanted none")

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from runwatch.addresses import fault_of, host_of, without_user
 from runwatch.errors import RunwatchError
 from runwatch_server.cli.output import OurConsole
 
@@ -26,6 +27,10 @@ _KEYLESS: Final = "missing_key"
 _ROUTELESS: Final = "route_not_found"
 _KEYLESS_HELP: Final = "set RUNWATCH_TOKEN, or give --token"
 _LOOPBACK: Final = ("http://127.0.0.1", "http://localhost", "http://[::1]")
+
+
+class AddressError(RunwatchError):
+    """What was given as a service's address is none."""
 
 
 class AwayError(RunwatchError):
@@ -53,11 +58,6 @@ class Client:
         """The same for who can wait: raises AwayError where asking again may help."""
         try:
             response = self._http.request(method, path, **arguments)  # type: ignore[arg-type]
-        except httpx.UnsupportedProtocol as error:
-            raise typer.BadParameter(
-                f"found {self._address!r}, wanted http://… or https://…",
-                param_hint="'--url'",
-            ) from error
         except httpx.HTTPError as error:
             raise SilentError(f"{self._address} does not answer ({_reason(error)})") from error
         if response.is_server_error:
@@ -81,8 +81,8 @@ class Client:
 
     @property
     def _address(self) -> str:
-        """As people gave it."""
-        return str(self._http.base_url).removesuffix("/").removesuffix(_API)
+        """As people gave it, but for a user and a password."""
+        return without_user(str(self._http.base_url).removesuffix("/").removesuffix(_API))
 
     def fail(self, message: str) -> NoReturn:
         self._console.print(f"[red]runwatch:[/] {escape(message)}", highlight=False, soft_wrap=True)
@@ -93,14 +93,15 @@ class Client:
 def open_client(url: str, token: str) -> Generator[Client]:
     try:
         http = new_http(url, token)
-    except httpx.InvalidURL as error:
-        raise typer.BadParameter(f"found {url!r} ({error})", param_hint="'--url'") from error
+    except AddressError as error:
+        raise typer.BadParameter(str(error), param_hint="'--url'") from error
     with http:
         yield Client(http, OurConsole(stderr=True))
 
 
 def new_http(url: str, token: str) -> httpx.Client:
-    """A connection to the interface of a service, to be closed. Raises httpx.InvalidURL."""
+    """A connection to the interface of a service, to be closed. Raises AddressError."""
+    check_address(url)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     return httpx.Client(
         base_url=f"{url.rstrip('/')}{_API}",
@@ -108,6 +109,18 @@ def new_http(url: str, token: str) -> httpx.Client:
         timeout=_TIMEOUT_S,
         trust_env=not url.startswith(_LOOPBACK),  # no proxy leads there
     )
+
+
+def check_address(url: str) -> None:
+    """Raises AddressError, which repeats nothing of it but scheme and host."""
+    fault = fault_of(url)
+    if not fault:
+        try:
+            httpx.URL(url)
+        except httpx.InvalidURL:  # whose words repeat a part of it
+            fault = f"found {host_of(url)} with a host or a port that cannot be, wanted HOST:PORT"
+    if fault:
+        raise AddressError(fault)
 
 
 def _words_of(response: httpx.Response) -> str:

@@ -5,6 +5,8 @@ from typing import Final
 
 import httpx
 
+from runwatch.addresses import without_user
+
 _ASK_S: Final = 10.0
 
 
@@ -19,11 +21,16 @@ class JobService:
     """Ours, to name and to find the run; the job's, where there is no other."""
     how_to_look: str
 
+    @property
+    def address(self) -> str:
+        """To be shown: without a user and a password."""
+        return without_user(self.url)
+
     def ask(
         self, method: str, path: str, body: dict[str, str] | None = None, *, as_job: bool = False
     ) -> httpx.Response:
         """Its answer, whatever that is. Raises httpx.HTTPError where there is none within ten
-        seconds, httpx.InvalidURL for an address that is none."""
+        seconds."""
         token = self.token if as_job else self.own_key
         return httpx.request(
             method,

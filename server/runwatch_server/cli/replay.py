@@ -1,9 +1,16 @@
 """`runwatch replay BUNDLE`: the step of a diagnostic bundle, run again."""
 
+import importlib.util
 import subprocess
 import sys
+from typing import Final
 
 import typer
+
+_NO_TORCH: Final = (
+    "runwatch replay: it wants the trainer's PyTorch, which is not installed here:"
+    " pip install 'runwatch[torch]'"
+)
 
 
 def replay(context: typer.Context) -> None:
@@ -11,5 +18,8 @@ def replay(context: typer.Context) -> None:
 
     The arguments are those of `python -m runwatch_hooks.replay`, which wants the trainer's torch.
     """
+    if importlib.util.find_spec("torch") is None:
+        typer.echo(_NO_TORCH, err=True)
+        raise typer.Exit(2)
     command = [sys.executable, "-m", "runwatch_hooks.replay", *context.args]
     raise typer.Exit(subprocess.run(command, check=False).returncode)

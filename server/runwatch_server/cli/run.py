@@ -15,8 +15,10 @@ import httpx
 import typer
 from rich.console import Console
 
+from runwatch.addresses import without_user
 from runwatch.terminal_text import readable_line
 from runwatch.ulids import is_ulid, ulid
+from runwatch_server.cli.client import AddressError, check_address
 from runwatch_server.cli.job import NOT_EXECUTABLE, NOT_FOUND, run_job
 from runwatch_server.cli.job_service import JobService
 from runwatch_server.cli.local_service import (
@@ -105,7 +107,12 @@ def _check(console: Console, command: list[str], run_id: str) -> None:
 def _service(data_dir: Path, *, keep: bool) -> Generator[JobService]:
     url, token = os.environ.get("RUNWATCH_URL"), os.environ.get("RUNWATCH_TOKEN", "")
     if url:
-        service = JobService(url, token, token, f"{url.rstrip('/')}/runs/{{run_id}}")
+        try:
+            check_address(url)
+        except AddressError as error:
+            raise LocalServiceError(f"RUNWATCH_URL: {error}") from error
+        look = f"{without_user(url).rstrip('/')}/runs/{{run_id}}"
+        service = JobService(url, token, token, look)
         _check_named(service)
         yield service
         return
@@ -121,15 +128,13 @@ def _check_named(service: JobService) -> None:
     """A key that is refused is a mistake. A service that is away is not: the job spools."""
     try:
         answer = service.ask("GET", "/runs?limit=1")
-    except httpx.InvalidURL as error:
-        raise LocalServiceError(f"RUNWATCH_URL: found {service.url!r} ({error})") from error
     except httpx.HTTPError as error:
         waits = "the job's numbers wait in its spool folder"
-        _say(OurConsole(stderr=True), f"{service.url} does not answer ({error}); {waits}")
+        _say(OurConsole(stderr=True), f"{service.address} does not answer ({error}); {waits}")
         return
     if answer.status_code == HTTPStatus.UNAUTHORIZED:
         raise LocalServiceError(
-            f"{service.url} does not know the key in RUNWATCH_TOKEN; set one it knows"
+            f"{service.address} does not know the key in RUNWATCH_TOKEN; set one it knows"
         )
 
 
@@ -193,7 +198,7 @@ def _has_told(console: Console, service: JobService, run_id: str) -> bool | None
     try:
         answer = service.ask("GET", f"/runs/{run_id}")
     except httpx.HTTPError as error:
-        _say(console, f"{service.url} does not answer ({error})")
+        _say(console, f"{service.address} does not answer ({error})")
         return None
     if answer.status_code == HTTPStatus.NOT_FOUND:
         _say(

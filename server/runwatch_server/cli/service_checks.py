@@ -10,9 +10,10 @@ from typing import Final
 
 import httpx
 
+from runwatch.addresses import without_user
 from runwatch.findings import Finding, Verdict
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.cli.client import new_http
+from runwatch_server.cli.client import AddressError, new_http
 
 _SKEW_TOLD_S: Final = 3.0
 """The header Date has whole seconds, and an answer takes its time."""
@@ -39,18 +40,20 @@ def check_service(url: str, token: str) -> Iterator[Finding]:
     try:
         with new_http(url, token) as http:
             yield from _checked(http, url, token)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except AddressError as error:
+        yield Finding("service", "RUNWATCH_URL", Verdict.WRONG, str(error))
+    except httpx.HTTPError as error:
         is_asked_for = "RUNWATCH_URL" in os.environ or bool(token)
         verdict = Verdict.WRONG if is_asked_for else Verdict.NOTE
         advice = "start one with `runwatch serve`, or set RUNWATCH_URL to where it is"
-        yield Finding("service", url, verdict, f"does not answer ({error})", advice)
+        yield Finding("service", without_user(url), verdict, f"does not answer ({error})", advice)
 
 
 def _checked(http: httpx.Client, url: str, token: str) -> Iterator[Finding]:
     ready = http.get(f"{url.rstrip('/')}/readyz")
     is_ready = ready.status_code == HTTPStatus.OK
     found = "is ready" if is_ready else f"is not ready: {ready.status_code} {ready.text[:200]}"
-    yield Finding("service", url, Verdict.GOOD if is_ready else Verdict.WRONG, found)
+    yield Finding("service", without_user(url), Verdict.GOOD if is_ready else Verdict.WRONG, found)
     if not token:
         advice = "set RUNWATCH_TOKEN; `runwatch keys create` makes one"
         yield Finding("service", "key", Verdict.NOTE, "none given", advice)

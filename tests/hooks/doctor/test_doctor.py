@@ -1,11 +1,17 @@
 """The trainer's side of `runwatch doctor`."""
 
+import importlib.util
 import os
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import runwatch
+import runwatch_hooks
 from runwatch.findings import Finding, Verdict
 from runwatch_hooks.doctor import examine
 from runwatch_hooks.doctor.accelerators import accelerators
@@ -88,9 +94,10 @@ def test_what_attach_would_refuse_is_wrong() -> None:
     assert check_environment({"RUNWATCH_RUN_ID": "7"}).verdict is Verdict.WRONG
     assert check_environment({"RUNWATCH_DISABLED": "1"}).verdict is Verdict.NOTE
     assert check_environment({}).verdict is Verdict.NOTE
-    good = check_environment({"RUNWATCH_URL": "http://a", "RUNWATCH_TOKEN": "secret"})
+    url = "http://me:secret@a:8321/path"
+    good = check_environment({"RUNWATCH_URL": url, "RUNWATCH_TOKEN": "secret"})
     assert good.verdict is Verdict.GOOD
-    assert "secret" not in good.found
+    assert good.found == "http://a:8321/path, with a key"
 
 
 def test_a_run_that_waits_in_the_spool_is_told(tmp_path: Path) -> None:
@@ -110,10 +117,36 @@ def test_a_spool_that_cannot_be_is_wrong(tmp_path: Path) -> None:
     assert check_spool(tmp_path / "file" / "spool").verdict is Verdict.WRONG
 
 
-def test_without_torch_the_other_way_is_shown() -> None:
-    (finding,) = accelerators(has_torch=False)
+@pytest.fixture
+def without_torch(tmp_path: Path) -> str:
+    """A PYTHONPATH on which a trainer finds ours and what that requires, and no torch."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    for name in ("msgspec", "numpy", "urllib3", "zstandard"):
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        for part in Path(spec.origin or "").parents[1].glob(f"{name}*"):
+            (folder / part.name).symlink_to(part)
+    ours = [Path(package.__file__ or "").parents[1] for package in (runwatch, runwatch_hooks)]
+    return os.pathsep.join(map(str, (folder, *ours)))
 
-    assert "plain.open_run" in finding.advice
+
+def test_without_torch_the_other_way_is_shown(without_torch: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "runwatch_hooks.doctor", "--json", "--model", "a:b"],
+        env={**os.environ, "PYTHONPATH": without_torch},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    found = {one.name: one for one in msgspec.json.decode(done.stdout, type=list[Finding])}
+
+    assert found["torch"].verdict is Verdict.NOTE
+    assert "plain.open_run" in found["torch"].advice
+    assert found["a:b"].found == "torch is not installed"
+    assert [name for name, one in found.items() if one.verdict is Verdict.WRONG] == ["a:b"]
 
 
 def test_devices_of_amd_are_told_as_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +155,6 @@ def test_devices_of_amd_are_told_as_theirs(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", "MI300X {}".format)
-    found = {finding.name: finding.found for finding in accelerators(has_torch=True)}
+    found = {finding.name: finding.found for finding in accelerators()}
 
     assert found["CUDA"] == "ROCm 7.1 on MI300X 0, MI300X 1; gradients are read on the device"

@@ -14,12 +14,47 @@ def call(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
+def said(result: Result) -> str:
+    """On one line, as a narrow terminal breaks it anywhere."""
+    return " ".join(" ".join((result.output, result.stderr)).replace("│", " ").split())
+
+
 def test_where_nobody_answers_one_reads_how_to_get_a_service() -> None:
     result = call("runs", "--url", "http://127.0.0.1:9")
 
     assert result.exit_code == 2
     assert "http://127.0.0.1:9 does not answer" in result.stderr
     assert "`runwatch serve` starts a service here" in result.stderr
+
+
+def test_a_login_link_is_no_address_and_its_key_is_not_repeated() -> None:
+    result = call("runs", "--url", "http://127.0.0.1:9/login#key=runwatch_secret")
+
+    assert result.exit_code == 2
+    assert "found more behind http://127.0.0.1, wanted the address" in said(result)
+    assert "secret" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("runwatch_hunter2", "found a text of 16 characters without '://', wanted http://"),
+        ("ftp://me:hunter2@watch.example", "found ftp://watch.example, wanted http://"),
+        ("http://me:hunter2@127.0.0.1:hunter2", "found http://127.0.0.1 with a host or a port"),
+        ("http://me:hunter2@127.0.0.1:99999", "found http://127.0.0.1 with a host or a port"),
+        ("http://me:hunter2/@127.0.0.1:9", "found http://127.0.0.1 with a host or a port"),
+        ("http://me:hunter2@127.0.0.1:9", "http://127.0.0.1:9 does not answer"),
+    ],
+)
+@pytest.mark.parametrize("command", [("runs",), ("doctor",), ("run", "--", "true")])
+def test_what_may_be_a_secret_is_not_repeated(
+    url: str, message: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNWATCH_URL", url)
+    result = call(*command)
+
+    assert (message if command != ("doctor",) else message.partition(" does ")[0]) in said(result)
+    assert "hunter2" not in result.output + result.stderr
 
 
 @pytest.mark.slow
