@@ -45,7 +45,7 @@ def main() -> None:
         spoke: Counter[str] = Counter()
         warned = paged = 0
         for seed in range(num_seeds):
-            told = judge(rules, kind(np.random.default_rng(seed)))
+            told = judge(rules, with_rate(kind(np.random.default_rng(seed))))
             warned += any(severity == "warning" for severity in told.values())
             paged += any(severity == "critical" for severity in told.values())
             spoke.update(told.keys())
@@ -59,6 +59,12 @@ def main() -> None:
         f"{len(KINDS)} kinds, {num_series} series: "
         f"warned {warned_in_all / num_series:.3f}, paged {paged_in_all / num_series:.3f}"
     )
+
+
+def with_rate(metrics: Mapping[str, Values]) -> Mapping[str, Values]:
+    """Beside a constant learning rate, where a kind has none of its own: without one some rules
+    are silent."""
+    return {"lr": np.full(len(metrics["loss"]), 1e-3), **metrics}
 
 
 def judge(rules: tuple[Rule, ...], metrics: Mapping[str, Values]) -> dict[str, str]:
@@ -139,12 +145,13 @@ def two_falls(rng: Generator) -> Values:
     return noisy(rng, 1.0 + 2.0 / (1 + np.exp((t - 200) / 30)) + 1.5 * 0.5 ** (t / 600), 0.03)
 
 
-def rate_drops(rng: Generator) -> Values:
+def rate_drops(rng: Generator) -> Mapping[str, Values]:
     """By ten each time, and the loss falls at once."""
     t = steps()
     stages = [t < 500, t < 1000]
     level_T, above_T = np.select(stages, [1.6, 1.1], 0.9), np.select(stages, [0.9, 0.5], 0.2)
-    return noisy(rng, level_T + above_T * 0.5 ** ((t % 500) / 60), 0.05)
+    loss_T = noisy(rng, level_T + above_T * 0.5 ** ((t % 500) / 60), 0.05)
+    return {"loss": loss_T, "lr": 0.1 * 0.1 ** (t // 500)}
 
 
 def cyclic(rng: Generator) -> Mapping[str, Values]:
@@ -316,7 +323,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "a hump in the warm-up": loss_alone(warm_up_hump),
     "a late breakthrough": loss_alone(late_breakthrough),
     "two falls": loss_alone(two_falls),
-    "the rate drops in stages": loss_alone(rate_drops),
+    "the rate drops in stages": rate_drops,
     "cyclic rate": cyclic,
     "warm restarts": warm_restarts,
     "means of epochs": loss_alone(epoch_means),

@@ -16,6 +16,10 @@ from runwatch.moving_targets import signs_of
         ("Loss_D", "Loss_G"),
         ("Generator_Loss", "Discriminator_Loss"),
         ("train/actor_loss", "train/critic_loss"),
+        ("loss", "return", "policy_loss"),
+        ("loss", "sim/train/return", "sim/episodes"),
+        ("loss", "Mean_Return", "Episode"),
+        ("loss", "eval/returns", "train/policy_gradient_loss"),
     ],
 )
 def test_a_policy_and_two_that_play_against_each_other_are_told(names: tuple[str, ...]) -> None:
@@ -30,6 +34,9 @@ def test_a_policy_and_two_that_play_against_each_other_are_told(names: tuple[str
         ("loss", "reward_model_loss", "reward_accuracy", "reward_margin"),
         ("loss", "loss_dice", "loss_giou"),
         ("loss", "d_loss"),
+        ("loss", "return", "sharpe"),
+        ("loss", "policy_loss", "episode"),
+        ("loss", "returned_tokens", "episode"),
     ],
 )
 def test_a_loss_with_a_level_is_not(names: tuple[str, ...]) -> None:

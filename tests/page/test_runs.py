@@ -164,11 +164,13 @@ def test_a_service_that_is_away_is_not_told_as_one_that_is_asked(window: OpenWin
     visitor.page.route("**/fleet/stream", lambda route: route.abort())
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     expect(page.locator("#live")).to_have_text("No answer")
+    expect(page.locator("#fault")).to_have_text("The service cannot be reached. Is it running?")
 
     visitor.page.unroute("**/fleet/stream")
     visitor.context.set_offline(False)
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     expect(page.locator("#live")).to_have_text("Live")
+    expect(page.locator("#fault")).to_be_hidden()
 
 
 def test_two_chosen_runs_lead_to_their_comparison(window: OpenWindow) -> None:

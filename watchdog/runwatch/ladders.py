@@ -24,6 +24,10 @@ class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
 
 Rung = LowerLr | Rollback | Stop | Page
 
+RUNG_KINDS: Final = tuple(
+    str(kind.__struct_config__.tag) for kind in (LowerLr, Rollback, Stop, Page)
+)
+
 MAX_RUNGS: Final = 8
 
 CURES: Final = ("rollback", "lower_lr")

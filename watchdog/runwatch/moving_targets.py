@@ -14,6 +14,11 @@ _REWARD: Final = re.compile(
     re.IGNORECASE,
 )
 """Not `rewards/chosen`: a preference loss such as DPO's has a level."""
+_RETURN: Final = re.compile(r"(?:.*[/ ])?(?:(?:mean|avg|average)_)?returns?", re.IGNORECASE)
+_OF_A_POLICY: Final = re.compile(
+    r"(?:.*[/ ])?(?:policy_loss|policy_gradient_loss|episodes?)", re.IGNORECASE
+)
+"""A return is a reward where a policy is told of beside it: else it may be one on money."""
 _OF_A_MODEL: Final = re.compile(r"loss|acc|margin|model", re.IGNORECASE)
 """`reward_model_loss`, `reward_accuracy`: one that learns what a reward is has a level, too."""
 _JUDGE: Final = re.compile(
@@ -32,6 +37,9 @@ def signs_of(names: Iterable[str]) -> list[str]:
     judge, player = _first(_JUDGE, known), _first(_PLAYER, known)
     if judge is not None and player is not None:
         return [judge, player]
+    gained = _first(_RETURN, known)
+    if gained is not None and _first(_OF_A_POLICY, known) is not None:
+        return [gained]
     return [name for name in known if _REWARD.search(name) and not _OF_A_MODEL.search(name)][:1]
 
 

@@ -117,7 +117,7 @@ def test_a_rule_is_the_same_when_read_from_its_own_document(read: Rule) -> None:
         (
             document(rule(actions=[{"explode": NOTHING}])),
             "groups[0].rules[0].actions[0]",
-            "explode",
+            "found 'explode', wanted one of checkpoint, detail, lower_lr, rollback, stop",
         ),
         (document(rule(actions=["stop"])), "groups[0].rules[0].actions[0]", "mapping"),
         (
@@ -128,7 +128,7 @@ def test_a_rule_is_the_same_when_read_from_its_own_document(read: Rule) -> None:
         (
             document(rule(ladder=[{"checkpoint": NOTHING}])),
             "groups[0].rules[0].ladder[0]",
-            "checkpoint",
+            "found 'checkpoint', wanted one of lower_lr, rollback, stop, page",
         ),
         (
             document(rule(ladder=[{"page": NOTHING}, {"stop": NOTHING}])),

@@ -1,14 +1,14 @@
 """One rule's mapping, as parsed from YAML or JSON, on its way to a Rule; all faults are noted."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from runwatch.alerts import Span
-from runwatch.commands import action_from_document
+from runwatch.commands import ACTION_KINDS, action_from_document
 from runwatch.errors import CommandError, Fault
-from runwatch.ladders import MAX_RUNGS, Rung, faults_of, rung_from_document
+from runwatch.ladders import MAX_RUNGS, RUNG_KINDS, Rung, faults_of, rung_from_document
 from runwatch.rules import templates
 from runwatch.rules.diagnosis_loading import load_diagnosis
 from runwatch.rules.expressions import Truth, has_baseline
@@ -68,7 +68,7 @@ class RuleLoader:
             description=description,
             runbook=runbook,
             diagnosis=load_diagnosis(fields, self._faults),
-            actions=tuple(self._asked("actions", _MAX_ACTIONS, action_from_document)),
+            actions=tuple(self._asked("actions", _MAX_ACTIONS, ACTION_KINDS, action_from_document)),
             ladder=self._ladder(),
             every=self._every(),
             baseline=baseline,
@@ -164,13 +164,22 @@ class RuleLoader:
         fields.finish()
         return Template(texts[0]), Template(texts[1]), runbook
 
-    def _asked(self, name: str, most: int, read: Callable[[object], _Asked]) -> list[_Asked]:
+    def _asked(
+        self,
+        name: str,
+        most: int,
+        known: Collection[str],
+        read: Callable[[object], _Asked],
+    ) -> list[_Asked]:
         """What a list such as `[{checkpoint: {}}, {lower_lr: {scale: 0.5}}]` asks for."""
         found: list[_Asked] = []
         for fields in self._fields.each(name, most=most):
             kinds = fields.names()
             if len(kinds) != 1:
                 fields.note("", "wanted one action, such as {lower_lr: {scale: 0.5}}")
+                continue
+            if kinds[0] not in known:
+                fields.note("", f"found {kinds[0][:80]!r}, wanted one of {', '.join(known)}")
                 continue
             arguments = fields.fields(kinds[0])
             given = {} if arguments is None else {n: arguments.take(n) for n in arguments.names()}
@@ -181,7 +190,7 @@ class RuleLoader:
         return found
 
     def _ladder(self) -> tuple[Rung, ...]:
-        ladder = self._asked("ladder", MAX_RUNGS, rung_from_document)
+        ladder = self._asked("ladder", MAX_RUNGS, RUNG_KINDS, rung_from_document)
         for index, fault in faults_of(ladder):
             self._fields.note(f"ladder[{index}]", fault)
         if ladder and self._fields.holds("absence"):

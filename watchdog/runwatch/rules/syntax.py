@@ -6,12 +6,16 @@ then whatever walks the tree may use recursion.
 
 import ast
 import re
+from threading import Lock
 from typing import Final
 
 from runwatch.rules.limits import MAX_DEPTH, MAX_NODES, MAX_TEXT_CHARS
 
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_ \t\r\n.,+\-*/<>=!()]")
 _LONGEST_NAME_SHOWN: Final = 80
+_ONE_AT_A_TIME: Final = Lock()
+"""CPython counts the depth of the tree that it makes in one place for all threads, and raises a
+SystemError where a second one came in between, as it may while rubbish is collected (gh-106905)."""
 
 
 class TextError(Exception):
@@ -33,7 +37,8 @@ def parse_text(text: str) -> ast.expr:
     flat = re.sub(r"\s", " ", text)
     indent = len(flat) - len(flat.lstrip())
     try:
-        root = ast.parse(flat.lstrip(), mode="eval").body
+        with _ONE_AT_A_TIME:
+            root = ast.parse(flat.lstrip(), mode="eval").body
     except SyntaxError as error:
         column = indent + (error.offset or 1)
         raise TextError(column, f"{error.msg}, wanted an expression") from error
