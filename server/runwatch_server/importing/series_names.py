@@ -31,7 +31,7 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
         "train_loss_batch", "train_batch_loss", "train_loss_mean", "train_avg_loss",
         "train_mean_loss", "avg_train_loss", "mean_train_loss", "average_loss",
         "average_train_loss", "average_training_loss", "running_loss", "batch_loss",
-        "metrics/train_loss", "metrics/loss",
+        "metrics/train_loss", "metrics/loss", "loss_step", "loss_epoch",
     ),
     "val_loss": (
         "val_loss", "eval_loss", "eval/loss", "val/loss", "valid_loss", "validation_loss",

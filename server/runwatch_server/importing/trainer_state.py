@@ -1,5 +1,6 @@
 """Hugging Face's trainer_state.json: the log history that a Trainer saves with its checkpoints."""
 
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from runwatch_server.importing.errors import LogError
 from runwatch_server.importing.json_lines import object_of, read_objects
 from runwatch_server.importing.run_log import RawLog
+from runwatch_server.importing.skipped_steps import mark_skipped
 
 _HISTORY: Final = "log_history"
 _OF_THE_WHOLE_RUN: Final = "train_runtime"
@@ -28,4 +30,6 @@ def read_trainer_state(document: object) -> RawLog:
     objects = [
         (place, object_of(entry, place)) for place, entry in zip(places, entries, strict=True)
     ]
-    return read_objects([pair for pair in objects if _OF_THE_WHOLE_RUN not in pair[1]])
+    log = read_objects([pair for pair in objects if _OF_THE_WHOLE_RUN not in pair[1]])
+    marked, notes = mark_skipped(log.entries)
+    return replace(log, entries=marked, notes=(*log.notes, *notes))

@@ -53,7 +53,10 @@ def test_of_two_names_for_one_series_the_nearer_is_taken_and_the_other_kept() ->
 
 @pytest.mark.parametrize(
     "name",
-    ["total_loss", "loss_train", "train/total_loss", "trainLoss", "Train Loss", "epoch_loss"],
+    [
+        *("total_loss", "loss_train", "train/total_loss", "trainLoss", "Train Loss", "epoch_loss"),
+        *("loss_step", "loss_epoch"),
+    ],
 )
 def test_the_whole_loss_goes_by_many_names(name: str) -> None:
     log = read(f"iteration,loss_cls,{name}\n19,1,3\n39,0.5,2\n")
