@@ -8,6 +8,7 @@ from functools import partial
 
 from runwatch.errors import RunwatchError
 from runwatch_server.alerts.assembly import Alerting, Judges, start_alerting
+from runwatch_server.alerts.backtests import Backtests
 from runwatch_server.alerts.collector import AlertingCollector
 from runwatch_server.alerts.farewell import Farewell
 from runwatch_server.auth.rate_limits import RateLimits
@@ -35,6 +36,7 @@ from runwatch_server.replicas.bulletin import Topic
 from runwatch_server.retention.ages import Ages
 from runwatch_server.retention.service import Retention
 from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.pause_watch import PauseWatch
 from runwatch_server.runs.removals import Removals
 from runwatch_server.runs.service import Runs
 from runwatch_server.runs.watcher import RunWatcher
@@ -183,6 +185,7 @@ def _loops(services: Services, alerting: Alerting, notifying: Notifying) -> Iter
     )
     yield from replica.loops()
     yield from notifying.loops()
+    yield Loop("pause watch", PauseWatch(clock, services.liveness).run)
     yield Loop("run watcher", watcher.run)
     yield Loop("ticker", alerting.ticker.run)
     yield Loop("maintenance", maintenance.run)
@@ -247,6 +250,7 @@ def _build(ground: _Opened, alerting: Alerting, notifying: Notifying) -> Service
         commands=alerting.commands,
         delivery=alerting.delivery,
         alerts=alerting.alerts,
+        backtests=Backtests(database, packs),
         evaluators=alerting.evaluators,
         farewell=Farewell(
             alerting.context, alerting.board, partial(notifying.has_told_ends, database)

@@ -15,6 +15,7 @@ RunwatchError
 │   └── RetryLaterError         with the seconds after which to come again
 │       ├── RateLimitedError    429
 │       ├── TooManyStreamsError 429
+│       ├── TooManyBacktestsError 429
 │       └── OverloadedError     503
 ├── SettingsError (ValueError)  a setting that cannot be used
 ├── DataDirError                the data directory cannot be made or written
@@ -137,6 +138,17 @@ class TooManyStreamsError(RetryLaterError):
     def __init__(self, most: int, retry_after_s: int) -> None:
         detail = f"The key has {most} event streams open, and may have no more."
         super().__init__("too_many_streams", detail, retry_after_s=retry_after_s)
+
+
+class TooManyBacktestsError(RetryLaterError):
+    """One key has more backtests under way than one who reads them can need."""
+
+    status = 429
+    title = "Too many backtests"
+
+    def __init__(self, most: int, retry_after_s: int) -> None:
+        detail = f"The key has {most} backtests under way, and may have no more."
+        super().__init__("too_many_backtests", detail, retry_after_s=retry_after_s)
 
 
 class OverloadedError(RetryLaterError):

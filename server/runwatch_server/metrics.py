@@ -23,7 +23,7 @@ from runwatch_server.services import CurrentServices, Services
 router: Final = APIRouter(tags=["health"])
 
 _DEAD_S: Final = 60.0
-"""Silence is judged every second; when it was not for so long, that loop is dead."""
+"""When for so long nothing was done by the clock, no run's silence judged, that loop is dead."""
 
 
 class HealthView(msgspec.Struct, frozen=True):
@@ -76,8 +76,10 @@ async def get_readiness(services: CurrentServices) -> Response:
     """The database answers and the writer keeps up: requests may come."""
     if services.database.is_overloaded:
         raise OverloadedError("writer_queue_full", "The writer does not keep up.")
-    if not services.evaluators.health.is_running or services.ticker.age_s > _DEAD_S:
+    if not services.evaluators.health.is_running:
         raise OverloadedError("evaluators_dead", "Frames are stored, but nobody judges them.")
+    if services.ticker.age_s > _DEAD_S:
+        raise OverloadedError("silence_not_judged", "Nobody looks which runs have fallen silent.")
     await services.database.ping()
     return json_response(
         ReadinessView(

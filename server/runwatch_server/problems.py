@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.body_limit import MAX_BODY_SIZE_SCOPE_KEY
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,7 +27,7 @@ _CODES: Final = {404: "route_not_found", 405: "method_not_allowed", 413: "body_t
 _NOT_FOUND: Final = "There is nothing at this address."
 _OF_FRAMEWORK: Final = {
     400: ("unknown_host", "This service is not known by that host: see RUNWATCH_ALLOWED_HOSTS."),
-    413: (_CODES[413], "The body is over the limit of this route."),
+    413: (_CODES[413], "body: found too many bytes, wanted at most {limit}"),
 }
 """Code and detail of what the framework refuses by itself."""
 _WANTED: Final = {
@@ -164,7 +165,8 @@ class PlainAsProblem:
 
         async def send_problem(message: Message) -> None:
             nonlocal is_replaced
-            problem = _replacement(message) if message["type"] == "http.response.start" else None
+            begins = message["type"] == "http.response.start"
+            problem = _replacement(scope, message) if begins else None
             if problem is not None:
                 is_replaced = True
                 self._on_problem(problem.code)
@@ -176,14 +178,16 @@ class PlainAsProblem:
         await self._app(scope, receive, send_problem)
 
 
-def _replacement(message: Message) -> Problem | None:
+def _replacement(scope: Scope, message: Message) -> Problem | None:
     """What is to be said in place of the answer that begins; None: it stays as it is."""
     status: int = message["status"]
     if status not in _OF_FRAMEWORK:
         return None
     if not Headers(raw=message["headers"]).get("Content-Type", "").startswith("text/plain"):
         return None
-    return Problem(_title_of(status), status, *_OF_FRAMEWORK[status])
+    code, detail = _OF_FRAMEWORK[status]
+    limit = scope.get(MAX_BODY_SIZE_SCOPE_KEY)
+    return Problem(_title_of(status), status, code, detail.format(limit=limit))
 
 
 def _title_of(status: int) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from runwatch_server.alerts.backtests import Backtests
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.evaluators import Evaluators
 from runwatch_server.alerts.farewell import Farewell
@@ -70,6 +71,7 @@ class Services:
     commands: Commands
     delivery: Delivery
     alerts: Alerts
+    backtests: Backtests
     evaluators: Evaluators
     farewell: Farewell
     ticker: Ticker

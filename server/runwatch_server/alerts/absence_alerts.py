@@ -52,7 +52,11 @@ class AbsenceAlerts:
         self._lost_s = lost_s
         self._run_lost = run_lost(lost_s)
         self._rank_lost = rank_lost(lost_s)
-        self._alerts: dict[_Key, AbsenceAlert] = {}
+        self._alerts: dict[RunId, dict[_Key, AbsenceAlert]] = {}
+        """Of each run by itself: its turn comes every second, and thousands may lie lost."""
+        self._last_steps: dict[RunId, tuple[int, int | None]] = {}
+        """The attempt, of which no step was heard, and the run's last step by the database: asked
+        once, as the next that comes is heard of."""
         self._projects: dict[RunId, str] = {}
         """Of the runs whose open alerts are known here."""
         self._phases = PhaseHistory()
@@ -66,12 +70,13 @@ class AbsenceAlerts:
         """Forget what is known of a run: another replica may judge it meanwhile."""
         self._projects.pop(run_id, None)
         self._phases.drop(run_id)
-        for key in [key for key in self._alerts if key.run_id == run_id]:
-            del self._alerts[key]
+        self._alerts.pop(run_id, None)
+        self._last_steps.pop(run_id, None)
 
     async def judge(self, run_id: RunId) -> None:
         """Look at each rank that is expected to speak: every second, so without a question to the
-        database while the run makes its steps. Raises NotOwnerError."""
+        database but where something is news: neither while the run makes its steps, nor while it
+        lies lost. Raises NotOwnerError."""
         project = await self._recall(run_id)
         if project is None:
             return
@@ -90,7 +95,7 @@ class AbsenceAlerts:
                     rule,
                     rank,
                     facts,
-                    self._alerts.get(key),
+                    self._known(key),
                     lost_s=self._lost_s,
                     now=self._context.clock.wall(),
                     longest_phase_s=longest_phase_s,
@@ -98,11 +103,17 @@ class AbsenceAlerts:
                 if change is not None:
                     await self._follow(key, rule, change, rank, silent_s(rule, rank, facts))
 
+    def _alerts_of(self, run_id: RunId) -> dict[_Key, AbsenceAlert]:
+        return self._alerts.setdefault(run_id, {})
+
+    def _known(self, key: _Key) -> AbsenceAlert | None:
+        return self._alerts_of(key.run_id).get(key)
+
     async def _follow(
         self, key: _Key, rule: Rule, change: Change, facts: RankFacts, silence_s: float
     ) -> None:
         """Tell what is news of an alert: its state, or that another explains it."""
-        known, why = self._alerts.get(key), explained_by(rule, self._firing_beside(key))
+        known, why = self._known(key), explained_by(rule, self._firing_beside(key))
         if change.is_news:
             await self._tell(key, rule, change, facts, silence_s, inhibited_by=why)
         elif known is not None and change.alert is not None and why != known.inhibited_by:
@@ -110,13 +121,13 @@ class AbsenceAlerts:
             folded = replace(change, reason=reason)
             await self._tell(key, rule, folded, facts, silence_s, inhibited_by=why)
         elif known is not None and change.alert is not None:
-            self._alerts[key] = replace(known, alert=change.alert)
+            self._alerts_of(key.run_id)[key] = replace(known, alert=change.alert)
 
     def _firing_beside(self, key: _Key) -> set[str]:
         """The rules of silence that fire about the same rank."""
         return {
             other.rule
-            for other, open_alert in self._alerts.items()
+            for other, open_alert in self._alerts_of(key.run_id).items()
             if other._replace(rule=key.rule) == key
             and open_alert.alert.state is AlertState.FIRING
             and not open_alert.shadow
@@ -139,7 +150,7 @@ class AbsenceAlerts:
     ) -> None:
         run_id, attempt, rank, _ = key
         consequences = Consequences(run_id, self._context)
-        lr_scale, known = consequences.lr_scale, self._alerts.get(key)
+        lr_scale, known = consequences.lr_scale, self._known(key)
 
         async def work(connection: AsyncConnection) -> tuple[list[News], AbsenceAlert | None, bool]:
             await self._context.ownership.check(connection, run_id)
@@ -171,9 +182,9 @@ class AbsenceAlerts:
 
         news, open_alert, ordered = await self._context.database.write(work, of=run_id)
         if open_alert is None:
-            self._alerts.pop(key, None)
+            self._alerts_of(run_id).pop(key, None)
         else:
-            self._alerts[key] = open_alert
+            self._alerts_of(run_id)[key] = open_alert
         if ordered:
             await self._context.delivery.refresh(run_id)
         self._context.on_news(news)
@@ -182,10 +193,10 @@ class AbsenceAlerts:
         """Alerts about the silence of an attempt that a newer one has replaced."""
         for key in [
             key
-            for key in self._alerts
-            if (key.run_id, key.rank) == (run_id, rank.rank) and key.attempt < rank.attempt
+            for key in self._alerts_of(run_id)
+            if key.rank == rank.rank and key.attempt < rank.attempt
         ]:
-            del self._alerts[key]
+            del self._alerts_of(run_id)[key]
 
             async def work(connection: AsyncConnection, key: _Key = key) -> None:
                 await self._context.ownership.check(connection, run_id)
@@ -215,7 +226,7 @@ class AbsenceAlerts:
                     key = _Key(run_id, alert.attempt, alert.rank, alert.rule)
                     entered = await event_queries.last_event(connection, alert, kind=alert.state)
                     since = alert.onset_at if entered is None else entered.at
-                    self._alerts[key] = absence_alert_of(alert, since=since)
+                    self._alerts_of(run_id)[key] = absence_alert_of(alert, since=since)
         self._projects[run_id] = addressee.project
         return addressee.project
 
@@ -233,8 +244,12 @@ class AbsenceAlerts:
         service, or in an attempt that has made none."""
         first = facts[0]
         if first.rank != 0 or first.last_step is not None:
+            self._last_steps.pop(run_id, None)
             return facts
-        async with self._context.database.read() as connection:
-            addressee = await find_addressee(connection, run_id)
-        last_step = None if addressee is None else addressee.last_step
+        attempt, last_step = self._last_steps.get(run_id, (None, None))
+        if attempt != first.attempt:
+            async with self._context.database.read() as connection:
+                addressee = await find_addressee(connection, run_id)
+            last_step = None if addressee is None else addressee.last_step
+            self._last_steps[run_id] = (first.attempt, last_step)
         return replace(first, last_step=last_step), *facts[1:]

@@ -1,30 +1,29 @@
 """`/rules/backtest`: what rules would have said about a stored run."""
 
 import asyncio
-from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Request, Response
+from starlette.requests import ClientDisconnect
 
 from runwatch.errors import RuleError
 from runwatch.frames import MAX_STEP
-from runwatch.rules import Rows, Rule
+from runwatch.rules import Rule
 from runwatch.rules.background import known_from
 from runwatch.vocabulary import RunId
-from runwatch_server.alerts.frame_queries import list_streams
-from runwatch_server.alerts.stored_frames import iterate_frames
+from runwatch_server.alerts.backtest_turns import BacktestTurns
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.errors import UnprocessableError
+from runwatch_server.errors import OverloadedError, UnprocessableError
 from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.importing.parcels import HAS_TIMES
 from runwatch_server.parameters import check_span
-from runwatch_server.rules.backtest import Backtest, BacktestReply, summary_of, within
+from runwatch_server.rules.backtest import Backtest, BacktestReply, summary_of
 from runwatch_server.rules.documents import located, parse_yaml
 from runwatch_server.rules.pack import split_file
 from runwatch_server.services import CurrentServices, Services
-from runwatch_server.telemetry.seams import CommittedFrame
 from runwatch_server.texts import check_texts
 
 router: Final = APIRouter(prefix="/api/v1/rules", tags=["rules"])
@@ -49,6 +48,7 @@ class BacktestOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     openapi_extra=documented(BacktestOrder, BacktestReply, refuses=[404]),
 )
 async def backtest(
+    request: Request,
     services: CurrentServices,
     principal: CurrentPrincipal,
     wanted: Annotated[BacktestOrder, Depends(json_body(BacktestOrder))],
@@ -59,23 +59,22 @@ async def backtest(
     rules = await _rules(services, run.project, wanted.rules)
     test = Backtest.of_rules(rules, known_from(run.config))
     test.has_times = run.config.get(HAS_TIMES) is not False
-    async with services.database.read() as connection:
-        for key, _ in await list_streams(connection, run.id):
-            if key.rank == 0:
-                async for frames in iterate_frames(connection, services.packs, run.id, key):
-                    await asyncio.to_thread(_observe, test, frames, wanted)
+    turns = BacktestTurns(test, wanted.first_step, wanted.last_step)
+    with services.backtests.place(principal.key_id):
+        await services.backtests.judge(run.id, turns, partial(_check_goes_on, services, request))
     if test.num_rows == 0:
         raise UnprocessableError("nothing_stored", "The run holds no step that was asked for.")
     found = [test.result(run.id)]
     return json_response(BacktestReply(found, summary_of(found)))
 
 
-def _observe(test: Backtest, frames: Sequence[CommittedFrame], wanted: BacktestOrder) -> None:
-    for stored in frames:
-        if stored.frame.num_steps:
-            rows = Rows.from_frame(stored.frame, stored.layout)
-            for part in within(rows, wanted.first_step, wanted.last_step):
-                test.observe(part)
+async def _check_goes_on(services: Services, request: Request) -> None:
+    """Raises ClientDisconnect where nobody waits for the answer, and OverloadedError where the
+    service is about to stop."""
+    if await request.is_disconnected():
+        raise ClientDisconnect
+    if not services.board.is_open:
+        raise OverloadedError("stopping", "The service is stopping.", retry_after_s=5)
 
 
 async def _rules(

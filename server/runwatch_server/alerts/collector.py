@@ -32,6 +32,11 @@ class AlertingCollector(Collector):
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
         health = self._alerting.evaluators.health
         yield _gauge("evaluators_running", "1 while frames are judged.", health.is_running)
+        yield _gauge(
+            "evaluator_busy_seconds",
+            "For how long what is being judged now has been; grows where it does not end.",
+            health.busy_s,
+        )
         yield _gauge("evaluators_behind", "Runs with frames to judge.", health.num_behind)
         yield _gauge(
             "evaluator_frames_waiting", "Frames stored and not judged.", health.num_waiting

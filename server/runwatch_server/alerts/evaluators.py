@@ -39,6 +39,9 @@ class EvaluatorHealth:
     """Since the start."""
     num_frames: int
     """Handed over since the start."""
+    busy_s: float
+    """For how long the longest of what is being judged now has been so: not for minutes, unless a
+    process that judges stands still."""
     is_running: bool
 
     @property
@@ -142,6 +145,7 @@ class Evaluators:
             failing_runs=tuple(self._failing),
             num_failures=self._num_failures,
             num_frames=self._num_frames,
+            busy_s=self._context.judging.busy_s,
             is_running=self._is_running,
         )
 

@@ -14,7 +14,7 @@ from runwatch_server.telemetry.queries import HotFrame
 from runwatch_server.telemetry.tables import frames, layouts, streams
 
 # Built once: it runs every few seconds, and building takes longer than running.
-_BEHIND: Final = (
+STREAMS_BEHIND: Final = (
     sa.select(streams.c.run_id, streams.c.attempt, streams.c.rank, streams.c.max_seq)
     .outerjoin_from(
         streams,
@@ -25,6 +25,7 @@ _BEHIND: Final = (
     )
     .where(streams.c.max_seq > sa.func.coalesce(evaluations.c.evaluated_seq, 0))
 )
+"""Those that hold frames which nobody has judged, each with its newest sequence number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,9 @@ async def list_behind(
 ) -> list[tuple[RunId, StreamKey, int]]:
     """The streams that hold frames which were not judged, each with its newest number: those of
     some runs, or all."""
-    wanted = _BEHIND if run_ids is None else _BEHIND.where(streams.c.run_id.in_(run_ids))
+    wanted = STREAMS_BEHIND
+    if run_ids is not None:
+        wanted = wanted.where(streams.c.run_id.in_(run_ids))
     found = await connection.execute(wanted)
     return [
         (RunId(run_id), StreamKey(attempt, rank), max_seq)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 import msgspec
 import zstandard
@@ -12,6 +13,7 @@ from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import frame_queries
 from runwatch_server.alerts.stream import StreamKey
+from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
 from runwatch_server.telemetry.gaps import Gap, GapReason
 from runwatch_server.telemetry.packs.queries import next_pack
@@ -20,6 +22,7 @@ from runwatch_server.telemetry.seams import CommittedFrame
 from runwatch_server.telemetry.stored_steps import hot_gap, read_hot
 
 _END: int = 2**62
+_CHUNK_FRAMES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +67,16 @@ async def read_frames(
 
 
 async def iterate_frames(
-    connection: AsyncConnection,
-    packs: PackReader,
-    run_id: RunId,
-    key: StreamKey,
-    *,
-    first_seq: int = 1,
-    last_seq: int | None = None,
-    chunk: int = 64,
+    database: Database, packs: PackReader, run_id: RunId, key: StreamKey
 ) -> AsyncIterator[list[CommittedFrame]]:
-    """All stored frames of a stream within bounds, some at a time. Raises as `read_frames`."""
+    """All stored frames of a stream, some at a time. Whoever is given them may take as long as they
+    like: the connection by which they were read is given back before. Raises as `read_frames`."""
+    first_seq = 1
     while True:
-        found = await read_frames(
-            connection,
-            packs,
-            run_id,
-            key,
-            first_seq=first_seq,
-            last_seq=last_seq,
-            limit=chunk,
-        )
+        async with database.read() as connection:
+            found = await read_frames(
+                connection, packs, run_id, key, first_seq=first_seq, limit=_CHUNK_FRAMES
+            )
         if not found:
             return
         yield found

@@ -1,7 +1,7 @@
 """What happens by the clock and not by a frame: silence judged, commands expired, ends noted.
 
-A plain loop on the monotonic clock. A tick that comes late judges nothing: the service itself was
-paused, which the run watcher adds to every deadline before the next one.
+A plain loop on the monotonic clock: a round, and a second's sleep. What a round takes, and whether
+the service was paused in it, changes nothing in what is silence (`runs/pause_watch.py`).
 """
 
 import asyncio
@@ -29,9 +29,10 @@ from runwatch_server.telemetry.reading import Reader
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
-_LATE_S: Final = 2.0
 _SLOW_TICKS: Final = 5
 """Expiry and ends are looked at in every fifth tick."""
+_RUNS_AT_ONCE: Final = 50
+"""Are judged before others have their turn: most are judged without waiting for anything."""
 _GROUP_TICKS: Final = 60
 """Runs of groups are compared in every sixtieth: it reads the losses of all of them."""
 
@@ -48,7 +49,7 @@ class Ticker:
         self._groups = Groups(context, reader)
         self._silences = SeparateWorks("the judgement of its silence")
         self._ends = SeparateWorks("ending its alerts")
-        self._last_tick = context.clock.monotonic()
+        self._last_progress = context.clock.monotonic()
         self.open_alerts: dict[tuple[str, str], int] = {}
         """Number for each state and severity, as of the last slow tick."""
 
@@ -59,20 +60,17 @@ class Ticker:
 
     @property
     def age_s(self) -> float:
-        """Seconds since the last tick that did its work."""
-        return self._context.clock.monotonic() - self._last_tick
+        """Seconds since it last did a piece of its work: looked at some runs, or through with all.
+        A round over ten thousand that all fall silent at once takes minutes."""
+        return self._context.clock.monotonic() - self._last_progress
 
     async def run(self) -> None:
         count = 0
-        last = self._context.clock.monotonic()
         while True:
             await asyncio.sleep(TICK_S)
-            now = self._context.clock.monotonic()
-            late_s, last = now - last - TICK_S, now
             count += 1
             try:
-                if late_s <= _LATE_S:
-                    await self.tick()
+                await self.tick()
                 if count % _SLOW_TICKS == 0:
                     await self.tick_slowly()
                 if count % _GROUP_TICKS == 0:
@@ -82,7 +80,7 @@ class Ticker:
             except Exception:  # a failed tick must not be the last one
                 log.exception("a tick of the absence rules failed; the next one tries again")
             else:
-                self._last_tick = self._context.clock.monotonic()
+                self._note_progress()
 
     async def tick(self) -> None:
         """Judge the silence of every rank that is expected to speak."""
@@ -91,8 +89,14 @@ class Ticker:
         ]
         for run_id in (self._absence_alerts.runs | self._silences.failing) - set(ours):
             self.drop(run_id)
-        for run_id in ours:
+        for number, run_id in enumerate(ours, start=1):
             await self._silences.do(run_id, partial(self._judge_silence, run_id))
+            if number % _RUNS_AT_ONCE == 0:
+                self._note_progress()
+                await asyncio.sleep(0)
+
+    def _note_progress(self) -> None:
+        self._last_progress = self._context.clock.monotonic()
 
     async def _judge_silence(self, run_id: RunId) -> None:
         try:

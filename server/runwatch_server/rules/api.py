@@ -103,7 +103,8 @@ async def rule_file(request: Request) -> FileBody:
     try:
         document: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise RuleError([Fault("file", f"found no JSON: {error}")]) from error
+        wanted = "wanted JSON, or YAML with the Content-Type application/yaml"
+        raise RuleError([Fault("file", f"found no JSON ({error}), {wanted}")]) from error
     return _storable(FileBody(document, {}))
 
 

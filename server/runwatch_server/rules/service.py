@@ -1,5 +1,6 @@
 """Keeping people's rules, and saying which rules judge a run."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -21,6 +22,7 @@ from runwatch_server.errors import (
 from runwatch_server.rules import queries
 from runwatch_server.rules.pack import FiledRule, RuleSet, layered, load_builtin, split_file
 from runwatch_server.rules.queries import RuleRecord
+from runwatch_server.rules.state_limit import check_state
 
 MAX_RULES: Final = 200
 """Of one project, and as many global ones."""
@@ -34,6 +36,8 @@ class Rules:
         self._clock = clock
         self._in_force: dict[str, RuleSet] = {}
         self._num_changes = 0
+        self._one_change = asyncio.Lock()
+        """What is in force is known again before the next change is measured by it."""
         self._listeners: list[Callable[[], None]] = []
         self.builtin = load_builtin()
 
@@ -91,13 +95,17 @@ class Rules:
                     "too_many_rules",
                     f"found {held} rules and {len(filed_rules)} more, wanted at most {MAX_RULES}",
                 )
-            return [
+            added = [
                 await self._insert(connection, filed, project, enabled, actor)
                 for filed in filed_rules
             ]
+            _check_state(in_force, filed_rules, enabled)
+            return added
 
-        records = await self._database.write(work)
-        self._changed()
+        async with self._one_change:
+            in_force = await self.in_force(project)
+            records = await self._database.write(work)
+            self._changed()
         return records
 
     async def replace(
@@ -130,12 +138,15 @@ class Rules:
                 updated_at=self._clock.wall(),
                 updated_by=actor,
             )
+            _check_state(in_force, filed_rules, enabled)
             await queries.update_rule(connection, after)
             await _audit(connection, after, "rule_changed")
             return after
 
-        record = await self._database.write(work)
-        self._changed()
+        async with self._one_change:
+            in_force = await self.in_force((await self.get(rule_id)).project)
+            record = await self._database.write(work)
+            self._changed()
         return record
 
     async def delete(self, rule_id: str, *, version: int, actor: str) -> None:
@@ -195,6 +206,13 @@ def refuse_protected(name: str) -> None:
         raise ConflictError(
             "protected_rule", f"{name} is built in and stays as it is, for everyone."
         )
+
+
+def _check_state(before: RuleSet, changed: Sequence[FiledRule], enabled: bool) -> None:
+    """Raises UnprocessableError. A global rule is counted with the global ones alone, and not with
+    those of each project."""
+    layer = {filed.rule.name: filed if enabled else None for filed in changed}
+    check_state(before, layered({filed.rule.name: filed for filed in before.filed}, layer))
 
 
 def _layer(records: Sequence[RuleRecord]) -> dict[str, FiledRule | None]:

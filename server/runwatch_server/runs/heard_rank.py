@@ -138,12 +138,13 @@ class HeardRank:
         if sign.step_time_s is not None:
             self.step_times.append(sign.step_time_s)
 
-    def postpone(self, pause_s: float) -> None:
-        """Nobody listened for so long: the rank was not silent in that time."""
-        self.since += pause_s
-        self.last_contact += pause_s
+    def postpone(self, pause_s: float, *, now: float) -> None:
+        """Nobody listened for so long: the rank was not silent in that time. What was heard after
+        the pause, and before it was seen to be one, was not heard later than now."""
+        self.since = min(self.since + pause_s, now)
+        self.last_contact = min(self.last_contact + pause_s, now)
         if self.last_step_at is not None:
-            self.last_step_at += pause_s
+            self.last_step_at = min(self.last_step_at + pause_s, now)
 
     def facts(self, attempt: int, rank: int, now: float) -> RankFacts:
         stepped_at = self.since if self.last_step_at is None else self.last_step_at

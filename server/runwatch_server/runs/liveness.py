@@ -6,10 +6,16 @@ from then and no run looks lost for the service's own absence.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from runwatch.messages import Heartbeat
 from runwatch.vocabulary import RunId
 from runwatch_server.runs.heard_rank import HeardRank, RankFacts, Sign
+
+BEAT_S: Final = 1.0
+"""From one beat of the pause watch to the next."""
+_DELAY_S: Final = 5.0
+"""By so much a beat may be late; beyond, it was no delay but a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,8 @@ class Liveness:
         self._runs: dict[RunId, _LiveAttempt] = {}
         self._heard: dict[tuple[RunId, int, int], Sign | None] = {}
         """Of which the other replicas have not been told; None: as it is known by then."""
+        self._beat_at: float | None = None
+        """When the pause watch last said that the service listens; None: it has not begun."""
 
     def open_attempt(self, run_id: RunId, attempt: int, *, now: float) -> None:
         """Begins to listen for rank 0 of an attempt; older attempts are forgotten."""
@@ -114,17 +122,26 @@ class Liveness:
         for run_id, attempt in open_runs.items():
             self.open_attempt(run_id, attempt, now=now)
 
-    def postpone(self, pause_s: float) -> None:
-        """The service itself was paused for so long: nobody was silent in that time."""
+    def beat(self, *, now: float) -> float:
+        """The service listens: to be said every second by who does nothing else. Returns for how
+        long it did not, since the last time: nobody was silent in that time."""
+        last, self._beat_at = self._beat_at, now
+        pause_s = 0.0 if last is None else now - last - BEAT_S
+        if pause_s <= _DELAY_S:
+            return 0.0
         for live in self._runs.values():
             for known in live.ranks.values():
-                known.postpone(pause_s)
+                known.postpone(pause_s, now=now)
+        return pause_s
 
     def facts(self, run_id: RunId, *, now: float) -> tuple[RankFacts, ...]:
-        """The ranks of the run's current attempt; empty where nothing is expected of it."""
+        """The ranks of the run's current attempt; empty where nothing is expected of it. No age in
+        them grows by a pause of the service that no beat has told of yet."""
         live = self._runs.get(run_id)
         if live is None:
             return ()
+        if self._beat_at is not None:
+            now = min(now, self._beat_at + BEAT_S + _DELAY_S)
         ranks = sorted(live.ranks.items())
         return tuple(known.facts(live.attempt, rank, now) for rank, known in ranks)
 

@@ -1,8 +1,7 @@
 """Keeps the states of runs in step with their liveness, on the monotonic clock.
 
 APScheduler sleeps by the wall clock and slept an hour in a trial when that was set back, so
-this is a plain loop. A tick that comes late says that the service itself was paused (stopped,
-migrated, starved): that time is nobody's silence, and every deadline is moved by it.
+this is a plain loop.
 """
 
 import asyncio
@@ -25,8 +24,6 @@ from runwatch_server.separate_works import SeparateWorks
 log = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
-_PAUSE_S: Final = 5.0
-"""A tick later than this was no delay but a pause."""
 
 
 class RunWatcher:
@@ -53,14 +50,8 @@ class RunWatcher:
         self._lost_s = lost_s
 
     async def run(self) -> None:
-        last = self._clock.monotonic()
         while True:
             await asyncio.sleep(_TICK_S)
-            now = self._clock.monotonic()
-            if now - last > _TICK_S + _PAUSE_S:
-                log.warning("the service was paused for %.1f s", now - last)
-                self._liveness.postpone(now - last - _TICK_S)
-            last = now
             try:
                 await self.tick()
             except OverloadedError as error:  # the next tick tries again

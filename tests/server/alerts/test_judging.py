@@ -14,6 +14,7 @@ import pytest
 from tests.judging_processes import judging_processes
 from tests.server.alerts.bench import LAYOUT, RUN, HandClock, healthy, rule_file, start
 from tests.server.harness import Storage
+from tests.waiting import LONGEST_S
 
 from runwatch.frames import Frame
 from runwatch_server.alerts.judging import (
@@ -170,3 +171,22 @@ def test_frames_of_a_process_that_was_killed_are_judged_by_the_next(tmp_path: Pa
             assert bench.alerting.evaluators.health.num_failures == 1
 
     asyncio.run(scenario())
+
+
+def test_a_process_that_stands_still_is_seen_to() -> None:
+    async def scenario(judging: Judging) -> None:
+        judge = await judging.open(RUN, 0, RULES)
+        assert judging.busy_s == 0.0
+        (pid,) = judging_processes(os.getpid())
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            asking = asyncio.ensure_future(judge.state())
+            async with asyncio.timeout(LONGEST_S):
+                while judging.busy_s < 0.2:
+                    await asyncio.sleep(0.01)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert await asking
+        assert judging.busy_s == 0.0
+
+    at("process", scenario)

@@ -1,19 +1,22 @@
 """Rules about silence, judged by the clock."""
 
 import asyncio
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+import sys
+from collections.abc import Coroutine, Generator, Mapping
+from contextlib import contextmanager, suppress
 
 import pytest
 from sqlalchemy import Engine, event
-from tests.server.alerts.bench import RUN, Bench, StartService, healthy
-from tests.waiting import until_so, until_told
+from tests.server.alerts.bench import ADMIN, RUN, Bench, StartService, healthy
+from tests.waiting import until_so
 
 from runwatch.alerts import AlertState
 from runwatch.frames import Event
-from runwatch.messages import Heartbeat
-from runwatch.vocabulary import Phase
+from runwatch.messages import AttemptOpen, Heartbeat, RunOpen
+from runwatch.ulids import ulid
+from runwatch.vocabulary import Phase, RunId
 from runwatch_server.rules.pack import split_file
+from runwatch_server.runs.pause_watch import PauseWatch
 
 
 async def beat(bench: Bench, *, step_age_s: float, phase: Phase = Phase.TRAIN) -> None:
@@ -52,6 +55,86 @@ def test_the_silence_of_a_run_that_makes_its_steps_is_judged_without_a_question(
             with statements() as asked:
                 await bench.alerting.ticker.tick()
             assert asked == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_a_run_that_lies_lost_is_judged_without_a_question(
+    start_service: StartService, num_ranks: int
+) -> None:
+    """It is never over by itself: after a restart thousands may lie there, of which no word came
+    since."""
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(num_ranks=num_ranks)
+            await bench.send(healthy(10), first_step=0)
+            await bench.settle()
+        async with start_service() as bench:
+            bench.liveness.open_attempt(RUN, 1, now=bench.clock.monotonic_s)
+            bench.clock.advance(61)
+            await bench.alerting.ticker.tick()
+            with statements() as asked:
+                await bench.alerting.ticker.tick()
+            assert asked == []
+            assert await told(bench) == [("RunLost", AlertState.FIRING)]
+
+    asyncio.run(scenario())
+
+
+async def lose(bench: Bench, num_runs: int) -> None:
+    for number in range(num_runs):
+        run_id = RunId(ulid(100 + number, bytes(10)))
+        await bench.runs.open(RunOpen(run_id, "lost"), ADMIN)
+        await bench.runs.open_attempt(run_id, AttemptOpen(ulid(1, bytes(10)), 0.0))
+    bench.clock.advance(61)
+
+
+def num_calls_of(tick: Coroutine[None, None, None]) -> int:
+    """Python's, of a tick that waits for nothing."""
+    num_calls = 0
+
+    def note(_: object, kind: str, __: object) -> None:
+        nonlocal num_calls
+        num_calls += kind == "call"
+
+    sys.setprofile(note)
+    try:
+        with suppress(StopIteration):
+            while True:
+                tick.send(None)
+    finally:
+        sys.setprofile(None)
+    return num_calls
+
+
+def test_each_run_that_lies_lost_costs_the_same_however_many_do(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        num_calls: list[int] = []
+        async with start_service() as bench:
+            for num_runs in (20, 80):
+                await lose(bench, num_runs)
+                await bench.alerting.ticker.tick()
+                num_calls.append(num_calls_of(bench.alerting.ticker.tick()))
+        few, many = num_calls
+        assert many < 5 * few
+
+    asyncio.run(scenario())
+
+
+def test_a_long_round_over_many_runs_is_told_as_progress(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await lose(bench, 150)
+            ticker = bench.alerting.ticker
+            assert ticker.age_s == 61
+            round_ = asyncio.create_task(ticker.tick())
+            await until_so(lambda: ticker.age_s == 0)
+            assert not round_.done()
+            await round_
 
     asyncio.run(scenario())
 
@@ -395,23 +478,26 @@ def test_a_run_may_be_lost_twice_after_the_same_step(start_service: StartService
     asyncio.run(scenario())
 
 
-@pytest.mark.slow
-def test_a_tick_that_comes_after_a_pause_judges_nothing(start_service: StartService) -> None:
+def test_a_pause_of_the_service_is_no_silence_also_before_it_is_noted(
+    start_service: StartService,
+) -> None:
+    """A round may go on after a pause before anything else comes to its turn."""
+
     async def scenario() -> None:
         async with start_service() as bench:
             await bench.open()
             await bench.send(healthy(10), first_step=0)
-            ticker = bench.alerting.ticker
-            running = asyncio.create_task(ticker.run())
-            await asyncio.sleep(0)
+            pauses = PauseWatch(bench.clock.as_clock(), bench.liveness)
+            pauses.beat()
             bench.clock.advance(61)
-            await until_so(lambda: ticker.age_s == 0)
+            await bench.alerting.ticker.tick()
+            pauses.beat()
+            await bench.alerting.ticker.tick()
             assert await told(bench) == []
-
-            async def is_lost() -> bool:
-                return await told(bench) == [("RunLost", AlertState.FIRING)]
-
-            await until_told(is_lost)
-            running.cancel()
+            for _ in range(61):
+                bench.clock.advance(1)
+                pauses.beat()
+            await bench.alerting.ticker.tick()
+            assert await told(bench) == [("RunLost", AlertState.FIRING)]
 
     asyncio.run(scenario())

@@ -97,3 +97,16 @@ async def test_a_key_that_is_over_already_is_refused(api: Api) -> None:
 
     assert refused.status_code == 422
     assert "expires_at: found 2020-01-01T00:00:00+00:00" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("expires_at", "status"),
+    [("0001-01-01T00:00:00+14:00", 422), ("9999-12-31T23:59:59-12:00", 201)],
+)
+async def test_a_time_that_utc_has_no_date_for_is_taken_as_any_other(
+    api: Api, expires_at: str, status: int
+) -> None:
+    body = {"name": "a", "scopes": ["read"], "expires_at": expires_at}
+    answer = await api.call("POST", "/keys", json=body)
+
+    assert answer.status_code == status

@@ -153,7 +153,9 @@ def test_nothing_to_judge_is_wrong_use() -> None:
 
 
 def test_the_packs_own_tests_pass() -> None:
-    result = call("rules", "test", *sorted((ROOT / "tests" / "rules").glob("*.yaml")))
+    """Two files of them: `tests/core/rules/test_builtin_rules.py` runs all."""
+    files = [f"builtin_{name}.yaml" for name in ("loop", "nonfinite")]
+    result = call("rules", "test", *(ROOT / "tests" / "rules" / name for name in files))
 
     assert result.exit_code == 0, result.output
     assert " 0 failed" in result.stdout

@@ -136,6 +136,13 @@ async def test_bytes_that_are_no_text_are_refused(api: Api) -> None:
     ]
 
 
+async def test_yaml_that_came_as_another_type_is_told_which_it_wants(api: Api) -> None:
+    refused = await api.call("POST", "/rules", content=LOW)  # as `curl --data-binary` sends it
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_rule")
+    assert "wanted JSON, or YAML with the Content-Type application/yaml" in refused.json()["detail"]
+
+
 async def test_json_says_the_same_as_yaml(api: Api) -> None:
     document = (await create(api))["document"]
     reply = await api.json("POST", "/rules/check", json=document)

@@ -65,13 +65,37 @@ def test_silence_is_lost_and_a_word_brings_it_back() -> None:
     assert state(liveness, now=132.0) is RunState.TRAINING
 
 
-def test_a_pause_of_the_service_is_nobody_s_silence() -> None:
+def test_a_beat_that_comes_late_says_that_nobody_listened() -> None:
     liveness = Liveness()
     liveness.note_frame(RUN, 1, 0, last_step=2, times=[1.0, 2.0], now=100.0)
+    liveness.beat(now=100.0)
 
-    liveness.postpone(1000.0)
-
+    assert state(liveness, now=1100.0) is RunState.TRAINING  # before the beat has come
+    assert liveness.beat(now=1100.0) == 999.0
     assert state(liveness, now=1101.0) is RunState.TRAINING
+
+
+def test_what_was_heard_after_a_pause_is_not_put_off_by_it() -> None:
+    """Else a rank that falls silent then would be listened for as long again as the pause was."""
+    liveness = Liveness()
+    liveness.beat(now=100.0)
+    liveness.note_frame(RUN, 1, 0, last_step=2, times=[1.0, 2.0], now=1099.0)
+    liveness.beat(now=1100.0)
+
+    assert state(liveness, now=1105.0) is RunState.TRAINING
+    for second in range(1, 60):
+        liveness.beat(now=1100.0 + second)
+    assert state(liveness, now=1159.0) is RunState.LOST
+
+
+def test_what_others_wait_for_moves_no_deadline_while_the_beats_come() -> None:
+    """As when the states of runs could not be looked at for half a minute."""
+    liveness = Liveness()
+    liveness.note_frame(RUN, 1, 0, last_step=2, times=[1.0, 2.0], now=100.0)
+    pauses_s = {liveness.beat(now=100.0 + second) for second in range(31)}
+
+    assert pauses_s == {0.0}
+    assert state(liveness, now=131.0) is RunState.LOST
 
 
 def test_an_older_attempt_is_not_heard() -> None:

@@ -230,6 +230,7 @@ async def test_a_body_over_the_limit_is_not_read(api: Api) -> None:
     response = await api.post_body(await api.new_run(), bytes(8 * 2**20 + 1))
 
     assert (response.status_code, response.json()["code"]) == (413, "body_too_large")
+    assert response.json()["detail"] == "body: found too many bytes, wanted at most 8388608"
 
 
 async def test_another_content_type_is_refused(api: Api) -> None:

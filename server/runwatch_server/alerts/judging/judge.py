@@ -48,6 +48,11 @@ class Judge(Protocol):
 class Judging(Protocol):
     """Makes judges, and gives them their place."""
 
+    @property
+    def busy_s(self) -> float:
+        """For how long the longest of the questions that are being answered has been so."""
+        ...
+
     async def open(
         self,
         run_id: RunId,

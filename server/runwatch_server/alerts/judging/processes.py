@@ -11,15 +11,16 @@ import subprocess
 import sys
 import weakref
 import zlib
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from multiprocessing import Pipe
 from typing import Any, Final
 
-from runwatch.rules import Transition
+from runwatch.rules import Rows, Transition
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.judging.judge import JudgeLostError, JudgingFailedError
+from runwatch_server.alerts.judging.judging_thread import JudgingThread
 from runwatch_server.alerts.judging.messages import (
     Asked,
     AskKnown,
@@ -32,7 +33,6 @@ from runwatch_server.alerts.judging.messages import (
     send,
 )
 from runwatch_server.alerts.judging.stream_judge import rows_of
-from runwatch_server.alerts.judging.threaded import on
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.telemetry.seams import CommittedFrame
 
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 _WORKER: Final = "runwatch_server.alerts.judging.worker"
 _END_S: Final = 5.0
+_ROWS_A_QUESTION: Final = 256
+"""By the dearest rules some ten seconds: one that takes minutes stands still."""
 
 
 class ProcessJudging:
@@ -47,6 +49,10 @@ class ProcessJudging:
 
     def __init__(self, num_processes: int) -> None:
         self._desks = [_Desk() for _ in range(num_processes)]
+
+    @property
+    def busy_s(self) -> float:
+        return max(desk.thread.busy_s for desk in self._desks)
 
     async def open(
         self,
@@ -79,13 +85,19 @@ class ProcessJudge:
         weakref.finalize(self, process.let_go.append, number)
 
     async def observe(self, frames: Sequence[CommittedFrame]) -> list[Transition]:
-        return await on(self._desk.thread, lambda: self._observe(frames))
-
-    def _observe(self, frames: Sequence[CommittedFrame]) -> list[Transition]:
+        parts = _parts_of(frames)
         transitions: list[Transition] = []
-        for rows in rows_of(frames):
-            transitions += self._process.ask(Observe(self._number, rows))
+        while (found := await self._desk.thread.do(partial(self._observe, parts))) is not None:
+            transitions += found
         return transitions
+
+    def _observe(self, parts: Iterator[Rows]) -> list[Transition] | None:
+        """What the next rows change; None where there are none."""
+        rows = next(parts, None)
+        if rows is None:
+            return None
+        found: list[Transition] = self._process.ask(Observe(self._number, rows))
+        return found
 
     async def known_to_next(self) -> dict[str, float]:
         known: dict[str, float] = await self._ask(AskKnown(self._number))
@@ -99,20 +111,27 @@ class ProcessJudge:
         return await self._desk.open(self._rank, rule_set, await self.state(), None)
 
     async def _ask(self, question: Question) -> Any:
-        return await on(self._desk.thread, lambda: self._process.ask(question))
+        return await self._desk.thread.do(lambda: self._process.ask(question))
+
+
+def _parts_of(frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
+    """The rows of frames, not too many at a time. Raises FrameError."""
+    for rows in rows_of(frames):
+        for start in range(0, rows.num_rows, _ROWS_A_QUESTION):
+            yield rows.between(start, start + _ROWS_A_QUESTION)
 
 
 class _Desk:
     """Where one process after another judges; its thread alone speaks with it."""
 
     def __init__(self) -> None:
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="judging")
+        self.thread = JudgingThread("judging")
         self._process: _Process | None = None
 
     async def open(
         self, rank: int, rule_set: RuleSet, state: bytes, known: Mapping[str, float] | None
     ) -> ProcessJudge:
-        return await on(self.thread, lambda: self._open(rank, rule_set, state, known))
+        return await self.thread.do(lambda: self._open(rank, rule_set, state, known))
 
     def _open(
         self, rank: int, rule_set: RuleSet, state: bytes, known: Mapping[str, float] | None
@@ -125,7 +144,7 @@ class _Desk:
 
     async def close(self) -> None:
         if self._process is not None:
-            await on(self.thread, self._process.end)
+            await self.thread.do(self._process.end)
         self.thread.shutdown()
 
 

@@ -1,0 +1,73 @@
+"""One backtest, judged in turns: frames are put, and judged a quarter of a second at a time."""
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Final
+
+from runwatch.rules import Rows
+from runwatch_server.rules.backtest import Backtest, within
+from runwatch_server.telemetry.seams import CommittedFrame
+
+_TURN_S: Final = 0.25
+_PART_S: Final = 0.05
+_FIRST_PART_ROWS: Final = 16
+_MOST_PART_ROWS: Final = 128
+"""How dear a row is shows once the windows are full: a hundred rules of four quantiles over 4096
+rows take 0.5 ms a row before, and 20 ms then. The built-in rules take 0.02 ms a row in frames of
+4096, and 0.09 ms in parts of 128."""
+
+
+class BacktestTurns:
+    """Of a test over the steps from `first_step` to `last_step`, where they are given."""
+
+    def __init__(self, test: Backtest, first_step: int | None, last_step: int | None) -> None:
+        self.test = test
+        self.used_s = 0.0
+        """Seconds of a processor so far."""
+        self.step = 0
+        """Up to which it has come."""
+        self.has_more = False
+        """Whether something that was put is not judged yet."""
+        self._first_step = first_step
+        self._last_step = last_step
+        self._part_rows = _FIRST_PART_ROWS
+        self._parts: Iterator[Rows] = iter(())
+
+    def put(self, frames: Sequence[CommittedFrame]) -> None:
+        """Have them judged, after what was put before."""
+        self._parts = chain(self._parts, self._parts_of(frames))
+        self.has_more = True
+
+    def take(self) -> None:
+        """Judge for one turn. To be called in a thread, by one at a time."""
+        end_s = self.used_s + _TURN_S
+        while self.used_s < end_s:
+            began_s = time.thread_time()
+            part = next(self._parts, None)
+            if part is None:
+                self.has_more = False
+                return
+            self.test.observe(part)
+            self._note(part, time.thread_time() - began_s)
+
+    def _note(self, part: Rows, took_s: float) -> None:
+        self.used_s += took_s
+        self.step = int(part.steps[-1])
+        fitting = int(part.num_rows * _PART_S / max(took_s, 1e-6))
+        self._part_rows = min(max(fitting, 1), _MOST_PART_ROWS)
+
+    def _parts_of(self, frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
+        """Never empty; as many rows in each as take some hundredths of a second."""
+        for stored in frames:
+            if stored.frame.num_steps:
+                rows = Rows.from_frame(stored.frame, stored.layout)
+                for wanted in within(rows, self._first_step, self._last_step):
+                    yield from self._cut(wanted)
+
+    def _cut(self, rows: Rows) -> Iterator[Rows]:
+        start = 0
+        while start < rows.num_rows:
+            stop = start + self._part_rows
+            yield rows.between(start, stop)
+            start = stop

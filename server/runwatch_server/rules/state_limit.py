@@ -1,0 +1,28 @@
+"""How much the rules that judge one project's runs may remember: all of them together, since one
+thread judges everybody's."""
+
+from typing import Final
+
+from runwatch.rules.limits import MAX_STATE_BYTES, NOMINAL_LAYERS
+from runwatch.rules.loading import state_bytes
+from runwatch_server.errors import UnprocessableError
+from runwatch_server.rules.pack import RuleSet
+
+_MIB: Final = 2**20
+
+
+def check_state(before: RuleSet, after: RuleSet) -> None:
+    """Raises UnprocessableError where the windows of what is in force come to more than a file may
+    hold, and to more than before: a set that is too large by now may always shrink."""
+    found, held = _bytes_of(after), _bytes_of(before)
+    if found > max(MAX_STATE_BYTES, held):
+        raise UnprocessableError(
+            "too_much_state",
+            f"found that the windows of all rules in force take {found / _MIB:.1f} MiB with "
+            f"{NOMINAL_LAYERS} layers, wanted at most {MAX_STATE_BYTES // _MIB} MiB "
+            f"(without this change they take {held / _MIB:.1f} MiB)",
+        )
+
+
+def _bytes_of(rule_set: RuleSet) -> int:
+    return state_bytes(rule_set.rules, NOMINAL_LAYERS)

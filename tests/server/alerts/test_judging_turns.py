@@ -1,0 +1,66 @@
+"""Runs take turns on the thread that judges: one that is dear keeps no other waiting."""
+
+import asyncio
+from collections.abc import Iterator
+from threading import Event
+
+import pytest
+from tests.server.alerts.test_judging import committed
+
+from runwatch.rules import Rows, Transition
+from runwatch_server.alerts.judging.judging_thread import JudgingThread
+from runwatch_server.alerts.judging.stream_judge import StreamJudge
+from runwatch_server.alerts.judging.threaded import ROWS_A_TURN, ThreadJudge
+from runwatch_server.rules.pack import RuleSet
+
+pytestmark = pytest.mark.anyio
+
+DEAR = [committed(1, [3.0] * (10 * ROWS_A_TURN))]
+
+
+class NotedJudge(StreamJudge):
+    """Notes its turns, and waits in its first one until it may go on."""
+
+    def __init__(self, name: str, turns: list[str], may_go_on: Event) -> None:
+        super().__init__(0, RuleSet(()))
+        self._name, self._turns, self._may_go_on = name, turns, may_go_on
+
+    def observe(self, rows: Rows) -> list[Transition]:
+        self._turns.append(self._name)
+        self._may_go_on.wait(60)
+        return super().observe(rows)
+
+
+@pytest.fixture
+def thread() -> Iterator[JudgingThread]:
+    made = JudgingThread("judging")
+    yield made
+    made.shutdown()
+
+
+async def test_a_long_work_lets_others_have_their_turn_in_between(thread: JudgingThread) -> None:
+    turns: list[str] = []
+    gate = Event()
+    dear = ThreadJudge(thread, NotedJudge("dear", turns, gate))
+    cheap = ThreadJudge(thread, NotedJudge("cheap", turns, gate))
+    works = asyncio.gather(dear.observe(DEAR), cheap.observe([committed(1, [3.0])]))
+    await asyncio.sleep(0)  # both have asked for the thread
+    gate.set()
+    await works
+
+    assert turns[:3] == ["dear", "cheap", "dear"]
+
+
+async def test_a_work_that_is_given_up_ends_with_its_turn(thread: JudgingThread) -> None:
+    turns: list[str] = []
+    gate = Event()
+    judge = ThreadJudge(thread, NotedJudge("dear", turns, gate))
+    work = asyncio.ensure_future(judge.observe(DEAR))
+    await asyncio.sleep(0)
+    work.cancel()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    thread.shutdown()
+
+    assert len(turns) <= 1
