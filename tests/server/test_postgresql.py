@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -18,7 +19,7 @@ from tests.postgres import Postgres
 from tests.waiting import LONGEST_S
 
 from runwatch.vocabulary import RunId
-from runwatch_server.db import Database, make_store
+from runwatch_server.db import Database, make_store, postgresql_engine
 from runwatch_server.db.postgresql import PostgresStore
 from runwatch_server.db.postgresql_engine import PostgresAddress
 from runwatch_server.db.postgresql_errors import Fate, fate_of
@@ -153,6 +154,60 @@ async def test_connections_that_the_server_cut_are_replaced(
 
     await despite_overload(replicas[0].ping)
     assert await despite_overload(partial(replicas[0].write, count_up, of=RUN)) == 1
+
+
+class StandsStillOnce:
+    """A work whose process is stopped, in its first try alone."""
+
+    def __init__(self, *, goes_on: bool, is_prepared: bool = False) -> None:
+        """It stands still after a statement, or with `is_prepared` before one that the driver has
+        prepared. `goes_on`: whether another statement comes before the COMMIT."""
+        self._goes_on = goes_on
+        self._is_prepared = is_prepared
+        self.num_tries = 0
+
+    async def work(self, connection: AsyncConnection) -> int:
+        self.num_tries += 1
+        before = await count_up(connection)
+        if self.num_tries == 1:
+            await self._stand_still(connection)
+        if self._goes_on:
+            await connection.execute(sa.select(1))
+        return before
+
+    async def _stand_still(self, connection: AsyncConnection) -> None:
+        await connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 20")
+        if self._is_prepared:
+            driver = (await connection.get_raw_connection()).driver_connection
+            assert driver is not None
+            await driver.prepare("SELECT 1 + $1::int")
+        time.sleep(1.0)
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["with a statement", "with its COMMIT"])
+async def test_a_transaction_that_was_cut_off_before_its_end_is_run_again(
+    replicas: tuple[Database, Database], *, goes_on: bool
+) -> None:
+    stopped = StandsStillOnce(goes_on=goes_on)
+
+    assert await replicas[0].write(stopped.work, of=RUN) == 0
+    assert stopped.num_tries == 2
+    assert await replicas[1].write(count_up, of=RUN) == 1
+
+
+async def test_a_transaction_that_stands_still_in_the_midst_of_a_statement_is_run_again(
+    replicas: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a statement that is prepared and not run yet PostgreSQL does not say that it is idle."""
+    monkeypatch.setattr(postgresql_engine, "_LONGEST_WRITE", "SET transaction_timeout = '0.5s'")
+    stopped = StandsStillOnce(goes_on=True, is_prepared=True)
+
+    async with replicas[0].read() as connection:
+        version = await connection.scalar(sa.text("SHOW server_version_num"))
+    if int(version or 0) < 170000:
+        pytest.skip("PostgreSQL has transaction_timeout since version 17")
+    assert await replicas[1].write(stopped.work, of=RUN) == 0
+    assert stopped.num_tries == 2
 
 
 async def test_a_connection_that_is_cancelled_while_it_is_made_leaves_nothing_behind(

@@ -4,7 +4,8 @@ Works about one run must see each other's results, as SQLite's single writer giv
 Here a transaction first takes a lock for each run that its works are about, all in one order, and
 holds them until it is over: READ COMMITTED then shows each work all that came before it. The locks
 are PostgreSQL's own (`pg_advisory_xact_lock`), freed with the transaction however its process
-ends. One that was stopped in the middle is cut off by `idle_in_transaction_session_timeout`.
+ends. One that was stopped in the middle is cut off by `idle_in_transaction_session_timeout`, and
+run again when its process goes on.
 
 What costs here is trips, each a turn of the event loop and of another process. So a transaction
 begins and takes its locks in one, and its works run without savepoints: only where one fails is
@@ -13,8 +14,9 @@ all undone and run again, each work in a savepoint of its own.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -24,7 +26,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from runwatch_server.db.group_writer import Order, Outcome
 from runwatch_server.db.locks import lock_number, wait_for_lock
 from runwatch_server.db.postgresql_channel import PostgresChannel
-from runwatch_server.db.postgresql_engine import PostgresAddress, make_engine
+from runwatch_server.db.postgresql_engine import (
+    PostgresAddress,
+    connect_writer,
+    make_engine,
+)
 from runwatch_server.db.postgresql_errors import Fate, answer_of, fate_of
 from runwatch_server.errors import DatabaseUnreachableError, OverloadedError
 
@@ -34,7 +40,7 @@ _NUM_LANES: Final = 4
 """While one transaction waits for the disk, others run."""
 _NUM_READERS: Final = 8
 _TRIES: Final = 5
-"""Of a transaction that PostgreSQL undid because of another one."""
+"""Of a transaction that PostgreSQL undid because of another one, or cut off."""
 _RETRY_S: Final = 0.02
 _PATIENCE_S: Final = 30.0
 """A database that is being started is waited for so long."""
@@ -52,6 +58,10 @@ class _RefusedError(Exception):
         self.error = error
 
 
+class _CutOffError(OSError):
+    """The connection was lost before the COMMIT: nothing of the transaction stands."""
+
+
 _RunOrders = Callable[[AsyncConnection, Sequence[Order]], Awaitable[list[Outcome]]]
 
 
@@ -66,8 +76,11 @@ class PostgresStore:
         self.address = PostgresAddress(url)
         self._channel = PostgresChannel(self.address)
         self._writers: AsyncEngine = make_engine(
-            self.address, num_connections=_NUM_LANES, isolation_level="AUTOCOMMIT"
-        )  # `_transaction` begins and ends its transactions itself
+            self.address,
+            num_connections=_NUM_LANES,
+            isolation_level="AUTOCOMMIT",  # `_transaction` begins and ends its own
+            connect=partial(connect_writer, self.address),
+        )
         self._readers: AsyncEngine = make_engine(
             self.address,
             num_connections=_NUM_READERS,
@@ -105,6 +118,8 @@ class PostgresStore:
         engine = self._writers.execution_options(isolation_level="READ COMMITTED")
         async with engine.begin() as connection:
             await connection.execute(sa.text("SET LOCAL lock_timeout = 0"))
+            if int(await connection.scalar(sa.text("SHOW server_version_num"))) >= 170000:
+                await connection.execute(sa.text("SET LOCAL transaction_timeout = 0"))
             await wait_for_lock(connection, "migration")
             await connection.run_sync(upgrade)
 
@@ -126,7 +141,7 @@ class PostgresStore:
             async with _connected(self._readers) as connection:
                 yield connection
         except Exception as error:
-            if fate_of(error) is Fate.LOST:
+            if fate_of(error) is not Fate.REFUSED:
                 raise OverloadedError(
                     "database_unreachable", "The database does not answer.", retry_after_s=2
                 ) from error
@@ -144,13 +159,14 @@ class PostgresStore:
             raise _as_loss(error) from error
 
     async def _run_all(self, orders: Sequence[Order], run: _RunOrders) -> list[Outcome]:
-        """In one transaction, tried again where another one has undone it."""
+        """In one transaction, tried again where it is sure that nothing of it stands."""
         for num_tries in range(1, _TRIES + 1):
             try:
                 async with self._transaction(orders) as connection:
                     return await run(connection, orders)
             except Exception as error:
-                if fate_of(error) is not Fate.UNDONE or num_tries == _TRIES:
+                is_undone = isinstance(error, _CutOffError) or fate_of(error) is Fate.UNDONE
+                if not is_undone or num_tries == _TRIES:
                     raise
             await asyncio.sleep(_RETRY_S * num_tries)
         raise AssertionError("the last try returns or raises")
@@ -158,13 +174,14 @@ class PostgresStore:
     @asynccontextmanager
     async def _transaction(self, orders: Sequence[Order]) -> AsyncGenerator[AsyncConnection]:
         """Holds the locks of the runs, taken in one order everywhere: two transactions never
-        wait for each other. Committed at the end, undone by an error."""
+        wait for each other. Committed at the end, undone by an error. Raises _CutOffError."""
         numbers = sorted({lock_number(order.of or "") for order in orders})
         async with _connected(self._writers) as connection:
             driver: Any = (await connection.get_raw_connection()).driver_connection
             try:
-                await driver.execute(_BEGIN.format(numbers=",".join(map(str, numbers))))
-                yield connection
+                with _cut_off_said(driver):
+                    await driver.execute(_BEGIN.format(numbers=",".join(map(str, numbers))))
+                    yield connection
                 await driver.execute("COMMIT")
             except BaseException:
                 await _undo(connection, driver)
@@ -183,6 +200,19 @@ async def _connected(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection]:
         yield connection
     finally:
         await asyncio.shield(connection.close())
+
+
+@contextmanager
+def _cut_off_said(driver: Any) -> Generator[None]:
+    """Raises _CutOffError where the connection is lost in it, also if nothing noticed that yet."""
+    try:
+        yield
+    except Exception as error:
+        if driver.is_closed():
+            raise _CutOffError(f"cut off: {error}") from error
+        raise
+    if driver.is_closed():
+        raise _CutOffError("cut off before the COMMIT")
 
 
 async def _undo(connection: AsyncConnection, driver: Any) -> None:

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL: asyncpg reads URLs and `PG...` variables as libpq does."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -27,6 +27,10 @@ _SESSION: Final = {
     "timezone": "UTC",
 }
 """A replica that is stopped in the middle of a transaction keeps the others waiting for so long."""
+_LONGEST_WRITE: Final = "SET transaction_timeout = '30s'"
+"""Stopped between the preparing of a statement and its run, which the driver sends apart, it is
+not idle for PostgreSQL, and would keep them waiting for as long as it stands still."""
+_SINCE_VERSION: Final = 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +83,12 @@ def make_engine(
     num_connections: int,
     isolation_level: IsolationLevel,
     execution_options: Mapping[str, Any] | None = None,
+    connect: Callable[[], Awaitable[Any]] | None = None,
 ) -> AsyncEngine:
+    """`connect` stands in for the address's own."""
     engine = create_async_engine(
         "postgresql+asyncpg://",
-        async_creator=address.connect,
+        async_creator=connect or address.connect,
         pool_size=num_connections,
         max_overflow=0,
         pool_timeout=_COMMAND_S,
@@ -91,6 +97,18 @@ def make_engine(
     )
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
     return engine
+
+
+async def connect_writer(address: PostgresAddress) -> Any:
+    """A connection whose transactions are cut off where they take too long, whatever they do."""
+    connection = await address.connect()
+    if connection.get_server_version().major >= _SINCE_VERSION:
+        try:
+            await connection.execute(_LONGEST_WRITE)
+        except BaseException:
+            connection.terminate()
+            raise
+    return connection
 
 
 def _refuse_closed(connection: Any, entry: ConnectionPoolEntry, _: object) -> None:

@@ -14,8 +14,8 @@ DRIVER_ERRORS: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 was cut: whoever used it last was in the middle of something."""
 _UNDONE: Final = ("40001", "40P01")
 """serialization_failure, deadlock_detected: undone for another transaction's sake."""
-_LOST_CLASSES: Final = ("08", "25P03", "53", "55P03", "57", "58")
-"""Connection, idle in transaction, resources (a full disk), lock timeout, shutdown, I/O error."""
+_LOST_CLASSES: Final = ("08", "53", "55P03", "57", "58")
+"""Connection, resources (a full disk), lock timeout, shutdown, I/O error."""
 
 
 class Fate(StrEnum):
@@ -31,7 +31,7 @@ class Fate(StrEnum):
 
 def fate_of(error: BaseException) -> Fate:
     state = sqlstate(error)
-    if state in _UNDONE:
+    if state in _UNDONE or _was_idle(error):
         return Fate.UNDONE
     if state.startswith(_LOST_CLASSES):
         return Fate.LOST
@@ -64,6 +64,15 @@ def sqlstate(error: BaseException) -> str:
 def _is_of_value(error: BaseException) -> bool:
     """A number out of range, a zero byte in a text."""
     return sqlstate(error).startswith("22") or isinstance(_driver_error(error), asyncpg.DataError)
+
+
+def _was_idle(error: BaseException) -> bool:
+    """The server gave up a transaction in which it was told nothing for too long: whatever came
+    after that, a COMMIT too, it has not heard."""
+    cause = _driver_error(error)
+    if isinstance(cause, asyncpg.ConnectionDoesNotExistError) and cause.__cause__ is not None:
+        cause = cause.__cause__  # what the server had said before it closed the connection
+    return isinstance(cause, asyncpg.IdleInTransactionSessionTimeoutError)
 
 
 def _driver_error(error: BaseException) -> BaseException:

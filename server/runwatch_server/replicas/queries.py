@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState
 from runwatch.vocabulary import Phase, RunId, RunState
-from runwatch_server.alerts.tables import alerts, evaluations
+from runwatch_server.alerts.frame_queries import STREAMS_BEHIND
+from runwatch_server.alerts.tables import alerts
 from runwatch_server.replicas.tables import leases, signs
 from runwatch_server.runs.heard_rank import Sign
 from runwatch_server.runs.tables import runs
@@ -24,17 +25,6 @@ _CHUNK_ROWS: Final = 500
 _SIGN_COLUMNS: Final = [column.name for column in signs.c if not column.primary_key]
 
 # Built once: they run every second or two, and building takes longer than running.
-_BEHIND: Final = (
-    sa.select(streams.c.run_id)
-    .outerjoin_from(
-        streams,
-        evaluations,
-        (evaluations.c.run_id == streams.c.run_id)
-        & (evaluations.c.attempt == streams.c.attempt)
-        & (evaluations.c.rank == streams.c.rank),
-    )
-    .where(streams.c.max_seq > sa.func.coalesce(evaluations.c.evaluated_seq, 0))
-)
 _WITH_OPEN_ALERTS: Final = sa.select(alerts.c.run_id).where(
     alerts.c.state != AlertState.RESOLVED.value
 )
@@ -43,7 +33,7 @@ _RUNS_TO_OWN: Final = (
     .outerjoin_from(runs, leases, leases.c.name == runs.c.id)
     .where(
         runs.c.state.not_in([state.value for state in RunState if state.is_ended])
-        | runs.c.id.in_(_BEHIND)
+        | runs.c.id.in_(STREAMS_BEHIND.with_only_columns(streams.c.run_id))
         | runs.c.id.in_(_WITH_OPEN_ALERTS)
     )
 )
