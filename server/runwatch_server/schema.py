@@ -24,7 +24,7 @@ class SchemaState:
     """Revision of the database; None: no tables yet."""
     wanted: str
     differences: Sequence[str]
-    """Where the tables are not those that the code declares."""
+    """Where the tables of the wanted version are not those that the code declares."""
 
     @property
     def is_current(self) -> bool:
@@ -53,7 +53,7 @@ def schema_state(connection: sa.Connection) -> SchemaState:
     assert wanted is not None, "there is a migration"
     found = context.get_current_revision()
     compared: list[object] = []
-    if found is not None:
+    if found == wanted:  # else the upgrade makes them
         compared += alembic.autogenerate.compare_metadata(context, metadata)
     return SchemaState(found, wanted, [str(difference) for difference in compared])
 

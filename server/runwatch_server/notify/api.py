@@ -1,6 +1,6 @@
 """`/notifications` and `/silences`: what people were told, and what is held back for a while."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Final
 
 import msgspec
@@ -18,7 +18,7 @@ from runwatch_server.notify import queries, silences
 from runwatch_server.notify.records import Delivery, DeliveryState
 from runwatch_server.notify.recurrence import Recurrence
 from runwatch_server.notify.silences import Matcher, Silence
-from runwatch_server.parameters import NextNumber
+from runwatch_server.parameters import NextNumber, NextToken
 from runwatch_server.services import CurrentServices
 
 router: Final = APIRouter(prefix="/api/v1", tags=["notifications"])
@@ -82,6 +82,7 @@ class SilenceView(msgspec.Struct, frozen=True, kw_only=True):
 
 class SilenceList(msgspec.Struct, frozen=True):
     silences: list[SilenceView]
+    next_token: str | None = None
 
 
 @router.get(
@@ -110,14 +111,24 @@ async def list_notifications(
     dependencies=[require(KeyScope.READ)],
     openapi_extra=documented(answer=SilenceList),
 )
-async def list_silences(services: CurrentServices, principal: CurrentPrincipal) -> Response:
+async def list_silences(
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    next_token: NextToken = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> Response:
     """Silences that are in force or to come, the newest first."""
     now = services.clock.wall()
     async with services.database.read() as connection:
         found = await silences.list_silences(
-            connection, ending_after=now, project=principal.project
+            connection,
+            ending_after=now,
+            projects=None if principal.project is None else [principal.project],
+            before_id=next_token,
+            limit=limit + 1,
         )
-    return json_response(SilenceList([_silence_view(one, now) for one in found]))
+    shown, token = part_of(found, limit, lambda silence: silence.id)
+    return json_response(SilenceList([_silence_view(one, now) for one in shown], token))
 
 
 @router.post(
@@ -133,7 +144,7 @@ async def create_silence(
 ) -> Response:
     """Hold back the messages of alerts that match. The alerts themselves go on."""
     now = services.clock.wall()
-    starts_at = now if given.starts_at is None else _seconds(given.starts_at)
+    starts_at = now if given.starts_at is None else given.starts_at.timestamp()
     silence = Silence(
         id=services.clock.new_ulid(),
         project=principal.project or "",
@@ -145,7 +156,7 @@ async def create_silence(
         comment=given.comment,
         created_at=now,
     )
-    _check_span(silence, now)
+    _check_span(silence, given, now)
 
     async def work(connection: AsyncConnection) -> None:
         await silences.insert_silence(connection, silence)
@@ -182,26 +193,32 @@ async def delete_silence(
 
 def _end_of(given: SilenceGiven, starts_at: float) -> float:
     if given.ends_at is not None:
-        return _seconds(given.ends_at)
+        return given.ends_at.timestamp()
     if given.recurs is None:
         raise UnprocessableError("invalid_silence", "ends_at: found none, wanted a time to come.")
     return starts_at + MAX_RECURRING_S
 
 
-def _check_span(silence: Silence, now: float) -> None:
+def _check_span(silence: Silence, given: SilenceGiven, now: float) -> None:
     most_s, words = MAX_SILENCE_S, "a year"
     if silence.recurs is not None:
-        if not silence.starts_at <= now + MAX_SILENCE_S:
-            raise UnprocessableError(
-                "invalid_silence", "starts_at: wanted a time within a year, of one that recurs."
-            )
-        silence.recurs.check(max(silence.starts_at, now))
         most_s, words = MAX_RECURRING_S, "ten years"
+    if not silence.starts_at > now - most_s:
+        raise _out_of_span("starts_at", given.starts_at, f"a time to come, or at most {words} ago")
+    if silence.recurs is not None:
+        if not silence.starts_at <= now + MAX_SILENCE_S:
+            wanted = "a time within a year, of one that recurs"
+            raise _out_of_span("starts_at", given.starts_at, wanted)
+        silence.recurs.check(max(silence.starts_at, now))
     if not max(silence.starts_at, now) < silence.ends_at <= silence.starts_at + most_s:
-        raise UnprocessableError(
-            "invalid_silence",
-            f"ends_at: wanted a time to come, after starts_at by at most {words}.",
-        )
+        wanted = f"a time to come, after starts_at by at most {words}"
+        raise _out_of_span("ends_at", given.ends_at, wanted)
+
+
+def _out_of_span(name: str, found: datetime | None, wanted: str) -> UnprocessableError:
+    """As it was given: no calendar of UTC may have it."""
+    said = "none" if found is None else found.isoformat()
+    return UnprocessableError("invalid_silence", f"{name}: found {said}, wanted {wanted}")
 
 
 def _deed(silence: Silence, deed: str, actor: str, now: float) -> Deed:
@@ -219,10 +236,6 @@ def _deed(silence: Silence, deed: str, actor: str, now: float) -> Deed:
             "recurs": msgspec.to_builtins(silence.recurs),
         },
     )
-
-
-def _seconds(at: datetime) -> float:
-    return at.astimezone(UTC).timestamp()
 
 
 def _silence_view(silence: Silence, now: float) -> SilenceView:

@@ -35,7 +35,7 @@ from runwatch_server.notify.letters import (
 from runwatch_server.notify.receivers import Receiver, Receivers
 from runwatch_server.notify.records import Delivery, DeliveryState, Kind
 from runwatch_server.notify.sending import Message, Sender
-from runwatch_server.notify.silences import list_silences
+from runwatch_server.notify.silences import Muting, list_silences
 from runwatch_server.notify.texts import body_of, title_of
 from runwatch_server.separate_works import SeparateWorks
 
@@ -146,7 +146,9 @@ class Courier:
                 return _Look()
             ids = [one.alert_id for one in due]
             cases = await notice_queries.find_cases(connection, self._works, ids)
-            silences = await list_silences(connection, ending_after=now)
+            projects = {case.alert.project for case in cases.values()}
+            silences = await list_silences(connection, ending_after=now, projects=projects)
+            muting = Muting(silences, now=now)
             look = _Look()
             for one in due:
                 case = cases.get(one.alert_id)
@@ -158,7 +160,7 @@ class Courier:
                     one,
                     case,
                     firing=firing[one.receiver].state if one.receiver in firing else None,
-                    silenced=is_held_back(case, silences, self._config.name, now=now),
+                    silenced=is_held_back(case, muting, self._config.name),
                 )
                 look.by_verdict[verdict].append(one)
             sent = look.by_verdict[Verdict.SEND]

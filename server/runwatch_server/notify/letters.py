@@ -9,7 +9,7 @@ from runwatch.alerts import AlertState
 from runwatch.vocabulary import AlertId
 from runwatch_server.notify.cases import Case, labels_of
 from runwatch_server.notify.records import Delivery, DeliveryState, Kind
-from runwatch_server.notify.silences import Silence, is_silenced
+from runwatch_server.notify.silences import Muting
 
 FIRST_RETRY_S: Final = 5.0
 LONGEST_RETRY_S: Final = 600.0
@@ -71,8 +71,8 @@ def letters_of(deliveries: Sequence[Delivery], cases: Mapping[AlertId, Case]) ->
     ]
 
 
-def is_held_back(case: Case, silences: Sequence[Silence], watchdog: str, *, now: float) -> bool:
-    return is_silenced(labels_of(case, watchdog), silences, now=now)
+def is_held_back(case: Case, muting: Muting, watchdog: str) -> bool:
+    return muting.covers(labels_of(case, watchdog))
 
 
 def retry_after_s(attempts: int) -> float:

@@ -14,7 +14,7 @@ from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.commands.queries import list_for_alert
 from runwatch_server.notify.cases import Case
 from runwatch_server.notify.settling import settles_at
-from runwatch_server.notify.tables import notices
+from runwatch_server.notify.tables import IS_SETTLING, notices
 from runwatch_server.runs.tables import runs
 from runwatch_server.separate_works import SeparateWorks
 
@@ -71,7 +71,7 @@ async def list_standing(
 ) -> list[Case]:
     """Alerts that go on or settle, those resolved since a time, and those named; the newest last.
     Without their commands. One that is damaged is left out, as a work that fails."""
-    wanted = notices.c.resolved_at.is_(None) | notices.c.settles_step.is_not(None)
+    wanted = notices.c.resolved_at.is_(None) | IS_SETTLING
     wanted |= notices.c.resolved_at >= since
     return await _cases(connection, wanted | notices.c.alert_id.in_(also), works)
 

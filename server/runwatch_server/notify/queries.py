@@ -1,14 +1,18 @@
 """Every question put to the table of deliveries."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.notify.records import Delivery, DeliveryState, Kind, NewDelivery
-from runwatch_server.notify.tables import deliveries, notices
+from runwatch_server.notify.tables import IS_SETTLING, deliveries, notices
+
+_OF_NOTICE: Final = (notices.c.run_id == deliveries.c.run_id) & (
+    notices.c.alert_id == deliveries.c.alert_id
+)
 
 
 async def count_ends_to_tell(connection: AsyncConnection, run_id: RunId) -> int:
@@ -102,21 +106,20 @@ async def list_due(
     repeats of what goes on and was not acknowledged. What is due beyond the horizon was written by
     a clock that was set back since, and is due as well."""
     due = (deliveries.c.due_at <= now) | (deliveries.c.due_at > now + horizon_s)
-    settling = sa.select(notices.c.alert_id).where(notices.c.settles_step.is_not(None))
-    waiting = (deliveries.c.state == DeliveryState.WAITING.value) & ~(
-        (deliveries.c.kind == Kind.RESOLVED.value) & deliveries.c.alert_id.in_(settling)
+    waiting = sa.select(deliveries).where(
+        deliveries.c.receiver == receiver,
+        due,
+        deliveries.c.state == DeliveryState.WAITING.value,
+        (deliveries.c.kind != Kind.RESOLVED.value) | ~_has_notice(IS_SETTLING),
     )
-    open_alerts = sa.select(notices.c.alert_id).where(notices.c.resolved_at.is_(None))
-    repeated = (
-        (deliveries.c.state == DeliveryState.DELIVERED.value)
-        & (deliveries.c.kind == Kind.FIRING.value)
-        & deliveries.c.alert_id.in_(open_alerts)
+    repeated = sa.select(deliveries).where(
+        deliveries.c.number.in_(_firing_of_open(receiver)),
+        due,
+        deliveries.c.state == DeliveryState.DELIVERED.value,
     )
+    both = sa.union_all(waiting, repeated).subquery()
     found = await connection.execute(
-        sa.select(deliveries)
-        .where(deliveries.c.receiver == receiver, waiting | repeated, due)
-        .order_by(deliveries.c.due_at, deliveries.c.number)
-        .limit(limit)
+        sa.select(both).order_by(both.c.due_at, both.c.number).limit(limit)
     )
     return [_delivery(row) for row in found.mappings()]
 
@@ -153,15 +156,12 @@ async def count_deliveries(connection: AsyncConnection, receiver: str) -> dict[s
 
 async def count_open(connection: AsyncConnection, receiver: str, dedup_key: str) -> int:
     """How many alerts of an incident that a receiver heard of go on, or may come back."""
-    open_alerts = sa.select(notices.c.alert_id).where(
-        notices.c.resolved_at.is_(None) | notices.c.settles_step.is_not(None)
-    )
     found = await connection.execute(
         sa.select(sa.func.count()).where(
             deliveries.c.receiver == receiver,
             deliveries.c.dedup_key == dedup_key,
             deliveries.c.kind == Kind.FIRING.value,
-            deliveries.c.alert_id.in_(open_alerts),
+            _has_notice(notices.c.resolved_at.is_(None) | IS_SETTLING),
         )
     )
     return found.scalar_one()
@@ -196,14 +196,28 @@ async def mark(
 
 async def prune(connection: AsyncConnection, *, before: float) -> None:
     """Forget what was settled long ago, about alerts that are over."""
-    over = sa.select(notices.c.alert_id).where(notices.c.resolved_at < before)
     await connection.execute(
         sa.delete(deliveries).where(
             deliveries.c.state != DeliveryState.WAITING.value,
             deliveries.c.created_at < before,
-            deliveries.c.alert_id.in_(over),
+            _has_notice(notices.c.resolved_at < before),
         )
     )
+
+
+def _firing_of_open(receiver: str) -> sa.Select[tuple[int]]:
+    """The numbers of what tells a receiver of alerts that go on: from the notices on, which are few
+    where much was delivered. Of a join SQLite would read all that was."""
+    number = sa.select(deliveries.c.number).where(
+        _OF_NOTICE, deliveries.c.receiver == receiver, deliveries.c.kind == Kind.FIRING.value
+    )
+    of_notice = number.correlate(notices).scalar_subquery()
+    return sa.select(of_notice).where(notices.c.resolved_at.is_(None))
+
+
+def _has_notice(wanted: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    """Whether the notice of a delivery's alert is like that."""
+    return sa.exists().where(_OF_NOTICE, wanted).correlate(deliveries)
 
 
 def _delivery(row: sa.RowMapping) -> Delivery:

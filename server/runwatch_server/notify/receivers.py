@@ -25,7 +25,9 @@ import msgspec
 import yaml
 
 from runwatch.vocabulary import Severity
+from runwatch_server.body_faults import wanted_by
 from runwatch_server.errors import SettingsError
+from runwatch_server.http import schema_of
 from runwatch_server.notify.networks import Network
 from runwatch_server.settings import is_http_url
 
@@ -132,7 +134,9 @@ def load_receivers(data_dir: Path, named: Path | None) -> Receivers:
     try:
         entries = msgspec.convert(document, _File)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"receivers: {path}: {error}") from None
+        told = str(error)
+        wanted = wanted_by(schema_of(_File), told)
+        raise SettingsError(f"receivers: {path}: {told}{wanted}") from None
     return _receivers(entries, path)
 
 

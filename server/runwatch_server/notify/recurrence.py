@@ -1,30 +1,28 @@
 """Windows that come again: each night, each Saturday, in a time zone with its summer time.
 
-APScheduler reckons when one begins. In the night in which the clocks go forward, what should begin
+In the night in which the clocks go forward, what should begin
 in the hour that is missing begins an hour later; in the one in which they go back, what begins in
 the hour that comes twice comes twice. How long a window lasts is real time.
 """
 
 import logging
+import math
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from zoneinfo import ZoneInfo
 
 import msgspec
-from apscheduler.triggers.cron import CronTrigger  # type: ignore[import-untyped]
 
 from runwatch_server.errors import UnprocessableError
+from runwatch_server.notify.wall_cron import MOST_DAYS, WallCron, wall_cron
 
 log = logging.getLogger(__name__)
 
-_FIELDS: Final[tuple[str, ...]] = ("minute", "hour", "day", "month", "day_of_week")
-_LOOK_AHEAD_S: Final = 366 * 86400.0
-"""What does not come within a year is a mistake, such as the 30th of February."""
 _DAY_S: Final = 86400.0
-_MISSING_S: Final = 3600.0
-"""The most that a clock is set forward by."""
-_INSTANT: Final = timedelta(microseconds=1)
+_LOOK_AHEAD_S: Final = MOST_DAYS * _DAY_S
+_SET_S: Final = 7200.0
+"""The most that a clock is set by: that of Antarctica/Troll is, by two hours."""
 
 
 class Recurrence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,12 +49,12 @@ class Recurrence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return None
 
     def _next_after(self, now: float) -> float | None:
-        # What begins in an hour that is missing is reckoned by the clock of before, and so from
-        # before; seen from after, it would have been the day before.
-        found = self._next(now - _MISSING_S)
-        while found is not None and found <= now:
-            found = self._next(found)
-        return found
+        cron, zone = wall_cron(self.cron), _zone(self.timezone)
+        wall = cron.next_after(_wall(now, zone))
+        found = None if wall is None else _moments(wall, zone)[0]
+        if found is None or _is_set_around(now, zone) or _is_set_around(found, zone):
+            found = _first_of_moments(cron, zone, now)
+        return found if found is not None and found <= now + _LOOK_AHEAD_S else None
 
     def check(self, now: float) -> None:
         """Raises UnprocessableError."""
@@ -69,17 +67,6 @@ class Recurrence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 "invalid_recurrence",
                 f"recurs.cron: found {self.cron!r}, which does not come within a year",
             )
-
-    def _next(self, after: float) -> float | None:
-        zone = _zone(self.timezone)
-        since = datetime.fromtimestamp(after, UTC) + _INSTANT
-        trigger: Any = CronTrigger(
-            timezone=zone,
-            end_date=since + timedelta(seconds=_LOOK_AHEAD_S),
-            **_fields(self.cron),
-        )
-        found: datetime | None = trigger.get_next_fire_time(None, since.astimezone(zone))
-        return None if found is None else found.timestamp()
 
 
 @lru_cache(maxsize=64)
@@ -100,12 +87,32 @@ def _zone(name: str) -> tzinfo:
         ) from error
 
 
-def _fields(cron: str) -> dict[str, str]:
-    """Raises ValueError."""
-    parts = cron.lower().split()
-    if len(parts) != len(_FIELDS):
-        raise ValueError(f"cron: found {cron!r}, wanted five fields such as '30 2 * * sat'")
-    fields: dict[str, str] = dict(zip(_FIELDS, parts, strict=True))
-    if any(character.isdigit() for character in fields["day_of_week"]):
-        raise ValueError(f"cron: found weekday {fields['day_of_week']!r}, wanted names: mon-fri")
-    return fields
+def _wall(at: float, zone: tzinfo) -> datetime:
+    return datetime.fromtimestamp(at, zone).replace(tzinfo=None)
+
+
+def _moments(wall: datetime, zone: tzinfo) -> tuple[float, ...]:
+    """When a clock on the wall shows a time: twice, in the hour that comes twice. In the one that
+    is missing, when the clock of before would have."""
+    first = wall.replace(tzinfo=zone).timestamp()
+    second = wall.replace(tzinfo=zone, fold=1).timestamp()
+    return (first, second) if second > first else (first,)
+
+
+def _is_set_around(at: float, zone: tzinfo) -> bool:
+    """Whether the clock is set so near to a time that what it shows first may not come first."""
+    before = datetime.fromtimestamp(at - _SET_S, zone).utcoffset()
+    return before != datetime.fromtimestamp(at + _SET_S, zone).utcoffset()
+
+
+def _first_of_moments(cron: WallCron, zone: tzinfo, now: float) -> float | None:
+    """The first moment after a time, of all that the clock shows as near to it as it is ever
+    set."""
+    found, until = math.inf, datetime.max
+    wall = cron.next_after(_wall(now, zone) - timedelta(seconds=_SET_S))
+    while wall is not None and wall <= until:
+        to_come = [moment for moment in _moments(wall, zone) if moment > now]
+        if to_come and to_come[0] < found:
+            found, until = to_come[0], wall + timedelta(seconds=_SET_S)
+        wall = cron.next_after(wall)
+    return None if found == math.inf else found

@@ -17,7 +17,7 @@ from runwatch_server.separate_works import SeparateWorks
 
 log = logging.getLogger(__name__)
 
-_LOOK_EVERY_S: Final = 1.0
+LOOK_EVERY_S: Final = 1.0
 
 
 class Settler:
@@ -36,7 +36,7 @@ class Settler:
                 log.warning("ends that wait: %s; tried again", error)
             except Exception:  # ends must be told also after a round that failed
                 log.exception("a look at the ends that wait failed; tried again")
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def settle(self) -> None:
         now = self._clock.wall()

@@ -9,12 +9,11 @@ from runwatch.vocabulary import AlertId, RunId, RunState
 from runwatch_server.alerts.records import AlertRecord, Resolution
 from runwatch_server.alerts.tables import alerts, evaluations
 from runwatch_server.notify.records import TimeBefore
-from runwatch_server.notify.tables import notices
+from runwatch_server.notify.tables import IS_SETTLING, notices
 from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.tables import frames
 
 _OF_ALERT = (alerts.c.run_id == notices.c.run_id) & (alerts.c.id == notices.c.alert_id)
-_IS_SETTLING = notices.c.settles_step.is_not(None)
 _ENDED = [state.value for state in RunState if state.is_ended or state is RunState.LOST]
 
 
@@ -49,7 +48,7 @@ async def take_over(connection: AsyncConnection, run_id: RunId, before: TimeBefo
     is on its way by now closes the incident, and the next time needs one of its own."""
     done = await connection.execute(
         sa.update(notices)
-        .where(notices.c.run_id == run_id, notices.c.alert_id == before.alert_id, _IS_SETTLING)
+        .where(notices.c.run_id == run_id, notices.c.alert_id == before.alert_id, IS_SETTLING)
         .values(settles_step=None)
     )
     return done.rowcount == 1
@@ -65,7 +64,7 @@ async def list_settled(connection: AsyncConnection, *, before: float) -> dict[Ru
         .outerjoin(evaluations, _of_stream(evaluations))
         .outerjoin(frames, _of_stream(frames) & (frames.c.seq == evaluations.c.evaluated_seq))
         .where(
-            _IS_SETTLING,
+            IS_SETTLING,
             (frames.c.first_step + frames.c.num_steps > notices.c.settles_step)
             | (notices.c.resolved_at <= before)
             | runs.c.state.in_(_ENDED)
@@ -84,7 +83,7 @@ async def settle(
     """Let ends go to those who wait to hear of them, but for what came back meanwhile."""
     await connection.execute(
         sa.update(notices)
-        .where(notices.c.run_id == run_id, notices.c.alert_id.in_(alert_ids), _IS_SETTLING)
+        .where(notices.c.run_id == run_id, notices.c.alert_id.in_(alert_ids), IS_SETTLING)
         .values(settles_step=None, resolved_at=at)
     )
 

@@ -4,17 +4,22 @@ They are for the receivers of our own; Alertmanager has its silences itself. A p
 not a regular expression, which a hostile one could be made to run for ever on.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from runwatch_server.errors import UnprocessableError
 from runwatch_server.notify.recurrence import Recurrence
 from runwatch_server.notify.tables import silences
+
+MAX_SILENCES: Final = 300
+"""Of one project that are not over, and as many of every project: all of them are asked about
+each message."""
 
 
 class Matcher(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,18 +64,47 @@ class Silence:
 
     def covers(self, labels: Mapping[str, str], *, now: float) -> bool:
         """Whether an alert with these labels is held back now."""
-        return (
-            self.is_in_force(now)
-            and self.project in ("", labels.get("project", ""))
-            and all(matcher.matches(labels) for matcher in self.matchers)
+        return self.matches(labels) and self.is_in_force(now)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether it is about an alert with these labels, at whatever time."""
+        return self.project in ("", labels.get("project", "")) and all(
+            matcher.matches(labels) for matcher in self.matchers
         )
 
 
-def is_silenced(labels: Mapping[str, str], all_silences: Iterable[Silence], *, now: float) -> bool:
-    return any(silence.covers(labels, now=now) for silence in all_silences)
+class Muting:
+    """What silences hold back at one moment. Whether one is in force is worked out where one is
+    about the alert at all, and once: a window's time zone makes that the dearest question."""
+
+    def __init__(self, all_silences: Iterable[Silence], *, now: float) -> None:
+        self._silences = [one for one in all_silences if one.starts_at <= now < one.ends_at]
+        self._now = now
+        self._in_force: dict[str, bool] = {}
+
+    def covers(self, labels: Mapping[str, str]) -> bool:
+        """Whether an alert with these labels is held back."""
+        return any(
+            silence.matches(labels) and self._is_in_force(silence) for silence in self._silences
+        )
+
+    def _is_in_force(self, silence: Silence) -> bool:
+        known = self._in_force.get(silence.id)
+        if known is None:
+            known = self._in_force[silence.id] = silence.is_in_force(self._now)
+        return known
 
 
 async def insert_silence(connection: AsyncConnection, silence: Silence) -> None:
+    """Raises UnprocessableError where its project has as many as it may have."""
+    held = await _count(connection, silence.project, ending_after=silence.created_at)
+    if held >= MAX_SILENCES:
+        whose = f"of project {silence.project!r}" if silence.project else "of every project"
+        raise UnprocessableError(
+            "too_many_silences",
+            f"found {held} silences {whose} that are not over and one more, "
+            f"wanted at most {MAX_SILENCES}; end those that nobody needs",
+        )
     await connection.execute(
         sa.insert(silences).values(
             id=silence.id,
@@ -102,14 +136,31 @@ async def find_silence(connection: AsyncConnection, silence_id: str) -> Silence 
 
 
 async def list_silences(
-    connection: AsyncConnection, *, ending_after: float, project: str | None = None
+    connection: AsyncConnection,
+    *,
+    ending_after: float,
+    projects: Collection[str] | None,
+    before_id: str | None = None,
+    limit: int | None = None,
 ) -> list[Silence]:
-    """Those that are not over at a time, the newest first."""
+    """Those that are not over at a time, the newest first: of these projects and of every one, or
+    all. No limit: what is left out would not be in force."""
     wanted = sa.select(silences).where(silences.c.ends_at > ending_after)
-    if project is not None:
-        wanted = wanted.where(silences.c.project.in_(("", project)))
-    found = await connection.execute(wanted.order_by(silences.c.id.desc()).limit(1000))
+    if projects is not None:
+        wanted = wanted.where(silences.c.project.in_(("", *projects)))
+    if before_id is not None:
+        wanted = wanted.where(silences.c.id < before_id)
+    found = await connection.execute(wanted.order_by(silences.c.id.desc()).limit(limit))
     return [_silence(row) for row in found.mappings()]
+
+
+async def _count(connection: AsyncConnection, project: str, *, ending_after: float) -> int:
+    found = await connection.execute(
+        sa.select(sa.func.count()).where(
+            silences.c.project == project, silences.c.ends_at > ending_after
+        )
+    )
+    return found.scalar_one()
 
 
 class _Recurs(msgspec.Struct, frozen=True):

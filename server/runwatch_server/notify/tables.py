@@ -14,11 +14,15 @@ notices = sa.Table(
     sa.Column("resolved_at", sa.Double),
     sa.Column("times", sa.Integer),  # how often this trouble has come by now; null: once
     sa.Column("settles_step", sa.BigInteger),  # its end is told then; null: it is, or goes on
+    sa.Index("ix_notices_alert", "alert_id"),
     sa.Index("ix_notices_resolved", "resolved_at"),
     sa.Index("ix_notices_settling", "settles_step"),
 )
 """One row an alert of which people hear. Times are the service's own, unlike those of an alert,
 which are the trainer's; written in the transaction that changed the alert."""
+
+IS_SETTLING = notices.c.settles_step >= 0
+"""Its end waits. Said as a span: for `IS NOT NULL` SQLite reads the whole table."""
 
 deliveries = sa.Table(
     "deliveries",
@@ -44,6 +48,8 @@ deliveries = sa.Table(
     sa.Column("error", sa.Text),
     sa.UniqueConstraint("run_id", "alert_id", "receiver", "kind", name="uq_deliveries_once"),
     sa.Index("ix_deliveries_due", "receiver", "state", "due_at"),
+    sa.Index("ix_deliveries_incident", "receiver", "dedup_key"),
+    sa.Index("ix_deliveries_created", "created_at"),
     sqlite_autoincrement=True,
 )
 """The outbox: one row for each alert, receiver and kind of news."""

@@ -165,5 +165,5 @@ async def _silences_of(services: Services, alert: AlertRecord, run_name: str) ->
     now = services.clock.wall()
     labels = labels_of_alert(alert, run_name, services.receivers.name)
     async with services.database.read() as connection:
-        silences = await list_silences(connection, ending_after=now, project=alert.project)
+        silences = await list_silences(connection, ending_after=now, projects=[alert.project])
     return [silence for silence in silences if silence.covers(labels, now=now)]

@@ -6,25 +6,41 @@ from fastapi import APIRouter, Request, Response
 
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
+from runwatch_server.listing import part_of
 from runwatch_server.notify.silences import list_silences
 from runwatch_server.page.people import names_of_keys
 from runwatch_server.page.rendering import render
+from runwatch_server.parameters import NextToken
 from runwatch_server.services import CurrentServices
 
 router: Final = APIRouter(include_in_schema=False)
 
+_SHOWN: Final = 100
+
 
 @router.get("/silences", dependencies=[require(KeyScope.READ)])
 async def show_silences(
-    request: Request, services: CurrentServices, principal: CurrentPrincipal
+    request: Request,
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    before: NextToken = None,
 ) -> Response:
+    """Those that are in force or to come, the newest first."""
     now = services.clock.wall()
     async with services.database.read() as connection:
-        silences = await list_silences(connection, ending_after=now, project=principal.project)
+        found = await list_silences(
+            connection,
+            ending_after=now,
+            projects=None if principal.project is None else [principal.project],
+            before_id=before,
+            limit=_SHOWN + 1,
+        )
+    shown, older = part_of(found, _SHOWN, lambda silence: silence.id)
     return render(
         request,
         "silences.html",
-        silences=silences,
+        silences=shown,
+        older=older,
         now=now,
         has_alertmanager=services.receivers.alertmanagers is not None,
         names=await names_of_keys(services),

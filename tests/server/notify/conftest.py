@@ -8,6 +8,8 @@ import yaml
 from tests.server.harness import Api, HandClock, Storage, serve
 from tests.server.notify.sink import Sink, running_sink
 
+from runwatch_server.notify import courier, pusher, settler
+
 
 @pytest.fixture
 def sink() -> Iterator[Sink]:
@@ -28,8 +30,15 @@ def receivers(sink: Sink) -> dict[str, Any]:
 
 
 @pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service looks at its clock as often as a hand moves it."""
+    for loop in (courier, pusher, settler):
+        monkeypatch.setattr(loop, "LOOK_EVERY_S", 0.05)
+
+
+@pytest.fixture
 async def told(
-    storage: Storage, hand_clock: HandClock, receivers: dict[str, Any]
+    storage: Storage, hand_clock: HandClock, receivers: dict[str, Any], quick_looks: None
 ) -> AsyncIterator[Api]:
     """A service that tells its receivers."""
     (storage.data_dir / "receivers.yaml").write_text(yaml.safe_dump(receivers))

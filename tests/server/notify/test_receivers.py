@@ -1,5 +1,6 @@
 """The receivers' file: what is taken, what is refused, and that no secret is ever shown."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,20 @@ def test_severity_and_project_choose_the_alerts(tmp_path: Path) -> None:
     assert found.wanted.takes(Severity.CRITICAL, "pretrain")
     assert not found.wanted.takes(Severity.WARNING, "pretrain")
     assert not found.wanted.takes(Severity.CRITICAL, "finetune")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("recievers: []", "`recievers`, wanted name, url, alertmanager, receivers, allow_networks"),
+        ("receivers: [{name: a, min_severity: bad}]", "wanted critical, info, warning"),
+    ],
+)
+def test_a_word_that_is_not_known_is_told_with_those_that_are(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        load(tmp_path, text)
 
 
 @pytest.mark.parametrize(

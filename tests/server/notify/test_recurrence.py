@@ -1,5 +1,7 @@
 """When a window that recurs is open: by the clock of its place, summer time and all."""
 
+import re
+import time
 import zoneinfo
 from collections.abc import Iterator
 from datetime import datetime
@@ -62,11 +64,61 @@ def test_what_begins_in_the_hour_that_comes_twice_begins_twice() -> None:
     assert not NIGHTLY.covers(at("2026-10-25T04:30:00"))
 
 
+def test_the_day_after_the_clocks_went_forward_has_its_first_hour() -> None:
+    """Monday, 30 March 2026, seen from before the change and from under it."""
+    after_midnight = Recurrence(cron="30 0 * * mon", for_s=36 * HOUR_S, timezone="Europe/Berlin")
+    begins = at("2026-03-30T00:30:00")
+
+    assert after_midnight.next_after(at("2026-03-28T12:00:00")) == begins
+    assert after_midnight.next_after(at("2026-03-29T00:45:00")) == begins
+    assert after_midnight.covers(at("2026-03-30T12:00:00"))
+
+
+def test_what_comes_in_the_hours_that_are_missing_mixes_with_what_comes_after_them() -> None:
+    """Each 20 minutes on from half past two, when two o'clock is followed by three."""
+    often = Recurrence(cron="10,30,50 2-3 * * *", for_s=60, timezone="Europe/Berlin")
+    first = at("2026-03-29T03:10:00")
+    found = [first]
+    for _ in range(2):
+        found.append(often.next_after(found[-1]) or 0.0)
+
+    assert often.next_after(at("2026-03-29T01:59:00")) == first
+    assert found == [first, first + 1200, first + 2400]
+
+
+def test_a_clock_that_is_set_by_two_hours_leaves_nothing_out() -> None:
+    """Antarctica/Troll, in the night of 29 March 2026: from one to three o'clock."""
+    nightly = Recurrence(cron="15 1 * * *", for_s=60, timezone="Antarctica/Troll")
+    begins = datetime.fromisoformat("2026-03-29T01:15:00+00:00").timestamp()
+
+    assert nightly.next_after(begins - 1800) == begins
+    assert nightly.next_after(begins - 60) == begins
+
+
+def test_a_clock_that_is_set_at_midnight_has_the_day_begin_late() -> None:
+    """Cairo, 24 April 2026: what should begin at midnight begins at one."""
+    daily = Recurrence(cron="0 0 * * *", for_s=60, timezone="Africa/Cairo")
+    begins = datetime.fromisoformat("2026-04-24T01:00:00+03:00").timestamp()
+
+    assert daily.next_after(begins - 7200) == begins
+    assert daily.next_after(begins) == begins + 23 * HOUR_S
+
+
+def test_windows_by_the_minute_are_reckoned_at_little_cost() -> None:
+    """Seconds of the processor: 1000 took ten and more, one after another on the event loop."""
+    always = Recurrence(cron="* * * * *", for_s=HOUR_S, timezone="Europe/Berlin")
+    began = time.process_time()
+
+    assert all(always.covers(at("2026-11-22T12:00:00") + count) for count in range(1000))
+    assert time.process_time() - began < 2.0
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
         ({"cron": "0 2 * *"}, "five fields"),
         ({"cron": "61 2 * * *"}, "61"),
+        ({"cron": "*/0 2 * * *"}, re.escape("cron: found '*/0 2 * * *': Increment")),
         ({"cron": "0 2 * * 6"}, "wanted names"),
         ({"cron": "0 2 * * saturday"}, "weekday name"),
         ({"cron": "0 2 30 2 *"}, "does not come within a year"),

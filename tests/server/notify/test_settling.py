@@ -186,6 +186,7 @@ async def test_what_came_and_went_while_nobody_looked_is_one_incident(
     assert len({body["dedup_key"] for body in sink.bodies}) == 1
 
 
+@pytest.mark.usefixtures("quick_looks")
 @of_service
 async def test_a_restart_forgets_nothing_of_it(
     storage: Storage, receivers: dict[str, Any], sink: Sink, hand_clock: HandClock

@@ -40,15 +40,29 @@ async def test_making_and_ending_stand_in_the_audit(api: Api, hand_clock: HandCl
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [{"matchers": []}, {"comment": ""}, {"ends_at": "2001-01-01T00:00:00Z"}, {"colour": "red"}],
+    ("fault", "words"),
+    [
+        ({"matchers": []}, "$.matchers"),
+        ({"comment": ""}, "$.comment"),
+        ({"ends_at": "2001-01-01T00:00:00Z"}, "ends_at: found 2001-01-01T00:00:00+00:00, wanted"),
+        (
+            {"starts_at": "0001-01-01T00:00:00+14:00"},
+            "starts_at: found 0001-01-01T00:00:00+14:00, wanted a time to come, or",
+        ),
+        (
+            {"ends_at": "9999-12-31T23:59:59-12:00"},
+            "ends_at: found 9999-12-31T23:59:59-12:00, wanted a time to come",
+        ),
+        ({"colour": "red"}, "unknown field `colour`"),
+    ],
 )
 async def test_a_silence_that_makes_no_sense_is_refused(
-    api: Api, hand_clock: HandClock, fault: dict[str, object]
+    api: Api, hand_clock: HandClock, fault: dict[str, object], words: str
 ) -> None:
     response = await api.call("POST", "/silences", json=a_silence(hand_clock, **fault))
 
     assert response.status_code == 422
+    assert words in response.json()["detail"]
 
 
 async def test_a_key_of_one_project_silences_that_project_alone(
@@ -69,6 +83,37 @@ async def test_a_reader_may_not_silence(api: Api, hand_clock: HandClock) -> None
     response = await api.call("POST", "/silences", json=a_silence(hand_clock), key=key)
 
     assert response.status_code == 403
+
+
+async def test_a_long_list_is_told_in_parts_that_hold_each_silence_once(
+    api: Api, hand_clock: HandClock
+) -> None:
+    made = [await api.json("POST", "/silences", json=a_silence(hand_clock)) for _ in range(5)]
+
+    first = await api.json("GET", "/silences", params={"limit": 3})
+    token = first["next_token"]
+    second = await api.json("GET", "/silences", params={"limit": 3, "next_token": token})
+
+    shown = [one["id"] for one in first["silences"] + second["silences"]]
+    assert sorted(shown) == sorted(one["id"] for one in made)
+    assert second["next_token"] is None
+
+
+async def test_a_project_has_so_many_silences_that_are_not_over(
+    api: Api, hand_clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runwatch_server.notify.silences.MAX_SILENCES", 2)
+    key = await api.new_key("read", "control", project="mine")
+    made = [
+        await api.json("POST", "/silences", json=a_silence(hand_clock), key=key) for _ in range(2)
+    ]
+    refused = await api.call("POST", "/silences", json=a_silence(hand_clock), key=key)
+    assert (refused.status_code, refused.json()["code"]) == (422, "too_many_silences")
+    assert "found 2 silences of project 'mine'" in refused.json()["detail"]
+    await api.json("POST", "/silences", json=a_silence(hand_clock))  # of every project
+
+    await api.call("DELETE", f"/silences/{made[0]['id']}", key=key)
+    await api.json("POST", "/silences", json=a_silence(hand_clock), key=key)
 
 
 def a_window(clock: HandClock, *, in_s: float) -> dict[str, Any]:
@@ -133,10 +178,15 @@ async def test_a_window_that_cannot_be_is_refused(
     assert code in (None, refused.json()["code"])
 
 
+@pytest.mark.parametrize(
+    "starts_at",
+    ["9999-12-31T00:00:00+00:00", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"],
+)
 async def test_a_window_that_begins_in_a_far_age_is_refused(
-    api: Api, hand_clock: HandClock
+    api: Api, hand_clock: HandClock, starts_at: str
 ) -> None:
-    body = {**a_window(hand_clock, in_s=0), "starts_at": "9999-12-31T00:00:00Z"}
+    body = {**a_window(hand_clock, in_s=0), "starts_at": starts_at}
     refused = await api.call("POST", "/silences", json=body)
 
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_silence")
+    assert refused.json()["detail"].startswith(f"starts_at: found {starts_at}, wanted")

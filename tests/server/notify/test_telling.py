@@ -5,13 +5,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
-from tests.server.harness import Api, HandClock, both_engines, frame
+from tests.server.harness import Api, HandClock, both_engines, frame, new_id
 from tests.server.notify.sink import Sink
 from tests.waiting import until_so, until_told
 
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.tables import alerts
+from runwatch_server.notify.tables import silences
 
 pytestmark = [pytest.mark.anyio, both_engines]
 
@@ -170,6 +172,39 @@ async def test_a_silence_holds_back_what_matches_and_its_end_lets_it_go(
     hand_clock.now += 6
     await until_so(lambda: len(sink.posts) == 2)
     assert held in sink.bodies[1]["message"]
+
+
+async def test_silences_of_other_projects_take_none_out_of_force(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    await silence_project(told, "noisy", hand_clock)
+    await keep_silences(told, hand_clock, project="another", num_silences=1200)
+    await break_run(told, project="noisy")
+    heard = await break_run(told)
+    hand_clock.now += 3
+    await until_so(lambda: len(sink.posts) == 1)
+
+    assert heard in sink.bodies[0]["message"]
+    assert ("firing", "waiting") in await states(told)
+
+
+async def keep_silences(api: Api, clock: HandClock, *, project: str, num_silences: int) -> None:
+    """Put them into the database, which may hold more than anybody can make by now."""
+    row = {
+        "project": project,
+        "matchers": "[]",
+        "starts_at": clock.now,
+        "ends_at": clock.now + 3600,
+        "author": "somebody",
+        "comment": "of before",
+        "created_at": clock.now,
+    }
+    rows = [row | {"id": new_id()} for _ in range(num_silences)]
+
+    async def work(connection: AsyncConnection) -> None:
+        await connection.execute(sa.insert(silences), rows)
+
+    await api.services.database.write(work)
 
 
 async def silence_project(api: Api, project: str, clock: HandClock) -> Any:

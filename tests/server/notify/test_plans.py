@@ -1,0 +1,82 @@
+"""What the loops ask each second is answered by an index, however many alerts people heard of."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncConnection
+from tests.server.harness import Storage
+
+from runwatch.vocabulary import AlertId
+from runwatch_server.db import Database, make_store
+from runwatch_server.notify import notice_queries, queries, settling_queries
+from runwatch_server.schema import upgrade_schema
+from runwatch_server.separate_works import SeparateWorks
+
+pytestmark = pytest.mark.anyio
+
+WORKS = SeparateWorks("a test")
+IDS = [AlertId("A"), AlertId("B")]
+
+
+@pytest.fixture
+async def database(storage: Storage) -> AsyncIterator[Database]:
+    async with Database(make_store(storage.data_dir, storage.database_url)) as database:
+        await database.migrate(upgrade_schema)
+        database.start()
+        yield database
+
+
+async def plan_of(
+    database: Database, ask: Callable[[AsyncConnection], Awaitable[object]]
+) -> list[str]:
+    """What SQLite does for the first statement of a question."""
+    asked: list[tuple[str, Any]] = []
+
+    def note(_: object, __: object, statement: str, parameters: Any, *___: object) -> None:
+        asked.append((statement, parameters))
+
+    async def work(connection: AsyncConnection) -> list[str]:
+        event.listen(connection.sync_connection, "before_cursor_execute", note)
+        await ask(connection)
+        event.remove(connection.sync_connection, "before_cursor_execute", note)
+        statement, parameters = asked[0]
+        rows = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        return [row.detail for row in rows]
+
+    return await database.write(work)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        partial(notice_queries.find_cases, works=WORKS, alert_ids=IDS),
+        partial(notice_queries.list_standing, works=WORKS, since=1.0, also=IDS),
+        partial(queries.count_open, receiver="team", dedup_key="A"),
+        partial(queries.list_due, receiver="team", now=1.0, horizon_s=60.0, limit=200),
+        partial(queries.prune, before=1.0),
+        partial(settling_queries.list_settled, before=1.0),
+    ],
+    ids=lambda ask: ask.func.__name__,
+)
+async def test_no_table_is_read_whole(
+    database: Database, ask: Callable[[AsyncConnection], Awaitable[object]]
+) -> None:
+    plan = await plan_of(database, ask)
+
+    assert [step for step in plan if step.startswith("SCAN")] == []
+
+
+async def test_what_is_due_and_an_incident_are_not_sought_in_all_that_was_delivered(
+    database: Database,
+) -> None:
+    """A receiver's index, read without a state or a key, holds all it was ever told."""
+    due = partial(queries.list_due, receiver="team", now=1.0, horizon_s=60.0, limit=200)
+    incident = partial(queries.count_open, receiver="team", dedup_key="A")
+
+    plans = [*await plan_of(database, due), *await plan_of(database, incident)]
+
+    assert [step for step in plans if step.endswith("(receiver=?)")] == []
+    assert "SEARCH deliveries USING INTEGER PRIMARY KEY (rowid=?)" in plans
