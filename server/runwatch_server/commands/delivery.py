@@ -50,10 +50,10 @@ class Delivery:
         self._notes: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Post what was under way when the service stopped."""
+        """Post what was on its way when the service stopped."""
         async with self._database.read() as connection:
             under_way = await queries.mark_under_way(connection)
-        for run_id in {mark.run_id for mark in under_way}:
+        for run_id in self._mailbox.changed_runs(under_way):
             await self._lookups.do(run_id, partial(self.refresh, run_id))
 
     def release(self, run_id: RunId) -> None:

@@ -1,5 +1,6 @@
 """Commands on their way, in memory: no reply to a trainer costs a query, and a long poll is
 answered the moment something is queued. What is here is on disk already; `post` follows a commit.
+Proposals, of which no trainer is told, are not here: thousands may be open.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ class _Waiter:
 
 
 class Mailbox:
-    """The commands that are under way, by run."""
+    """The commands that trainers are to be told of, by run."""
 
     def __init__(self) -> None:
         self._posted: dict[RunId, tuple[Posted, ...]] = {}
@@ -52,6 +53,7 @@ class Mailbox:
 
     def post(self, run_id: RunId, posted: Sequence[Posted]) -> None:
         """Replace what is under way for a run, and wake those who wait for it."""
+        posted = [one for one in posted if one.record.state in DELIVERABLE]
         before = {one.record.id for one in self._posted.get(run_id, ())}
         self._told -= before - {one.record.id for one in posted}
         if posted:
@@ -62,13 +64,13 @@ class Mailbox:
             waiter.wakes.set()
 
     def holds(self, run_id: RunId) -> bool:
-        """Whether anything is under way for a run."""
+        """Whether the trainers of a run are to be told of anything."""
         return run_id in self._posted
 
     def changed_runs(self, under_way: Sequence[CommandMark]) -> list[RunId]:
-        """The runs of which something else is under way than what is posted."""
+        """The runs of whose commands something else is to be told than what is posted."""
         found: dict[RunId, set[tuple[CommandId, CommandState]]] = {}
-        for mark in under_way:
+        for mark in (mark for mark in under_way if mark.state in DELIVERABLE):
             found.setdefault(mark.run_id, set()).add((mark.id, mark.state))
         return [
             run_id

@@ -83,11 +83,11 @@ class Commands:
         """A person's command. Raises NotFoundError, ConflictError, UnprocessableError."""
 
         async def work(connection: AsyncConnection) -> CommandRecord:
-            addressee = await commandable(connection, run_id)
-            if idempotency_key is not None:
+            if idempotency_key is not None:  # first: the run may have obeyed, and ended by it
                 known = await queries.find_by_idempotency_key(connection, run_id, idempotency_key)
                 if known is not None:
                     return same_order(known, action)
+            addressee = await commandable(connection, run_id)
             now = self._clock.wall()
             record = CommandRecord(
                 run_id=run_id,

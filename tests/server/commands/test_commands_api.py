@@ -134,6 +134,18 @@ async def test_the_same_idempotency_key_gives_the_same_command(api: Api) -> None
     assert again["id"] == first["id"]
 
 
+async def test_the_same_idempotency_key_gives_the_command_that_the_run_has_obeyed_and_ended_by(
+    api: Api,
+) -> None:
+    run_id = await api.new_run()
+    first = await order(api, run_id, **{"Idempotency-Key": "once"})
+    await answer(api, first, "applied")
+    await close(api, run_id)
+    again = await order(api, run_id, **{"Idempotency-Key": "once"})
+
+    assert (again["id"], again["state"]) == (first["id"], "applied")
+
+
 async def test_a_receipt_sent_twice_counts_once(api: Api) -> None:
     run_id = await api.new_run()
     command = await order(api, run_id)
