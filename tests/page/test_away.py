@@ -1,4 +1,5 @@
-"""What is said to those who have a page or a dialog open while the service goes away."""
+"""What is said to those who have a page or a dialog open while the service goes away, or what
+they look at, or their key."""
 
 import pytest
 from playwright.sync_api import expect
@@ -66,3 +67,50 @@ def test_the_list_of_alerts_says_when_it_is_of_before(window: OpenWindow) -> Non
 
     visitor.context.set_offline(False)
     expect(told).to_be_hidden()
+
+
+def test_why_a_run_could_not_be_told_is_taken_back_once_it_can(
+    window: OpenWindow, service: RealService
+) -> None:
+    run = SentRun(service, "told again")
+    run.send([2.0] * 20)
+    visitor = window()
+    visitor.foreseen = ("ERR_FAILED",)
+    visitor.page.route("**/timeline?*", lambda route: route.abort())
+    page = visitor.open(f"/runs/{run.id}")
+    told = page.get_by_text("The service cannot be reached")
+    expect(told).to_be_visible()
+
+    page.unroute("**/timeline?*")
+    run.send([2.0] * 20)
+
+    expect(page.locator("#in-view")).to_contain_text("39")
+    expect(told).to_be_hidden()
+
+
+@pytest.mark.parametrize("path", ["/runs/{run}", "/alerts/{alert}"])
+def test_what_is_removed_is_not_shown_any_longer(
+    window: OpenWindow, service: RealService, path: str
+) -> None:
+    run = SentRun(service, "removed under the eyes", layers=("embed",))
+    run.send(["NaN"] * 5, ["NaN"])
+    visitor = window()
+    visitor.foreseen = ("404",)
+    page = visitor.open(path.format(run=run.id, alert=run.wait_for_alert("NonFinite")))
+    expect(page.get_by_role("heading", name="Not found")).to_be_hidden()
+
+    service.ask("POST", f"/runs/{run.id}/attempts/1/close", {"status": "failed"})
+    service.ask("DELETE", f"/runs/{run.id}")
+
+    expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+
+
+def test_the_list_of_alerts_wants_a_key_anew_once_its_own_is_revoked(
+    window: OpenWindow, service: RealService
+) -> None:
+    made = service.ask("POST", "/keys", {"name": "for an hour", "scopes": ["read"]})
+    page = window(key=made["key"]).open("/alerts?severity=critical")
+
+    service.ask("DELETE", f"/keys/{made['id']}")
+
+    expect(page).to_have_url(f"{service.url}/login?next=/alerts%3Fseverity%3Dcritical")

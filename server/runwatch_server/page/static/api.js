@@ -35,7 +35,8 @@ export async function api(method, path, { body, type, headers = {}, signal } = {
   throw new ApiError(await problemOf(answer));
 }
 
-async function reach(path, options) {
+/** An answer, whatever it is. Raises ApiError where there is none. */
+export async function reach(path, options) {
   try {
     return await fetch(path, options);
   } catch (error) {

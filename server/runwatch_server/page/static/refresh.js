@@ -10,18 +10,25 @@ const seen = new Map();
 const turns = new Map();
 
 /** Asks for a page or a fragment, and puts its fresh parts in the place of ours. False: the service
-    does not answer, or a proxy in its stead. */
+    does not answer, or a proxy in its stead. Where the session is over, or what is shown was
+    removed, the page gives way to the one that says so. */
 export async function renew(url = location.href) {
   if (!turns.has(url)) turns.set(url, new Turns());
   const isToBeShown = turns.get(url).ask();
   const answer = await fetch(url, { headers: { Accept: "text/html" } }).catch(() => null);
   if (!answer || answer.status >= 500) return false;
+  if (answer.redirected || isGone(answer)) location.reload();
   if (!answer.ok || answer.redirected) return true;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   await released("[data-fresh]");
   if (!isToBeShown()) return true;
   for (const part of page.querySelectorAll("[data-fresh][id]")) put(part);
   return true;
+}
+
+/** By the service's word: a proxy that does not find the service says 404 too, without our id. */
+function isGone(answer) {
+  return answer.status === 404 && answer.headers.has("X-Request-Id");
 }
 
 /** Until nobody presses on what a selector names: a button that is exchanged between press and

@@ -68,6 +68,7 @@ async function tellStory() {
   ranks?.tell(history.ranks);
   if (stretches.length) axis.grow(first, last);
   view.dispatchEvent(new Event("change"));
+  describeCursor();  // no longer why it could not be told
 }
 
 async function everything(path, name, limit) {
@@ -111,7 +112,8 @@ function describeView() {
 
 function describeCursor() {
   const step = axis.cursor ?? axis.selected;
-  by("at").textContent = step === null ? "" : `${axis.cursor === null ? "chosen " : ""}step ${count(step)}`;
+  const text = step === null ? "" : `${axis.cursor === null ? "chosen " : ""}step ${count(step)}`;
+  if (by("at").textContent !== text) by("at").textContent = text;  // what is said twice is read aloud twice
 }
 
 const deeds = {

@@ -1,6 +1,6 @@
 // The runs page: rows come from the server as HTML; here they are kept fresh, searched as one
 // types, and given their curves.
-import { getJson } from "./api.js";
+import { getJson, reach } from "./api.js";
 import { STANDS, atMostEvery, listen } from "./live.js";
 import { decode, rate, short } from "./numbers.js";
 import { released } from "./refresh.js";
@@ -21,7 +21,7 @@ const turns = new Turns();
 /** The rows of the page's present address, put in place of those shown. */
 async function refresh() {
   const isToBeShown = turns.ask();
-  const answer = await fetch(location.href, { headers: { "X-Fragment": "fleet" } });
+  const answer = await reach(location.href, { headers: { "X-Fragment": "fleet" } });
   if (answer.status === 401 || answer.redirected) return location.reload();
   if (!answer.ok) return say(`The list could not be read (${answer.status}). It is tried again.`);
   const text = await answer.text();
