@@ -64,7 +64,6 @@ def build_watch(
         with faults.guard("a later optimizer"):
             state.follow(optimizer)
 
-    # Before the probe: its hooks run first, so that the rate we read is the one in force.
     lr_scale = LrScale(objects.optimizers, objects.modules, on_new=follow, faults=faults)
     actor = Actor(
         state,
@@ -124,18 +123,34 @@ def build_watch(
         instruments=instruments,
         loader=objects.extra.get("dataloader"),
     )
+    try:
+        _set_out(watch, saved, lambda: instruments.install(probe, lr_scale), options)
+    except BaseException:  # nobody has the watch, to end it by
+        watch.lifetime.give_up()
+        lr_scale.close()
+        raise
+    return watch
+
+
+def _set_out(
+    watch: LiveWatch,
+    saved: Mapping[str, object] | None,
+    install: Callable[[], None],
+    options: Options,
+) -> None:
     if saved is not None:
         watch.load_state_dict(saved)
-    instruments.install(probe)
+    install()
     if saved is not None or not _may_resume(options):
         watch.begin()
-    return watch
 
 
 def _keeper(options: Options, state: TrainingState, team: Team) -> CheckpointKeeper | None:
     if options.checkpoints is None:
         return None
-    store = RankCheckpoints(options.checkpoints, team.world, state, keep=options.keep)
+    store = RankCheckpoints(
+        options.checkpoints, team.world, state, keep=options.keep, run_id=team.attempt.run_id
+    )
     return CheckpointKeeper(store, good_after=options.good_after)
 
 

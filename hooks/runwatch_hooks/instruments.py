@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runwatch_hooks.actions import Notes
+from runwatch_hooks.actions import LrScale, Notes
 from runwatch_hooks.bundles import Witness
 from runwatch_hooks.detail import Detail
 from runwatch_hooks.device_health import DeviceSensors
@@ -32,15 +32,14 @@ class Instruments:
     sensors: DeviceSensors | None = None
     """Tell how the devices are."""
 
-    def install(self, probe: Probe) -> None:
+    def install(self, probe: Probe, lr_scale: LrScale) -> None:
         """Hook in what hooks in, and the probe in its place among it."""
-        if self.guard is not None:  # what it has put out of sight is back before the probe looks
-            self.guard.install_after_steps()
+        if self.guard is not None:  # around the scale: what it puts back is the schedule's rate
+            self.guard.install()
+        lr_scale.install()  # before the probe, which reads the rate that a schedule set
         probe.install()
         if self.own_time is not None:
             self.own_time.install()
-        if self.guard is not None:  # after the probe, which reads what it puts out of sight
-            self.guard.install_before_steps()
 
     def begin_step(
         self, step: int, segment: int, faults: Faults, tell: Callable[[Notes], None]

@@ -118,6 +118,13 @@ class Lifetime(EndsWithItsBlock):
         self._stand_down()
         self._say_last(status, reason)
 
+    def give_up(self) -> None:
+        """The watch could not be made: of a run that nobody has heard of nothing is said."""
+        if self._is_begun:
+            self.finish("failed", reason="its watch could not be made")
+        else:
+            self._stand_down()
+
     def let_go(self) -> None:
         """The program has dropped its watch. What it has to say at its end it says later: as the
         program trains another run, or ends; by then it is known how."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 import numpy as np
+from msgspec import ValidationError, convert
 from numpy.typing import NDArray
 
 from runwatch.layouts import Layout
@@ -90,7 +91,16 @@ class RestoredWeights:
     def load_state_dict(self, state_dict: object, next_step: int) -> None:
         """Compare with what an earlier life's `state_dict` returned."""
         if next_step >= _SETTLED_AFTER and isinstance(state_dict, dict):
-            self._expected = cast("dict[str, list[float]]", state_dict)
+            saved = cast("dict[str, object]", state_dict)
+            self._expected = {name: pair for name, one in saved.items() if (pair := _pair_of(one))}
+
+
+def _pair_of(saved: object) -> tuple[float, float] | None:
+    """None of what somebody else has written there."""
+    try:
+        return convert(saved, tuple[float, float])
+    except ValidationError:
+        return None
 
 
 def _norms_of(row: Row) -> NDArray[np.float32] | None:

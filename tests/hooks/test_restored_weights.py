@@ -1,6 +1,7 @@
 """A resume that misses some of the weights names them; one that has them all is silent."""
 
 import json
+from typing import cast
 
 import pytest
 from tests.hooks.recorder import RecordingLine
@@ -62,6 +63,15 @@ def test_weights_that_are_those_of_the_checkpoint_are_healthy(line: RecordingLin
     assert len(line.rows) == 20
     assert told(line) == []
     assert line.metric("unrestored_layers") == []
+
+
+def test_norms_that_were_written_over_are_compared_with_nothing(line: RecordingLine) -> None:
+    model, state = lived(STEPS)
+    norms = dict.fromkeys(cast("dict[str, object]", state["norms"]))
+    resumed(model, {**state, "norms": norms}, line, 8)
+
+    assert "hook_fault" not in line.kinds()
+    assert told(line) == []
 
 
 def test_a_checkpoint_of_the_first_steps_says_nothing_yet(line: RecordingLine) -> None:

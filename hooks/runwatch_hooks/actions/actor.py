@@ -5,7 +5,7 @@ command and its effect. Nothing here raises into the training loop.
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import cast
 
 import msgspec
@@ -15,7 +15,7 @@ from runwatch.frames import Event, Scalar
 from runwatch_hooks.actions.checkpoints import CheckpointFacts, Loaded
 from runwatch_hooks.actions.effects import Effect, Effects, LooksClosely
 from runwatch_hooks.actions.errors import ActionError
-from runwatch_hooks.actions.journal import Journal
+from runwatch_hooks.actions.journal import Journal, receipts_of
 from runwatch_hooks.actions.keeper import CheckpointKeeper, Save
 from runwatch_hooks.actions.lr_scale import LrScale
 from runwatch_hooks.actions.outcomes import Notes, Outcome, event_of
@@ -159,29 +159,38 @@ class Actor:
         return Outcome(receipt, events, effect.rolled_back_to, effect.fault_step, effect.stop)
 
     def resume(self, meeting: Meeting | None = None) -> int | None:
-        """Puts the newest checkpoint on disk that nothing speaks against into the objects; with
-        several ranks, the newest that each of them can load.
+        """Puts the newest checkpoint on disk that nothing speaks against into the objects, of this
+        run or else of another; with several ranks, the newest that each of them can load.
 
         Returns the number of the step to be trained next, or None where there is none. One still
         on probation will do here, unlike for a rollback: the last one of a run that was stopped
         in order never got the steps to prove itself. Raises StateMismatchError, StoreError.
         """
         loaded = self._load_newest() if meeting is None else self._load_common(meeting)
-        if loaded is None or self._checkpoints is None:
+        if self._checkpoints is None:
+            return None
+        if loaded is None:
+            num_nonfinite = self._checkpoints.num_nonfinite()
+            if num_nonfinite:
+                log.warning("nothing to resume; checkpoints that are not finite: %d", num_nonfinite)
             return None
         self._state.restore(loaded.tree)
         self.load_state_dict(cast("dict[str, object]", loaded.actor))
-        self._checkpoints.watch_over(loaded.checkpoint)
+        self._checkpoints.go_on_from(loaded.checkpoint)
         return loaded.checkpoint.step + 1
 
     def _load_newest(self) -> Loaded | None:
-        return None if self._checkpoints is None else self._checkpoints.load_newest(_is_sound)
+        if self._checkpoints is None:
+            return None
+        return self._checkpoints.load_newest(_is_sound, of_any_run=True)
 
     def _load_common(self, meeting: Meeting) -> Loaded | None:
         keeper = self._checkpoints
-        held = set[int]() if keeper is None else set(keeper.steps(_is_sound))
+        held = set[int]() if keeper is None else set(keeper.steps(_is_sound, of_any_run=True))
         while (step := meeting.common(held)) is not None and keeper is not None:
-            loaded = keeper.load_newest(lambda facts: _is_sound(facts) and facts.step == step)
+            loaded = keeper.load_newest(
+                lambda facts: _is_sound(facts) and facts.step == step, of_any_run=True
+            )
             if meeting.all_did(loaded is not None):
                 return loaded
             held.discard(step)  # damaged somewhere: none of the ranks takes it
@@ -197,13 +206,22 @@ class Actor:
         return self._report_written(next_step, now)
 
     def state_dict(self) -> dict[str, object]:
-        """For the user's own checkpoints; the actor's contain it."""
+        """For the user's own checkpoints; the actor's contain it. The rates that are saved beside
+        it are the schedule's: after a step that raised, from here on."""
+        self._lr_scale.settle()
         return {"journal": self._journal.to_document(), "lr_scale": self._lr_scale.scale}
 
-    def load_state_dict(self, state_dict: dict[str, object]) -> None:
-        """Adds to what is known already; the LR scale is the loaded one."""
-        self._journal.merge(state_dict["journal"])
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
+        """Adds to what is known already; the LR scale is the loaded one. Raises as
+        `check_state_dict`, and takes nothing then."""
+        self.check_state_dict(state_dict)
+        self._journal.merge(receipts_of(state_dict["journal"]))
         self._lr_scale.set(cast(float, state_dict["lr_scale"]))
+
+    def check_state_dict(self, state_dict: Mapping[str, object]) -> None:
+        """Whether it can be loaded. Raises KeyError, TypeError, ValueError and LrScaleError."""
+        receipts_of(state_dict["journal"])
+        self._lr_scale.check(cast(float, state_dict["lr_scale"]))
 
     def _refusal(self, command: Command, attempt: int, now: float) -> Effect | None:
         if command.attempt != attempt:

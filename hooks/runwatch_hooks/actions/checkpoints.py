@@ -4,9 +4,13 @@ A checkpoint is two files: `step-000000499-000003.pt`, which `torch.load(weights
 reads, and the same name with `.json`, written last: its checksum and what is known of it. One
 without the other is what a process left that died, and counts as absent. The second number
 grows with every save, since a step can be reached twice: a rollback leads back before it.
+
+The folder may hold others' files too: a program's own checkpoints, and those of other runs. What
+is not named as ours is never touched, and of other runs' only what this one goes on from counts.
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +34,7 @@ from runwatch_hooks.own_log import OwnLog
 log = OwnLog(__name__)
 
 FORMAT: Final = 1
+_NAME: Final = re.compile(r"step-\d{9,}-\d{6,}")
 
 
 class CheckpointFacts(msgspec.Struct, frozen=True):
@@ -47,6 +52,10 @@ class CheckpointFacts(msgspec.Struct, frozen=True):
     """A rollback led to before it: its step is not part of the run's history any more."""
     world_size: int = 0
     """How many ranks saved it together; 0 where nobody wrote that down."""
+    run_id: str = ""
+    """Empty where nobody wrote that down."""
+    resumed: tuple[str, ...] = ()
+    """The runs that `run_id` goes on from, as far as the folder held something of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +81,18 @@ class Loaded:
 
 
 class CheckpointStore:
-    """A folder of checkpoints of one run. Keeps the `keep` newest and the newest good ones."""
+    """One run's checkpoints in a folder. Keeps the `keep` newest and the newest good ones."""
 
     def __init__(
-        self, folder: Path, *, keep: int = 3, keep_good: int = 2, world_size: int = 1
+        self,
+        folder: Path,
+        *,
+        keep: int = 3,
+        keep_good: int = 2,
+        world_size: int = 1,
+        run_id: str = "",
     ) -> None:
+        """Without a `run_id` all that the folder holds is one run's."""
         for name, number in (("keep", keep), ("keep_good", keep_good)):
             if number < 1:
                 raise ValueError(f"{name}: found {number}, wanted at least 1")
@@ -84,6 +100,8 @@ class CheckpointStore:
         self._keep = keep
         self._keep_good = keep_good
         self.world_size = world_size
+        self._run_id = run_id
+        self._resumed: frozenset[str] = frozenset()
 
     @property
     def folder(self) -> Path:
@@ -113,6 +131,8 @@ class CheckpointStore:
                 written.num_bytes,
                 captured.is_finite,
                 world_size=self.world_size,
+                run_id=self._run_id,
+                resumed=tuple(sorted(self._resumed & {one.facts.run_id for one in self.list()})),
             )
             checkpoint = self._write_facts(Checkpoint(path, facts))
         except (OSError, RuntimeError, NotPlainError) as error:
@@ -125,9 +145,18 @@ class CheckpointStore:
         """Which part of each tensor this process holds: all, where nothing is said."""
         return {}
 
+    def adopt(self, checkpoint: Checkpoint) -> None:
+        """The run goes on from this one: what led to it is the run's own from now on."""
+        self._resumed |= {checkpoint.facts.run_id, *checkpoint.facts.resumed}
+
+    def is_ours(self, facts: CheckpointFacts) -> bool:
+        """Whether it is of this run, or of one that it goes on from."""
+        known = ("", self._run_id)
+        return not self._run_id or facts.run_id in known or facts.run_id in self._resumed
+
     def list(self) -> list[Checkpoint]:
-        """All that are complete, by the order of their saving."""
-        held = [self._read_facts(path) for path in self._folder.glob("step-*.pt")]
+        """All that are complete, of whichever run, by the order of their saving."""
+        held = [self._read_facts(path) for path in self._files()]
         return sorted(
             (checkpoint for checkpoint in held if checkpoint is not None),
             key=lambda checkpoint: checkpoint.facts.serial,
@@ -187,36 +216,52 @@ class CheckpointStore:
         return Loaded(checkpoint, cast(Mapped, tree), cast(Mapped, actor), cast(Mapped, places))
 
     def loadable(self) -> Sequence[Checkpoint]:
-        """Those of which all is there that `load` needs; the newest last."""
+        """Those of which all is there that `load` needs, of whichever run; the newest last."""
         return self.list()
 
-    def load_newest(self, accepts: Callable[[CheckpointFacts], bool]) -> Loaded | None:
-        """The newest accepted one that is undamaged; damaged ones are passed over with a word."""
-        for checkpoint in reversed(self.loadable()):
-            if accepts(checkpoint.facts):
-                try:
-                    return self.load(checkpoint)
-                except DamagedCheckpointError as error:
-                    log.warning("passing over a damaged checkpoint: %s", error)
+    def acceptable(
+        self, accepts: Callable[[CheckpointFacts], bool], *, of_any_run: bool = False
+    ) -> Sequence[Checkpoint]:
+        """Those loadable ones that are accepted; the newest last.
+
+        `of_any_run` is for a run that has not begun yet: where it has none itself, it may go on
+        from another run's.
+        """
+        accepted = [held for held in self.loadable() if accepts(held.facts)]
+        ours = [held for held in accepted if self.is_ours(held.facts)]
+        return ours if ours or not of_any_run else accepted
+
+    def load_newest(
+        self, accepts: Callable[[CheckpointFacts], bool], *, of_any_run: bool = False
+    ) -> Loaded | None:
+        """The newest acceptable one that is undamaged; damaged ones are passed over with a word."""
+        for checkpoint in reversed(self.acceptable(accepts, of_any_run=of_any_run)):
+            try:
+                return self.load(checkpoint)
+            except DamagedCheckpointError as error:
+                log.warning("passing over a damaged checkpoint: %s", error)
         return None
+
+    def _files(self) -> Sequence[Path]:
+        """Those with a name of ours, complete or not."""
+        return [one for one in self._folder.glob("step-*.pt") if _NAME.fullmatch(one.stem)]
 
     def _next_serial(self) -> int:
         # By the names, so that one whose facts are lost is not written over.
-        names = [path.stem for path in self._folder.glob("step-*.pt")]
-        serials = [int(name.rpartition("-")[2]) for name in names if name[-6:].isdigit()]
+        serials = [int(path.stem.rpartition("-")[2]) for path in self._files()]
         return max(serials, default=0) + 1
 
     def _rotate(self) -> None:
-        held = self.list()
+        held = [checkpoint for checkpoint in self.list() if self.is_ours(checkpoint.facts)]
         good = [item for item in held if item.facts.is_good and not item.facts.is_undone]
         kept = {item.path for item in (*held[-self._keep :], *good[-self._keep_good :])}
         for checkpoint in held:
             if checkpoint.path not in kept:
                 self._delete(checkpoint.path)
-        for path in self._folder.glob("step-*.pt"):
+        for path in self._files():
             if not _facts_path(path).exists():
                 self._delete(path)
-        for path in self._folder.glob(f"{TEMPORARY_PREFIX}*"):
+        for path in self._folder.glob(f"{TEMPORARY_PREFIX}step-*"):
             self._delete(path)
 
     def _delete(self, path: Path) -> None:

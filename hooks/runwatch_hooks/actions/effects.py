@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from runwatch.commands import (
     AnyAction,
@@ -25,6 +25,8 @@ from runwatch_hooks.agreement import Standing
 from runwatch_hooks.own_log import OwnLog
 
 log = OwnLog(__name__)
+
+_CANNOT: Final = "the state after step %d cannot be gone back to: %s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Effects:
             target = target_at(to_step, self._snapshots, self._checkpoints)
             self._state.check(target.tree)
         except ActionError as error:
-            log.warning("the state after step %d cannot be gone back to: %s", to_step, error)
+            log.warning(_CANNOT, to_step, error)
             self._unfit.add(to_step)
         else:
             self._ready = target
@@ -143,16 +145,37 @@ class Effects:
             raise CheckpointError("checkpoint: the trainer was given no folder for checkpoints")
         return self._checkpoints
 
+    def _choose(self, action: Rollback) -> Target:
+        """The state that was named, or the newest good one that fits what lives now, as several
+        ranks would agree on. Raises ActionError; where none fits, the newest one's."""
+        if action.to_step is not None:
+            return target_at(action.to_step, self._snapshots, self._checkpoints)
+        unfit: dict[int, ActionError] = {}
+        while True:
+            try:
+                target = choose_target(
+                    action.before_step, self._snapshots, self._checkpoints, unfit
+                )
+            except NoGoodStateError as error:
+                raise next(iter(unfit.values()), error) from None
+            try:
+                self._state.check(target.tree)
+            except ActionError as error:
+                log.warning(_CANNOT, target.step, error)
+                unfit[target.step] = error
+            else:
+                return target
+
     def _roll_back(self, action: Rollback, next_step: int, to_step: int | None) -> Effect:
         """The LR scale stays what commands made it: a cut that was made after the state was
         captured answers the very trouble that the run goes back to avoid."""
         if to_step is None:  # one rank, which asks nobody
-            target = choose_target(action, self._snapshots, self._checkpoints)
+            target = self._choose(action)
         elif self._ready is not None and self._ready.step == to_step:
             target = self._ready
         else:
             raise NoGoodStateError(f"rollback: the state after step {to_step} is not ready")
-        self._state.restore(target.tree)
+        left = self._state.restore(target.tree, is_agreed=to_step is not None)
         self._snapshots.rewind(target.step)
         if self._checkpoints is not None:
             self._checkpoints.rewind(target.step)
@@ -162,6 +185,8 @@ class Effects:
             "source": target.source,
             "lr_scale": self._lr_scale.scale,
         }
+        if left:
+            detail["left_as_it_was"] = ", ".join(left)
         return Effect(
             CommandState.APPLIED,
             detail,

@@ -1,13 +1,21 @@
 """Whether tensors hold nothing but finite numbers, found in one read and without waiting."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from runwatch_hooks.measuring.host_memory import locks_pages
 from runwatch_hooks.measuring.marks import has_passed, set_mark, wait_for
 from runwatch_hooks.ranks.shards import local_of
+
+_COMPRESSED: Final = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+_UNREAD: Final = frozenset(
+    getattr(torch, name) for name in ("float4_e2m1fn_x2",) if hasattr(torch, name)
+)
+"""Types of numbers that torch has no operation for."""
 
 
 class FiniteFlag:
@@ -18,7 +26,9 @@ class FiniteFlag:
         on `devices`."""
         by_device: dict[torch.device, list[Tensor]] = {}
         for given in tensors:
-            tensor = local_of(given)
+            tensor = _elements_of(local_of(given))
+            if tensor is None:
+                continue
             if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex()):
                 by_device.setdefault(tensor.device, []).append(tensor.detach())
         self._flags = [_to_host(all_finite(group)) for group in by_device.values()]
@@ -35,6 +45,45 @@ class FiniteFlag:
 
     def value(self) -> bool:
         return all(bool(flag) for flag in self._flags)
+
+
+def _elements_of(tensor: Tensor) -> Tensor | None:
+    """Those that it stores; None where it has no numbers yet, or none that can be read here."""
+    if is_lazy(tensor) or tensor.is_meta or tensor.is_nested or tensor.dtype in _UNREAD:
+        return None
+    if tensor.layout in _COMPRESSED:
+        return tensor.detach().values()
+    if tensor.is_sparse:
+        return tensor.detach()._values()  # pyright: ignore[reportPrivateUsage]
+    return tensor if tensor.layout is torch.strided else None
+
+
+class Exemptions:
+    """What is not finite by design, and need not be: masks are full of -inf, some of them made by
+    the first forward, and so are frozen tables of weights."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._exempt: set[str] = set()
+
+    def look_at(self, tensors: Mapping[str, Tensor]) -> None:
+        """Judges those that no optimizer trains, each as it is first seen. Waits for the GPU where
+        there are new ones."""
+        new = {
+            name: tensor
+            for name, tensor in tensors.items()
+            if not tensor.requires_grad and name not in self._known
+        }
+        self._known.update(new)
+        self._exempt.update(names_of_nonfinite(new))
+
+    def others(self, tensors: Mapping[str, Tensor]) -> list[Tensor]:
+        """Those that are to be finite: what is trained always is."""
+        return [
+            tensor
+            for name, tensor in tensors.items()
+            if tensor.requires_grad or name not in self._exempt
+        ]
 
 
 def names_of_nonfinite(tensors: Mapping[str, Tensor]) -> list[str]:

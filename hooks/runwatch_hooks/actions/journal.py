@@ -6,7 +6,7 @@ step at which it was applied is undone.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -16,6 +16,11 @@ from runwatch.vocabulary import CommandId
 
 _MAX_RECEIPTS: Final = 1024
 """A command expires long before so many others were sent."""
+
+
+def receipts_of(document: object) -> Sequence[Receipt]:
+    """Those of a journal's document. Raises ValidationError."""
+    return msgspec.convert(document, list[Receipt])
 
 
 class Journal:
@@ -42,8 +47,7 @@ class Journal:
     def to_document(self) -> list[dict[str, object]]:
         return [msgspec.to_builtins(receipt) for receipt in self._receipts.values()]
 
-    def merge(self, document: object) -> None:
-        """Adds what an older journal knows and this one does not. Raises ValidationError."""
-        older: Iterable[Receipt] = msgspec.convert(document, list[Receipt])
+    def merge(self, older: Sequence[Receipt]) -> None:
+        """Adds what an older journal knows and this one does not."""
         for receipt in [*older, *self._receipts.values()]:
             self.add(receipt)

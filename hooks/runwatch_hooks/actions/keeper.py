@@ -95,23 +95,33 @@ class CheckpointKeeper:
             saves.append(save)
         return saves
 
-    def load_newest(self, accepts: Callable[[CheckpointFacts], bool]) -> Loaded | None:
+    def load_newest(
+        self, accepts: Callable[[CheckpointFacts], bool], *, of_any_run: bool = False
+    ) -> Loaded | None:
         """Waits for what is being written: a rollback stands still for its state anyway."""
         if not self.drain(DRAIN_S):
             log.warning("the disk hangs: no checkpoint can be read")
             return None
-        return self._store.load_newest(lambda facts: facts.is_finite and accepts(facts))
+        return self._store.load_newest(
+            lambda facts: facts.is_finite and accepts(facts), of_any_run=of_any_run
+        )
 
-    def steps(self, accepts: Callable[[CheckpointFacts], bool]) -> list[int]:
+    def steps(
+        self, accepts: Callable[[CheckpointFacts], bool], *, of_any_run: bool = False
+    ) -> list[int]:
         """Of the finite ones on disk now that are accepted; what they hold is not looked at."""
-        return [
-            held.step
-            for held in self._store.loadable()
-            if held.facts.is_finite and accepts(held.facts)
-        ]
+        held = self._store.acceptable(
+            lambda facts: facts.is_finite and accepts(facts), of_any_run=of_any_run
+        )
+        return [checkpoint.step for checkpoint in held]
 
-    def watch_over(self, checkpoint: Checkpoint) -> None:
-        """Puts one of an earlier life, from which the run goes on, on probation (again)."""
+    def num_nonfinite(self) -> int:
+        """Of those on disk: no state that is not finite is ever gone back to, or on from."""
+        return sum(not held.facts.is_finite for held in self._store.loadable())
+
+    def go_on_from(self, checkpoint: Checkpoint) -> None:
+        """Takes one of an earlier life into the run's history, and puts it on probation (again)."""
+        self._store.adopt(checkpoint)
         is_ours = checkpoint.path.parent == self._store.folder  # else rank 0 watches over it
         if is_ours and not checkpoint.facts.is_good:
             probation = Probation(checkpoint.step, self._good_after)
@@ -186,7 +196,8 @@ class CheckpointKeeper:
 
     def _mark_undone(self, to_step: int) -> None:
         for checkpoint in self._store.list():
-            if checkpoint.step > to_step and not checkpoint.facts.is_undone:
+            facts = checkpoint.facts
+            if facts.step > to_step and not facts.is_undone and self._store.is_ours(facts):
                 try:
                     self._store.mark(checkpoint, is_undone=True)
                 except CheckpointError as error:

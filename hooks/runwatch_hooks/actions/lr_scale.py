@@ -2,50 +2,44 @@
 
 To write `group["lr"] *= 0.5` once would last under recursive schedulers and be wiped out by the
 next step of closed-form ones (LambdaLR, OneCycle). Here the schedule's value stays in the group;
-the scaled one stands there only while the optimizer steps. What was there is put back as the
-same object, or the same bits in the same tensor: no division, so no drift.
+the scaled one stands there only while the optimizer steps (`scaled_rates`): no division, so no
+drift.
 
 Checkpoints and `get_last_lr()` show the schedule's value. AdamW's decay is lr x weight_decay, so
 it shrinks as well.
 """
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.actions.errors import LrScaleError
+from runwatch_hooks.actions.scaled_rates import Group, ScaledRates
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.seeing.known_optimizers import steps_as_torchs_own
+from runwatch_hooks.wrapping.close_hooks import CloseHandle, hear_close_to_steps
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 from runwatch_hooks.wrapping.nested_steps import NestedSteps
-from runwatch_hooks.wrapping.step_hooks import hear_after_steps, hear_before_steps
+from runwatch_hooks.wrapping.step_hooks import (
+    StepHandle,
+    hear_before_steps,
+    is_under_way,
+    is_within_another_step_of,
+)
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
 log = OwnLog(__name__)
 
 _AVERAGING_KEYS: Final = frozenset({"weight_sum", "d", "d_coef"})
-"""Groups of schedule-free, Prodigy and D-Adaptation: they use the rate inside their averages."""
-
-Group = dict[str, object]
-
-
-@dataclass(slots=True)
-class _Scaled:
-    """What stands in the groups of an optimizer while it steps, and what stood there before."""
-
-    numbers: list[tuple[Group, object, float]] = field(
-        default_factory=list[tuple[Group, object, float]]
-    )
-    tensors: list[tuple[Tensor, Tensor, int]] = field(
-        default_factory=list[tuple[Tensor, Tensor, int]]
-    )
-    """The rate, its value before, and torch's count of writes to it once it was scaled."""
+"""Groups of schedule-free, Prodigy and D-Adaptation: they use the rate inside their averages. No
+optimizer of torch's does, whose Adafactor calls the threshold of its clip `d`."""
 
 
 class LrScale:
@@ -64,7 +58,7 @@ class LrScale:
         self._scale = 1.0
         self._modules = tuple((modules or {}).values())
         self._ours: WeakKeyDictionary[Optimizer, bool] = WeakKeyDictionary()
-        self._scaled: WeakKeyDictionary[Optimizer, _Scaled] = WeakKeyDictionary()
+        self._scaled: WeakKeyDictionary[Optimizer, ScaledRates] = WeakKeyDictionary()
         self._nesting = NestedSteps()
         self._captured: WeakKeyDictionary[Optimizer, float] = WeakKeyDictionary()
         """The scale by which a step was captured into a CUDA graph."""
@@ -72,9 +66,16 @@ class LrScale:
         self._on_new = on_new
         for optimizer in optimizers:
             self._ours[optimizer] = True
+        self._handles: tuple[StepHandle | CloseHandle, ...] = ()
+        self._savings: WeakKeyDictionary[Optimizer, RemovableHandle] = WeakKeyDictionary()
+        """What hears that a state is asked for of those that were scaled."""
+        self._pid = os.getpid()
+
+    def install(self) -> None:
+        """From here on the rates are scaled while an optimizer steps, and not before."""
         self._handles = (
-            hear_before_steps(self._hear_before),
-            hear_after_steps(self._hear_after),
+            hear_before_steps(self._hear_first),
+            hear_close_to_steps(self._hear_before, self._hear_after, list(self._ours)),
         )
 
     @property
@@ -107,13 +108,27 @@ class LrScale:
     def settle(self) -> None:
         """Puts the schedule's values back that a step which raised has left scaled."""
         for optimizer in list(self._scaled.keys()):
-            self._put_back(optimizer)
+            if not is_under_way(optimizer):  # a signal's handler may call within a step
+                self._put_back(optimizer)
 
     def close(self) -> None:
         """No optimizer is scaled any more."""
-        self.settle()
-        for handle in self._handles:
+        for optimizer in list(self._scaled.keys()):
+            self._put_back(optimizer)
+        for handle in (*self._handles, *self._savings.values()):
             handle.remove()
+
+    def _hear_first(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
+        """Before the program's own hooks, which read and set the schedule's rate."""
+        with self._faults.guard("lr scale"):
+            if optimizer in self._scaled and not is_within_another_step_of(optimizer):
+                self._put_back(optimizer)  # after a step that raised
+
+    def _hear_saving(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+        """After a step that raised, or within one: the state is to hold the schedule's rates."""
+        with self._faults.guard("lr scale"):
+            if (scaled := self._scaled.get(optimizer)) is not None:
+                scaled.put_into(state_dict["param_groups"], optimizer.param_groups)
 
     def _hear_before(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("lr scale"):
@@ -128,48 +143,33 @@ class LrScale:
             self._after_step(optimizer)
 
     def _before_step(self, optimizer: Optimizer) -> None:
-        if not self._is_ours(optimizer):
+        # A child made by fork trains on its own, and by the rate that it sees.
+        if os.getpid() != self._pid or not self._is_ours(optimizer):
             return
         if is_capturing():
             self._captured[optimizer] = self._scale
-        if (self._scale != 1.0 or self._scaled) and self._nesting.enter(optimizer):
-            self._put_back(optimizer)  # after a step that raised
-            if self._scale != 1.0:
-                self._put_in(optimizer)
+        if self._scale != 1.0 and self._nesting.enter(optimizer):
+            self._put_in(optimizer)
 
     def _after_step(self, optimizer: Optimizer) -> None:
         if self._scaled and self._nesting.leave(optimizer):
             self._put_back(optimizer)
 
     def _put_in(self, optimizer: Optimizer) -> None:
-        scaled = self._scaled[optimizer] = _Scaled()
-        seen: set[int] = set()
-        with torch.no_grad():
-            for group in cast("list[Group]", optimizer.param_groups):
-                rate = group.get("lr")
-                if isinstance(rate, Tensor):
-                    if id(rate) not in seen:  # groups made from one default share its tensor
-                        seen.add(id(rate))
-                        version = rate._version + 1  # pyright: ignore[reportPrivateUsage]
-                        scaled.tensors.append((rate, rate.detach().clone(), version))
-                        rate.mul_(self._scale)
-                elif isinstance(rate, (int, float)):
-                    lowered = rate * self._scale
-                    group["lr"] = lowered
-                    scaled.numbers.append((group, rate, lowered))
+        in_force = list(self._scaled.values())
+        groups = cast("list[Group]", optimizer.param_groups)
+        # An optimizer that hands its step on to another has the other's groups.
+        plain = [one for one in groups if not any(scaled.holds(one) for scaled in in_force)]
+        scaled = self._scaled[optimizer] = ScaledRates()
+        scaled.put_in(plain, self._scale)
+        if optimizer not in self._savings:
+            hear_saving = optimizer.register_state_dict_post_hook
+            self._savings[optimizer] = hear_saving(self._hear_saving, prepend=True)
 
     def _put_back(self, optimizer: Optimizer) -> None:
         scaled = self._scaled.pop(optimizer, None)
-        if scaled is None:
-            return
-        # After a step that raised, a schedule may have moved meanwhile: it has the last word.
-        with torch.no_grad():
-            for tensor, before, version in scaled.tensors:
-                if tensor._version == version:  # pyright: ignore[reportPrivateUsage]
-                    tensor.copy_(before)
-        for group, rate, lowered in scaled.numbers:
-            if group.get("lr") is lowered:
-                group["lr"] = rate
+        if scaled is not None:
+            scaled.put_back()
 
     def _tell_captured(self, optimizer: Optimizer) -> None:
         captured = self._captured[optimizer]
@@ -198,11 +198,12 @@ class LrScale:
 
 def _check_scalable(optimizer: Optimizer) -> None:
     name = type(optimizer).__name__
+    keys = frozenset[str]() if steps_as_torchs_own(optimizer) else _AVERAGING_KEYS
     for index, group in enumerate(cast("list[Group]", optimizer.param_groups)):
         rate = group.get("lr")
         if not isinstance(rate, (int, float, Tensor)):
             raise LrScaleError(f"{name}, group {index}: found lr {rate!r}, wanted a number")
-        averaging = sorted(_AVERAGING_KEYS & group.keys())
+        averaging = sorted(keys & group.keys())
         if averaging:
             raise LrScaleError(
                 f"{name}, group {index}: uses its learning rate inside its averages "

@@ -6,9 +6,13 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from runwatch_hooks.actions.elements import may_be_rewritten
 from runwatch_hooks.actions.errors import StateMismatchError
 from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks.shards import local_of
+
+log = OwnLog(__name__)
 
 
 def capture_module(module: nn.Module, copies: HostCopies, old: Mapped) -> Mapped:
@@ -24,7 +28,8 @@ def capture_module(module: nn.Module, copies: HostCopies, old: Mapped) -> Mapped
 
 
 def check_module(place: str, module: nn.Module, saved: Mapped) -> None:
-    """Raises StateMismatchError unless the parameters are those of the capture."""
+    """Raises StateMismatchError unless the parameters are those of the capture, and can be written
+    to."""
     found = {name: _form(p) for name, p in module.named_parameters()}
     wanted = {name: _form(p) for name, p in cast("dict[str, Tensor]", saved["parameters"]).items()}
     if found != wanted:
@@ -33,6 +38,11 @@ def check_module(place: str, module: nn.Module, saved: Mapped) -> None:
             f"{place}.{names[0]}: found {found.get(names[0], 'no such parameter')}, "
             f"wanted {wanted.get(names[0], 'no such parameter')}"
         )
+    for name, parameter in module.named_parameters():
+        if not may_be_rewritten(local_of(parameter)):
+            raise StateMismatchError(
+                f"{place}.{name}: found one of inference mode, which torch lets nobody write"
+            )
 
 
 def restore_module(module: nn.Module, saved: Mapped, in_place: InPlace) -> None:
@@ -43,7 +53,9 @@ def restore_module(module: nn.Module, saved: Mapped, in_place: InPlace) -> None:
     buffers = cast("dict[str, Tensor | None]", saved["buffers"])
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     for name, home, key in _buffers(module):
-        if name in buffers:
+        if name not in buffers:  # perhaps a cache, which its module counts on by now
+            log.warning("buffer %s is younger than the state gone back to, and is left alone", name)
+        else:
             live = home._buffers[key]  # pyright: ignore[reportPrivateUsage]
             home._buffers[key] = cast("Tensor | None", in_place.put(live, buffers[name], device))  # pyright: ignore[reportPrivateUsage]
     extra = cast(Mapped, saved["extra"])

@@ -8,17 +8,23 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from runwatch_hooks.actions.errors import StateMismatchError
+from runwatch_hooks.actions.plain import is_plain_value
 from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped, tensors_in
 from runwatch_hooks.ranks.shards import is_sharded
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 
 
 def capture_optimizer(
-    optimizer: Optimizer, copies: HostCopies, old: Mapped, own: Mapping[int, Tensor] | None = None
+    optimizer: Optimizer,
+    copies: HostCopies,
+    old: Mapped,
+    own: Mapping[int, Tensor] | None = None,
+    names: Mapping[int, str] | None = None,
 ) -> Mapped:
     """An owned copy, with parameters named by their place in the groups.
 
-    `own` are the parameters that no module holds: of others the module's part has a copy.
+    `own` are the parameters that no module holds: of others the module's part has a copy. `names`
+    are those that modules have for parameters, by their ids.
     """
     states = {
         index: optimizer.state[parameter]
@@ -29,9 +35,11 @@ def capture_optimizer(
         "groups": [_options(group) for group in _groups(optimizer)],
         "states": states,
         "parameters": dict(own or {}),
+        "others": _others(optimizer),
     }
     captured = {key: copies.copy(part, old.get(key)) for key, part in parts.items()}
     captured["sizes"] = _sizes(optimizer)
+    captured["names"] = _names(optimizer, names or {})
     captured["on_host"] = _on_host(optimizer)
     captured["sharded"] = {
         index: [key for key, item in state.items() if isinstance(item, Tensor) and is_sharded(item)]
@@ -40,18 +48,31 @@ def capture_optimizer(
     return captured
 
 
-def check_optimizer(place: str, optimizer: Optimizer, saved: Mapped) -> None:
+def check_optimizer(
+    place: str, optimizer: Optimizer, saved: Mapped, names: Mapping[int, str]
+) -> None:
     """Raises StateMismatchError unless the groups, and parameters of its own, are those of the
     capture."""
     found, wanted = _sizes(optimizer), saved["sizes"]
     if found != wanted:
         raise StateMismatchError(f"{place}: found groups of {found} parameters, wanted {wanted}")
+    _check_order(place, optimizer, saved, names)
     living = parameters_of(optimizer)
     for index, parameter in _own_parameters(saved).items():
         if living[index].shape != parameter.shape:
             raise StateMismatchError(
                 f"{place}, parameter {index}: found {list(living[index].shape)}, "
                 f"wanted {list(parameter.shape)}"
+            )
+
+
+def _check_order(place: str, optimizer: Optimizer, saved: Mapped, names: Mapping[int, str]) -> None:
+    """Moments that came to other parameters would fit where shapes do, and train them apart."""
+    captured = cast("list[str]", saved.get("names", []))  # older captures have none
+    for index, (found, wanted) in enumerate(zip(_names(optimizer, names), captured, strict=False)):
+        if found and wanted and found != wanted:
+            raise StateMismatchError(
+                f"{place}, parameter {index} of all groups: found {found}, wanted {wanted}"
             )
 
 
@@ -68,6 +89,7 @@ def restore_optimizer(optimizer: Optimizer, saved: Mapped, in_place: InPlace) ->
     states = cast("dict[int, Mapped]", saved["states"])
     on_host = cast("dict[int, list[str]]", saved["on_host"])
     sharded = cast("dict[int, list[str]]", saved.get("sharded", {}))
+    _restore_others(optimizer, cast(Mapped, saved.get("others", {})), in_place)
     own = _own_parameters(saved)
     for index, parameter in enumerate(parameters_of(optimizer)):
         if index in own:
@@ -78,6 +100,14 @@ def restore_optimizer(optimizer: Optimizer, saved: Mapped, in_place: InPlace) ->
             live = cast(Mapped, optimizer.state.setdefault(parameter, {}))
             _make_shards(live, states[index], sharded.get(index, []), parameter)
             _restore_state(live, states[index], parameter.device, on_host[index], in_place)
+
+
+def _restore_others(optimizer: Optimizer, saved: Mapped, in_place: InPlace) -> None:
+    state = cast(Mapped, optimizer.state)
+    for key in _others(optimizer).keys() - saved.keys():
+        del state[key]
+    for key, item in saved.items():
+        state[key] = in_place.put(state.get(key), item, torch.device("cpu"))
 
 
 def _restore_state(
@@ -103,6 +133,22 @@ def optimizer_tensors(optimizer: Optimizer) -> Iterator[Tensor]:
     """What must be finite: the state tensors."""
     for state in cast("dict[object, object]", optimizer.state).values():
         yield from tensors_in(state)
+
+
+def _others(optimizer: Optimizer) -> Mapped:
+    """What it keeps under keys that are no tensors, as torch's own `state_dict` allows: numbers,
+    texts and tensors. What else there is may be anything, a module or a function."""
+    state = cast(Mapped, optimizer.state)
+    return {
+        key: item
+        for key, item in state.items()
+        if not isinstance(key, Tensor) and is_plain_value(key) and is_plain_value(item)
+    }
+
+
+def _names(optimizer: Optimizer, names: Mapping[int, str]) -> list[str]:
+    """Of its parameters, in the groups' order; empty of those that no module has."""
+    return [names.get(id(parameter), "") for parameter in parameters_of(optimizer)]
 
 
 def _own_parameters(saved: Mapped) -> dict[int, Tensor]:

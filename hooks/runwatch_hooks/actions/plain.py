@@ -39,6 +39,15 @@ def to_plain(value: object, place: str = "state") -> object:
     )
 
 
+def is_plain_value(value: object) -> bool:
+    """Whether `to_plain` takes it."""
+    try:
+        to_plain(value)
+    except NotPlainError:
+        return False
+    return True
+
+
 def from_plain(value: object) -> object:
     """What `to_plain` was given."""
     if type(value) in (dict, OrderedDict, Counter):

@@ -35,8 +35,18 @@ class RankCheckpoints(CheckpointStore):
     others leave them to rank 0. Any other rank writes all that it holds: its shards, its stage.
     """
 
-    def __init__(self, folder: Path, world: World, state: TrainingState, *, keep: int = 3) -> None:
-        super().__init__(_folder_of(folder, world.rank), keep=keep, world_size=world.world_size)
+    def __init__(
+        self,
+        folder: Path,
+        world: World,
+        state: TrainingState,
+        *,
+        keep: int = 3,
+        run_id: str = "",
+    ) -> None:
+        super().__init__(
+            _folder_of(folder, world.rank), keep=keep, world_size=world.world_size, run_id=run_id
+        )
         self._root = folder
         self._rank = world.rank
         self._state = state

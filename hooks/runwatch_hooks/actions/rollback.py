@@ -1,5 +1,6 @@
 """Chooses the state that a run goes back to: memory first, disk where it knows better."""
 
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from runwatch.commands import Rollback
@@ -22,40 +23,47 @@ class Target:
 
 
 def choose_target(
-    action: Rollback, snapshots: SnapshotRing, checkpoints: CheckpointKeeper | None
+    before: int | None,
+    snapshots: SnapshotRing,
+    checkpoints: CheckpointKeeper | None,
+    unfit: Collection[int] = (),
 ) -> Target:
-    """The newest good state before a step, or the one that a person chose.
+    """The newest good state before a step, but for those of the steps that were found unfit.
 
     Raises NoGoodStateError where there is none.
     """
-    if action.to_step is not None:
-        return target_at(action.to_step, snapshots, checkpoints)
-    before = action.before_step
-    snapshot = snapshots.newest_good(before)
-    older_than = -2 if snapshot is None else snapshot.step
-    target = _newest_on_disk(before, older_than, snapshots.good_after, checkpoints)
+    snapshot = _newest(snapshots.all_good(before), unfit)
+    held = -2 if snapshot is None else snapshot.step
+    target = _newest_on_disk(
+        lambda facts: (
+            held < facts.step
+            and facts.step not in unfit
+            and _is_good_before(facts, before, snapshots.good_after)
+        ),
+        checkpoints,
+    )
     if target is not None:
         return target
     if snapshot is None and before is not None:
-        snapshot = snapshots.newest_healthy(before)  # what makes it trusted: see `probation`
+        # what makes it trusted: see `probation`
+        snapshot = _newest(snapshots.all_healthy(before), unfit)
     if snapshot is None:
-        held = ", ".join(str(item.step) for item in snapshots) or "none"
+        steps = ", ".join(str(item.step) for item in snapshots) or "none"
         raise NoGoodStateError(
-            f"rollback: found no good state before step {before}; snapshots held: {held}"
+            f"rollback: found no good state before step {before}; snapshots held: {steps}"
         )
     return _of_snapshot(snapshot)
 
 
-def _newest_on_disk(
-    before: int | None, after: int, good_after: int, checkpoints: CheckpointKeeper | None
-) -> Target | None:
-    """A good checkpoint newer than what memory has, undamaged."""
-    if checkpoints is None:
-        return None
+def _newest(snapshots: Sequence[Snapshot], unfit: Collection[int]) -> Snapshot | None:
+    return next((one for one in reversed(snapshots) if one.step not in unfit), None)
 
-    loaded = checkpoints.load_newest(
-        lambda facts: _is_good_before(facts, before, good_after) and facts.step > after
-    )
+
+def _newest_on_disk(
+    accepts: Callable[[CheckpointFacts], bool], checkpoints: CheckpointKeeper | None
+) -> Target | None:
+    """The newest undamaged checkpoint of these."""
+    loaded = None if checkpoints is None else checkpoints.load_newest(accepts)
     if loaded is None:
         return None
     return Target(loaded.checkpoint.step, loaded.tree, str(loaded.checkpoint.path))

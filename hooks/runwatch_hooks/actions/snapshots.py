@@ -73,14 +73,11 @@ class SnapshotRing:
         """The newest sound snapshot that is good (`probation`) before a step."""
         return _last(self.all_good(before_step))
 
-    def newest_healthy(self, before_step: int) -> Snapshot | None:
-        """The newest sound snapshot with only healthy steps between it and this one."""
-        return _last(self.all_healthy(before_step))
-
     def all_good(self, before_step: int | None) -> list[Snapshot]:
         return self._sound(lambda probation: probation.is_good_before(before_step))
 
     def all_healthy(self, before_step: int) -> list[Snapshot]:
+        """The sound snapshots with only healthy steps between them and this one."""
         return self._sound(lambda probation: probation.was_healthy_until(before_step))
 
     def at_step(self, step: int) -> Snapshot | None:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch_hooks.actions.errors import StateMismatchError
-from runwatch_hooks.actions.finite import FiniteFlag, names_of_nonfinite
-from runwatch_hooks.actions.loaders import LoaderPosition, draws_by_itself
+from runwatch_hooks.actions.finite import Exemptions, FiniteFlag
+from runwatch_hooks.actions.live_objects import LiveObjects
 from runwatch_hooks.actions.modules import (
     capture_module,
     check_module,
@@ -24,7 +24,7 @@ from runwatch_hooks.actions.optimizers import (
     optimizer_tensors,
     restore_optimizer,
 )
-from runwatch_hooks.actions.rng import Generator, GeneratorState, HasState, ProcessRng
+from runwatch_hooks.actions.rng import Generator, HasState
 from runwatch_hooks.actions.scalers import capture_scaler, restore_scaler
 from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
 from runwatch_hooks.ranks.shards import local_of
@@ -72,27 +72,15 @@ class TrainingState:
         extra: Mapping[str, HasState | Generator] | None = None,
         own: Mapping[str, HasState] | None = None,
     ) -> None:
-        """`own` is state of the hook's: it goes along, and a capture that has none of it fits."""
+        """`own` is state of the hook's own."""
         self.modules = dict(modules)
         self._roster = Roster(optimizers)
         self._unused: WeakKeyDictionary[Optimizer, Mapped] = WeakKeyDictionary()
         """Later optimizers as they were before their first step: in no older capture."""
         self.scalers = tuple(scalers)
-        self._objects: dict[str, HasState] = {
-            f"scheduler{index}": item for index, item in enumerate(schedulers)
-        }
-        self._generators: dict[str, HasState] = {"rng": ProcessRng()}
-        for name, item in (extra or {}).items():
-            if isinstance(item, HasState):
-                self._objects[f"extra.{name}"] = _seen_through(item)
-            else:
-                self._generators[f"extra.{name}"] = GeneratorState(item)
-        self._own = {f"own.{name}": item for name, item in (own or {}).items()}
-        self._objects |= self._own
-        self._objects |= self._generators  # last, in this order they are put back
-        # Masks are full of -inf by design: what is not finite before the first step is no fault.
-        buffers = {f"{n}.{b}": t for n, m in self.modules.items() for b, t in m.named_buffers()}
-        self._exempt = frozenset(names_of_nonfinite(buffers))
+        self._objects = LiveObjects(schedulers, extra or {}, own or {})
+        self._exemptions = Exemptions()
+        self._exemptions.look_at(self._module_tensors())
 
     @property
     def optimizers(self) -> dict[int, Optimizer]:
@@ -113,6 +101,8 @@ class TrainingState:
     def capture(self, into: Captured | None = None) -> Captured:
         """Owned copies, made in the buffers of an older capture where one is given."""
         old = {} if into is None else into.tree
+        self._exemptions.look_at(self._module_tensors())
+        names = self._names()
         copies = HostCopies()
         tree: Mapped = {
             "modules": {
@@ -121,17 +111,18 @@ class TrainingState:
             },
             "optimizers": {
                 index: capture_optimizer(
-                    item, copies, _part(old, "optimizers", index), self._own_parameters(item)
+                    item,
+                    copies,
+                    _part(old, "optimizers", index),
+                    self._own_parameters(item),
+                    names,
                 )
                 for index, item in self.optimizers.items()
             },
             "scalers": {
                 index: capture_scaler(item, copies) for index, item in enumerate(self.scalers)
             },
-            "objects": {
-                name: copies.copy(item.state_dict(), _part(old, "objects", name))
-                for name, item in self._objects.items()
-            },
+            "objects": self._objects.capture(copies, cast(Mapped, old.get("objects", {}))),
         }
         return Captured(tree, self._finite_flag(copies))
 
@@ -164,16 +155,18 @@ class TrainingState:
         optimizers = self.optimizers
         self._check(self._completed(tree, optimizers), optimizers)
 
-    def restore(self, tree: Mapped) -> None:
+    def restore(self, tree: Mapped, *, is_agreed: bool = False) -> list[str]:
         """Puts a capture's tree back, in place; it can be put back any number of times.
 
         Raises StateMismatchError, with nothing changed, where it does not fit the living objects
-        or one of them refuses its part.
+        or one of them refuses its part. Where other ranks put theirs back whatever happens here
+        (`is_agreed`), an object that refuses is left as it is instead, and named in what is
+        returned: weights that went back on some ranks alone would be trained apart for good.
         """
         optimizers = self.optimizers
         tree = self._completed(tree, optimizers)
         self._check(tree, optimizers)
-        self._load_objects(cast(Mapped, tree["objects"]))
+        refused = self._objects.load(cast(Mapped, tree["objects"]), is_agreed=is_agreed)
         in_place = InPlace()
         with torch.no_grad():
             for name, module in self.modules.items():
@@ -182,6 +175,7 @@ class TrainingState:
                 restore_optimizer(optimizer, _part(tree, "optimizers", index), in_place)
             for index, scaler in enumerate(self.scalers):
                 restore_scaler(scaler, _part(tree, "scalers", index), in_place)
+        return refused
 
     def _completed(self, tree: Mapped, optimizers: Mapping[int, Optimizer]) -> Mapped:
         """With the optimizers that came after it, as they were before their first step, without
@@ -191,13 +185,7 @@ class TrainingState:
         unused = {
             index: self._unused[one] for index, one in optimizers.items() if one in self._unused
         }
-        objects = {
-            name: saved
-            for name, saved in cast(Mapped, tree["objects"]).items()
-            if name in self._own or not str(name).startswith("own.")
-        }
-        for name in self._own.keys() - objects.keys():
-            objects[name] = self._own[name].state_dict()
+        objects = self._objects.completed(cast(Mapped, tree["objects"]))
         return {**tree, "optimizers": {**unused, **held}, "objects": objects}
 
     def _of_this_life(
@@ -228,36 +216,32 @@ class TrainingState:
                 raise StateMismatchError(f"{kind}: found {list(found)}, wanted {list(wanted)}")
         for name, module in self.modules.items():
             check_module(name, module, _part(tree, "modules", name))
+        names = self._names()
         for index, optimizer in optimizers.items():
-            check_optimizer(f"optimizer {index}", optimizer, _part(tree, "optimizers", index))
-
-    def _load_objects(self, saved: Mapped) -> None:
-        """The only part that runs other people's code: where it fails, what it did is undone.
-
-        The generators come last, since others may draw from them as they are put back.
-        """
-        generators = {name: _copied(one.state_dict()) for name, one in self._generators.items()}
-        before: dict[str, dict[str, object]] = {}
-        for name, item in self._objects.items():
-            before[name] = generators[name] if name in generators else _copied(item.state_dict())
-            try:
-                item.load_state_dict(_copied(saved[name]))
-            except Exception as error:
-                for earlier, state in (before | generators).items():
-                    self._objects[earlier].load_state_dict(state)
-                raise StateMismatchError(f"{name}: refuses its state ({error})") from error
+            saved = _part(tree, "optimizers", index)
+            check_optimizer(f"optimizer {index}", optimizer, saved, names)
 
     def _finite_flag(self, copies: HostCopies) -> FiniteFlag:
-        tensors = [
-            tensor
-            for module_name, module in self.modules.items()
-            for name, tensor in module_tensors(module).items()
-            if f"{module_name}.{name}" not in self._exempt
-        ]
+        tensors = self._exemptions.others(self._module_tensors())
         for optimizer in self.optimizers.values():
             tensors.extend(optimizer_tensors(optimizer))
             tensors.extend(self._own_parameters(optimizer).values())
         return FiniteFlag(tensors, copies.devices)
+
+    def _module_tensors(self) -> dict[str, Tensor]:
+        return {
+            f"{module_name}.{name}": tensor
+            for module_name, module in self.modules.items()
+            for name, tensor in module_tensors(module).items()
+        }
+
+    def _names(self) -> dict[int, str]:
+        """Of the modules' parameters, by their ids."""
+        return {
+            id(parameter): f"{module_name}.{name}"
+            for module_name, module in self.modules.items()
+            for name, parameter in module.named_parameters()
+        }
 
     def _own_parameters(self, optimizer: Optimizer) -> dict[int, Tensor]:
         """Those that an optimizer steps and no module holds, by their place in its groups: flat
@@ -267,17 +251,9 @@ class TrainingState:
         return {index: one for index, one in stepped if id(one) not in held}
 
 
-def _seen_through(item: HasState) -> HasState:
-    return LoaderPosition(item) if draws_by_itself(item) else item
-
-
 def _part(tree: Mapped, kind: str, name: object) -> Mapped:
     return cast(Mapped, cast(Mapped, tree.get(kind, {})).get(name, {}))
 
 
 def _num_bytes(tensors: Iterable[Tensor]) -> int:
     return sum(part.numel() * part.element_size() for part in map(local_of, tensors))
-
-
-def _copied(state: object) -> dict[str, object]:
-    return cast("dict[str, object]", HostCopies().copy(state))

@@ -15,6 +15,13 @@ from typing import Final, cast
 import torch
 from torch import Tensor
 
+from runwatch_hooks.actions.elements import (
+    Elements,
+    elements_of,
+    is_same,
+    may_be_rewritten,
+    rewrite,
+)
 from runwatch_hooks.measuring.host_memory import locks_pages
 from runwatch_hooks.ranks.shards import local_of
 
@@ -82,7 +89,8 @@ class InPlace:
 
     def __init__(self) -> None:
         self._placed: dict[int, Tensor] = {}
-        self._written: set[int] = set()
+        self._written: dict[Elements, Tensor] = {}
+        """What now stands where: the saved tensors."""
 
     def put(self, live: object, saved: object, device: torch.device) -> object:
         """What shall stand in the place of `live`: itself, rewritten, wherever that can be.
@@ -103,13 +111,13 @@ class InPlace:
         if known is not None:
             return known
         if isinstance(live, Tensor) and self._takes(live, saved):
-            local_of(live).detach().copy_(saved, non_blocking=True)
+            rewrite(local_of(live).detach(), saved)
             placed = live
         else:
             place = live.device if isinstance(live, Tensor) else device
             placed = saved.to(place, copy=True)
         self._placed[id(saved)] = placed
-        self._written.add(_address(placed))
+        self._written[elements_of(placed)] = saved
         return placed
 
     def _put_mapping(self, live: object, saved: Mapped, device: torch.device) -> object:
@@ -136,11 +144,12 @@ class InPlace:
 
     def _takes(self, live: Tensor, saved: Tensor) -> bool:
         part = local_of(live)
-        return (
-            part.shape == saved.shape
-            and part.dtype == saved.dtype
-            and _address(live) not in self._written
-        )
+        if part.shape != saved.shape or part.dtype != saved.dtype:
+            return False
+        written = self._written.get(elements_of(live))
+        if written is not None:  # one by now, and two at the capture unless both held the same
+            return is_same(written, saved)
+        return may_be_rewritten(part, saved)
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
@@ -153,12 +162,6 @@ def tensors_in(value: object) -> Iterator[Tensor]:
     elif isinstance(value, (list, tuple)):
         for item in cast("Sequence[object]", value):
             yield from tensors_in(item)
-
-
-def _address(tensor: Tensor) -> int:
-    # Tensors without elements share the address 0, and writing them does nothing.
-    part = local_of(tensor)
-    return part.data_ptr() if part.numel() else id(tensor)
 
 
 def _buffer_for(tensor: Tensor) -> Tensor:

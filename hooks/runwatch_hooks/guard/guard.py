@@ -20,7 +20,7 @@ gradients after their reduction, and so decide alike, by the same past.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
@@ -41,10 +41,16 @@ from runwatch_hooks.guard.tally import Number, Tally
 from runwatch_hooks.guard.undoing import Before, passes_over_none
 from runwatch_hooks.measuring.host_memory import divisor_of, to_device
 from runwatch_hooks.seeing.known_optimizers import parameters_of
+from runwatch_hooks.wrapping.close_hooks import CloseHandle, hear_close_to_steps
 from runwatch_hooks.wrapping.closures import closure_of, followed_by
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 from runwatch_hooks.wrapping.nested_steps import NestedSteps
-from runwatch_hooks.wrapping.step_hooks import StepHandle, hear_after_steps, hear_before_steps
+from runwatch_hooks.wrapping.step_hooks import (
+    StepHandle,
+    hear_before_steps,
+    is_under_way,
+    is_within_another_step_of,
+)
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
 GUARDED: Final = "guarded_steps"
@@ -80,38 +86,41 @@ class Guard:
         self._look = Look(faults)
         self._tally = Tally(GUARDED, *(() if outliers is None else (OUTLIERS, RELEARNED)))
         self._notices: list[str] = []
-        self._handles: list[StepHandle] = []
+        self._handles: tuple[StepHandle | CloseHandle, ...] = ()
         self._pid = os.getpid()
 
-    def install_after_steps(self) -> None:
-        """Before whoever wants to read the gradients when a step has ended: they are back then."""
-        self._handles.append(hear_after_steps(self._after_step))
-
-    def install_before_steps(self) -> None:
-        """After whoever wants to read the gradients first."""
+    def install(self) -> None:
+        """Close to the step: the program's own hooks, and whoever wants to read the gradients, see
+        them as they are."""
         if self._outliers is not None:
             self._outliers.clipped.install()
-        self._handles.append(hear_before_steps(self._before_step))
+        self._handles = (
+            hear_before_steps(self._hear_first),
+            hear_close_to_steps(self._before_step, self._after_step, list(self._objections)),
+        )
 
     def remove(self) -> None:
         """Nothing is guarded any more."""
-        for handle in self._handles:
+        handles, self._handles = self._handles, ()
+        for handle in handles:
             handle.remove()
-        self._handles = []
         self._undone.clear()
         if self._outliers is not None:
             self._outliers.clipped.remove()
         for optimizer in list(self._hidden.keys()):
-            self._put_back(optimizer)
+            if is_under_way(optimizer):
+                self._put_back(optimizer)
+        self._hidden.clear()
         for optimizer in list(self._flagged.keys()):
             self._take_flag(optimizer)
 
     def state_dict(self) -> dict[str, object]:
-        """What is known of the past, in numbers and lists; empty where no outliers are judged."""
+        """What is known of the past, in what JSON has; empty where no outliers are judged."""
         return {} if self._outliers is None else self._outliers.plain_state()
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
-        """Of one that judged none, or to one: nothing."""
+        """Of one that judged none, or to one: nothing. Raises KeyError, TypeError and ValueError,
+        and takes nothing then."""
         if self._outliers is not None:
             self._outliers.load_state_dict(state_dict)
 
@@ -125,6 +134,19 @@ class Guard:
         notices, self._notices = self._notices, []
         return notices
 
+    def _hear_first(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
+        """A step that raised has left what it was told, and what was to be put back after it: the
+        program may have done with those gradients by now."""
+        if os.getpid() != self._pid:
+            return
+        with self._faults.guard("guard", self.remove):
+            left: tuple[Container[Optimizer], ...] = self._hidden, self._undone, self._flagged
+            is_left = any(optimizer in one for one in left)
+            if is_left and not is_within_another_step_of(optimizer):
+                self._hidden.pop(optimizer, None)
+                self._undone.pop(optimizer, None)
+                self._take_flag(optimizer)
+
     def _before_step(
         self, optimizer: Optimizer, args: Arguments, kwargs: Keywords
     ) -> tuple[Arguments, Keywords] | None:
@@ -134,9 +156,6 @@ class Guard:
         with self._faults.guard("guard", self.remove):
             if not self._nesting.enter(optimizer):
                 return None
-            self._put_back(optimizer)  # after a step that raised
-            self._undone.pop(optimizer, None)
-            self._take_flag(optimizer)
             closure = closure_of(args, kwargs)
             if self._objection_to(optimizer, with_closure=closure is not None) != "":
                 return None

@@ -14,11 +14,13 @@ A norm that was outside is kept out of the past, or the past would follow it. At
 So a training whose gradients have grown for good loses eight steps and no more.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Annotated, Final, cast
 
 import torch
+from msgspec import Meta, convert
 from torch import Tensor
 
 from runwatch_hooks.measuring.host_memory import to_device
@@ -85,10 +87,35 @@ class NormPast:
         """The levels are on their device; they are never written to again."""
         return {"num_judged": self._num_judged, "levels": self._levels}
 
+    def plain_state(self) -> dict[str, object]:
+        """The same in what strict JSON has too, which knows no infinity and no NaN: a level that
+        is none of a norm is null, and `guarded` has the places of those that were outside. Waits
+        for the device."""
+        levels = cast("list[float]", self._levels.tolist())
+        return {
+            "num_judged": self._num_judged,
+            "levels": [level if math.isfinite(level) else None for level in levels],
+            "guarded": [place for place, level in enumerate(levels) if math.isnan(level)],
+        }
+
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
-        """Also of one whose levels were made a list, for JSON."""
-        self._num_judged = cast(int, state_dict["num_judged"])
-        self._levels = torch.as_tensor(state_dict["levels"], dtype=torch.float32).clone()
+        """Either kind, also a list of levels with infinities and NaN as they are. Raises KeyError
+        and ValueError, and takes nothing then."""
+        num_judged = convert(state_dict["num_judged"], int)
+        levels = state_dict["levels"]
+        if not isinstance(levels, Tensor):
+            levels = _levels_of(levels, state_dict.get("guarded", ()))
+        if levels.shape != (WINDOW,):
+            raise ValueError(f"levels: found {levels.numel()}, wanted {WINDOW}")
+        self._num_judged = num_judged
+        self._levels = levels.clone()
+
+
+def _levels_of(plain: object, guarded: object) -> Tensor:
+    known = [_UNKNOWN if one is None else one for one in convert(plain, list[float | None])]
+    for place in convert(guarded, list[Annotated[int, Meta(ge=0, lt=len(known))]]):
+        known[place] = _GUARDED
+    return torch.tensor(known, dtype=torch.float32, device="cpu")
 
 
 def _middle(ordered: Tensor, num_known: Tensor) -> Tensor:

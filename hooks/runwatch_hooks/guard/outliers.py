@@ -37,17 +37,18 @@ class Outliers:
         return {number: past.state_dict() for number, past in self._numbered()}
 
     def plain_state(self) -> dict[str, object]:
-        """The same in numbers and lists, of which JSON can be made. Waits for the device."""
-        return {
-            name: {**state, "levels": cast(Tensor, state["levels"]).tolist()}
-            for name, state in cast("dict[str, dict[str, object]]", self.state_dict()).items()
-        }
+        """The same in what strict JSON has too. Waits for the device."""
+        return {number: past.plain_state() for number, past in self._numbered()}
 
     def load_state_dict(self, state_dict: Mapping[str, object], /) -> None:
-        """An optimizer that was not there then begins anew."""
-        for number, past in self._numbered():
-            state = state_dict.get(number, NormPast().state_dict())
-            past.load_state_dict(cast("dict[str, object]", state))
+        """An optimizer that was not there then begins anew. Raises KeyError, TypeError and
+        ValueError, and takes nothing then."""
+        read: dict[Optimizer, NormPast] = {}
+        for number, optimizer in self._roster.living().items():
+            past = read[optimizer] = NormPast()
+            if str(number) in state_dict:
+                past.load_state_dict(_mapping(state_dict[str(number)]))
+        self._pasts.update(read)
 
     def _past_of(self, optimizer: Optimizer) -> NormPast:
         if optimizer not in self._pasts:
@@ -58,6 +59,12 @@ class Outliers:
     def _numbered(self) -> list[tuple[str, NormPast]]:
         """Of the optimizers that live."""
         return [(str(number), self._pasts[one]) for number, one in self._roster.living().items()]
+
+
+def _mapping(state: object) -> Mapping[str, object]:
+    if not isinstance(state, Mapping):
+        raise TypeError(f"found {type(state).__name__}, wanted an optimizer's past")
+    return cast("Mapping[str, object]", state)
 
 
 def norm_over(norms: Tensor) -> Tensor:

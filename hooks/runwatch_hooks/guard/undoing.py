@@ -11,12 +11,12 @@ from torch.optim import Optimizer
 
 from runwatch_hooks.actions.optimizers import capture_optimizer, restore_optimizer
 from runwatch_hooks.actions.trees import HostCopies, InPlace
-from runwatch_hooks.seeing.known_optimizers import parameters_of
+from runwatch_hooks.seeing.known_optimizers import parameters_of, steps_as_torchs_own
 
 
 def passes_over_none(optimizer: Optimizer) -> bool:
     """Whether its step leaves alone what has no gradient, and counts nothing there."""
-    return type(optimizer).step.__module__.startswith("torch.optim.")
+    return steps_as_torchs_own(optimizer)
 
 
 class Before:

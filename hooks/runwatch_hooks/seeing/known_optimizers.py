@@ -49,6 +49,11 @@ def at_rest(optimizer: Optimizer) -> list[Tensor]:
     return [parameter for group in resting for parameter in group["params"]]
 
 
+def steps_as_torchs_own(optimizer: Optimizer) -> bool:
+    """Whether its step is one of torch's: what those do is known."""
+    return type(optimizer).step.__module__.startswith("torch.optim.")
+
+
 class Roster:
     """Those that live, by the number of their coming. No number is given twice."""
 

@@ -92,11 +92,23 @@ def hear_after_steps(hook: StepHook) -> StepHandle:
 def is_within_another_step_of(optimizer: Optimizer) -> bool:
     """Whether the step from which a hook is called runs within another of the same optimizer.
     False where it was compiled: then none of them has a frame of torch's."""
-    above = _next_step_above(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-    while above is not None:
-        above = _next_step_above(above.f_back)
-        if above is not None and above.f_locals.get("self") is optimizer:
+    step = _next_step_above(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+    return step is not None and _is_of(optimizer, step.f_back)
+
+
+def is_under_way(optimizer: Optimizer) -> bool:
+    """Whether a step of the optimizer has begun in any thread, its hooks included, and has not
+    ended. False of one that was compiled."""
+    frames = sys._current_frames().values()  # pyright: ignore[reportPrivateUsage]
+    return any(_is_of(optimizer, frame) for frame in frames)
+
+
+def _is_of(optimizer: Optimizer, frame: FrameType | None) -> bool:
+    step = _next_step_above(frame)
+    while step is not None:
+        if step.f_locals.get("self") is optimizer:
             return True
+        step = _next_step_above(step.f_back)
     return False
 
 

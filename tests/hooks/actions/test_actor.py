@@ -43,16 +43,20 @@ EXPIRES_AT = 1000.0
 class Run:
     """A model that is trained, with an actor over it."""
 
-    def __init__(self, folder: Path | None, allow: tuple[str, ...] = ACTION_KINDS) -> None:
+    def __init__(
+        self, folder: Path | None, allow: tuple[str, ...] = ACTION_KINDS, run_id: str = ""
+    ) -> None:
         torch.manual_seed(0)
         self.folder = folder
         self.model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.2), nn.Linear(4, 4))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         self.lr_scale = LrScale([self.optimizer], {"model": self.model})
+        self.lr_scale.install()
         state = TrainingState({"model": self.model}, [self.optimizer])
         self.keeper: CheckpointKeeper | None = None
         if folder is not None:
-            self.keeper = CheckpointKeeper(CheckpointStore(folder), good_after=GOOD_AFTER)
+            store = CheckpointStore(folder, run_id=run_id)
+            self.keeper = CheckpointKeeper(store, good_after=GOOD_AFTER)
         self.actor = Actor(
             state,
             SnapshotRing(state, good_after=GOOD_AFTER),
@@ -103,8 +107,8 @@ MakeRun = Callable[..., Run]
 def make_run() -> Iterator[MakeRun]:
     runs: list[Run] = []
 
-    def make(folder: Path | None, allow: tuple[str, ...] = ACTION_KINDS) -> Run:
-        runs.append(Run(folder, allow))
+    def make(folder: Path | None, allow: tuple[str, ...] = ACTION_KINDS, run_id: str = "") -> Run:
+        runs.append(Run(folder, allow, run_id))
         return runs[-1]
 
     yield make
@@ -144,6 +148,28 @@ def test_a_rollback_takes_no_state_of_the_onset_or_after(run: Run) -> None:
 
     assert run.apply(Rollback(before_step=15)).receipt.state == CommandState.FAILED
     assert run.apply(Rollback(before_step=29), "c2").rolled_back_to == 25
+
+
+def test_a_rollback_passes_over_a_good_state_that_does_not_fit(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.train_until(22)
+    run.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
+    run.train_until(27)
+    run.optimizer.param_groups.pop()
+    run.train_until(30)
+
+    assert run.apply(Rollback(before_step=29)).rolled_back_to == 20
+    assert ["after step 24 cannot be gone back to" in told for told in caplog.messages] == [True]
+
+
+def test_where_no_good_state_fits_the_newest_one_s_reason_is_told(run: Run) -> None:
+    run.train_until(22)
+    run.optimizer.param_groups.pop()
+
+    receipt = run.apply(Rollback(before_step=21)).receipt
+    assert receipt.state == CommandState.FAILED
+    assert "groups" in str(receipt.detail["error"])
 
 
 def test_the_first_steps_can_be_undone(run: Run) -> None:
@@ -288,6 +314,37 @@ def test_a_rollback_further_than_memory_reaches_takes_a_good_checkpoint(run: Run
     assert run.losses == losses
 
 
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_rollback_takes_an_earlier_run_s_checkpoint_only_if_the_run_goes_on_from_it(
+    make_run: MakeRun, tmp_path: Path, *, resumes: bool
+) -> None:
+    earlier = make_run(tmp_path, run_id="A")
+    earlier.actor.begin(0)
+    earlier.train_until(7)
+    earlier.checkpoint("c1")
+    earlier.train_until(20)
+    earlier.close()
+    later = make_run(tmp_path, run_id="B")
+    later.next_step = later.actor.resume() or 0 if resumes else 7
+    later.train_until(60)
+
+    outcome = later.apply(Rollback(before_step=30), "c2")
+
+    assert outcome.rolled_back_to == (7 if resumes else None)
+
+
+def test_checkpoints_that_are_not_finite_are_named_where_none_is_resumed_from(
+    make_run: MakeRun, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.train_until(3)
+    next(run.model.parameters()).data.fill_(torch.inf)
+    run.checkpoint("c1")
+    run.close()
+
+    assert make_run(run.folder).actor.resume() is None
+    assert "checkpoints that are not finite: 1" in caplog.text
+
+
 def test_a_person_can_choose_the_step(run: Run) -> None:
     run.train_until(17)
     run.checkpoint("c1")
@@ -383,3 +440,18 @@ def test_a_folder_that_cannot_be_written_is_a_failed_receipt(
 
     assert [receipt.state for receipt in notes.receipts] == [CommandState.FAILED]
     assert "not written" in str(notes.receipts[0].detail["error"])
+
+
+def test_beside_the_actors_state_stands_the_schedules_rate_also_after_a_step_that_raised() -> None:
+    run = Run(None)
+    run.train_until(1)
+    run.lr_scale.set(0.5)
+    del run.optimizer.param_groups[0]["betas"]
+    with pytest.raises(KeyError):
+        run.optimizer.step()
+
+    state = run.actor.state_dict()
+
+    assert state["lr_scale"] == 0.5
+    assert run.optimizer.param_groups[0]["lr"] == 0.01
+    run.lr_scale.close()

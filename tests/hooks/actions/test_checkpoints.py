@@ -123,6 +123,55 @@ def test_one_without_its_facts_counts_as_absent_and_is_swept(tmp_path: Path) -> 
     assert newer.facts.serial == 2
 
 
+def test_a_program_s_own_checkpoints_in_the_folder_are_left_alone(tmp_path: Path) -> None:
+    theirs = ("step-1000.pt", "step-2000.pt", "step-3000-loss0.123456.pt", ".writing-notes")
+    for name in theirs:
+        (tmp_path / name).write_bytes(b"weights")
+    store = CheckpointStore(tmp_path, keep=1, keep_good=1)
+
+    for step in range(3):
+        save(store, step)
+
+    assert all((tmp_path / name).read_bytes() == b"weights" for name in theirs)
+    assert [held.facts.serial for held in store.list()] == [3]
+
+
+def steps(store: CheckpointStore, *, of_any_run: bool = False) -> list[int]:
+    return [held.step for held in store.acceptable(lambda _: True, of_any_run=of_any_run)]
+
+
+def test_another_run_s_checkpoints_are_neither_swept_nor_gone_back_to(tmp_path: Path) -> None:
+    earlier = CheckpointStore(tmp_path, keep=1, run_id="A")
+    store = CheckpointStore(tmp_path, keep=1, run_id="B")
+    store.mark(save(earlier, 59), is_good=True)
+
+    assert (steps(store), steps(store, of_any_run=True)) == ([], [59])
+    for step in range(3):
+        save(store, step)
+
+    assert (steps(store), steps(store, of_any_run=True)) == ([2], [2])
+    assert steps(earlier) == [59]
+
+
+def test_a_run_that_goes_on_from_others_keeps_their_checkpoints_as_its_own(tmp_path: Path) -> None:
+    """Each life of a job under an id of its own: what the ones before left is swept in turn."""
+    lives = [CheckpointStore(tmp_path, keep=2, run_id=run_id) for run_id in "ABCD"]
+    for life, store in enumerate(lives):
+        newest = store.load_newest(lambda _: True, of_any_run=True)
+        if newest is not None:
+            store.adopt(newest.checkpoint)
+        save(store, life)
+
+    assert steps(lives[-1]) == [2, 3]
+    assert [held.facts.run_id for held in lives[-1].list()] == ["C", "D"]
+
+
+def test_checkpoints_of_a_version_that_wrote_down_no_run_are_anyone_s(tmp_path: Path) -> None:
+    save(CheckpointStore(tmp_path), 7)
+
+    assert steps(CheckpointStore(tmp_path, run_id="B")) == [7]
+
+
 def test_a_step_that_is_reached_twice_has_two_checkpoints(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
 

@@ -23,6 +23,7 @@ class Run:
         ]
         self.state = TrainingState({"": self.model}, self.optimizers)
         self.lr_scale = LrScale(self.optimizers, {"": self.model}, on_new=self.state.follow)
+        self.lr_scale.install()
 
     def unfreeze(self) -> torch.optim.Optimizer:
         self.optimizers.append(torch.optim.AdamW(self.model[1].parameters(), lr=0.1))

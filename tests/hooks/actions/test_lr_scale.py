@@ -4,7 +4,9 @@
 # pyright: reportUnknownArgumentType=false
 # (torch leaves parts of its own interface without types)
 
+import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -47,6 +49,7 @@ class Refusing(Recorder):
 @pytest.fixture
 def lr_scale() -> Iterator[LrScale]:
     lr_scale = LrScale()
+    lr_scale.install()
     yield lr_scale
     lr_scale.close()
 
@@ -55,6 +58,7 @@ def rates(name: str, rate: float | Tensor, scales: list[float]) -> tuple[list[fl
     """Per step: the rate applied, and the one that stood in the group before and after it."""
     optimizer = Recorder(rate)
     lr_scale = LrScale([optimizer])
+    lr_scale.install()
     scheduler = SCHEDULERS[name](optimizer)
     scheduled: list[float] = []
     for scale in scales:
@@ -84,6 +88,31 @@ def test_the_schedule_does_not_notice_the_scale(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEDULERS if name != "plateau"])
+@pytest.mark.parametrize("place", ["register_step_pre_hook", "register_step_post_hook"])
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_a_schedule_that_a_hook_of_the_optimizers_steps_does_not_notice_it_either(
+    name: str, place: str, kind: Callable[[float], float | Tensor]
+) -> None:
+    def applied(scale: float) -> list[float]:
+        optimizer = Recorder(kind(0.5))
+        lr_scale = LrScale([optimizer])
+        lr_scale.install()
+        lr_scale.set(scale)
+        scheduler = SCHEDULERS[name](optimizer)
+
+        def hook(*_: object) -> None:
+            scheduler.step()
+
+        getattr(optimizer, place)(hook)
+        for _ in range(8):
+            optimizer.step()
+        lr_scale.close()
+        return optimizer.applied
+
+    assert applied(0.5) == [rate * 0.5 for rate in applied(1.0)]
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEDULERS if name != "plateau"])
 def test_a_rate_that_is_a_tensor_is_scaled_in_place(name: str) -> None:
     _, plain = rates(name, torch.tensor(0.5), [1.0] * 16)
 
@@ -97,6 +126,7 @@ def test_a_third_is_put_back_without_drift() -> None:
     rate = torch.tensor(0.1)
     optimizer = Recorder(rate)
     lr_scale = LrScale([optimizer])
+    lr_scale.install()
     lr_scale.set(1 / 3)
 
     for _ in range(50):
@@ -111,6 +141,7 @@ def test_groups_that_share_one_tensor_are_scaled_once(lr_scale: LrScale) -> None
     groups = [{"params": [nn.Parameter(torch.ones(1))]}, {"params": [nn.Parameter(torch.ones(1))]}]
     optimizer = torch.optim.AdamW(groups, lr=torch.tensor(0.5), weight_decay=0.0)
     lr_scale = LrScale([optimizer])
+    lr_scale.install()
     lr_scale.set(0.5)
     for group in optimizer.param_groups:
         group["params"][0].grad = torch.ones(1)
@@ -125,6 +156,7 @@ def test_groups_that_share_one_tensor_are_scaled_once(lr_scale: LrScale) -> None
 def test_after_a_step_that_raised_the_rate_is_exact_again() -> None:
     optimizer = Refusing(0.1)
     lr_scale = LrScale([optimizer])
+    lr_scale.install()
     lr_scale.set(0.5)
     for _ in range(3):
         with pytest.raises(RuntimeError):
@@ -144,6 +176,7 @@ def test_a_schedule_that_moved_after_a_step_that_raised_has_the_last_word(
     optimizer = Refusing(rate)
     scheduler = lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
     lr_scale = LrScale([optimizer])
+    lr_scale.install()
     lr_scale.set(0.5)
     with pytest.raises(RuntimeError):
         optimizer.step()
@@ -154,6 +187,91 @@ def test_a_schedule_that_moved_after_a_step_that_raised_has_the_last_word(
     assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(0.05)
 
 
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_a_state_that_is_saved_after_a_step_that_raised_holds_the_schedules_rate(
+    kind: Callable[[float], float | Tensor],
+) -> None:
+    optimizer = Refusing(kind(0.5))
+    lr_scale = LrScale([optimizer])
+    lr_scale.install()
+    lr_scale.set(0.25)
+    with pytest.raises(RuntimeError):
+        optimizer.step()
+
+    saved = float(optimizer.state_dict()["param_groups"][0]["lr"])
+
+    lr_scale.close()
+    assert optimizer.applied == [0.125]
+    assert saved == 0.5
+    assert not saved_hooks(optimizer)
+
+
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_a_state_that_is_saved_within_a_step_holds_the_schedules_rate(
+    kind: Callable[[float], float | Tensor],
+) -> None:
+    """As a signal's handler does it."""
+    saved: list[float] = []
+
+    class Saving(Recorder):
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            settle()
+            saved.append(float(self.state_dict()["param_groups"][0]["lr"]))
+            super().step()
+
+    optimizer = Saving(kind(0.5))
+    lr_scale = LrScale([optimizer])
+    settle = lr_scale.settle
+    lr_scale.install()
+    lr_scale.set(0.25)
+    optimizer.step()
+
+    lr_scale.close()
+    assert saved == [0.5]
+    assert optimizer.applied == [0.125]
+
+
+def saved_hooks(optimizer: Any) -> list[object]:
+    return list(optimizer._optimizer_state_dict_post_hooks.values())
+
+
+def test_a_child_by_fork_trains_by_its_own_rate() -> None:
+    optimizer = Recorder(0.5)
+    lr_scale = LrScale([optimizer])
+    lr_scale.install()
+    lr_scale.set(0.25)
+    child = os.fork()
+    if not child:
+        optimizer.step()
+        os._exit(0 if optimizer.applied == [0.5] else 1)
+    _, status = os.waitpid(child, 0)
+
+    lr_scale.close()
+    assert status == 0
+
+
+def test_an_optimizer_that_hands_its_step_on_to_another_is_scaled_once() -> None:
+    class Wrapper(Optimizer):
+        def __init__(self, wrapped: Optimizer) -> None:
+            super().__init__(wrapped.param_groups, {})
+            self.wrapped = wrapped
+            self.param_groups = wrapped.param_groups
+
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            self.wrapped.step()
+
+    optimizer = Recorder(0.5)
+    lr_scale = LrScale([wrapper := Wrapper(optimizer), optimizer])
+    lr_scale.install()
+    lr_scale.set(0.25)
+    wrapper.step()
+    optimizer.step()
+
+    lr_scale.close()
+    assert optimizer.applied == [0.125, 0.125]
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
 def test_the_rate_stays_scaled_to_the_end_of_a_step_that_calls_its_parents() -> None:
     class Child(Recorder):
         def step(self, closure: object = None) -> None:  # type: ignore[override]
@@ -162,6 +280,7 @@ def test_the_rate_stays_scaled_to_the_end_of_a_step_that_calls_its_parents() -> 
 
     optimizer = Child(0.1)
     lr_scale = LrScale([optimizer])
+    lr_scale.install()
     lr_scale.set(0.5)
 
     optimizer.step()
@@ -175,6 +294,7 @@ def test_every_closure_of_an_lbfgs_step_sees_the_scaled_rate() -> None:
     weight = nn.Parameter(torch.tensor([4.0]))
     optimizer = torch.optim.LBFGS([weight], lr=0.5, max_iter=4)
     lr_scale = LrScale([optimizer])
+    lr_scale.install()
     lr_scale.set(0.5)
     seen: list[float] = []
 
@@ -197,6 +317,7 @@ def test_an_optimizer_made_later_over_the_same_module_is_scaled() -> None:
     module = nn.Linear(1, 1, bias=False)
     nn.init.ones_(module.weight)
     lr_scale = LrScale([], {"model": module})
+    lr_scale.install()
     lr_scale.set(0.5)
     optimizer = SGD(module.parameters(), lr=1.0)
     module.weight.grad = torch.ones(1, 1)
@@ -216,11 +337,23 @@ def test_an_optimizer_of_somebody_else_is_left_alone(lr_scale: LrScale) -> None:
     assert optimizer.applied == [0.1]
 
 
+def test_torchs_own_adafactor_is_scaled_whose_clip_has_a_threshold_of_that_name() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.Adafactor([weight], lr=0.5)
+    lr_scale = LrScale([optimizer])
+
+    lr_scale.set(0.5)
+
+    assert "d" in optimizer.param_groups[0]
+    assert lr_scale.scale == 0.5
+
+
 @pytest.mark.parametrize("option", [{"weight_sum": 0.0}, {"d": 1e-6}, {"lr": None}])
 def test_an_optimizer_that_averages_by_its_rate_is_refused(option: dict[str, object]) -> None:
     optimizer = Recorder(0.1)
     optimizer.param_groups[0].update(option)
     lr_scale = LrScale([optimizer])
+    lr_scale.install()
 
     with pytest.raises(LrScaleError, match="Recorder, group 0"):
         lr_scale.set(0.5)

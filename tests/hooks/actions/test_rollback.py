@@ -338,6 +338,39 @@ def test_an_object_that_refuses_its_state_leaves_everything_as_it_was() -> None:
     assert (willing.count, stubborn.count, module.weight.tolist()) == (3, 3, [[1.0] * 2] * 2)
 
 
+def test_what_all_ranks_have_agreed_on_is_done_without_an_object_that_refuses() -> None:
+    """Weights that stayed here alone would be trained apart from the others' for good."""
+    module, willing, stubborn = nn.Linear(2, 2), Stubborn(), Stubborn()
+    wanted = module.weight.tolist()
+    state = TrainingState({"model": module}, [], (), (), {"a": stubborn, "b": willing})
+    captured = state.capture()
+    willing.count = stubborn.count = 3
+    stubborn.refuses = True
+    nn.init.ones_(module.weight)
+
+    assert state.restore(captured.tree, is_agreed=True) == ["extra.a"]
+
+    assert (willing.count, stubborn.count, module.weight.tolist()) == (0, 3, wanted)
+
+
+def test_an_object_that_refuses_even_what_it_had_keeps_no_other_from_it() -> None:
+    class Broken(Stubborn):
+        def load_state_dict(self, state_dict: dict[str, object], /) -> None:
+            raise RuntimeError("never")
+
+    willing, noise = Stubborn(), torch.Generator().manual_seed(3)
+    state = TrainingState({}, [], (), (), {"a": willing, "b": Broken(), "noise": noise})
+    captured = state.capture()
+    willing.count = 3
+    torch.randn(3, generator=noise)
+    before = noise.get_state().tolist()
+
+    with pytest.raises(StateMismatchError, match=r"extra\.b: refuses its state"):
+        state.restore(captured.tree)
+
+    assert (willing.count, noise.get_state().tolist()) == (3, before)
+
+
 def test_a_mask_of_minus_infinity_does_not_make_a_state_unsound() -> None:
     module = nn.Linear(2, 2)
     module.register_buffer("mask", torch.full((2, 2), float("-inf")).triu(1))
@@ -350,6 +383,31 @@ def test_a_mask_of_minus_infinity_does_not_make_a_state_unsound() -> None:
     assert not state.capture().is_finite
 
 
+def test_a_mask_that_the_first_forward_makes_does_not_either() -> None:
+    module = nn.Linear(2, 2)
+    state = TrainingState({"model": module}, [])
+    module.register_buffer("mask", torch.full((2, 2), float("-inf")).triu(1))
+    assert state.capture().is_finite
+
+    module.register_buffer("mean", torch.zeros(2))
+    assert state.capture().is_finite
+    module.mean[0] = float("nan")  # type: ignore[operator]
+
+    assert not state.capture().is_finite
+
+
+def test_a_frozen_table_with_infinities_does_not_either_until_it_is_trained() -> None:
+    module = nn.Linear(2, 2)
+    table = nn.Parameter(torch.tensor([0.0, float("-inf")]), requires_grad=False)
+    module.register_parameter("table", table)
+    state = TrainingState({"model": module}, [])
+    assert state.capture().is_finite
+
+    table.requires_grad_()
+
+    assert not state.capture().is_finite
+
+
 def test_infinite_optimizer_state_makes_a_state_unsound() -> None:
     training = Training()
     training.train(1)
@@ -357,6 +415,35 @@ def test_infinite_optimizer_state_makes_a_state_unsound() -> None:
     training.optimizer.state[first]["exp_avg_sq"][0, 0] = float("inf")
 
     assert not training.state.capture().is_finite
+
+
+def test_what_an_optimizer_keeps_under_a_name_goes_back() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    kept: dict[object, object] = optimizer.state  # type: ignore[assignment]  # pyright: ignore
+    average = torch.zeros(2)
+    kept |= {"k": 3, "average": average, "model": nn.Linear(2, 2)}
+    state = TrainingState({}, [optimizer])
+    captured = state.capture()
+    kept |= {"k": 9, "later": 1}
+    average.add_(1)
+
+    state.restore(captured.tree)
+
+    assert kept.keys() == {"k", "average", "model"}
+    assert (kept["k"], average.tolist()) == (3, [0.0, 0.0])
+    assert kept["average"] is average
+
+
+def test_moments_are_not_given_to_parameters_that_stand_in_another_order() -> None:
+    module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
+    state = TrainingState({"model": module}, [optimizer])
+    captured = state.capture()
+    optimizer.param_groups[0]["params"].reverse()
+
+    with pytest.raises(StateMismatchError, match=r"found model\.1\.weight, wanted model\.0\."):
+        state.restore(captured.tree)
 
 
 def test_what_was_put_into_a_nested_state_later_is_gone() -> None:

@@ -68,11 +68,9 @@ def test_where_none_is_good_the_onset_vouches_for_the_steps_before_it(ring: Snap
         ring.note_step(step, healthy=step != 4)
 
     assert newest_good(ring, before_step=4) is None
-    healthy = ring.newest_healthy(4)
-    assert healthy is not None
-    assert healthy.step == 1
-    assert ring.newest_healthy(5) is None
-    assert ring.newest_healthy(1) is None
+    assert [one.step for one in ring.all_healthy(4)] == [1]
+    assert ring.all_healthy(5) == []
+    assert ring.all_healthy(1) == []
 
 
 def test_a_state_that_is_not_finite_is_never_good(ring: SnapshotRing, module: nn.Linear) -> None:

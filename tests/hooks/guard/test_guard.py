@@ -1,6 +1,7 @@
 """The guard: a step by gradients that are not finite changes nothing."""
 
 import copy
+import math
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -17,13 +18,17 @@ from tests.hooks.guard.guarded import (
     watch_over,
 )
 from tests.hooks.recorder import RecordingLine
+from tests.hooks.tiny import watched
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, AdamW, Optimizer
 
+from runwatch.commands import Command, LowerLr
+from runwatch.vocabulary import CommandId
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.guard import Guard, check_guardable
+from runwatch_hooks.options import Options
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -315,6 +320,130 @@ def test_what_an_optimizer_of_somebody_elses_did_by_a_bad_step_is_undone(num_bef
     training.watch.finish()
 
 
+def break_off(optimizer: Optimizer) -> None:
+    """A step of torch's own that raises in its midst, by gradients that are not finite."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.full_like(parameter, torch.nan)
+    momentum = optimizer.param_groups[0].pop("momentum")
+    with pytest.raises(KeyError):
+        optimizer.step()
+    optimizer.param_groups[0]["momentum"] = momentum
+
+
+def test_the_gradients_of_a_bad_step_that_raised_do_not_come_back_at_the_next_one() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    optimizer = SGD(model.parameters(), lr=0.1)
+    watch = watch_over(model, optimizer, line=RecordingLine())
+    break_off(optimizer)
+    optimizer.zero_grad()
+    model[0].get_parameter("weight").grad = torch.ones(3, 3)  # the other layer has none this time
+    before = copy.deepcopy(model.state_dict())
+    optimizer.step()
+    watch.step(1.0)
+
+    assert not torch.equal(before["0.weight"], model[0].get_parameter("weight"))
+    assert model[1].get_parameter("weight").grad is None
+    watch.finish()
+
+
+def test_the_gradients_of_a_bad_step_that_raised_do_not_come_back_at_the_runs_end() -> None:
+    training = Training(KINDS["sgd, momentum, decay"])
+    break_off(training.optimizer)
+    training.watch.finish()
+
+    assert all(one.grad is None for one in training.model.parameters())
+
+
+def test_what_a_bad_step_that_raised_was_told_is_not_taken_for_a_scalers_word() -> None:
+    training = Training(KINDS["adamw, fused"])
+    training.gradients(torch.nan)
+    betas = training.optimizer.param_groups[0].pop("betas")
+    with pytest.raises(KeyError):
+        training.optimizer.step()
+    training.optimizer.param_groups[0]["betas"] = betas
+    training.step()
+
+    assert training.line.metric("guarded_steps") == [1.0]  # the one that raised
+    assert training.line.metric("skipped") == []
+    training.watch.finish()
+
+
+def norms(optimizer: Optimizer, *_: object) -> None:
+    """A hook of a program's, which takes it that there are gradients."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad.norm()
+
+
+@pytest.mark.parametrize("comes_first", [False, True])
+@pytest.mark.parametrize("place", ["register_step_pre_hook", "register_step_post_hook"])
+def test_the_programs_own_hooks_of_an_optimizer_see_the_gradients_of_a_bad_step(
+    place: str, comes_first: bool
+) -> None:
+    line = RecordingLine()
+    model = nn.Linear(3, 1)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    if comes_first:
+        getattr(optimizer, place)(norms)
+    watch = watch_over(model, optimizer, line=line)
+    if not comes_first:
+        getattr(optimizer, place)(norms)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, torch.nan)
+    optimizer.step()
+    watch.step(1.0)
+
+    assert all(bool(one.isfinite().all()) for one in model.parameters())
+    assert line.metric("guarded_steps") == [1.0]
+    watch.finish()
+
+
+def test_a_step_whose_gradients_a_hook_of_the_programs_mends_is_taken() -> None:
+    line = RecordingLine()
+    model = nn.Linear(3, 1)
+    optimizer = SGD(model.parameters(), lr=0.1)
+
+    def mend(*_: object) -> None:
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.grad.nan_to_num_(1.0)
+
+    watch = watch_over(model, optimizer, line=line)
+    optimizer.register_step_pre_hook(mend)
+    before = model.weight.detach().clone()
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, torch.nan)
+    optimizer.step()
+    watch.step(1.0)
+
+    assert torch.equal(model.weight, before - 0.1)
+    assert line.metric("guarded_steps") == [0.0]
+    assert line.metric("nonfinite") == [4.0]
+    watch.finish()
+
+
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_a_lowered_rate_is_the_schedules_again_after_a_bad_step(kind: Any) -> None:
+    line = RecordingLine()
+    model = nn.Linear(3, 1)
+    optimizer = Forced(model.parameters())
+    optimizer.param_groups[0]["lr"] = kind(0.25)
+    lower = LowerLr(scale=0.5)
+    line.commands = [Command(id=CommandId("c1"), action=lower, attempt=1, expires_at=math.inf)]
+    watch = watched(model, optimizer, line=line, options=Options(guard=True, allow=("lower_lr",)))
+    for bad in (1.0, torch.nan, torch.nan, 1.0):
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, bad)
+        optimizer.step()
+        watch.step(1.0)
+        assert float(optimizer.param_groups[0]["lr"]) == 0.25
+
+    assert line.metric("lr") == [0.25, 0.125, 0.125, 0.125]
+    assert line.metric("guarded_steps") == [0.0, 1.0, 1.0, 0.0]
+    watch.finish()
+
+
 def test_other_peoples_optimizers_are_left_alone_and_torch_is_as_it_was_afterwards() -> None:
     training = Training()
     foreign = nn.Parameter(torch.ones(2))
@@ -343,7 +472,7 @@ def test_one_that_asks_the_device_no_more_is_left_alone_and_that_is_told() -> No
     cast(Any, optimizer)._step_supports_amp_scaling = True
     faults = Faults()
     guard = Guard({"": model}, [optimizer], faults)
-    guard.install_before_steps()
+    guard.install()
     optimizer.load_state_dict(saved)  # of a run that was not fused
     for parameter in model.parameters():
         parameter.grad = torch.empty_like(parameter)

@@ -103,6 +103,45 @@ def test_what_is_saved_is_loaded_also_by_way_of_json() -> None:
     assert [mine for mine, _ in found] == [True] * 7 + [False] * 3
 
 
+def test_what_is_saved_in_strict_json_is_loaded() -> None:
+    past, other = learned(), NormPast()
+    judge(past, 100.0)
+    other.load_state_dict(json.loads(json.dumps(past.plain_state(), allow_nan=False)))
+    found = [(judge(past, norm), judge(other, norm)) for norm in [100.0] * 9 + [1.0]]
+
+    assert all(mine == theirs for mine, theirs in found)
+    assert [mine for mine, _ in found] == [True] * 7 + [False] * 3
+
+
+def test_infinities_that_another_program_made_null_are_yet_to_come() -> None:
+    past, other = learned(), NormPast()
+    levels = past.plain_state()["levels"]
+    other.load_state_dict({"num_judged": 65, "levels": levels})
+
+    assert judge(other, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"levels": [0.0] * 5}, "levels: found 5, wanted 128"),
+        ({"levels": ["one"] * WINDOW}, "Expected `float | null`, got `str`"),
+        ({"levels": None}, "Expected `array`, got `null`"),
+        ({"guarded": [WINDOW]}, r"Expected `int` < 128|Expected `int` <= 127"),
+        ({"num_judged": "many"}, "Expected `int`, got `str`"),
+    ],
+)
+def test_a_past_that_was_cut_or_written_over_is_refused(
+    change: dict[str, object], named: str
+) -> None:
+    past = learned()
+    state = past.plain_state()
+    with pytest.raises(ValueError, match=named):
+        past.load_state_dict({**state, **change})
+
+    assert past.plain_state() == state
+
+
 def test_a_norm_over_norms_stays_within_the_range_of_float32() -> None:
     assert norm_over(torch.tensor([3e30, 4e30])).item() == pytest.approx(5e30)
     assert norm_over(torch.tensor([3e-30, 4e-30])).item() == pytest.approx(5e-30)

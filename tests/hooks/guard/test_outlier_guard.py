@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, AdamW
 
+from runwatch.errors import InvalidInputError
 from runwatch_hooks.actions import TrainingState
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.errors import AttachError
@@ -220,7 +221,7 @@ def test_a_clip_over_some_of_the_parameters_is_no_norm_of_all() -> None:
 
 def test_a_later_life_of_the_run_goes_on_with_the_past() -> None:
     training = trained()
-    saved = json.loads(json.dumps(training.watch.state_dict()))
+    saved = json.loads(json.dumps(training.watch.state_dict(), allow_nan=False))
     training.watch.finish()
     line = RecordingLine()
     objects = Objects(modules={"": training.model}, optimizers=(training.optimizer,))
@@ -231,6 +232,20 @@ def test_a_later_life_of_the_run_goes_on_with_the_past() -> None:
     assert are_same(before, training.state())
     assert line.metric("guarded_outliers") == [1.0]
     training.watch.finish()
+
+
+def test_a_state_whose_past_is_none_is_refused_whole() -> None:
+    training = trained()
+    watch = training.watch
+    before = watch.state_dict()
+    receipt = {"command_id": "c1", "attempt": 1, "rank": 0, "state": "applied", "step": 3}
+    actor = {"journal": [receipt], "lr_scale": 0.5}
+    for past in ({"0": {"num_judged": 3, "levels": [None]}}, {"0": 3}, [3]):
+        with pytest.raises(InvalidInputError, match="state_dict: found"):
+            watch.load_state_dict({"next_step": 7, "actor": actor, "guard": past})
+
+    assert watch.state_dict() == before
+    watch.finish()
 
 
 def test_the_past_goes_back_with_a_rollback_and_an_older_state_fits_without_it() -> None:

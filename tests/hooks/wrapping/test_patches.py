@@ -1,7 +1,11 @@
 """Torch with the hook, and as it was before."""
 
+import copy
 import os
+import pickle
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -93,7 +97,7 @@ def test_two_watches_see_their_own_and_leave_in_any_order() -> None:
 def test_a_wrap_around_ours_survives_our_leaving(probe: Probe) -> None:
     original = nn.utils.get_total_norm
     probe.install()
-    theirs = Wrap(nn.utils.get_total_norm)
+    theirs = Wrap(nn.utils.get_total_norm, nn.utils, "get_total_norm")
     nn.utils.get_total_norm = theirs
     try:
         probe.remove()
@@ -109,6 +113,36 @@ def test_a_wrapped_function_still_looks_like_the_one_it_wraps(probe: Probe) -> N
 
     assert nn.utils.get_total_norm.__doc__ == nn.utils.get_total_norm.__wrapped__.__doc__  # type: ignore[attr-defined]
     assert torch.amp.GradScaler.step.__name__ == "step"
+
+
+def functions() -> list[Any]:
+    return [
+        nn.utils.clip_grad_value_,
+        nn.utils.get_total_norm,
+        vars(clip_grad)["_get_total_norm"],
+        torch.amp.GradScaler.step,
+        sys.exit,
+    ]
+
+
+def test_a_wrapped_function_is_pickled_by_its_name(probe: Probe) -> None:
+    originals = functions()
+    probe.install()
+    wrapped = functions()
+    pickled = [pickle.dumps(one) for one in wrapped]
+
+    assert [pickle.loads(one) for one in pickled] == wrapped != originals
+    probe.remove()
+    assert [pickle.loads(one) for one in pickled] == originals
+    assert not any(b"runwatch" in one for one in pickled), "who reads it may not have it"
+
+
+def test_copies_of_a_wrapped_function_are_itself(probe: Probe) -> None:
+    probe.install()
+    held = {"clip": nn.utils.clip_grad_value_}
+
+    assert copy.deepcopy(held) == held
+    assert copy.copy(held["clip"]) is held["clip"]
 
 
 def test_parameters_given_as_a_generator_are_all_clipped(line: RecordingLine) -> None:

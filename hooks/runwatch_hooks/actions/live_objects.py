@@ -1,0 +1,93 @@
+"""What else moves as a program trains: schedulers, loaders, an EMA, random generators.
+
+The only part of the training state that runs other people's code, which may refuse its state.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+from runwatch_hooks.actions.errors import StateMismatchError
+from runwatch_hooks.actions.loaders import LoaderPosition, draws_by_itself
+from runwatch_hooks.actions.rng import Generator, GeneratorState, HasState, ProcessRng
+from runwatch_hooks.actions.trees import HostCopies, Mapped
+from runwatch_hooks.own_log import OwnLog
+
+log = OwnLog(__name__)
+
+
+class LiveObjects:
+    """By name. Python's, NumPy's and torch's global generators are always among them."""
+
+    def __init__(
+        self,
+        schedulers: Sequence[HasState],
+        extra: Mapping[str, HasState | Generator],
+        own: Mapping[str, HasState],
+    ) -> None:
+        """`own` is state of the hook's: it goes along, and a capture that has none of it fits."""
+        self._all: dict[str, HasState] = {
+            f"scheduler{index}": item for index, item in enumerate(schedulers)
+        }
+        self._generators: dict[str, HasState] = {"rng": ProcessRng()}
+        for name, item in extra.items():
+            if isinstance(item, HasState):
+                self._all[f"extra.{name}"] = _seen_through(item)
+            else:
+                self._generators[f"extra.{name}"] = GeneratorState(item)
+        self._own = {f"own.{name}": item for name, item in own.items()}
+        self._all |= self._own
+        self._all |= self._generators  # last: others may draw from them as they are put back
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def capture(self, copies: HostCopies, old: Mapped) -> Mapped:
+        """Owned copies of what they hold."""
+        return {
+            name: copies.copy(item.state_dict(), old.get(name)) for name, item in self._all.items()
+        }
+
+    def completed(self, saved: Mapped) -> Mapped:
+        """With the hook's own state that a capture lacks as that is now, and without what nobody
+        has any more."""
+        known = {
+            name: state
+            for name, state in saved.items()
+            if name in self._own or not str(name).startswith("own.")
+        }
+        missing = self._own.keys() - known.keys()
+        return {**known, **{name: self._own[name].state_dict() for name in missing}}
+
+    def load(self, saved: Mapped, *, is_agreed: bool) -> list[str]:
+        """Gives each its part. Where one refuses, all are left as they were, and StateMismatchError
+        is raised; if `is_agreed` that one alone is, and the names of such are returned."""
+        generators = {name: _copied(one.state_dict()) for name, one in self._generators.items()}
+        before: dict[str, dict[str, object]] = {}
+        refused: list[str] = []
+        for name, item in self._all.items():
+            before[name] = generators[name] if name in generators else _copied(item.state_dict())
+            try:
+                item.load_state_dict(_copied(saved[name]))
+            except Exception as error:
+                if not is_agreed:
+                    self._put_back(before | generators)
+                    raise StateMismatchError(f"{name}: refuses its state ({error})") from error
+                log.warning("%s refuses its state, and is left as it is: %s", name, error)
+                self._put_back({name: before[name]})
+                refused.append(name)
+        return refused
+
+    def _put_back(self, states: Mapping[str, dict[str, object]]) -> None:
+        for name, state in states.items():
+            try:
+                self._all[name].load_state_dict(state)
+            except Exception as error:  # noqa: BLE001  # one must not keep the others from it
+                log.warning("%s refuses even the state that it had: %s", name, error)
+
+
+def _seen_through(item: HasState) -> HasState:
+    return LoaderPosition(item) if draws_by_itself(item) else item
+
+
+def _copied(state: object) -> dict[str, object]:
+    return cast("dict[str, object]", HostCopies().copy(state))
