@@ -9,17 +9,14 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from runwatch.nonfinite import ABSENT_32
+from runwatch_hooks.measuring.absent import absent
 from runwatch_hooks.measuring.dense import dense_view
 from runwatch_hooks.measuring.device_reading import (
     GREATEST,
-    NORM,
     NUM_NONFINITE,
-    ZERO_SHARE,
     DeviceReader,
     norms_of,
 )
@@ -29,13 +26,10 @@ from runwatch_hooks.measuring.recent import Recent, bytes_of
 from runwatch_hooks.measuring.sampled_updates import SampledUpdates
 from runwatch_hooks.measuring.statistics import NormTurns, deal
 from runwatch_hooks.measuring.stats import (
-    GRAD_ABSMAX,
-    GRAD_NORM,
     NONFINITE,
     PARAM_NORM,
     STATS,
     UPDATE_RATIO,
-    ZERO_FRAC,
 )
 
 _ROOM_BYTES: Final = 8 * 2**20
@@ -60,14 +54,14 @@ class DeviceStatistics:
         self._are_parts = are_parts
         self._device = device
         self._reader = reader
-        self._updates = SampledUpdates(tensors)
+        self._updates = SampledUpdates(tensors, reader.open_samples)
         self._turns = NormTurns(deal([one.numel() for one in tensors]) if turns is None else turns)
-        shape = len(STATS), len(tensors)  # its bits, as no number of Python's is this NaN
-        absent = torch.full(shape, int(ABSENT_32.view(np.int32)), dtype=torch.int32, device=device)
-        self._absent = absent.view(torch.float32)
+        self._absent = absent(len(STATS), len(tensors), device=device)
         self._stats = self._absent.clone()
+        """Of the step; in the place of `update_ratio` the squared length of the update."""
         self._norms = torch.zeros(len(tensors), dtype=torch.float32, device=device)
-        self._squares = torch.full_like(self._norms, torch.nan)
+        self._has_read = False
+        """Whether gradients were read in this step."""
         self._course = Course(device)
         self._turn: list[int] | None = None
         """Whose norms are yet to be read in this step."""
@@ -79,20 +73,23 @@ class DeviceStatistics:
         flats = {
             slot: flat
             for slot, grad in zip(slots, grads, strict=True)
-            if (flat := _flat(grad)) is not None
+            if (flat := self._flat(grad)) is not None
         }
         if not flats:
             return
         self._follow()
         places = self._index(tuple(flats))
         found = self._reader.read(list(flats.values()))
-        divisor = divisor_of(scale, self._device)
-        self._stats[GRAD_NORM].index_copy_(0, places, found[NORM] / divisor)
-        self._stats[GRAD_ABSMAX].index_copy_(0, places, found[GREATEST] / divisor)
-        # Of several readings in one step the last counts, but what was bad in any is not hidden.
-        before = self._stats[NONFINITE].index_select(0, places)
-        self._stats[NONFINITE].index_copy_(0, places, torch.fmax(before, found[NUM_NONFINITE]))
-        self._stats[ZERO_FRAC].index_copy_(0, places, found[ZERO_SHARE])
+        if scale is not None:
+            found = found.clone()
+            found[: GREATEST + 1] /= divisor_of(scale, self._device)
+        if self._has_read:
+            # Of several readings the last counts, but what was bad in any is not hidden.
+            before = self._stats[NONFINITE].index_select(0, places)
+            found = found.clone()
+            found[NUM_NONFINITE] = torch.fmax(before, found[NUM_NONFINITE])
+        self._has_read = True
+        self._stats[: len(found)].index_copy_(1, places, found)
 
     @property
     def is_broken(self) -> bool:
@@ -100,11 +97,10 @@ class DeviceStatistics:
 
     def before_step(self, slots: Sequence[int]) -> None:
         self._follow()
-        self._updates.before(slots)
-        marked = self._updates.broken_before()
-        if marked is not None:
-            places, marks = marked
-            self._stats[PARAM_NORM].index_copy_(0, self._index(tuple(places)), marks)
+        remembered = self._updates.before(slots)
+        if remembered is not None:
+            places, samples = remembered
+            self._stats[PARAM_NORM].index_copy_(0, self._index(tuple(places)), samples.broken())
         self._read_norms(frozenset(slots))
 
     def after_step(self) -> None:
@@ -112,31 +108,29 @@ class DeviceStatistics:
         compared = self._updates.after()
         if compared is not None:
             slots, squares = compared
-            self._squares.index_copy_(0, self._index(tuple(slots)), squares.float())
+            self._stats[UPDATE_RATIO].index_copy_(0, self._index(tuple(slots)), squares.float())
 
     def take(self, *, weights: bool = True) -> Tensor:
         self._follow()
         if weights:
             self._read_norms()
         self._turn = None
-        norms = self._stats[PARAM_NORM]
-        self._stats[PARAM_NORM] = torch.where(norms < 0, self._absent[PARAM_NORM], norms)
-        ratios = self._squares.sqrt()
-        known = ~self._squares.isnan()
+        self._has_read = False
+        stats, self._stats = self._stats, self._absent.clone()
+        squares = stats[UPDATE_RATIO]
+        ratios = squares.sqrt()
+        known = squares >= 0.0  # not where there is none
         if not self._are_parts:
-            ratios = ratios / self._norms
-            known &= self._norms != 0
-        self._stats[UPDATE_RATIO] = torch.where(known, ratios, self._absent[UPDATE_RATIO])
-        stats = self._stats.clone()
-        self._stats.copy_(self._absent)
-        self._squares.fill_(torch.nan)
+            ratios /= self._norms
+            known = torch.logical_and(known, self._norms)  # zeros have no size to compare with
+        torch.where(known, ratios, self._absent[UPDATE_RATIO], out=squares)
         return stats
 
     def _follow(self) -> None:
         self._course.follow(
             lambda: (
-                *(self._absent, self._stats, self._norms, self._squares),
-                *self._updates.remembered,
+                *(self._absent, self._stats, self._norms),
+                *self._updates.kept,
                 *self._indices.values(),
             )
         )
@@ -147,7 +141,9 @@ class DeviceStatistics:
             self._turn = list(self._turns.next())
         due = [slot for slot in self._turn if slots is None or slot in slots]
         self._turn = [slot for slot in self._turn if slots is not None and slot not in slots]
-        flats = {slot: flat for slot in due if (flat := _flat(self._tensors[slot])) is not None}
+        flats = {
+            slot: flat for slot in due if (flat := self._flat(self._tensors[slot])) is not None
+        }
         if not flats:
             return
         places = self._index(tuple(flats))
@@ -163,8 +159,14 @@ class DeviceStatistics:
             self._indices.put(slots, found, bytes_of([found]))
         return found
 
-
-def _flat(tensor: Tensor) -> Tensor | None:
-    """The elements in one dimension. None for what cannot be read without waiting, or is empty."""
-    flat = dense_view(tensor)
-    return None if flat is None or not flat.numel() else flat
+    def _flat(self, tensor: Tensor) -> Tensor | None:
+        """The elements, end to end. None for what cannot be read without waiting, is empty, or
+        lies elsewhere or nowhere (its memory was freed): an address that is not this device's, read
+        on it, ends the process."""
+        if tensor.device != self._device:
+            return None
+        plain = tensor.layout is torch.strided and tensor.is_contiguous()
+        flat = tensor if plain and not tensor.is_complex() else dense_view(tensor)
+        if flat is None or not flat.numel():
+            return None
+        return flat if flat.data_ptr() or flat.is_meta else None

@@ -11,7 +11,7 @@ an embedding's update is told with 2.4 times (5.4 times) the error, a matrix's w
 times), medians over three small models under AdamW, Adam and SGD.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -20,10 +20,26 @@ from torch import Tensor
 
 from runwatch_hooks.measuring.numpy_view import numpy_view
 from runwatch_hooks.measuring.one_pass import OnePass, Spots
+from runwatch_hooks.measuring.sampled_updates import Samples, shares_of
+from runwatch_hooks.measuring.torch_samples import TorchSamples
+
+
+def samples_on_host(
+    one_pass: OnePass | None,
+) -> Callable[[Sequence[Tensor], Sequence[Tensor]], Samples]:
+    """What opens samples of tensors in the host's memory. `one_pass` reads them, where it was
+    compiled."""
+
+    def open_samples(tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> Samples:
+        if all(map(_is_plain, samples)):
+            return HostSamples(tensors, samples, one_pass)
+        return TorchSamples(tensors, samples)
+
+    return open_samples
 
 
 class HostSamples:
-    """Fixed elements of float32 tensors, as they were last."""
+    """Fixed elements of float32 tensors, as they were last; `Samples`."""
 
     def __init__(
         self, tensors: Sequence[Tensor], samples: Sequence[Tensor], one_pass: OnePass | None
@@ -39,27 +55,26 @@ class HostSamples:
         self._spots = Spots(
             [one.data_ptr() for one in samples], [one.stride(0) for one in samples], counts
         )
-        lengths, sizes = np.array(counts), np.array([one.numel() for one in tensors])
+        lengths = np.array(counts)
         self._is_held = lengths > 0
         self._starts = (np.cumsum(lengths) - lengths)[self._is_held]
-        self._shares = np.full(len(lengths), np.nan)
-        """(T,): elements of the tensor for each one of its sample; NaN where that is empty."""
-        np.divide(sizes, lengths, out=self._shares, where=self._is_held)
+        self._shares = np.array(shares_of(tensors, samples))
         self._elements = np.zeros(sum(counts), np.float32)
         self._spare = np.empty_like(self._elements)
         self._versions: list[int] | None = None
         """Torch's counts of changes after the last step; None before the first."""
 
-    def remember(self) -> Tensor:
-        """(N,): the elements of all samples, end to end, before a step that is about to change
-        them. Valid until `squares`."""
+    @property
+    def kept(self) -> Sequence[Tensor]:
+        return ()
+
+    def remember(self) -> None:
+        """The elements of all samples, end to end, stand until `squares`."""
         if not self._stand():
             self._follow()
-        return torch.from_numpy(self._elements)
 
     def squares(self) -> Tensor:
-        """(T,) float64, of each tensor: the squared length of what its elements have moved since,
-        as its sample tells it; NaN for an empty sample."""
+        """As `Samples.squares`, in float64."""
         found = self._follow()
         found *= self._shares
         self._versions = self._versions_now()
@@ -90,3 +105,9 @@ class HostSamples:
                 np.multiply(changes, changes, out=changes)
                 squares[self._is_held] = np.add.reduceat(changes, self._starts)
         return squares
+
+
+def _is_plain(sample: Tensor) -> bool:
+    """Whether it can be read as it lies, and torch counts its changes."""
+    is_on_host = sample.device.type == "cpu" and sample.dtype == torch.float32
+    return is_on_host and not sample.is_inference()

@@ -7,19 +7,14 @@ weight decay included, at 4 KiB a tensor instead of a copy of the model. The sam
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from runwatch_hooks.measuring.dense import dense_view
-from runwatch_hooks.measuring.host_memory import to_device
-from runwatch_hooks.measuring.host_samples import HostSamples
-from runwatch_hooks.measuring.one_pass import OnePass
-
-_TORCH: Final[Any] = torch  # whose foreach operations have no public names
 
 NUM_SAMPLED: Final = 1024
 ALL_UP_TO: Final = 4096
@@ -45,8 +40,32 @@ def sample(tensor: Tensor) -> Tensor:
     return flat[::stride][:NUM_SAMPLED]
 
 
+class Samples(Protocol):
+    """Samples of several tensors, T of them, as their elements are before a step and after it."""
+
+    @property
+    def kept(self) -> Sequence[Tensor]:
+        """What lies beside the tensors, on their device."""
+        ...
+
+    def remember(self) -> None:
+        """A step is about to change the tensors."""
+        ...
+
+    def squares(self) -> Tensor:
+        """(T,), of each tensor: the squared length of what its elements have moved since, as its
+        sample tells it; NaN for an empty sample."""
+        ...
+
+
+S = TypeVar("S", bound=Samples)
+
+OpenSamples = Callable[[Sequence[Tensor], Sequence[Tensor]], S]
+"""Makes them of tensors and of a sample of each."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class _Plan:
+class _Plan(Generic[S]):
     """What does not change from step to step about one optimizer's tensors."""
 
     slots: list[int]
@@ -54,54 +73,40 @@ class _Plan:
     """Those that lie in one piece: a sparse one gives no sample."""
     addresses: list[int]
     """Where they lay when the samples were chosen."""
-    samples: list[Tensor]
-    on_host: HostSamples | None
-    """None of other types, and where the memory is not the host's."""
-    lengths: list[int]
-    """Elements in each sample."""
-    lengths_there: Tensor
-    """(T,) int64: the same, where the tensors lie."""
-    ratios: Tensor
-    """(T,) float32: elements of each tensor to one of its sample; NaN where there is none."""
+    samples: S
 
 
-class SampledUpdates:
+class SampledUpdates(Generic[S]):
     """Compares fixed elements of tensors, all on one device, before and after a step."""
 
-    def __init__(self, tensors: Sequence[Tensor], one_pass: OnePass | None = None) -> None:
-        """`one_pass` reads those in the host's memory, where it was compiled."""
+    def __init__(self, tensors: Sequence[Tensor], open_samples: OpenSamples[S]) -> None:
         self._tensors = tensors
-        self._one_pass = one_pass
-        self._plans: dict[tuple[int, ...], _Plan] = {}
-        self._open: tuple[_Plan, Tensor] | None = None
+        self._device = tensors[0].device if tensors else None
+        self._open_samples = open_samples
+        self._plans: dict[tuple[int, ...], _Plan[S]] = {}
+        self._open: _Plan[S] | None = None
 
     @property
-    def remembered(self) -> tuple[Tensor, ...]:
-        """What is kept from before a step until after it."""
-        return () if self._open is None else (self._open[1],)
+    def kept(self) -> Iterator[Tensor]:
+        """What lies beside the tensors, on their device."""
+        for plan in self._plans.values():
+            yield from plan.samples.kept
 
-    def before(self, slots: Sequence[int]) -> None:
-        """Remember the elements of these tensors."""
+    def before(self, slots: Sequence[int]) -> tuple[list[int], S] | None:
+        """Remember the elements of these tensors; their places, and what they are remembered by.
+        None where there are none."""
         self._open = None
         if not slots:
-            return
+            return None
         key = tuple(slots)
         plan = self._plans.get(key)
         if plan is not None and _has_moved(plan):
             self._plans, plan = {}, None  # others would keep the memory that was left
         if plan is None:
             plan = self._plans[key] = self._plan(key)
-        before = joined(plan.samples) if plan.on_host is None else plan.on_host.remember()
-        self._open = plan, before
-
-    def broken_before(self) -> tuple[list[int], Tensor] | None:
-        """The remembered tensors' places, and (T,) NaN where a remembered element is not finite
-        and -1 elsewhere."""
-        if self._open is None:
-            return None
-        plan, before = self._open
-        # Times zero, all that is finite vanishes.
-        return plan.slots, _sums_within(before * 0.0, plan).float() - 1.0
+        plan.samples.remember()
+        self._open = plan
+        return plan.slots, plan.samples
 
     def after(self) -> tuple[list[int], Tensor] | None:
         """The remembered tensors' places and the squared length of each one's update, (T,).
@@ -109,60 +114,42 @@ class SampledUpdates:
         None where there is nothing to compare: nothing was remembered, or a tensor was put
         elsewhere in between. NaN for a tensor that gives no sample.
         """
-        if self._open is None:
+        plan, self._open = self._open, None
+        if plan is None or _has_moved(plan):
             return None
-        (plan, before), self._open = self._open, None
-        if _has_moved(plan):
-            return None
-        if plan.on_host is not None:
-            return plan.slots, plan.on_host.squares()
-        squares = joined(plan.samples).sub_(before).square_()
-        return plan.slots, _sums_within(squares, plan).mul_(plan.ratios)
+        return plan.slots, plan.samples.squares()
 
-    def _plan(self, slots: Sequence[int]) -> _Plan:
+    def _plan(self, slots: Sequence[int]) -> _Plan[S]:
         tensors = [self._tensors[slot] for slot in slots]
-        samples = [sample(one) for one in tensors]
-        lengths = [one.numel() for one in samples]
-        ratios = [
-            one.numel() / length if length else math.nan
-            for one, length in zip(tensors, lengths, strict=True)
-        ]
-        device = tensors[0].device
         in_one_piece = [one for one in tensors if one.layout is torch.strided]
         return _Plan(
             slots=list(slots),
             tensors=in_one_piece,
             addresses=[one.data_ptr() for one in in_one_piece],
-            samples=samples,
-            on_host=HostSamples(tensors, samples, self._one_pass)
-            if all(map(_is_plain, samples))
-            else None,
-            lengths=lengths,
-            lengths_there=to_device(torch.tensor(lengths, dtype=torch.int64, device="cpu"), device),
-            ratios=to_device(torch.tensor(ratios, dtype=torch.float32, device="cpu"), device),
+            samples=self._open_samples(tensors, [self._sample(one) for one in tensors]),
         )
 
-
-def _sums_within(together: Tensor, plan: _Plan) -> Tensor:
-    """(T,): over the elements of each sample, none of which is negative."""
-    if together.device.type == "mps":  # which has no such operation
-        pieces = together.split_with_sizes(plan.lengths)
-        return torch.stack(_TORCH._foreach_norm(pieces, 1.0))
-    return torch.segment_reduce(together, "sum", lengths=plan.lengths_there, unsafe=True)
+    def _sample(self, tensor: Tensor) -> Tensor:
+        """Empty where a program has put the tensor's memory on another device."""
+        if tensor.device == self._device:
+            return sample(tensor)
+        return torch.empty(0, dtype=tensor.dtype, device=self._device)
 
 
-def joined(samples: list[Tensor]) -> Tensor:
+def shares_of(tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> list[float]:
+    """Elements of each tensor for each one of its sample; NaN where that is empty."""
+    return [
+        one.numel() / held.numel() if held.numel() else math.nan
+        for one, held in zip(tensors, samples, strict=True)
+    ]
+
+
+def joined(samples: Sequence[Tensor]) -> Tensor:
     """In one, owned."""
-    together = torch.cat(samples)
+    together = torch.cat(list(samples))
     return together if together.dtype.itemsize >= 4 else together.float()
 
 
-def _has_moved(plan: _Plan) -> bool:
+def _has_moved(plan: _Plan[S]) -> bool:
     """Whether one of its tensors lies elsewhere in memory than its sample."""
     return plan.addresses != [one.data_ptr() for one in plan.tensors]
-
-
-def _is_plain(sample: Tensor) -> bool:
-    """Whether it can be read as it lies, and torch counts its changes."""
-    is_on_host = sample.device.type == "cpu" and sample.dtype == torch.float32
-    return is_on_host and not sample.is_inference()

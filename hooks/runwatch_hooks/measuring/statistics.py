@@ -17,6 +17,7 @@ from runwatch_hooks.measuring.gradient_sums import (
     SUM_OF_SQUARES,
     GradientReader,
 )
+from runwatch_hooks.measuring.host_samples import samples_on_host
 from runwatch_hooks.measuring.one_pass import load_one_pass
 from runwatch_hooks.measuring.sampled_updates import ALL_UP_TO, SampledUpdates
 from runwatch_hooks.measuring.stats import (
@@ -86,7 +87,7 @@ class CpuStatistics:
         self._are_parts = are_parts
         one_pass = load_one_pass()
         self._reader = GradientReader(one_pass)
-        self._updates = SampledUpdates(tensors, one_pass)
+        self._updates = SampledUpdates(tensors, samples_on_host(one_pass))
         self._turns = NormTurns(deal([one.numel() for one in tensors]) if turns is None else turns)
         self._are_sampled = np.array([one.numel() > ALL_UP_TO for one in tensors], np.bool_)
         self._norms = np.full(len(tensors), np.nan)
@@ -154,6 +155,9 @@ class CpuStatistics:
         turn = self._turns.next()
         if self._is_broken and not self._was_broken:
             turn = range(len(self._tensors))
+        # A program may have put the memory of one on another device since the layers were looked
+        # through: its address would be read here, and end the process.
+        turn = [slot for slot in turn if self._tensors[slot].is_cpu]
         parameters = [self._tensors[slot].detach() for slot in turn]
         with np.errstate(all="ignore"):
             norms = np.sqrt(self._reader.squares(parameters))

@@ -22,6 +22,7 @@ COMPILER: Any = importlib.import_module("triton.compiler")
 BACKENDS: Any = importlib.import_module("triton.backends.compiler")
 KERNELS: Any = kernels
 
+CPU = torch.device("cpu")
 TARGETS: dict[str, Any] = {
     "ptx": BACKENDS.GPUTarget("cuda", 80, 32),
     "amdgcn": BACKENDS.GPUTarget("hip", "gfx942", 64),
@@ -45,16 +46,30 @@ def joined(target: Any) -> Any:
     signature = {"partials": "*fp64", "firsts": "*i32", "sizes": "*i64", "places": "*i64"}
     signature |= {"found": "*fp32", "BLOCK": "constexpr"}
     return TRITON.compile(
-        COMPILER.ASTSource(KERNELS.join_stretches, signature, {"BLOCK": 256}), target=target
+        COMPILER.ASTSource(KERNELS.join_stretches, signature, {"BLOCK": 1024}), target=target
     )
+
+
+def sampled(target: Any, kernel: Any, others: dict[str, str], dtype: torch.dtype) -> Any:
+    constants: dict[str, object] = {"DTYPE": KERNELS.ELEMENT_TYPES[dtype], "BLOCK": 1024}
+    signature = {"table": "*i64", "kept": "*fp32"} | others
+    signature |= dict.fromkeys(constants, "constexpr")
+    source = COMPILER.ASTSource(kernel, signature, constants)
+    return TRITON.compile(source, target=target)
 
 
 def fallen_back() -> dict[str, object]:
     """What becomes of tensors of a CPU, for which Triton has no compiler."""
     faults = Faults()
-    reader = GradientsOnDevice(torch.device("cpu"), faults, open_kernel)
+    reader = GradientsOnDevice(CPU, faults, open_kernel)
     found: list[object] = [reader.read(drawn(100, 7)).tolist() for _ in range(2)]
-    return {"found": found, "faults": faults.count, "told": faults.untold()}
+    tensors = drawn(100, 7)
+    samples = GradientsOnDevice(CPU, faults, open_kernel).open_samples(tensors, tensors)
+    samples.remember()
+    for one in tensors:
+        one.add_(1.0)
+    moved = list(map(float, samples.squares()))
+    return {"found": found, "moved": moved, "faults": faults.count, "told": faults.untold()}
 
 
 def main(results: Path) -> None:
@@ -66,6 +81,14 @@ def main(results: Path) -> None:
             for is_aligned in (True, False)
         ]
         assembler[kind].append(joined(target).asm[kind])
+        assembler[kind] += [
+            sampled(target, kernel, others, dtype).asm[kind]
+            for dtype in KERNELS.SAMPLED_TYPES
+            for kernel, others in (
+                (KERNELS.remember_samples, {"marks": "*i32"}),
+                (KERNELS.compare_samples, {"shares": "*fp32", "squares": "*fp32"}),
+            )
+        ]
     results.write_text(json.dumps({"assembler": assembler, "fallen_back": fallen_back()}))
 
 

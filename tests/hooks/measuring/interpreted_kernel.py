@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 
 import torch
-from tests.hooks.measuring.kernel_cases import CASES, drawn
+from tests.hooks.measuring.kernel_cases import BLOCK, CASES, STRETCH, drawn
 from torch import Tensor
 
+from runwatch_hooks.measuring.device_reading import grouped
+from runwatch_hooks.measuring.device_reading.foreach import ForeachReader
 from runwatch_hooks.measuring.device_reading.grouped import GroupedReader
 from runwatch_hooks.measuring.device_statistics import DeviceStatistics
+from runwatch_hooks.measuring.sampled_updates import sample
 
 CPU = torch.device("cpu")
 
@@ -45,7 +48,39 @@ def statistics_of(grads: list[Tensor]) -> Tensor:
     return statistics.take()
 
 
+def sizes_in_force() -> tuple[int, int]:
+    """Around which the cases are chosen."""
+    return grouped.STRETCH, grouped._BLOCK  # pyright: ignore[reportPrivateUsage]
+
+
+def samples() -> dict[str, Tensor]:
+    """What our kernels say of samples of several types, beside what torch's operations do: before
+    a step, in which tensors move, and after it."""
+    tensors = [
+        *drawn(10, 100_000),
+        *drawn(5000, dtype=torch.bfloat16),
+        *drawn(70, dtype=torch.float16),
+        torch.empty(0),
+        drawn(600)[0].view(20, 30)[:, ::2],  # leaves gaps: no sample
+        *drawn(3),
+    ]
+    tensors[1][::7], tensors[3][5] = torch.inf, torch.nan
+    found: dict[str, Tensor] = {}
+    for name, reader in (("ours", GroupedReader(CPU)), ("torch's", ForeachReader())):
+        ours = [one.clone() for one in tensors]
+        ours[5] = ours[5].new_empty(20, 30)[:, ::2]
+        held = reader.open_samples(ours, [sample(one) for one in ours])
+        for step in range(2):
+            held.remember()
+            found[f"{name}, broken, {step}"] = held.broken().clone()
+            for one in ours:
+                one.mul_(0.5)
+            found[f"{name}, squares, {step}"] = held.squares().clone()
+    return found
+
+
 def main(results: Path) -> None:
+    assert sizes_in_force() == (STRETCH, BLOCK)
     found = {name: GroupedReader(CPU).read(make()).clone() for name, make in CASES.items()}
     transposed = drawn(600)[0].view(20, 30).T
     torch.save(
@@ -53,6 +88,7 @@ def main(results: Path) -> None:
             "cases": found,
             "again": read_again(),
             "by_turns": read_by_turns(),
+            "samples": samples(),
             "stats": statistics_of([*drawn(10), torch.empty(0), transposed]),
         },
         results,

@@ -7,9 +7,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
-STRETCH: Final = 32_768
+STRETCH: Final = 65_536
 """Elements that one program of the kernel reads."""
-BLOCK: Final = 2_048
+BLOCK: Final = 4_096
 
 
 def drawn(*sizes: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> list[Tensor]:

@@ -9,9 +9,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from benchmarks import device_kernel
@@ -28,7 +30,9 @@ from runwatch_hooks.measuring.device_reading import (
     GradientsOnDevice,
 )
 from runwatch_hooks.measuring.device_reading.foreach import ForeachReader
+from runwatch_hooks.measuring.device_reading.reader import DeviceSamples
 from runwatch_hooks.measuring.stats import GRAD_ABSMAX, GRAD_NORM, NONFINITE, ZERO_FRAC
+from runwatch_hooks.measuring.torch_samples import TorchSamples
 
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
@@ -111,6 +115,21 @@ def test_tables_of_sets_that_do_not_come_back_are_let_go(interpreted: Any) -> No
 
 
 @needs_triton
+def test_samples_are_followed_as_by_torch(interpreted: Any) -> None:
+    found = interpreted["samples"]
+    for step in range(2):
+        ours, theirs = (found[f"{who}, squares, {step}"] for who in ("ours", "torch's"))
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=0.0, equal_nan=True)
+        ours, theirs = (found[f"{who}, broken, {step}"].numpy() for who in ("ours", "torch's"))
+        assert np.isnan(ours).all()
+        assert is_absent(ours).tolist() == is_absent(theirs).tolist()
+
+    assert is_absent(found["ours, broken, 0"].numpy()).tolist().count(False) == 2
+    moved = found["ours, squares, 0"].isnan().tolist()
+    assert moved == [False, True, False, True, True, True, False]
+
+
+@needs_triton
 def test_what_it_finds_becomes_the_layers_stats(interpreted: Any) -> None:
     stats: Tensor = interpreted["stats"]
     small = exactly(drawn(10)[0])
@@ -130,7 +149,7 @@ def test_it_compiles_for_cards_of_both_makers_with_wide_loads_where_memory_is_al
     ptx, amdgcn = compiled["assembler"]["ptx"], compiled["assembler"]["amdgcn"]
 
     # By type (float64 is as wide in pairs), aligned and not; the last one joins.
-    assert ["ld.global.v4" in text for text in ptx] == [*[True, False] * 3, *[False] * 3]
+    assert ["ld.global.v4" in text for text in ptx[:9]] == [*[True, False] * 3, *[False] * 3]
     assert ["ld.global.v2.b64" in text for text in ptx[6:8]] == [True, False]
     assert "global_load_dwordx4" in amdgcn[0]
     assert not any(".ftz" in text for text in ptx)  # denormals would be lost
@@ -143,7 +162,8 @@ def test_a_kernel_that_cannot_be_launched_is_told_once_and_foreach_reads(compile
     expected = ForeachReader().read(drawn(100, 7))
 
     assert all(torch.equal(torch.tensor(found), expected) for found in outcome["found"])
-    assert outcome["faults"] == 1
+    assert outcome["moved"] == pytest.approx([100.0, 7.0])
+    assert outcome["faults"] == 2
     assert len(outcome["told"]) == 1
     assert outcome["told"][0].startswith("kernel: ")
 
@@ -170,6 +190,16 @@ class Breaking:
             raise RuntimeError("CUDA error: invalid device function")
         return torch.zeros(4, 2)
 
+    def open_samples(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> DeviceSamples:
+        return BreakingSamples(tensors, samples)
+
+
+class BreakingSamples(TorchSamples):
+    """What they remember they cannot compare."""
+
+    def squares(self) -> Tensor:
+        raise RuntimeError("CUDA error: invalid device function")
+
 
 def test_a_kernel_that_fails_later_is_not_asked_again() -> None:
     kernel = Breaking()
@@ -182,3 +212,20 @@ def test_a_kernel_that_fails_later_is_not_asked_again() -> None:
     assert torch.equal(second, ForeachReader().read(gradients))
     assert torch.equal(second, third)
     assert (kernel.num_readings, faults.count) == (2, 1)
+
+
+def test_of_a_step_that_could_not_be_compared_no_update_is_told_and_of_the_next_it_is() -> None:
+    faults = Faults()
+    reader = GradientsOnDevice(torch.device("cpu"), faults, lambda device: Breaking())
+    tensors = drawn(100, 7)
+    samples = reader.open_samples(tensors, tensors)
+    found: list[Tensor] = []
+    for _ in range(2):
+        samples.remember()
+        for one in tensors:
+            one.add_(1.0)
+        found.append(samples.squares())
+
+    assert found[0].isnan().all()
+    assert found[1].tolist() == pytest.approx([100.0, 7.0], rel=1e-5)
+    assert faults.count == 1

@@ -5,7 +5,7 @@ import sys
 import pytest
 from benchmarks import device_overhead
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.heavy
 
 
 def test_it_measures_a_small_model_where_there_is_no_card(

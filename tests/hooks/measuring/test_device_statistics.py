@@ -132,6 +132,33 @@ def test_what_was_broken_before_the_step_is_told_from_what_the_step_broke() -> N
     assert not is_absent(after.numpy()).any()
 
 
+@pytest.mark.parametrize("way", ["host", "device"])
+def test_what_a_program_has_put_elsewhere_is_left_alone(way: str) -> None:
+    parameters = [torch.ones(3), torch.ones(3, device="meta")]
+    host, device = CpuStatistics(parameters), on_device(parameters)
+    statistics = host if way == "host" else device
+    statistics.before_step([0, 1])
+    parameters[0].add_(1.0)
+    statistics.after_step()
+    found = statistics.take().numpy()
+
+    assert found[PARAM_NORM, 0] == pytest.approx(math.sqrt(3.0))
+    assert found[UPDATE_RATIO, 0] == pytest.approx(1.0)
+    assert is_absent(found[[PARAM_NORM, UPDATE_RATIO], 1]).all()
+
+
+def test_memory_that_a_program_has_freed_is_not_read() -> None:
+    parameters = tensors()
+    statistics = on_device(parameters)
+    step(statistics, parameters, tensors())
+    for one in parameters:
+        one.untyped_storage().resize_(0)
+    for _ in range(NORM_TURNS):
+        statistics.before_step(range(3))
+        statistics.after_step()
+        assert is_absent(statistics.take()[PARAM_NORM].numpy()).all()
+
+
 def test_a_tensor_of_zeros_has_no_update_ratio() -> None:
     zeros = torch.zeros(3)
     statistics = on_device([zeros])

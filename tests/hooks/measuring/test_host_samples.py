@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from runwatch_hooks.measuring.host_samples import samples_on_host
 from runwatch_hooks.measuring.one_pass import OnePass, load_one_pass
-from runwatch_hooks.measuring.sampled_updates import SampledUpdates
+from runwatch_hooks.measuring.sampled_updates import SampledUpdates, Samples
 
-Watching = Callable[[list[Tensor]], SampledUpdates]
+Watching = Callable[[list[Tensor]], SampledUpdates[Samples]]
 
 
 def compiled() -> OnePass:
@@ -25,11 +26,11 @@ def compiled() -> OnePass:
 @pytest.fixture(params=["numpy", "compiled"])
 def watching(request: pytest.FixtureRequest) -> Watching:
     one_pass = compiled() if request.param == "compiled" else None
-    return lambda tensors: SampledUpdates(tensors, one_pass)
+    return lambda tensors: SampledUpdates(tensors, samples_on_host(one_pass))
 
 
 def squares_of(
-    updates: SampledUpdates, change: Callable[[], object], num_tensors: int = 1
+    updates: SampledUpdates[Samples], change: Callable[[], object], num_tensors: int = 1
 ) -> list[float]:
     """Squared lengths of the updates of a step that does this."""
     updates.before(range(num_tensors))
@@ -183,7 +184,7 @@ def test_both_ways_of_comparing_find_the_same(
     tensors = [torch.randn(shape, generator=generator) for shape in shapes]
     if turned and len(shapes[0]) > 1:
         tensors[0] = tensors[0].transpose(0, -1)[1:]  # leaves gaps, or is dense in another order
-    ways = SampledUpdates(tensors, compiled()), SampledUpdates(tensors)
+    ways = [SampledUpdates(tensors, samples_on_host(one)) for one in (compiled(), None)]
     for _ in range(steps):
         for way in ways:
             way.before(range(len(tensors)))

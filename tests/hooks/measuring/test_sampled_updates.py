@@ -1,17 +1,28 @@
 """The length of an update, by a sample."""
 
 import math
+from typing import Final
 
 import numpy as np
 import pytest
 import torch
 
-from runwatch_hooks.measuring.sampled_updates import SampledUpdates, sample
+from runwatch.nonfinite import is_absent
+from runwatch_hooks.measuring.host_samples import samples_on_host
+from runwatch_hooks.measuring.sampled_updates import OpenSamples, SampledUpdates, Samples, sample
+from runwatch_hooks.measuring.torch_samples import TorchSamples
+
+WAYS: Final = (
+    pytest.param(samples_on_host(None), id="host"),
+    pytest.param(TorchSamples, id="torch"),
+)
+Open = OpenSamples[Samples]
 
 
-def test_an_update_of_small_tensors_is_exact() -> None:
+@pytest.mark.parametrize("open_samples", WAYS)
+def test_an_update_of_small_tensors_is_exact(open_samples: Open) -> None:
     tensors = [torch.zeros(3), torch.zeros(10, 10)]
-    updates = SampledUpdates(tensors)
+    updates = SampledUpdates(tensors, open_samples)
     updates.before([0, 1])
     tensors[0].add_(2.0)
     tensors[1].sub_(1.0)
@@ -23,11 +34,12 @@ def test_an_update_of_small_tensors_is_exact() -> None:
     assert squares.tolist() == [12.0, 100.0]
 
 
-def test_an_update_of_a_large_tensor_is_near_the_truth() -> None:
+@pytest.mark.parametrize("open_samples", WAYS)
+def test_an_update_of_a_large_tensor_is_near_the_truth(open_samples: Open) -> None:
     generator = torch.Generator().manual_seed(5)
     tensor = torch.randn(400, 600, generator=generator)
     update = torch.randn(400, 600, generator=generator) * 1e-3
-    updates = SampledUpdates([tensor])
+    updates = SampledUpdates([tensor], open_samples)
     updates.before([0])
     tensor.add_(update)
     found = updates.after()
@@ -47,7 +59,7 @@ def test_a_sample_of_a_matrix_comes_from_all_its_columns() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_float_types_are_compared_too(dtype: torch.dtype) -> None:
     tensor = torch.zeros(4, dtype=dtype)
-    updates = SampledUpdates([tensor])
+    updates = SampledUpdates([tensor], samples_on_host(None))
     updates.before([0])
     tensor.add_(0.5)
     found = updates.after()
@@ -56,14 +68,38 @@ def test_other_float_types_are_compared_too(dtype: torch.dtype) -> None:
     assert found[1].tolist() == [1.0]
 
 
-def test_a_tensor_that_was_replaced_in_between_was_not_updated() -> None:
+@pytest.mark.parametrize("open_samples", WAYS)
+def test_a_tensor_that_was_replaced_in_between_was_not_updated(open_samples: Open) -> None:
     tensor = torch.nn.Parameter(torch.zeros(4))
-    updates = SampledUpdates([tensor])
+    updates = SampledUpdates([tensor], open_samples)
     updates.before([0])
     tensor.data = torch.ones(4)
 
     assert updates.after() is None
 
 
-def test_nothing_is_compared_that_was_not_remembered() -> None:
-    assert SampledUpdates([torch.zeros(1)]).after() is None
+@pytest.mark.parametrize("open_samples", WAYS)
+def test_nothing_is_compared_that_was_not_remembered(open_samples: Open) -> None:
+    assert SampledUpdates([torch.zeros(1)], open_samples).after() is None
+
+
+@pytest.mark.parametrize("open_samples", WAYS)
+def test_a_tensor_that_lies_elsewhere_by_now_gives_no_sample(open_samples: Open) -> None:
+    kept = torch.zeros(4)
+    updates = SampledUpdates([kept, torch.zeros(4, device="meta")], open_samples)
+    updates.before([0, 1])
+    kept.add_(1.0)
+    found = updates.after()
+    assert found is not None
+
+    assert found[1].tolist() == pytest.approx([4.0, math.nan], nan_ok=True)
+
+
+def test_of_what_is_remembered_it_is_known_what_is_not_finite() -> None:
+    tensors = [torch.zeros(3), torch.tensor([1.0, math.inf]), torch.zeros(0)]
+    samples = TorchSamples(tensors, [sample(one) for one in tensors])
+    samples.remember()
+    found = samples.broken().numpy()
+
+    assert np.isnan(found).all()
+    assert is_absent(found).tolist() == [True, False, True]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from runwatch_hooks.measuring.gradient_sums import GradientReader
+from runwatch_hooks.measuring.host_samples import samples_on_host
 from runwatch_hooks.measuring.one_pass import LIBRARY, OnePass, load_one_pass
 from runwatch_hooks.measuring.sampled_updates import SampledUpdates
 
@@ -58,7 +59,7 @@ def test_updates_followed_by_several_threads_are_those_that_one_follows(compiled
     def moved(num_threads: int) -> list[bytes]:
         torch.set_num_threads(num_threads)
         tensors = tensors_of(SIZES)
-        updates = SampledUpdates(tensors, compiled)
+        updates = SampledUpdates(tensors, samples_on_host(compiled))
         found: list[bytes] = []
         for step in range(3):
             updates.before(range(len(tensors)))

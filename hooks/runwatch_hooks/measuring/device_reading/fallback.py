@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from runwatch_hooks.faults import Faults
+from runwatch_hooks.faults import Faults, Guarded
 from runwatch_hooks.measuring.device_reading.foreach import ForeachReader
-from runwatch_hooks.measuring.device_reading.reader import DeviceReader
+from runwatch_hooks.measuring.device_reading.reader import DeviceReader, DeviceSamples
+from runwatch_hooks.measuring.torch_samples import TorchSamples
 
 
 def has_kernel(device: torch.device) -> bool:
@@ -44,12 +45,65 @@ class GradientsOnDevice:
 
     def read(self, flats: Sequence[Tensor]) -> Tensor:
         """As `DeviceReader.read`. What cannot be compiled or launched is told as a fault, once."""
-        if self._open_fast is not None:
-            with self._faults.guard("kernel", self._give_up):
-                if self._fast is None:
-                    self._fast = self._open_fast(self._device)
-                return self._fast.read(flats)
+        with self._faults.guard("kernel", self._give_up):
+            if (fast := self._working()) is not None:
+                return fast.read(flats)
         return self._always.read(flats)
+
+    def open_samples(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> DeviceSamples:
+        """As `DeviceReader.open_samples`."""
+        with self._faults.guard("kernel", self._give_up):
+            if (fast := self._working()) is not None:
+                ours = fast.open_samples(tensors, samples)
+                return _FallibleSamples(ours, tensors, samples, self._faults)
+        return self._always.open_samples(tensors, samples)
+
+    def _working(self) -> DeviceReader | None:
+        if self._fast is None and self._open_fast is not None:
+            self._fast = self._open_fast(self._device)
+        return self._fast
 
     def _give_up(self) -> None:
         self._open_fast = self._fast = None
+
+
+class _FallibleSamples:
+    """By our kernels while they work. Where they fail to compare, no update of the step is told."""
+
+    def __init__(
+        self,
+        fast: DeviceSamples,
+        tensors: Sequence[Tensor],
+        samples: Sequence[Tensor],
+        faults: Faults,
+    ) -> None:
+        self._held = fast
+        self._tensors = tensors
+        self._samples = samples
+        self._faults = faults
+
+    @property
+    def kept(self) -> Sequence[Tensor]:
+        return self._held.kept
+
+    def remember(self) -> None:
+        with self._guarded():
+            self._held.remember()
+            return
+        self._held.remember()
+
+    def broken(self) -> Tensor:
+        with self._guarded():
+            return self._held.broken()
+        return self._held.broken()
+
+    def squares(self) -> Tensor:
+        with self._guarded():
+            return self._held.squares()
+        return self._held.squares()
+
+    def _guarded(self) -> Guarded:
+        return self._faults.guard("kernel", self._give_up)
+
+    def _give_up(self) -> None:
+        self._held = TorchSamples(self._tensors, self._samples)

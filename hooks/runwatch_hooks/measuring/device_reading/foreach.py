@@ -11,7 +11,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from runwatch_hooks.measuring.device_reading.reader import DeviceSamples
 from runwatch_hooks.measuring.sampled_updates import joined, sample
+from runwatch_hooks.measuring.torch_samples import TorchSamples
 
 _TORCH: Final[Any] = torch  # whose foreach operations have no public names
 
@@ -23,6 +25,9 @@ class ForeachReader:
         greatest = norms_of(flats, torch.inf)
         is_bad = (~greatest.isfinite()).float()
         return torch.stack([norms_of(flats, 2.0), greatest, is_bad, _zero_shares(flats)])
+
+    def open_samples(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> DeviceSamples:
+        return TorchSamples(tensors, samples)
 
 
 def _zero_shares(flats: Sequence[Tensor]) -> Tensor:

@@ -19,20 +19,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runwatch_hooks.measuring.device_reading import kernels
+from runwatch_hooks.measuring.device_reading.grouped_samples import GroupedSamples
+from runwatch_hooks.measuring.device_reading.reader import DeviceSamples
 from runwatch_hooks.measuring.host_memory import locks_pages, to_device
 from runwatch_hooks.measuring.marks import stream_of
 from runwatch_hooks.measuring.recent import Recent, bytes_of
+from runwatch_hooks.measuring.torch_samples import TorchSamples
 
 _KERNELS: Final[Any] = kernels
 """Triton's language has no types that a checker could follow."""
 
-STRETCH: Final = 32_768
+STRETCH: Final = 65_536
 """Elements of a program: enough programs for every processor of a card from some million elements
-on. By bandwidth arithmetic, like the next two: no card has run it yet."""
-_BLOCK: Final = 2_048
-"""Elements that a program has in flight: eight for each of its threads, one load of bfloat16."""
+on. This and the next two are the fastest of those tried on an H100 (docs/figures.md)."""
+_BLOCK: Final = 4096
+"""Elements that a program has in flight: sixteen for each of its threads, two loads of bfloat16."""
 _WARPS: Final = 8
-_JOINED_AT_ONCE: Final = 256
+_JOINED_AT_ONCE: Final = 1024
 
 _ALIGNMENT: Final = 16
 """Bytes that one thread can load at once, where the first lies at a multiple of it."""
@@ -74,6 +77,11 @@ class GroupedReader:
         # Triton launches on the device that is current.
         with torch.cuda.device_of(flats[0]):  # type: ignore[no-untyped-call]
             return plan.read(addresses)
+
+    def open_samples(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> DeviceSamples:
+        if all(one.dtype in _KERNELS.SAMPLED_TYPES for one in samples):
+            return GroupedSamples(tensors, samples)
+        return TorchSamples(tensors, samples)
 
 
 class _Plan:

@@ -1,21 +1,27 @@
 # pyright: basic, reportMissingImports=false, reportArgumentType=false
-"""The kernel that reads gradients on an accelerator once, in Triton's language.
+"""The kernels that read tensors on an accelerator, in Triton's language: gradients once, and
+samples of the weights before and after a step.
 
-The first launch gives each program a stretch of one tensor, and leaves what it found of it in a
-place of its own; the second adds up the stretches of each tensor, in their order. Nothing is
-added by atomic operations, so that the same bits give the same numbers.
+Of gradients the first launch gives each program a stretch of one tensor, and leaves what it found
+of it in a place of its own; the second adds up the stretches of each tensor, in their order.
+Nothing is added by atomic operations, so that the same bits give the same numbers.
 
-Squares are summed in three ranges, as LAPACK's norm does (Blue 1978; Anderson 2017, "Safe scaling
-in the level 1 BLAS"): gradients in float32 and bfloat16 reach from 1e-45 to 3e38, and their squares
-no float32 holds. Float64 would, at a sixty-fourth of the speed on many cards. Here only what each
-program leaves is float64.
+Gradients in float32 and bfloat16 reach from 1e-45 to 3e38, and their squares no float32 holds.
+Float64 would, at a sixty-fourth of the speed on many cards. So a stretch is read as if all of it
+were of common size, by few instructions, as memory is only just the slower one; where its greatest
+magnitude says that it is not (too great, too small, or not finite), it is read again, from the
+cache, and its squares are summed in three ranges, as LAPACK's norm does (Blue 1978; Anderson 2017,
+"Safe scaling in the level 1 BLAS"). What each program leaves is float64.
 
 Legend: B lanes of a block.
 """
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
+
+from runwatch.nonfinite import ABSENT_32
 
 ELEMENT_TYPES = {
     torch.float32: tl.float32,
@@ -24,12 +30,18 @@ ELEMENT_TYPES = {
     torch.float64: tl.float64,
 }
 """What can be read as it lies; of float64 the nearest float32."""
+SAMPLED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+"""Whose elements float32 holds, so that what a step moves them by is not lost."""
 
 # Bits of float32, without the sign: their order is that of the magnitudes.
 _INFINITY = tl.constexpr(0x7F800000)
+_NAN = tl.constexpr(0x7FC00000)
+_ABSENT = tl.constexpr(int(ABSENT_32.view(np.int32)))
 _BIG = tl.constexpr((127 + 48) << 23)
 _SMALL = tl.constexpr((127 - 48) << 23)
-# What lies beyond is scaled into the middle, where 2^15 squares stay within float32.
+# A stretch whose greatest element lies between them is squared as it is: what is lost of its
+# smallest, some 2^16 times 2^-150, is nothing beside the 2^-96 of the greatest.
+# What lies beyond is scaled into the middle, where 2^16 squares stay within float32.
 _SCALE_BIG = tl.constexpr(2.0**-80)
 _SCALE_SMALL = tl.constexpr(2.0**100)
 _UNSCALE_BIG = tl.constexpr(2.0**160)
@@ -37,23 +49,45 @@ _UNSCALE_SMALL = tl.constexpr(2.0**-200)
 
 
 @triton.jit
-def _fold(x_B, big_B, middle_B, small_B, greatest_B, bad_B, blank_B):
-    """What was found so far, and a further block of elements."""
-    bits_B = x_B.to(tl.float32).to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    is_bad_B = bits_B >= _INFINITY
-    bits_B = tl.where(is_bad_B, 0, bits_B)
-    is_big_B = bits_B > _BIG
-    is_small_B = bits_B < _SMALL
-    scale_B = tl.where(is_big_B, _SCALE_BIG, tl.where(is_small_B, _SCALE_SMALL, 1.0))
-    scaled_B = bits_B.to(tl.float32, bitcast=True) * scale_B
-    square_B = scaled_B * scaled_B
-    big_B += tl.where(is_big_B, square_B, 0.0)
-    small_B += tl.where(is_small_B, square_B, 0.0)
-    middle_B += tl.where(is_big_B | is_small_B, 0.0, square_B)
+def _add(x_B, square_B, greatest_B, nonzero_B):
+    """What was found so far, and a further block of elements of common size."""
+    x_B = x_B.to(tl.float32)
+    bits_B = x_B.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    square_B += x_B * x_B
     greatest_B = tl.maximum(greatest_B, bits_B)
-    bad_B += is_bad_B.to(tl.int32)
-    blank_B += (bits_B == 0).to(tl.int32)  # zeros, and what was blanked
-    return big_B, middle_B, small_B, greatest_B, bad_B, blank_B
+    nonzero_B += tl.minimum(bits_B, 1)
+    return square_B, greatest_B, nonzero_B
+
+
+@triton.jit
+def _sums_in_ranges(first, length, BLOCK: tl.constexpr):
+    """Of elements of any size: the sum of squares and the greatest magnitude (as bits) of the
+    finite ones, and the number of the others."""
+    lanes_B = tl.arange(0, BLOCK)
+    big_B = tl.zeros([BLOCK], tl.float32)
+    middle_B = tl.zeros([BLOCK], tl.float32)
+    small_B = tl.zeros([BLOCK], tl.float32)
+    greatest_B = tl.zeros([BLOCK], tl.int32)
+    bad_B = tl.zeros([BLOCK], tl.int32)
+    for at in range(0, length, BLOCK):
+        x_B = tl.load(first + (at + lanes_B), mask=at + lanes_B < length, other=0.0)
+        bits_B = x_B.to(tl.float32).to(tl.int32, bitcast=True) & 0x7FFFFFFF
+        is_bad_B = bits_B >= _INFINITY
+        bits_B = tl.where(is_bad_B, 0, bits_B)
+        is_big_B = bits_B > _BIG
+        is_small_B = bits_B < _SMALL
+        scale_B = tl.where(is_big_B, _SCALE_BIG, tl.where(is_small_B, _SCALE_SMALL, 1.0))
+        scaled_B = bits_B.to(tl.float32, bitcast=True) * scale_B
+        square_B = scaled_B * scaled_B
+        big_B += tl.where(is_big_B, square_B, 0.0)
+        small_B += tl.where(is_small_B, square_B, 0.0)
+        middle_B += tl.where(is_big_B | is_small_B, 0.0, square_B)
+        greatest_B = tl.maximum(greatest_B, bits_B)
+        bad_B += is_bad_B.to(tl.int32)
+    squares = tl.sum(big_B).to(tl.float64) * _UNSCALE_BIG
+    squares += tl.sum(middle_B).to(tl.float64)
+    squares += tl.sum(small_B).to(tl.float64) * _UNSCALE_SMALL
+    return squares, tl.max(greatest_B), tl.sum(bad_B)
 
 
 @triton.jit
@@ -76,42 +110,34 @@ def read_stretches(
     program = tl.program_id(0)
     tensor = tl.load(owners + program)
     start = tl.load(starts + program)
-    stop = tl.minimum(start + STRETCH, tl.load(sizes + tensor))
-    base = tl.load(addresses + tensor).to(tl.pointer_type(DTYPE))
+    length = tl.minimum(tl.load(sizes + tensor) - start, STRETCH).to(tl.int32)
+    first = tl.load(addresses + tensor).to(tl.pointer_type(DTYPE)) + start
     lanes_B = tl.arange(0, BLOCK)
-    big_B = tl.zeros([BLOCK], tl.float32)
-    middle_B = tl.zeros([BLOCK], tl.float32)
-    small_B = tl.zeros([BLOCK], tl.float32)
+    square_B = tl.zeros([BLOCK], tl.float32)
     greatest_B = tl.zeros([BLOCK], tl.int32)
-    bad_B = tl.zeros([BLOCK], tl.int32)
-    blank_B = tl.zeros([BLOCK], tl.int32)
+    nonzero_B = tl.zeros([BLOCK], tl.int32)
     # Whole blocks without a mask: under one, whose length is not known to be a multiple of
     # anything, each lane would load its elements one by one.
-    num_whole = (stop - start) // BLOCK
-    for index in range(num_whole):
-        where_B = base + (start + index * BLOCK + lanes_B)
+    whole = length - length % BLOCK
+    for at in range(0, whole, BLOCK):
+        where_B = first + (at + lanes_B)
         if IS_ALIGNED:
             where_B = tl.multiple_of(where_B, 16)
-        big_B, middle_B, small_B, greatest_B, bad_B, blank_B = _fold(
-            tl.load(where_B), big_B, middle_B, small_B, greatest_B, bad_B, blank_B
-        )
-    rest = start + num_whole * BLOCK
-    num_padded = 0
-    if rest < stop:
-        x_B = tl.load(base + (rest + lanes_B), mask=rest + lanes_B < stop, other=0.0)
-        big_B, middle_B, small_B, greatest_B, bad_B, blank_B = _fold(
-            x_B, big_B, middle_B, small_B, greatest_B, bad_B, blank_B
-        )
-        num_padded = (BLOCK - (stop - rest)).to(tl.int32)
-    num_bad = tl.sum(bad_B)
-    squares = tl.sum(big_B).to(tl.float64) * _UNSCALE_BIG
-    squares += tl.sum(middle_B).to(tl.float64)
-    squares += tl.sum(small_B).to(tl.float64) * _UNSCALE_SMALL
+        square_B, greatest_B, nonzero_B = _add(tl.load(where_B), square_B, greatest_B, nonzero_B)
+    if whole < length:
+        x_B = tl.load(first + (whole + lanes_B), mask=whole + lanes_B < length, other=0.0)
+        square_B, greatest_B, nonzero_B = _add(x_B, square_B, greatest_B, nonzero_B)
+    squares = tl.sum(square_B).to(tl.float64)
+    greatest = tl.max(greatest_B)
+    num_bad = 0
+    if (greatest > _BIG) | ((greatest < _SMALL) & (greatest > 0)):
+        # By few lanes: what it holds in registers would keep other programs from the processor.
+        squares, greatest, num_bad = _sums_in_ranges(first, length, BLOCK // 8)
     out = partials + program * 4
     tl.store(out, squares)
-    tl.store(out + 1, tl.max(greatest_B).to(tl.float32, bitcast=True).to(tl.float64))
+    tl.store(out + 1, greatest.to(tl.float32, bitcast=True).to(tl.float64))
     tl.store(out + 2, num_bad.to(tl.float64))
-    tl.store(out + 3, (tl.sum(blank_B) - num_bad - num_padded).to(tl.float64))
+    tl.store(out + 3, (length - tl.sum(nonzero_B)).to(tl.float64))
 
 
 @triton.jit
@@ -143,3 +169,51 @@ def join_stretches(partials, firsts, sizes, places, found, BLOCK: tl.constexpr):
     tl.store(out + 1, tl.max(greatest_B).to(tl.float32))
     tl.store(out + 2, tl.sum(bad_B).to(tl.float32))
     tl.store(out + 3, (tl.sum(zeros_B) / size).to(tl.float32))
+
+
+@triton.jit
+def remember_samples(table, kept, marks, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
+    """Program p copies the sample of a tensor to `kept`.
+
+    (P, 5) int64 `table`: the address of its first element, how many elements on the next one is,
+    how many there are, where they go to, and the tensor's place. marks[place], int32, becomes the
+    bits of NaN where one is not finite, and otherwise those of what is not recorded.
+    """
+    row = table + tl.program_id(0) * 5
+    base = tl.load(row).to(tl.pointer_type(DTYPE))
+    stride = tl.load(row + 1)
+    count = tl.load(row + 2)
+    out = kept + tl.load(row + 3)
+    lanes_B = tl.arange(0, BLOCK)
+    greatest_B = tl.zeros([BLOCK], tl.int32)
+    for at in range(0, count, BLOCK):
+        here_B = at + lanes_B
+        is_there_B = here_B < count
+        x_B = tl.load(base + here_B * stride, mask=is_there_B, other=0.0).to(tl.float32)
+        tl.store(out + here_B, x_B, mask=is_there_B)
+        greatest_B = tl.maximum(greatest_B, x_B.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
+    mark = tl.where(tl.max(greatest_B) >= _INFINITY, _NAN, _ABSENT)
+    tl.store(marks + tl.load(row + 4), mark)
+
+
+@triton.jit
+def compare_samples(table, kept, shares, squares, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
+    """Program p compares the sample of a tensor with what `remember_samples` has kept of it.
+
+    squares[place], float32: of all differences together, times shares[place].
+    """
+    row = table + tl.program_id(0) * 5
+    base = tl.load(row).to(tl.pointer_type(DTYPE))
+    stride = tl.load(row + 1)
+    count = tl.load(row + 2)
+    before = kept + tl.load(row + 3)
+    place = tl.load(row + 4)
+    lanes_B = tl.arange(0, BLOCK)
+    square_B = tl.zeros([BLOCK], tl.float32)
+    for at in range(0, count, BLOCK):
+        here_B = at + lanes_B
+        is_there_B = here_B < count
+        x_B = tl.load(base + here_B * stride, mask=is_there_B, other=0.0).to(tl.float32)
+        moved_B = x_B - tl.load(before + here_B, mask=is_there_B, other=0.0)
+        square_B += moved_B * moved_B
+    tl.store(squares + place, tl.sum(square_B) * tl.load(shares + place))
