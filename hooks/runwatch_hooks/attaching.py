@@ -101,8 +101,8 @@ def attach(
     hundredth of a step's time: where it takes more, less is read of some steps, and that is told;
     by default every layer is read at every step.
 
-    A model has one watch: one that it had before, as of a notebook's cell that is run again, is
-    told as stopped.
+    A model has one watch, in whatever wrapper it is given: one that it had before, as of a
+    notebook's cell that is run again, is told as stopped.
 
     Without a URL, given here or in RUNWATCH_URL, the run is written to the spool folder, to be
     sent later. Raises AttachError for an argument that cannot be used; afterwards nothing is
@@ -110,7 +110,8 @@ def attach(
     """
     environment = read_environment()
     if environment.disabled:
-        return InertWatch(RunId(run_id or _new_ulid()), state, next_step)
+        since = "RUNWATCH_DISABLED is set"
+        return InertWatch(RunId(run_id or _new_ulid()), state, next_step, unwatched_since=since)
     check_state(state)
     if next_step is not None:
         state = {**(state or {}), "next_step": step_of("next_step", next_step)}
@@ -159,7 +160,8 @@ def attach(
     world = find_world(environment)
     team = join_team(world, proposed, is_run_given=environment.run_id is not None)
     if team is None:
-        return InertWatch(proposed.run_id, state)
+        since = f"rank {world.rank} is not watched"
+        return InertWatch(proposed.run_id, state, unwatched_since=since)
     if not team.is_whole and options.allow:
         log.warning("one process cannot act for %d ranks", world.world_size)
         options = replace(options, allow=())

@@ -8,6 +8,7 @@ from multiprocessing.process import BaseProcess, parent_process
 from types import CodeType
 from typing import Any, Final
 
+from runwatch_hooks.endings import RememberedExit
 from runwatch_hooks.settings import is_disabled
 from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords
 
@@ -15,29 +16,32 @@ from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords
 class CalledExits:
     """Heard where they are called for: `sys.exit`, `exit` and `quit`.
 
-    From here on, not from the first run's beginning: `sys.exit(main())` has taken the function
-    before `main` opens one. Of `raise SystemExit(1)` Python 3.11 tells nobody.
+    Of `raise SystemExit(1)` Python 3.11 tells nobody.
     """
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
         """What was heard last. It may have been caught: who trains another step knows."""
-        if not is_disabled():
-            holds = Holds()
-            holds.hold(sys, "exit", Ears(before=self._note_exit))
-            if hasattr(builtins, "exit"):  # of `site`; `quit` is another of its kind
-                holds.hold(type(builtins.exit), "__call__", Ears(before=self._note_quit))
+        self._holds = Holds()
+
+    def hear(self) -> None:
+        """Stand before these functions, for as long as the process lives. Not from the first run's
+        beginning on: `sys.exit(main())` has taken the function before `main` opens one."""
+        self._holds.hold(sys, "exit", Ears(before=self._note_exit))
+        if hasattr(builtins, "exit"):  # of `site`; `quit` is another of its kind
+            self._holds.hold(type(builtins.exit), "__call__", Ears(before=self._note_quit))
 
     def listen(self, listener: object) -> None:
-        """A run has been opened."""
+        """A run has been opened: all is heard by then, and nothing is to be done."""
 
     def leave(self, listener: object) -> None:
-        """A run has ended."""
+        """A run has ended: what is heard meanwhile is for the next one, and nothing is undone."""
 
     def _note_exit(self, args: Arguments, kwargs: Keywords) -> None:
         if _is_in_main_thread():
-            self.error = SystemExit(*args)
-            self.error.__context__ = sys.exception()
+            error = SystemExit(*args)
+            error.__context__ = sys.exception()
+            self.error = RememberedExit(error)
 
     def _note_quit(self, args: Arguments, kwargs: Keywords) -> None:
         self._note_exit((*args[1:], *kwargs.values()), {})
@@ -93,23 +97,18 @@ if sys.version_info >= (3, 12):
             called_by = None if caller is None else caller.f_code
             outermost = None if parent_process() is None else _OF_CHILDREN
             if called_by is outermost and _is_in_main_thread():
-                self.error = _without_traceback(error) if type(error) is SystemExit else error
+                # Of other errors Python itself holds the frames, too, until its exit handlers ran.
+                self.error = RememberedExit(error) if type(error) is SystemExit else error
 
     DEPARTURE: Final = LeavingErrors()
     """Of the process, for all runs that it has open."""
 else:
     DEPARTURE: Final = CalledExits()
     """Of the process, for all runs that it has open."""
+    if not is_disabled():
+        DEPARTURE.hear()
 
 
 def _is_in_main_thread() -> bool:
     """Another thread ends itself alone."""
     return threading.current_thread() is threading.main_thread()
-
-
-def _without_traceback(error: SystemExit) -> SystemExit:
-    """An equal one that does not hold what lives in the program's functions: Python lets that go
-    before its exit handlers. Of other errors it holds it, too."""
-    alike = SystemExit(*error.args)
-    alike.__context__ = error.__context__
-    return alike

@@ -1,5 +1,6 @@
 """How a watched run ends, and that it does so with the block that holds it."""
 
+import sys
 from abc import ABC, abstractmethod
 from enum import StrEnum
 from types import TracebackType
@@ -17,6 +18,8 @@ _MAX_REASON: Final = 500
 
 
 _MAX_CAUSES: Final = 10
+_LEFT: Final = "the generator that trained was left"
+"""By its reader, which had enough, or was left itself by an error: Python says the same of both."""
 
 
 class Fatal(StrEnum):
@@ -46,8 +49,8 @@ def fatal_of(error: BaseException) -> Fatal | None:
     another is known by its cause."""
     one: BaseException | None = error
     for _ in range(_MAX_CAUSES):
-        if one is None:
-            break
+        if one is None or isinstance(one, RememberedExit):
+            return None if one is None else one.fatal
         for kind in type(one).__mro__:
             if kind.__name__ in _BY_CLASS:
                 return _BY_CLASS[kind.__name__]
@@ -59,6 +62,19 @@ def fatal_of(error: BaseException) -> Fatal | None:
         first = _first_of(one)
         one = first if first is not None else one.__cause__ or _handled_by(one)
     return None
+
+
+class RememberedExit(SystemExit):
+    """A SystemExit as it is kept until the program's end: with the words of what was on its way, no
+    more. An error holds the frames that it came through, and all that lived in them: a model whose
+    trial failed would stay in memory though the exit was caught."""
+
+    def __init__(self, error: SystemExit) -> None:
+        code = error.code
+        super().__init__(code if isinstance(code, int | None) else text_of(code))
+        handled = error.__context__
+        self.fatal = None if handled is None else fatal_of(handled)
+        self.after = "" if handled is None else reason_of(handled)
 
 
 def ending_of(status: object, reason: object) -> tuple[Status, str]:
@@ -80,17 +96,33 @@ def ending_by(error: BaseException | None) -> tuple[Status, str]:
     """How a run ended, and why, that ended with its block or its program."""
     if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
         return "finished", ""
-    if isinstance(error, KeyboardInterrupt):
-        return "stopped", "KeyboardInterrupt"
-    handled = _handled_by(error)
-    if handled is None:
-        return "failed", reason_of(error)
-    return "failed", f"{reason_of(error)}, after {reason_of(handled)}"[:_MAX_REASON]
+    if isinstance(error, GeneratorExit):
+        return "finished", _LEFT
+    if _is_interrupt(error):
+        return "stopped", reason_of(error).removesuffix(": ")
+    after = _words_before(error)
+    reason = f"{reason_of(error)}, after {after}" if after else reason_of(error)
+    return "failed", reason[:_MAX_REASON]
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Somebody ended it: by Ctrl-C, of which `asyncio.run` makes a cancellation of its task, or by
+    cancelling that task. It is asked for where it is in use: to import it takes its time."""
+    asyncio = sys.modules.get("asyncio")
+    cancelled = () if asyncio is None else (asyncio.CancelledError,)
+    return isinstance(error, (KeyboardInterrupt, *cancelled))
 
 
 def _handled_by(error: BaseException) -> BaseException | None:
     """What was on its way when the program was told to exit: the cause, as a rule."""
     return error.__context__ if isinstance(error, SystemExit) else None
+
+
+def _words_before(error: BaseException) -> str:
+    if isinstance(error, RememberedExit):
+        return error.after
+    handled = _handled_by(error)
+    return "" if handled is None else reason_of(handled)
 
 
 def text_of(value: object) -> str:
@@ -107,11 +139,15 @@ def reason_of(error: BaseException) -> str:
     one: BaseException | None = error
     while one is not None and len(texts) < _MAX_CAUSES:
         try:
-            texts.append(f"{type(one).__name__}: {one}")
+            texts.append(f"{_name_of(one)}: {one}")
         except Exception:  # noqa: BLE001  somebody's own `__str__`, at the worst of times
-            texts.append(type(one).__name__)
+            texts.append(_name_of(one))
         one = _first_of(one)
     return ": ".join(texts)[:_MAX_REASON]
+
+
+def _name_of(error: BaseException) -> str:
+    return (SystemExit if isinstance(error, RememberedExit) else type(error)).__name__
 
 
 def _first_of(error: BaseException) -> BaseException | None:
@@ -122,7 +158,8 @@ def _first_of(error: BaseException) -> BaseException | None:
 
 
 class EndsWithItsBlock(ABC):
-    """A run that a `with` finishes: as finished, stopped by Ctrl-C, or failed with the reason."""
+    """A run that a `with` finishes: as finished, stopped by Ctrl-C or by the cancelling of its
+    task, or failed with the reason."""
 
     @abstractmethod
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:

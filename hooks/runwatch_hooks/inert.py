@@ -5,7 +5,10 @@ from contextlib import contextmanager
 
 from runwatch.vocabulary import RunId
 from runwatch_hooks.endings import Status
+from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.watch import Loggable, StepReport, Watch
+
+log = OwnLog(__name__)
 
 
 class InertWatch(Watch):
@@ -18,13 +21,16 @@ class InertWatch(Watch):
         next_step: int | None = None,
         *,
         is_stopping: bool = False,
+        unwatched_since: str = "",
     ) -> None:
         """`state` is what a watch returned that watched, or one like this; `next_step` stands
-        above the one in it. `is_stopping`: whether somebody had asked the run to end."""
+        above the one in it. `is_stopping`: whether somebody had asked the run to end.
+        `unwatched_since` says why nothing is resumed, where the program would wonder."""
         self.run_id = run_id
         self._next_step = 0
         self._num_boundaries = 0
         self._is_stopping = is_stopping
+        self._unwatched_since = unwatched_since
         self._state: Mapping[str, object] = {}
         if state is not None:
             self.load_state_dict(state)
@@ -61,6 +67,14 @@ class InertWatch(Watch):
         yield
 
     def resume(self) -> int | None:
+        """None, whatever checkpoints there are; a training that begins anew by that is warned."""
+        why, self._unwatched_since = self._unwatched_since, ""
+        if why:
+            log.warning(
+                "resume: %s, so that nothing is resumed and the training begins anew, unless it "
+                "loads a state by itself; checkpoints stay where they are",
+                why,
+            )
         return None
 
     def state_dict(self) -> dict[str, object]:

@@ -49,6 +49,11 @@ class LastWords:
         with self._faults.guard("fatal"):
             self._reports.tell_event(step, fatal, time.time(), {"error": reason})
 
+    def note_broken_off(self, step: int, segment: int) -> None:
+        """The training has failed, in this step or before it."""
+        with self._faults.guard("broken step"):
+            self._rows.record_broken_off(step, segment)
+
     def say(self, status: Status, reason: str, *, next_step: int) -> None:
         """Send what is left. Waits for the network, for other ranks and for devices."""
         self._send_what_is_open(next_step)

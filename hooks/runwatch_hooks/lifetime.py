@@ -115,6 +115,7 @@ class Lifetime(EndsWithItsBlock):
             return
         status, reason = ending_of(status, reason)
         self.begin()
+        self._note_broken_off(status)
         self._stand_down()
         self._say_last(status, reason)
 
@@ -159,6 +160,7 @@ class Lifetime(EndsWithItsBlock):
             status, reason = ending_by(self._program_exit.error())
             reason = reason or "the program let its watch go, and trains another run"
             log.info("run %s is told as %s: %s", self.run_id, status, reason)
+            self._note_broken_off(status)
             self._stand_down()
             Thread(target=self._say_last, args=(status, reason), name="runwatch-last-words").start()
 
@@ -167,10 +169,15 @@ class Lifetime(EndsWithItsBlock):
         if fatal is not None and self.is_open:
             self._last_words.note_fatal(fatal, self._progress.last_step, reason_of(error))
 
+    def _note_broken_off(self, status: Status) -> None:
+        if status == "failed":
+            self._last_words.note_broken_off(self._progress.next_step, self._progress.segment)
+
     def _close_at_exit(self, error: BaseException | None) -> None:
         """The process ends, by this."""
         status, reason = ending_by(error)
         if error is not None and status == "failed":
             self._note_fatal(error)
+        self._note_broken_off(status)
         self._last_words.say_at_exit(status, reason)
         self._is_ended = True

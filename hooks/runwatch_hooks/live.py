@@ -8,6 +8,7 @@ from typing import Final, TypeVar, cast
 
 from runwatch.errors import InvalidInputError
 from runwatch.vocabulary import RunId
+from runwatch_hooks.actions import ActionError
 from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.endings import Status
@@ -229,16 +230,30 @@ class LiveWatch(Watch):
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         next_step, actor = state_dict.get("next_step"), state_dict.get("actor")
-        if not isinstance(next_step, int) or not isinstance(actor, dict | None):
+        past = state_dict.get("guard", {})
+        is_whole = isinstance(actor, dict | None) and isinstance(past, dict)
+        if not isinstance(next_step, int) or not is_whole:
             raise InvalidInputError(
                 f"state_dict: found the keys {sorted(state_dict)}, wanted what a watch returned"
             )
+        try:
+            self._load(cast("dict[str, object] | None", actor), cast("dict[str, object]", past))
+        except (KeyError, TypeError, ValueError, RuntimeError, ActionError) as error:
+            found = f"{type(error).__name__}: {error}"
+            raise InvalidInputError(
+                f"state_dict: found {found}, wanted what a watch returned"
+            ) from error
         self._progress.next_step = next_step
         self._rows.weights.load_state_dict(state_dict.get("norms"), next_step)
+
+    def _load(self, actor: dict[str, object] | None, past: dict[str, object]) -> None:
+        """Both or neither."""
         if actor is not None:  # else nothing watched in that life
-            self._actor.load_state_dict(cast("dict[str, object]", actor))
+            self._actor.check_state_dict(actor)
         if (guard := self._instruments.guard) is not None:
-            guard.load_state_dict(cast("dict[str, object]", state_dict.get("guard", {})))
+            guard.load_state_dict(past)
+        if actor is not None:
+            self._actor.load_state_dict(actor)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "LiveWatch":
         """A program that copies what holds its watch still trains one run."""

@@ -108,31 +108,31 @@ class RowMaker:
     ) -> None:
         """Make the row of a step that has ended, and send on what is whole."""
         with self._row_by_row.turn():
-            self._record(step, segment, loss, tokens, metrics, lr_scale)
+            self._segment = segment
+            governor, now = self._governor, time.time()
+            if governor is None:
+                self._make(step, segment, now, loss, tokens, metrics, lr_scale)
+                return
+            seeing_s = governor.meter.take()
+            with governor.meter:
+                made = self._make(step, segment, now, loss, tokens, metrics, lr_scale)
+            making_s = governor.meter.take()
+            if made is not None:
+                reading, step_time_s = made
+                change = governor.note(seeing_s + making_s, step_time_s + making_s, reading.sampled)
+                if change is not None:
+                    self._reports.tell_event(step, "sampling", now, change.detail())
 
-    def _record(
-        self,
-        step: int,
-        segment: int,
-        loss: Loggable | None,
-        tokens: int | None,
-        metrics: Mapping[str, Loggable],
-        lr_scale: float,
-    ) -> None:
-        self._segment = segment
-        governor, now = self._governor, time.time()
-        if governor is None:
-            self._make(step, segment, now, loss, tokens, metrics, lr_scale)
+    def record_broken_off(self, step: int, segment: int) -> None:
+        """The row of a step that its program failed in, where gradients of it are known not to be
+        finite: the failure follows from them, as a rule, and no other row would tell of them."""
+        if not self._probe.is_broken:
             return
-        seeing_s = governor.meter.take()
-        with governor.meter:
-            made = self._make(step, segment, now, loss, tokens, metrics, lr_scale)
-        making_s = governor.meter.take()
-        if made is not None:
-            reading, step_time_s = made
-            change = governor.note(seeing_s + making_s, step_time_s + making_s, reading.sampled)
-            if change is not None:
-                self._reports.tell_event(step, "sampling", now, change.detail())
+        with self._row_by_row.turn():
+            reading = self._probe.take(step)
+            numbers: Mapping[str, Number] = reading.numbers if self._is_leader else {}
+            self._assembly.add(step, segment, time.time(), numbers, reading)
+            self._send()
 
     def _make(
         self,

@@ -1,6 +1,10 @@
 """Attaching for real: arguments, environment, spool."""
 
+import gc
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
+from weakref import ref
 
 import pytest
 import torch
@@ -9,7 +13,9 @@ from tests.hooks.transport.stub_service import TOKEN, StubService, serving
 from tests.hooks.wrapping.test_patches import facts
 from torch import nn
 
+from runwatch.errors import InvalidInputError
 from runwatch_hooks import AttachError, StepReport, attach
+from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.settings import Environment, read_environment
 
 RUN_ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -89,6 +95,67 @@ def test_a_model_that_is_attached_again_has_one_watch(
     assert f"run {first.run_id} is told as stopped: {reason}" in caplog.text
 
 
+Wrap = Callable[[nn.Module], nn.Module]
+
+
+class Around(nn.Module):
+    """A model with more to train than the one within."""
+
+    def __init__(self, within: nn.Module) -> None:
+        super().__init__()
+        self.within = within
+        self.head = nn.Linear(2, 2)
+
+
+def as_it_is(model: nn.Module) -> nn.Module:
+    return model
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    return cast(nn.Module, torch.compile(model, backend="eager"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (as_it_is, nn.DataParallel),
+        (nn.DataParallel, as_it_is),
+        (nn.DataParallel, nn.DataParallel),
+        (as_it_is, compiled),
+        (as_it_is, Around),
+    ],
+)
+def test_a_model_that_is_attached_again_in_another_wrapper_has_one_watch(
+    first: Wrap, second: Wrap, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    halved = {"next_step": 3, "actor": {"journal": list[object](), "lr_scale": 0.5}}
+    former = attach(first(model), optimizer, run="cell", state=halved)
+    watch = attach(second(model), optimizer, run="cell", state=halved)
+    before = model.weight.item()
+    model.weight.grad = torch.ones(1, 1)
+    optimizer.step()
+    watch.finish()
+
+    assert before - model.weight.item() == pytest.approx(0.25)
+    assert f"run {former.run_id} is told as stopped: its model was attached again" in caplog.text
+
+
+def test_models_that_share_a_part_have_each_their_own_watch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    body = nn.Linear(2, 2)
+    actor, critic = Around(body), Around(body)
+    watches = [
+        attach(one, torch.optim.SGD(one.head.parameters()), run="agent") for one in (actor, critic)
+    ]
+    for watch in watches:
+        watch.finish()
+
+    assert "attached again" not in caplog.text
+
+
 def test_an_argument_that_cannot_be_used_ends_no_watch(
     model: TinyGpt, optimizer: torch.optim.Optimizer
 ) -> None:
@@ -119,6 +186,31 @@ def test_disabled_it_touches_nothing(
 
     assert facts() == before
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "why"),
+    [
+        ({"RUNWATCH_DISABLED": "1"}, "RUNWATCH_DISABLED is set"),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, "rank 1 is not watched"),
+    ],
+)
+def test_a_watch_that_resumes_nothing_says_so_once(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    variables: dict[str, str],
+    why: str,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    watch = attach(model, optimizer, run="off")
+    caplog.clear()
+
+    assert (watch.resume(), watch.resume()) == (None, None)
+    (told,) = caplog.messages
+    assert told.startswith(f"runwatch: resume: {why}, so that nothing is resumed and the training ")
 
 
 def test_a_life_without_the_hook_hands_its_run_on(
@@ -168,6 +260,38 @@ def test_a_program_that_counts_its_own_steps_says_where_it_goes_on(
     monkeypatch.setenv("RUNWATCH_DISABLED", "1")
     with attach(model, optimizer, run="counted", state=saved, next_step=9) as inert:
         assert list(inert.steps(11)) == [9, 10]
+
+
+def test_a_state_that_is_refused_leaves_no_watch_behind() -> None:
+    model = tiny_gpt()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with attach(model, optimizer, run="refused", guard="outliers") as watch:
+        saved = watch.state_dict()
+    before = facts()
+    with pytest.raises(InvalidInputError, match="num_judged"):
+        attach(
+            model, optimizer, run="refused", guard="outliers", state={**saved, "guard": {"0": {}}}
+        )
+    kept = ref(model)
+    del model, optimizer
+    gc.collect()
+
+    assert facts() == before
+    assert kept() is None
+
+
+def test_an_interrupt_while_it_is_hooked_in_leaves_no_watch_behind(
+    model: TinyGpt, optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = facts()
+    monkeypatch.setattr(LiveWatch, "begin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        attach(model, optimizer, run="interrupted", guard=True, state={"next_step": 3})
+
+    assert facts() == before
 
 
 def test_a_rank_that_is_not_the_first_is_not_watched(

@@ -1,16 +1,23 @@
 """What ends a training from without is told by its kind, and goes on its way unchanged."""
 
+import asyncio
+import gc
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 import torch
+from tests.hooks.recorder import RecordingLine
+from tests.hooks.tiny import tiny_gpt, watched
 from tests.hooks.transport.stub_service import TOKEN, StubService, serving
 from torch.distributed import DistBackendError
 
-from runwatch_hooks.endings import Fatal, fatal_of, reason_of
+from runwatch_hooks.endings import Fatal, RememberedExit, ending_by, fatal_of, reason_of
 
 
 @pytest.fixture
@@ -67,6 +74,74 @@ def test_an_error_that_goes_round_in_circles_is_an_error_like_any_other() -> Non
     assert reason_of(Mute()) == "Mute"
 
 
+def test_a_task_that_was_cancelled_was_stopped() -> None:
+    assert ending_by(asyncio.CancelledError()) == ("stopped", "CancelledError")
+    assert ending_by(asyncio.CancelledError("enough")) == ("stopped", "CancelledError: enough")
+
+
+def test_an_interrupt_under_asyncio_stops_the_run(line: RecordingLine) -> None:
+    async def train() -> None:
+        model = tiny_gpt()
+        with watched(model, torch.optim.SGD(model.parameters()), line=line):
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(60.0)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(train())
+
+    assert line.closed == [("stopped", "CancelledError")]
+
+
+def test_a_generator_that_is_left_early_ends_its_run_in_order(line: RecordingLine) -> None:
+    def train() -> Generator[int]:
+        model = tiny_gpt()
+        with watched(model, torch.optim.SGD(model.parameters()), line=line) as watch:
+            yield from watch.steps(10)
+
+    training = train()
+    next(training)
+    training.close()
+
+    assert line.closed == [("finished", "the generator that trained was left")]
+
+
+class Model:
+    """What a function may hold."""
+
+
+def leave_with_a_model(models: "WeakSet[Model]") -> None:
+    model = Model()
+    models.add(model)
+    try:
+        raise wrapped(MemoryError(model))
+    except ValueError:
+        sys.exit("enough")
+
+
+def test_an_exit_that_was_caught_keeps_nothing_of_the_function_that_failed() -> None:
+    models = WeakSet[Model]()
+    with suppress(SystemExit):
+        leave_with_a_model(models)
+    gc.collect()
+
+    assert len(models) == 0
+
+
+def test_an_exit_is_remembered_by_its_words_alone() -> None:
+    models = WeakSet[Model]()
+    with pytest.raises(SystemExit) as caught:
+        leave_with_a_model(models)
+    told, remembered = ending_by(caught.value), RememberedExit(caught.value)
+    del caught
+    gc.collect()
+
+    assert told == ("failed", "SystemExit: enough, after ValueError: step 7 failed")
+    assert ending_by(remembered) == told
+    assert fatal_of(remembered) is Fatal.OUT_OF_MEMORY
+    assert ending_by(RememberedExit(SystemExit(0))) == ("finished", "")
+    assert len(models) == 0
+
+
 _PROGRAM = """
 import sys
 import torch
@@ -110,6 +185,37 @@ def test_a_program_that_runs_out_of_memory_tells_so_and_dies_as_it_would(
     assert "Tried to allocate 2.00 GiB" in str(told.detail["error"])
     (closing,) = service.closings
     assert (closing.status, closing.reason[:16]) == ("failed", "OutOfMemoryError")
+
+
+_BREAKING = """
+from torch.nn.utils import clip_grad_norm_
+
+def train(watch):
+    for step in range(20):
+        optimizer.zero_grad()
+        model(torch.ones(1, 2)).sum().mul(float("nan") if step == 4 else 1.0).backward()
+        clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+        optimizer.step()
+        watch.step(1.0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "ending",
+    ["with watch:\n    train(watch)\n", "train(watch)\n"],
+    ids=["in a block", "without"],
+)
+def test_gradients_that_end_their_program_in_the_midst_of_a_step_are_told(
+    tmp_path: Path, service: StubService, ending: str
+) -> None:
+    program = _PROGRAM + _BREAKING + ending
+    command = [sys.executable, "-c", program, service.url, TOKEN, str(tmp_path)]
+    subprocess.run(command, check=False, capture_output=True, timeout=240)
+
+    assert service.steps == list(range(5))
+    frame = next(one for one in service.frames.values() if one.first_step + one.num_steps == 5)
+    assert frame.metrics[-1, frame.metric_names.index("nonfinite")] == 6.0
 
 
 _LEAVING = """

@@ -84,6 +84,7 @@ def test_a_scale_that_cannot_be_put_in_leaves_the_step_the_schedules_rate() -> N
     optimizer = Noting(groups, lr=0.25)
     faults = Faults()
     lr_scale = LrScale([optimizer], faults=faults)
+    lr_scale.install()
     lr_scale.set(0.5)
 
     optimizer.step()
@@ -99,6 +100,7 @@ def test_a_later_optimizer_that_cannot_be_followed_steps_all_the_same() -> None:
     model = nn.Linear(1, 1)
     faults = Faults()
     lr_scale = LrScale([], {"": model}, on_new=broken, faults=faults)
+    lr_scale.install()
 
     SGD(model.parameters(), lr=0.1).step()
 
@@ -114,6 +116,7 @@ def test_a_compiled_step_goes_by_the_scaled_rate_and_leaves_the_schedules() -> N
     weight = parameter()
     optimizer = SGD([weight], lr=0.5)
     lr_scale = LrScale([optimizer])
+    lr_scale.install()
     step = torch.compile(cast("Callable[[], None]", optimizer.step), backend="eager")
     moved: list[float] = []
     for scale in (1.0, 0.5, 0.5, 0.25, 0.25):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.hooks.recorder import RecordingLine
-from tests.hooks.tiny import TEAM, TinyGpt, tiny_gpt, train_one, watched
+from tests.hooks.tiny import TEAM, TinyGpt, batch, tiny_gpt, train_one, watched
 from torch import nn
 
 from runwatch.commands import AnyAction, Checkpoint, Command, CommandState, LowerLr, Rollback, Stop
@@ -28,6 +28,8 @@ EVERYTHING = Options(
     snapshots=12,
     good_after=2,
 )
+
+RECEIPT = {"command_id": "c1", "attempt": 1, "rank": 0, "state": "applied", "step": 3}
 
 
 def command(action: AnyAction, name: str = "c1") -> Command:
@@ -442,12 +444,55 @@ def test_a_state_that_is_none_is_refused(line: RecordingLine) -> None:
     assert watch.next_step == 0
 
 
+@pytest.mark.parametrize(
+    ("actor", "named"),
+    [
+        ({}, "journal"),
+        ({"journal": [{"id": 3}], "lr_scale": 1.0}, "id"),
+        ({"journal": [], "lr_scale": "half"}, "must be real number"),
+        ({"journal": [], "lr_scale": -1.0}, "wanted a finite number above 0"),
+        ({"journal": [RECEIPT], "lr_scale": None}, "must be real number"),
+    ],
+)
+def test_a_state_that_was_cut_or_written_over_is_refused_whole(
+    line: RecordingLine, actor: dict[str, object], named: str
+) -> None:
+    watch = Training(line).watch
+    before = watch.state_dict()
+    with pytest.raises(InvalidInputError, match=f"state_dict: .*{named}.*, wanted what"):
+        watch.load_state_dict({"next_step": 7, "actor": actor})
+
+    assert watch.state_dict() == before
+
+
 def test_leaving_by_an_exception_fails_the_run(line: RecordingLine) -> None:
     watch = Training(line).watch
     with pytest.raises(ZeroDivisionError), watch:
         watch.step(1 / 0)
 
     assert line.closed == [("failed", "ZeroDivisionError: division by zero")]
+
+
+def test_a_step_that_fails_by_gradients_that_are_not_finite_has_its_row(
+    line: RecordingLine,
+) -> None:
+    training = Training(line)
+    training.run(2)
+    torch.autograd.backward(training.model(*batch()) * math.nan)
+    training.optimizer.step()
+    training.watch.finish("failed", reason="not a distribution")
+
+    assert [row.step for row in line.rows] == [0, 1, 2]
+    assert line.rows[2].metrics["nonfinite"] > 0.0
+
+
+def test_a_step_that_fails_by_something_else_has_no_row(line: RecordingLine) -> None:
+    training = Training(line)
+    training.run(2)
+    train_one(training.model, training.optimizer)
+    training.watch.finish("failed", reason="bad data")
+
+    assert [row.step for row in line.rows] == [0, 1]
 
 
 def test_who_stops_a_run_by_hand_has_not_failed(line: RecordingLine) -> None:

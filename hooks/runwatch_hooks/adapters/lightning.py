@@ -18,6 +18,7 @@ from torch import Tensor
 
 from runwatch_hooks.adapters.keywords import Keywords, checked
 from runwatch_hooks.attaching import attach
+from runwatch_hooks.endings import ending_by
 from runwatch_hooks.watch import Watch
 
 _TAKEN: Final = {"tokens": "user/tokens"}
@@ -49,6 +50,12 @@ class RunwatchCallback(Callback):
     def state_dict(self) -> dict[str, Any]:
         """For Lightning's own checkpoints."""
         return {} if self._watch is None else self._watch.state_dict()
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """A fit begins, before it loads a checkpoint: what a fit or test before it loaded, and the
+        batches that its last step had not yet had, are none of its own."""
+        if stage == "fit":
+            self._loaded, self._loss = {}, None
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._loaded = state_dict
@@ -131,9 +138,8 @@ class RunwatchCallback(Callback):
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         if self._watch is not None:
-            stopped = isinstance(exception, KeyboardInterrupt)
-            reason = f"{type(exception).__name__}: {exception}"[:500]
-            self._watch.finish("stopped" if stopped else "failed", reason=reason)
+            status, reason = ending_by(exception)
+            self._watch.finish(status, reason=reason)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._watch is not None:

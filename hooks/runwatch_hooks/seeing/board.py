@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -46,8 +46,8 @@ class Board:
         self._readers: dict[torch.device, GradientsOnDevice] = {}
         known = [KnownOptimizer(one) for one in optimizers]
         self._table = LayerTable(modules, known, STATS, rank)
-        self._strangers: WeakSet[Optimizer] = WeakSet()
-        """Optimizers of tensors that were not in the layout when they were first seen."""
+        self._strangers: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+        """Optimizers that attach was not given, with how many of their tensors have no place."""
         self._num_refreshes = 0
         self._is_doubtful = False
         self._has_partial = False
@@ -88,9 +88,10 @@ class Board:
     def slots_of(self, optimizer: Optimizer) -> tuple[int, ...]:
         """The places of an optimizer's tensors; empty where all are foreign to the run."""
         slots = self._table.slots_of(optimizer)
-        if optimizer not in self._strangers and self._table.num_unknown(optimizer):
-            self._strangers.add(optimizer)
-            self._is_doubtful = True
+        num_unknown = self._table.num_unknown(optimizer)
+        if num_unknown != self._strangers.get(optimizer, 0):
+            self._strangers[optimizer] = num_unknown
+            self._is_doubtful |= num_unknown > 0
         return slots
 
     def take_notices(self) -> list[str]:

@@ -37,7 +37,7 @@ class Omissions:
         self._kept.close()
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """An optimizer is about to step."""
+        """An optimizer is about to step: its state and the schedules are as yet untouched."""
         self._mode.note_step()
         self._fresh.before_step(optimizer)
         self._schedules.before_step()
@@ -46,8 +46,9 @@ class Omissions:
         self._fresh.after_step(optimizer)
         self._kept.after_step(optimizer)
 
-    def note_step(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
-        """The gradients that it steps by are there."""
+    def note_gradients(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
+        """The gradients of its step are there: as it begins or, where a closure makes them in it,
+        as it ends."""
         self._untrained.note_step(optimizer)
         self._kept.before_step(optimizer)
         if getattr(optimizer, "grad_scale", None) is not None:  # it is fused, and unscales itself

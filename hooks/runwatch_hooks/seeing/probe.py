@@ -48,7 +48,7 @@ class Probe:
         governor: Governor | None = None,
         schedulers: Sequence[object] = (),
     ) -> None:
-        """`lr_scale` is the multiplier that stands in the groups while an optimizer steps.
+        """`lr_scale` is the multiplier of the rates in the groups, in force while one steps.
 
         `on_broken` is told before an optimizer steps with gradients that are known not to be
         finite: only those in the host's memory are, without waiting. It must not raise. `detail`
@@ -76,6 +76,11 @@ class Probe:
     def named(self) -> Sequence[NamedTensor]:
         """All that is trained, in the order in which every rank has it."""
         return self._board.named
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether gradients of the step that is open are known not to be finite."""
+        return self._board.is_broken
 
     def install(self) -> None:
         self._patches.install()
@@ -177,12 +182,12 @@ class Probe:
             self._is_left_out = False
             self._optimizers.follow(optimizer, slots)
             self._turns.before_step(optimizer)
-            self._step.note(self._optimizers.rates_of(optimizer))
+            self._step.note(self._optimizers.rates_of(optimizer, self._lr_scale()))
             self._omissions.before_step(optimizer)
             if closure_of(args, kwargs) is not None:
                 self._with_closure.add(id(optimizer))
             else:
-                self._omissions.note_step(optimizer, slots)
+                self._omissions.note_gradients(optimizer, slots)
                 # Of several steps in one row the last is told, also after one that raised.
                 read = self._step.read if again else self._step.read_unread
                 read(slots, Stage.PRESTEP, getattr(optimizer, "grad_scale", None))
@@ -202,7 +207,7 @@ class Probe:
             self._num_optimizer_steps += 1
             slots = self._step.slots_of(optimizer)
             if id(optimizer) in self._with_closure:
-                self._omissions.note_step(optimizer, slots)
+                self._omissions.note_gradients(optimizer, slots)
                 self._step.read(slots, Stage.CLOSURE_POST)
             self._step.note_stepped(slots)
             self._omissions.after_step(optimizer)

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from runwatch_hooks.measuring.layer_names import NamedTensor, some_of
 from runwatch_hooks.measuring.sampled_updates import sample
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, parameters_of
+from runwatch_hooks.seeing.left_gradients import Left
 
 IN_VAIN_AFTER: Final = 100
 """Steps of an optimizer none of whose parameters ever had a gradient."""
@@ -54,6 +55,8 @@ class _Unheld:
     address: int
     version: int
     sample: Tensor
+    gradient: Left
+    """At the last look."""
     num_looks: int = 1
 
     def stands_still(self, tensor: Tensor) -> bool:
@@ -62,6 +65,13 @@ class _Unheld:
         if _address_of(tensor) != self.address or tensor._version != self.version:
             return False
         return tensor.device.type != "cpu" or torch.equal(sample(tensor), self.sample)
+
+    def look(self, grad: Tensor) -> None:
+        """Counts where a backward pass has been here since: a gradient that an earlier training
+        left, as of a teacher, comes no more."""
+        if not self.gradient.is_as_left(grad):
+            self.gradient = Left(grad, num_writes=0)
+            self.num_looks += 1
 
 
 class Untrained:
@@ -134,23 +144,25 @@ class Untrained:
         own = {id(one) for module in self._modules.values() for one in module.parameters()}
         unheld = own - held
         found = [
-            one.tensor
+            (one.tensor, one.tensor.grad)
             for one in named
             if id(one.tensor) in unheld and one.tensor.requires_grad
             and one.tensor.grad is not None
         ]  # fmt: skip
         # Optimizers that hold tensors which are none of the models', such as copies in float32.
         if found and not own.issuperset(held):
-            found = [tensor for tensor in found if tensor.dtype == torch.float32]
+            found = [one for one in found if one[0].dtype == torch.float32]
         before, self._unheld = self._unheld, {}
-        for tensor in found:
+        for tensor, grad in found:
             known = before.get(id(tensor))
             if known is not None and known.stands_still(tensor):
-                known.num_looks += 1
+                known.look(grad)
                 self._unheld[id(tensor)] = known
             else:
                 kept = sample(tensor).clone()
-                self._unheld[id(tensor)] = _Unheld(_address_of(tensor), tensor._version, kept)
+                self._unheld[id(tensor)] = _Unheld(
+                    _address_of(tensor), tensor._version, kept, Left(grad, num_writes=0)
+                )
 
 
 def _address_of(tensor: Tensor) -> int:

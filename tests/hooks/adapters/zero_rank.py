@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from tests.hooks.adapters.under_deepspeed import load_example
+from tests.hooks.ranks.leaving import leave
 from tests.hooks.ranks.ordered import follow_orders, write
 from torch import Tensor
 
@@ -57,7 +58,7 @@ def main() -> None:
     fresh.state.restore(checkpoints.load(saved).tree)
     did["resumes_exactly"] = fresh.train_on() == went_on
     write(did, folder)
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

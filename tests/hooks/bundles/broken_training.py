@@ -4,19 +4,26 @@
 
 FAULT is `log` (of a negative number, in the forward pass), `root` (of zero: only its gradient is
 infinite), `norm` (of zeros, by hand: only its gradient is), `mask` (of a whole row), or `given`
-(a NaN in the data).
+(a NaN in the data). TRAINED_ON names an accelerator, in the replay too: there a fault is known too
+late for the state of before it, so that a good one is kept.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from runwatch_hooks import attach
 from runwatch_hooks.bundles import Bundle
+
+kept: dict[str, Any] = {}
+if "TRAINED_ON" in os.environ:
+    torch.set_default_device(os.environ["TRAINED_ON"])
+    kept |= {"allow": ["rollback"], "snapshot_every": 1, "good_after": 1}
 
 FAULT_STEP = 7
 STEPS = 11
@@ -88,7 +95,7 @@ def main(fault: str, bundles: Path, spool: Path) -> None:
     torch.set_num_threads(1)
     model = Model(fault)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    with attach(model, optimizer, run=fault, bundles=bundles, spool=spool) as watch:
+    with attach(model, optimizer, run=fault, bundles=bundles, spool=spool, **kept) as watch:
         for batch in watch.batches(batches(fault)):
             optimizer.zero_grad()
             loss = model(batch)
@@ -103,7 +110,13 @@ def _program(bundle: Bundle, fault: str) -> tuple[nn.Module, Callable[[object], 
 
 
 def _with_loss(model: nn.Module) -> tuple[nn.Module, Callable[[object], Tensor]]:
-    return model, lambda batch: cast(Tensor, model(cast(Batch, batch)))
+    device = torch.get_default_device()  # a bundle's batches lie on the host
+
+    def loss_of(batch: object) -> Tensor:
+        placed = {name: one.to(device) for name, one in cast(Batch, batch).items()}
+        return cast(Tensor, model(placed))
+
+    return model, loss_of
 
 
 def log(bundle: Bundle) -> object:

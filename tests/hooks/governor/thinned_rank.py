@@ -11,6 +11,7 @@ from typing import Final
 
 import torch
 import torch.distributed as dist
+from tests.hooks.ranks.leaving import leave
 from tests.hooks.recorder import RecordingLine
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -85,7 +86,7 @@ def main(folder: Path) -> None:
     results = {**trained(), "refusal": refusal()}
     (folder / f"{dist.get_rank()}.json").write_text(json.dumps(results))
     dist.barrier()
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from tests.hooks.ranks.leaving import leave
 from tests.hooks.recorder import RecordingLine
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -84,7 +85,7 @@ def main(folder: Path) -> None:
     }
     (folder / f"{dist.get_rank()}.json").write_text(json.dumps(results))
     dist.barrier()
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

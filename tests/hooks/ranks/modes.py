@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+from tests.hooks.ranks.leaving import leave
 from tests.hooks.recorder import RecordingLine
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -113,7 +114,7 @@ def main() -> None:
     results["broken"] = run_mode(fsdp, break_at=STEPS - 1)
     if dist.get_rank() == 0:
         Path(sys.argv[1]).write_text(json.dumps(results))
-    dist.destroy_process_group()
+    leave()
 
 
 def run_mode(make: Callable[[], nn.Module], break_at: int | None = None) -> dict[str, Any]:

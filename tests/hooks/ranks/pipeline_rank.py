@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+from tests.hooks.ranks.leaving import leave
 from tests.hooks.ranks.ordered import follow_orders, write
 from torch import Tensor
 
@@ -34,7 +35,7 @@ def main() -> None:
 
     objects = Objects(modules={"": model}, optimizers=(optimizer,))
     write(follow_orders(objects, train), Path(sys.argv[1]))
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -112,6 +112,15 @@ def test_another_tensor_in_a_group_is_seen_at_once() -> None:
     assert table.rebuilt().layout.layers[0].shape == (4,)
 
 
+def test_a_layer_that_is_cut_makes_another_layout() -> None:
+    model = nn.Linear(2, 6)
+    table = LayerTable({"": model}, [KnownOptimizer(sgd(model))], STATS)
+    model.weight.data = model.weight.data[:4]
+
+    assert not table.is_current()
+    assert [layer.shape for layer in table.rebuilt().layout.layers] == [(4, 2), (6,)]
+
+
 class OldFashioned(nn.Linear):
     """Overrides what names parameters, as of before torch could leave tied ones in."""
 

@@ -10,6 +10,7 @@ import torch
 from tests.hooks.guard.guarded import states_of
 from tests.hooks.recorder import RecordingLine
 from tests.hooks.tiny import TinyGpt, tiny_gpt, train_one, watched
+from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from runwatch_hooks.live import LiveWatch
@@ -86,6 +87,25 @@ def test_the_rates_of_those_that_stay_keep_their_names() -> None:
 
     assert line.metric("lr") == [0.5, 0.125]
     assert line.metric("lr.1") == [0.25]
+    watch.finish()
+
+
+def test_each_layer_that_is_added_to_one_made_later_is_missed_for_a_step() -> None:
+    line = RecordingLine()
+    model = nn.Sequential(nn.Linear(2, 2))
+    watch = watched(model, SGD(model.parameters(), lr=0.1), line=line)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    for step in range(5):
+        if step in (0, 2):
+            layer = nn.Linear(2, 2)
+            model.append(layer)
+            optimizer.add_param_group({"params": list(layer.parameters())})
+        optimizer.zero_grad()
+        torch.autograd.backward(model(torch.ones(1, 2)).sum())
+        optimizer.step()
+        watch.step(1.0)
+
+    assert line.metric("layers_with_grad") == [2.0, 4.0, 4.0, 6.0, 6.0]
     watch.finish()
 
 

@@ -217,3 +217,32 @@ def test_parameters_that_have_left_the_model_are_not_to_be_trained(line: Recordi
 
     assert before.param_groups[0]["params"][0].grad is not None
     assert told(line) == []
+
+
+def test_gradients_that_an_earlier_training_left_are_none_of_this_one(line: RecordingLine) -> None:
+    model = parts()
+    torch.autograd.backward(model["body"](torch.ones(1, 2)).sum())
+    optimizer = SGD(model["head"].parameters(), 1e-3)
+    watch = watched(model, optimizer, line=line)
+    for _ in range(UNHELD_AFTER + 1):
+        optimizer.zero_grad()
+        with torch.no_grad():
+            features = model["body"](torch.ones(1, 2))
+        torch.autograd.backward(model["head"](features).sum())
+        optimizer.step()
+        watch.step(loss=1.0)
+
+    assert told(line) == []
+
+
+def test_gradients_that_nobody_clears_and_no_optimizer_holds_are_told(line: RecordingLine) -> None:
+    model = parts()
+    optimizer = SGD(model["head"].parameters(), 1e-3)
+    watch = watched(model, optimizer, line=line)
+    for _ in range(UNHELD_AFTER):
+        optimizer.zero_grad()
+        torch.autograd.backward(model["head"](model["body"](torch.ones(1, 2))).sum())
+        optimizer.step()
+        watch.step(loss=1.0)
+
+    assert line.metric("untrained_layers") == [2.0]

@@ -1,0 +1,33 @@
+"""A program that trains in a process of its own, and what a service was told of it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+
+
+def told_by(program: Path, folder: Path) -> StubService:
+    """Runs a program to its end, which must be a good one; it is given the
+    folder, and works there."""
+    with serving(StubService()) as service:
+        done = subprocess.run(
+            [sys.executable, str(program), str(folder)],
+            env=os.environ | {"RUNWATCH_URL": service.url, "RUNWATCH_TOKEN": TOKEN},
+            cwd=folder,
+            capture_output=True,
+            check=False,
+            timeout=300,
+        )
+    assert done.returncode == 0, done.stderr.decode()[-4000:]
+    return service
+
+
+def numbers(service: StubService, metric: str) -> list[float]:
+    """Of all rows that have it, in the order of their coming."""
+    found: list[float] = []
+    for frame in service.frames.values():
+        if metric in frame.metric_names:
+            found += frame.metrics[:, frame.metric_names.index(metric)].tolist()
+    return found
