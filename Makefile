@@ -4,6 +4,7 @@
 #   make test     the tests: units, real servers, real trainers (under fifteen minutes)
 #   make quick    of these, the ones that take no real processes
 #   make test-heavy  the rest: browsers, several ranks, other frameworks, replicas, faults
+#   make test-lowest  the quick tests of core and service with the oldest versions that are allowed
 #   make check    formatting, lint, types, import directions, the rules' tests
 #   make docs     remake docs/openapi.json and docs/reference from the code
 #   make site     the documentation as a site, in build/site
@@ -19,12 +20,13 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LOWEST := .venv-lowest
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_OPTIONS ?=
 DEMO_OPTIONS ?=
 TEST_OPTIONS ?=
 
-.PHONY: demo test quick test-heavy check docs site release bench lock clean install
+.PHONY: demo test quick test-heavy test-lowest check docs site release bench lock clean install
 
 demo: $(STAMP)
 	@$(BIN)/runwatch demo $(DEMO_OPTIONS)
@@ -40,6 +42,12 @@ quick: $(STAMP)
 test-heavy: $(STAMP)
 	@echo "==> Running the heavy tests: browsers, several ranks, frameworks, replicas, faults"
 	@$(BIN)/python -m pytest -m heavy $(TEST_OPTIONS)
+
+# Without torch, as a service is installed; without a store of objects, whose tests bring a server.
+test-lowest: $(LOWEST)/.installed
+	@echo "==> Running the quick tests of core and service with the oldest versions that are allowed"
+	@$(LOWEST)/bin/python -m pytest -m "not slow and not heavy" tests/core tests/server \
+	    --ignore-glob='*objects*' --ignore=tests/server/telemetry/packs $(TEST_OPTIONS)
 
 check: $(STAMP)
 	@echo "==> Formatting and lint (ruff)"
@@ -111,6 +119,15 @@ $(STAMP): pyproject.toml constraints.txt watchdog/runwatch/__init__.py
 	@touch $@
 	@echo "==> Installed"
 
+# With the interpreter of the other one.
+$(LOWEST)/.installed: $(STAMP) constraints-lowest.txt
+	@echo "==> Installing the oldest versions that are allowed into $(LOWEST)"
+	@$(BIN)/python -m venv --clear $(LOWEST)
+	@$(LOWEST)/bin/python -m pip --disable-pip-version-check install --quiet --progress-bar on \
+	    $(PIP_OPTIONS) -c constraints-lowest.txt -e '.[server,postgres,arrow,oncall]' \
+	    $$(grep -E '^(hypothesis|pytest)==' constraints.txt)
+	@touch $@
+
 # Resolves afresh. What PyTorch pins by itself (its CUDA libraries) and the suffix of a local build are
 # left out, so that the registry's PyTorch and a local wheel both satisfy the file. Triton goes with
 # PyTorch: it is the version that PyTorch for CUDA wants, whichever build the lock is made with.
@@ -127,5 +144,5 @@ lock:
 	echo "==> constraints.txt: $$(grep -vc '^#' constraints.txt) versions"
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
