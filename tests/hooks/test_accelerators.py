@@ -17,7 +17,9 @@ from tests.hooks.placed import (
     check_layers,
     check_rows,
     fused,
+    gradient_of,
     no_waiting,
+    plainly,
     settle,
 )
 from tests.hooks.recorder import RecordingLine, of_layer
@@ -102,6 +104,40 @@ def test_layers_of_several_devices_stand_in_one_row(
     watch.finish()
 
     check_rows(trial, line)
+    assert watch.num_faults == 0
+
+
+@pytest.mark.parametrize("halves", HALVES)
+def test_weights_kept_elsewhere_while_gradients_are_clipped_are_taken_for_no_others(
+    halves: tuple[str, str], line: RecordingLine
+) -> None:
+    trial = Trial(line, *halves, options=Options())
+    watch = trial.attach()
+    weights = {"first.weight": trial.model.first.weight, "second.weight": trial.model.second.weight}
+    norms: list[dict[str, float]] = []
+    for index in range(4):
+        trial.optimizer.zero_grad()
+        loss: Tensor = trial.model(trial.batches[index])
+        torch.autograd.backward(loss)
+        norms.append(
+            {
+                name: float(plainly(gradient_of(one), one)["grad_norm"])
+                for name, one in weights.items()
+            }
+        )
+        kept = [one.data for one in weights.values()]
+        for one, device in zip(weights.values(), reversed(halves), strict=True):
+            one.data = one.data.to(device)
+        clip_grad_norm_(trial.model.parameters(), math.inf)
+        for one, data in zip(weights.values(), kept, strict=True):
+            one.data = data
+        trial.optimizer.step()
+        watch.step(loss)
+    watch.finish()
+
+    rows = [row for row in line.rows if "loss" in row.metrics]
+    found = [{name: of_layer(row, "grad_norm", name) for name in weights} for row in rows]
+    assert found == [pytest.approx(expected, rel=1e-5) for expected in norms]
     assert watch.num_faults == 0
 
 

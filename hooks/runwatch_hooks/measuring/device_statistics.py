@@ -5,6 +5,7 @@ where gradients break, as the host learns of that too late: those whose turn it 
 the elements that `update_ratio` samples, and have the norm NaN where one of these is not finite.
 """
 
+import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
@@ -23,13 +24,15 @@ from runwatch_hooks.measuring.device_reading import (
 from runwatch_hooks.measuring.host_memory import divisor_of, to_device
 from runwatch_hooks.measuring.marks import Course
 from runwatch_hooks.measuring.recent import Recent, bytes_of
-from runwatch_hooks.measuring.sampled_updates import SampledUpdates
+from runwatch_hooks.measuring.sampled_updates import ALL_UP_TO, SampledUpdates
 from runwatch_hooks.measuring.statistics import NormTurns, deal
 from runwatch_hooks.measuring.stats import (
+    GRAD_NORM,
     NONFINITE,
     PARAM_NORM,
     STATS,
     UPDATE_RATIO,
+    ZERO_FRAC,
 )
 
 _ROOM_BYTES: Final = 8 * 2**20
@@ -60,11 +63,18 @@ class DeviceStatistics:
         self._stats = self._absent.clone()
         """Of the step; in the place of `update_ratio` the squared length of the update."""
         self._norms = torch.zeros(len(tensors), dtype=torch.float32, device=device)
+        limits = [0.5 if one.numel() > ALL_UP_TO else math.inf for one in tensors]
+        self._sparse_above = to_device(
+            torch.tensor(limits, dtype=torch.float32, device="cpu"), device
+        )
+        """Shares of zeros in a gradient above which a sample may hold no element that moved."""
         self._has_read = False
         """Whether gradients were read in this step."""
         self._course = Course(device)
         self._turn: list[int] | None = None
         """Whose norms are yet to be read in this step."""
+        self._marked: set[int] = set()
+        """Whose norms in this step are known to be finite, or not, by their samples."""
         self._indices: Recent[tuple[int, ...], Tensor] = Recent(_ROOM_BYTES)
 
     def read_gradients(
@@ -100,7 +110,10 @@ class DeviceStatistics:
         remembered = self._updates.before(slots)
         if remembered is not None:
             places, samples = remembered
-            self._stats[PARAM_NORM].index_copy_(0, self._index(tuple(places)), samples.broken())
+            # Of several steps in a row it is the first that the norms are of.
+            if self._marked.isdisjoint(places):
+                self._stats[PARAM_NORM].index_copy_(0, self._index(tuple(places)), samples.broken())
+            self._marked.update(places)
         self._read_norms(frozenset(slots))
 
     def after_step(self) -> None:
@@ -115,6 +128,7 @@ class DeviceStatistics:
         if weights:
             self._read_norms()
         self._turn = None
+        self._marked.clear()
         self._has_read = False
         stats, self._stats = self._stats, self._absent.clone()
         squares = stats[UPDATE_RATIO]
@@ -123,13 +137,20 @@ class DeviceStatistics:
         if not self._are_parts:
             ratios /= self._norms
             known = torch.logical_and(known, self._norms)  # zeros have no size to compare with
+            known = known > self._are_missed(stats)
         torch.where(known, ratios, self._absent[UPDATE_RATIO], out=squares)
         return stats
+
+    def _are_missed(self, stats: Tensor) -> Tensor:
+        """(T,): whether a step moved a few rows only, as an embedding's, and the sample holds none
+        of them. That of a gradient of zeros alone has truly not moved."""
+        is_sparse = torch.logical_and(stats[ZERO_FRAC] > self._sparse_above, stats[GRAD_NORM])
+        return torch.logical_and(is_sparse, stats[UPDATE_RATIO] == 0.0)
 
     def _follow(self) -> None:
         self._course.follow(
             lambda: (
-                *(self._absent, self._stats, self._norms),
+                *(self._absent, self._stats, self._norms, self._sparse_above),
                 *self._updates.kept,
                 *self._indices.values(),
             )

@@ -240,8 +240,9 @@ class Board:
         self._note_left_out()
         self._slots: dict[torch.device, list[int]] = {}
         self._local: list[int] = []
-        for slot, tensor in enumerate(self._table.locals):
-            mates = self._slots.setdefault(tensor.device, [])
+        self._devices = [tensor.device for tensor in self._table.locals]
+        for slot, device in enumerate(self._devices):
+            mates = self._slots.setdefault(device, [])
             self._local.append(len(mates))
             mates.append(slot)
         self._parts = {device: self._statistics(device) for device in self._slots}
@@ -259,11 +260,13 @@ class Board:
         return DeviceStatistics(tensors, device, reader, turns, are_parts=are_parts)
 
     def _by_device(self, slots: Sequence[int]) -> Sequence[tuple[torch.device, Sequence[int]]]:
+        """By the devices on which the layers lay when they were given their places there: a
+        program may keep one elsewhere for a while."""
         if len(self._slots) == 1:
             return [(device, slots) for device in self._slots]
         ours: dict[torch.device, list[int]] = {}
         for slot in slots:
-            ours.setdefault(self._table.locals[slot].device, []).append(slot)
+            ours.setdefault(self._devices[slot], []).append(slot)
         return list(ours.items())
 
 

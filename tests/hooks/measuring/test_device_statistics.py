@@ -167,6 +167,38 @@ def test_a_tensor_of_zeros_has_no_update_ratio() -> None:
     assert is_absent(found[UPDATE_RATIO].numpy()).all()
 
 
+def one_row_of(rows: int, moved: int) -> Tensor:
+    """The gradient of an embedding of which a batch has used one row."""
+    grad = torch.zeros(rows, 8)
+    grad[moved] = 1.0
+    return grad
+
+
+@pytest.mark.parametrize("way", ["host", "device"])
+def test_an_embedding_that_moved_where_no_sample_is_has_no_update_ratio(way: str) -> None:
+    parameters = [torch.ones(20_000, 8), torch.ones(4, 8), torch.ones(20_000, 8)]
+    grads = [one_row_of(20_000, 5), one_row_of(4, 2), torch.zeros(20_000, 8)]
+    statistics = CpuStatistics(parameters) if way == "host" else on_device(parameters)
+    found = step(statistics, parameters, grads)[UPDATE_RATIO]
+
+    assert is_absent(found.numpy()).tolist() == [True, False, False]
+    assert found[1].item() == pytest.approx(0.1 * math.sqrt(8) / math.sqrt(32))
+    assert found[2] == 0.0
+
+
+def test_of_several_steps_in_a_row_the_norm_is_that_before_the_first() -> None:
+    parameters = tensors()
+    norms = torch.stack([one.norm() for one in parameters])
+    statistics = on_device(parameters)
+    for _ in range(2):
+        statistics.before_step(range(3))
+        for one in parameters:
+            one.mul_(2.0)
+        statistics.after_step()
+
+    torch.testing.assert_close(statistics.take()[PARAM_NORM], norms)
+
+
 def test_numbers_come_back_in_order() -> None:
     readback = Readback(3, CPU, depth=2)
     for value in (1.0, 2.0, 3.0):

@@ -50,6 +50,18 @@ def test_an_update_of_a_large_tensor_is_near_the_truth(open_samples: Open) -> No
     assert math.sqrt(found[1].item()) == pytest.approx(length, rel=0.1)
 
 
+def test_weights_in_fp8_beside_others_are_compared() -> None:
+    tensors = [torch.ones(3).to(torch.float8_e4m3fn), torch.ones(2)]
+    updates = SampledUpdates(tensors, samples_on_host(None))
+    updates.before([0, 1])
+    tensors[0].copy_(torch.full((3,), 2.0))
+    tensors[1].mul_(3.0)
+    found = updates.after()
+
+    assert found is not None
+    assert found[1].tolist() == [3.0, 8.0]
+
+
 def test_a_sample_of_a_matrix_comes_from_all_its_columns() -> None:
     columns = torch.arange(384.0).expand(384, 384).contiguous()
 
