@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -25,6 +26,9 @@ from runwatch.vocabulary import RunId
 from runwatch_server.app import make_app
 from runwatch_server.auth.service import NewKey
 from runwatch_server.clock import Clock
+from runwatch_server.db import Database
+from runwatch_server.db.sqlite import DATABASE_FILE, SqliteStore
+from runwatch_server.schema import upgrade_schema
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
 
@@ -154,6 +158,7 @@ async def serve(
     settings.setdefault("judge_processes", 0)
     settings.setdefault("rollup_every_s", 3600.0)
     kept = Storage(storage) if isinstance(storage, Path) else storage
+    await _bring_tables(kept)
     first: list[NewKey] = []
     app = make_app(
         Settings(data_dir=kept.data_dir, database_url=kept.database_url, **settings),
@@ -166,6 +171,24 @@ async def serve(
         httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
     ):
         yield Api(app, http, first[0].text if first else admin_key)
+
+
+_MIGRATED: list[bytes] = []
+"""A database of SQLite as the migrations leave it, once it was made: they are half of a start."""
+
+
+async def _bring_tables(storage: Storage) -> None:
+    """Where a service is to start for the first time. What migrations do has tests of its own."""
+    file = storage.data_dir / DATABASE_FILE
+    if storage.database_url is not None or file.exists():
+        return
+    if not _MIGRATED:
+        with TemporaryDirectory() as folder:
+            async with Database(SqliteStore(Path(folder))) as database:
+                await database.migrate(upgrade_schema)
+            _MIGRATED.append((Path(folder) / DATABASE_FILE).read_bytes())
+    storage.data_dir.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(_MIGRATED[0])
 
 
 def new_id() -> RunId:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Final
 
@@ -73,6 +73,7 @@ class _Announced(msgspec.Struct):
     metrics: list[str] = []
 
 
+@cache  # a tenth of a second to read, by each part that asks for it
 def load_builtin() -> tuple[FiledRule, ...]:
     """The pack that the service ships."""
     text = (files("runwatch_server.rules") / "builtin.yaml").read_text("utf-8")
