@@ -127,11 +127,14 @@ def test_on_paper_nothing_is_left_that_one_would_click(window: OpenWindow, seen:
     expect(page.get_by_role("button", name="Roll back")).to_be_hidden()
     expect(page.locator("#layers .worst tbody td").first).to_contain_text("weight")
     expect(page.locator("#layers .worst tbody button").first).to_be_visible()
+    page.wait_for_function(_IS_LIGHT)  # told by an event, after the styles of paper are in force
     page.wait_for_function(_GRIDS_ARE_ALIKE)
     let_it_fade(page)
     assert page.evaluate(_TOO_FAINT) == []
     visitor.shoot("look-print")
 
+
+_IS_LIGHT: Final = "() => document.documentElement.dataset.theme === 'light'"
 
 _GRIDS_ARE_ALIKE: Final = """() => new Set([...document.querySelectorAll('.canvas')]
   .filter((plot) => plot.layout).map((plot) => plot.layout.xaxis.gridcolor)).size === 1"""
