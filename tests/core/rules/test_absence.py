@@ -1,9 +1,7 @@
 """Silence: when it is a failure, and when it is work that takes its time."""
 
-from pathlib import Path
-
 import pytest
-import yaml
+from tests.core.rules.builtin_pack import pack
 
 from runwatch.alerts import AlertState, Moment
 from runwatch.rules import Liveness, Rule, judge_absence, load_rules
@@ -135,8 +133,7 @@ def test_a_silence_that_is_no_number_is_on_the_side_of_the_alarm() -> None:
 
 
 def test_the_pack_lets_a_checkpoint_take_its_time_and_an_idle_run_be() -> None:
-    pack = Path(__file__).parents[3] / "server" / "runwatch_server" / "rules" / "builtin.yaml"
-    absences = [r.absence for r in load_rules(yaml.safe_load(pack.read_text())) if r.absence]
+    absences = [r.absence for r in pack() if r.absence]
 
     assert [limit_s(one, silent(0, Phase.CHECKPOINT)) for one in absences] == [
         None,

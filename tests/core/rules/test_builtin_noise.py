@@ -1,16 +1,13 @@
 """The built-in rules on runs that are noisy and well, and on one that is not."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-import yaml
 from numpy.typing import NDArray
+from tests.core.rules.builtin_pack import pack
 
 from runwatch.alerts import AlertState
-from runwatch.rules import Evaluator, Rows, load_rules
+from runwatch.rules import Evaluator, Rows
 
-PACK = Path(__file__).parents[3] / "server" / "runwatch_server" / "rules" / "builtin.yaml"
 NUM_STEPS, NUM_LAYERS, FAULT = 1200, 40, 500
 
 
@@ -39,8 +36,7 @@ def training(
 
 
 def fired(rows: Rows) -> list[tuple[str, int]]:
-    rules = load_rules(yaml.safe_load(PACK.read_text()))
-    transitions = Evaluator(rules).observe(rows)
+    transitions = Evaluator(pack()).observe(rows)
     return [(told.rule, told.step) for told in transitions if told.state is AlertState.FIRING]
 
 

@@ -5,20 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
+from tests.core.rules.builtin_pack import ROOT, document_of, pack
 
 from runwatch.alerts import AlertState
-from runwatch.rules import IN_CODE, Evaluator, Rows, Rule, load_rules
+from runwatch.rules import IN_CODE, Evaluator, Rows, Rule
 from runwatch.rules.rule_tests import RuleTest, load_rule_tests, run_rule_tests
 from runwatch_server.alerts.absence import rank_lost, run_lost
 from runwatch_server.alerts.group_outlier import RULE
-
-ROOT = Path(__file__).parents[3]
-PACK = ROOT / "server" / "runwatch_server" / "rules" / "builtin.yaml"
-
-
-def pack() -> tuple[Rule, ...]:
-    return load_rules(yaml.safe_load(PACK.read_text()))
 
 
 def cases() -> list[tuple[Path, int, str]]:
@@ -26,16 +19,15 @@ def cases() -> list[tuple[Path, int, str]]:
     tests: list[tuple[Path, int, RuleTest]] = [
         (file, index, test)
         for file in files
-        for index, test in enumerate(load_rule_tests(yaml.safe_load(file.read_text())))
+        for index, test in enumerate(load_rule_tests(document_of(file)))
     ]
     return [(file, index, test.name) for file, index, test in tests]
 
 
 @pytest.mark.parametrize(("file", "index", "name"), cases(), ids=lambda part: str(part)[-60:])
 def test_the_pack_does_what_its_test_says(file: Path, index: int, name: str) -> None:
-    document = yaml.safe_load(file.read_text())
-
-    (result,) = run_rule_tests({"tests": [document["tests"][index]]}, pack())
+    test = document_of(file)["tests"][index]
+    (result,) = run_rule_tests({"tests": [test]}, pack())
 
     assert result.failures == (), name
 
@@ -81,7 +73,7 @@ def test_every_runbook_belongs_to_one_rule_and_links_to_pages_that_exist() -> No
 
 
 def test_the_tests_as_data_show_every_rule_with_a_condition_firing() -> None:
-    documents = [yaml.safe_load(file.read_text()) for file in (ROOT / "tests/rules").glob("*.yaml")]
+    documents = [document_of(file) for file in (ROOT / "tests/rules").glob("*.yaml")]
     fires = {
         alert["rule"]
         for document in documents

@@ -1,19 +1,17 @@
 """The built-in rules where gradients are read of some steps only: a gap is neither good nor bad."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from numpy.typing import NDArray
+from tests.core.rules.builtin_pack import pack
 from tests.core.rules.test_builtin_noise import NUM_LAYERS, NUM_STEPS, training
 
 from runwatch.alerts import AlertState
 from runwatch.nonfinite import ABSENT_32, ABSENT_64
-from runwatch.rules import Evaluator, Rows, load_rules
+from runwatch.rules import Evaluator, Rows
 
-PACK = Path(__file__).parents[3] / "server" / "runwatch_server" / "rules" / "builtin.yaml"
 STATS = ("grad_norm", "nonfinite", "zero_frac", "param_norm", "update_ratio")
 
 
@@ -39,8 +37,7 @@ def thinned(rows: Rows, every: int, since: int) -> Rows:
 
 
 def fired(rows: Rows) -> list[tuple[str, int]]:
-    rules = load_rules(yaml.safe_load(PACK.read_text()))
-    transitions = Evaluator(rules).observe(rows)
+    transitions = Evaluator(pack()).observe(rows)
     return [(told.rule, told.step) for told in transitions if told.state is AlertState.FIRING]
 
 

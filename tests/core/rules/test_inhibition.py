@@ -2,17 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
+from tests.core.rules.builtin_pack import pack
 
 from runwatch.alerts import AlertState
 from runwatch.errors import RuleError
 from runwatch.rules import Evaluator, Rows, Rule, Transition, load_rules
-
-ROOT = Path(__file__).parents[3]
 
 
 def rule(
@@ -153,11 +150,8 @@ def test_a_rule_cannot_name_itself_nor_a_rank() -> None:
 
 
 def test_of_the_built_in_rules_a_nan_brings_one_alert() -> None:
-    pack = load_rules(
-        yaml.safe_load((ROOT / "server/runwatch_server/rules/builtin.yaml").read_text())
-    )
     losses = [2.0 - 0.001 * step + 0.01 * (step % 3) for step in range(300)]
-    transitions = judged(pack, [*losses, 40.0, math.nan, math.nan, *[80.0] * 60])
+    transitions = judged(pack(), [*losses, 40.0, math.nan, math.nan, *[80.0] * 60])
     firing = [one for one in transitions if one.state is AlertState.FIRING]
 
     assert len({one.rule for one in firing}) >= 4

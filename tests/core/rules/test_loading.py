@@ -1,12 +1,11 @@
 """Rule documents: read whole, or refused with all that is wrong with them."""
 
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.rules.builtin_pack import pack
 
 from runwatch.alerts import Span
 from runwatch.commands import LowerLr, Rollback, Stop
@@ -14,8 +13,6 @@ from runwatch.errors import Fault, RuleError
 from runwatch.ladders import Page
 from runwatch.rules import Baseline, Rule, load_rules
 from runwatch.vocabulary import Scope, Severity
-
-PACK = Path(__file__).parents[3] / "server" / "runwatch_server" / "rules" / "builtin.yaml"
 
 Document = dict[str, object]
 
@@ -67,7 +64,7 @@ def read_again(read: Rule) -> Rule:
     return load_rules(document(dict(read.document)))[0]
 
 
-@pytest.mark.parametrize("read", load_rules(yaml.safe_load(PACK.read_text())), ids=lambda r: r.name)
+@pytest.mark.parametrize("read", pack(), ids=lambda r: r.name)
 def test_a_rule_is_the_same_when_read_from_its_own_document(read: Rule) -> None:
     again = read_again(read)
 

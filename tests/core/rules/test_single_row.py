@@ -3,17 +3,15 @@ the same, to the last bit of what they remember."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from numpy.typing import NDArray
+from tests.core.rules.builtin_pack import pack
 
 from runwatch.nonfinite import ABSENT_32, ABSENT_64
 from runwatch.rules import Evaluator, Rows, Rule, Transition, load_rules
 
-PACK = Path(__file__).parents[3] / "server" / "runwatch_server" / "rules" / "builtin.yaml"
 NAMES = ("loss", "grad_norm", "lr", "loss_scale", "clipped", "val_loss", "gpu_mem")
 NUM_ROWS = 120
 
@@ -92,7 +90,7 @@ def judged(rules: Sequence[Rule], parts: Sequence[Rows], size: int) -> tuple[lis
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("source", ["own", "built in"])
 def test_row_by_row_and_in_blocks_are_the_same_to_the_last_bit(source: str, seed: int) -> None:
-    rules = own_rules() if source == "own" else load_rules(yaml.safe_load(PACK.read_text()))
+    rules = own_rules() if source == "own" else pack()
     parts = [rows_with_everything(seed, 0, 0), rows_with_everything(seed + 50, 80, 1)]
 
     told, state = judged(rules, parts, 1)
@@ -104,7 +102,7 @@ def test_row_by_row_and_in_blocks_are_the_same_to_the_last_bit(source: str, seed
 
 @pytest.mark.parametrize("seed", range(2))
 def test_rules_of_the_run_and_of_layers_share_windows_to_the_last_bit(seed: int) -> None:
-    rules = load_rules(yaml.safe_load(PACK.read_text()))
+    rules = pack()
     parts = [with_layers(rows_with_everything(seed, 0, 0), seed)]
 
     told, state = judged(rules, parts, 1)
