@@ -164,12 +164,16 @@ watch = attach(model, optimizer, run="oom", url=sys.argv[1], token=sys.argv[2], 
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
+both_endings = pytest.mark.parametrize(
     "ending",
     ["with watch:\n    train(watch)\n", "train(watch)\n"],
     ids=["in a block", "without"],
 )
+"""What follows a program: its training in a `with`, and by itself."""
+
+
+@pytest.mark.slow
+@both_endings
 def test_a_program_that_runs_out_of_memory_tells_so_and_dies_as_it_would(
     tmp_path: Path, service: StubService, ending: str
 ) -> None:
@@ -201,11 +205,7 @@ def train(watch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "ending",
-    ["with watch:\n    train(watch)\n", "train(watch)\n"],
-    ids=["in a block", "without"],
-)
+@both_endings
 def test_gradients_that_end_their_program_in_the_midst_of_a_step_are_told(
     tmp_path: Path, service: StubService, ending: str
 ) -> None:
