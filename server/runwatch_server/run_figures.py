@@ -169,7 +169,11 @@ class RunFigures(Collector):
         info = _family("runwatch_run_info", "1; the names of a run.", "run_id", "run", "project")
         states = _family("runwatch_run_state", "1 for the run's state.", "run_id", "state")
         alerts = _family(
-            "runwatch_run_alerts", "Open alerts of the run.", "run_id", "state", "severity"
+            "runwatch_run_alerts",
+            "Open alerts of the run, but those of rules on trial and those that another explains.",
+            "run_id",
+            "state",
+            "severity",
         )
         for run_id in self._newest.keys() & self._fleet.facts.keys():
             facts = self._fleet.facts[run_id]

@@ -5,15 +5,15 @@ the command that comes of it, are on disk with the verdict, so that a replica th
 on where the other stopped, and orders nothing twice.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState
+from runwatch.commands import AnyAction
 from runwatch.ladders import Page, begins_at_once, can_wait_for, words_of
-from runwatch.rules import Transition
 from runwatch.vocabulary import Severity
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.acting import Actor
@@ -37,13 +37,13 @@ class Climber:
     step: int
 
     async def begin(
-        self, connection: AsyncConnection, alert: AlertRecord, transition: Transition
+        self, connection: AsyncConnection, alert: AlertRecord, actions: Sequence[AnyAction]
     ) -> bool:
         """The first rung of an alert that has just fired, if nothing was done that could help;
         whether a command came of it. One that is released, and told again, had its first."""
         if alert.rung is not None or alert.recovery is not None:
             return False
-        if not begins_at_once(transition.actions) and await self._is_helped(connection, alert):
+        if not begins_at_once(actions) and await self._is_helped(connection, alert):
             return False
         return await self.climb(connection, alert)
 

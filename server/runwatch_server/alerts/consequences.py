@@ -1,6 +1,7 @@
 """What follows from a batch of judged frames: alerts, what they ask for, and notes."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -11,7 +12,7 @@ from runwatch_server.alerts import queries
 from runwatch_server.alerts.acting import Actor
 from runwatch_server.alerts.climbing import Climber
 from runwatch_server.alerts.context import AlertingContext
-from runwatch_server.alerts.recording import News, Source, watch_recovery
+from runwatch_server.alerts.recording import News, Source, release, watch_recovery
 from runwatch_server.alerts.recording import record as record_transitions
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.stream import StreamKey
@@ -20,6 +21,16 @@ from runwatch_server.commands.records import Addressee
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.runs.queries import find_attempt
 from runwatch_server.telemetry.seams import CommittedFrame
+
+
+class Recorded(NamedTuple):
+    """What a batch came to."""
+
+    news: list[News]
+    ordered: bool
+    """Whether any command came of it."""
+    is_explained: bool
+    """Whether an alert of the rank waits, explained, for the end of another rank's."""
 
 
 class StreamMovedError(Exception):
@@ -61,17 +72,29 @@ class Consequences:
         transitions: Sequence[Transition],
         *,
         lr_scale: float,
-    ) -> tuple[list[News], bool]:
-        now = self._context.clock.wall()
+    ) -> Recorded:
+        now, attempt, last = self._context.clock.wall(), frames[-1].attempt, frames[-1].frame
         ordered = False
         news: list[News] = []
         async for one in record_transitions(connection, source, transitions, now=now):
             news.append(one)
-            if source.live and one.acts and one.transition.actions:
-                ordered |= await self.act(connection, one, lr_scale)
+            ordered |= await self._act_live(connection, source, one, lr_scale)
+        released, is_explained = await release(
+            connection, source, attempt, segment=last.segment, step=last.last_step, now=now
+        )
+        for one in released:
+            news.append(one)
+            ordered |= await self._act_live(connection, source, one, lr_scale)
         if source.live:
             ordered |= await self._climb(connection, source, frames, news, lr_scale, now)
-        return news, ordered
+        return Recorded(news, ordered, is_explained)
+
+    async def _act_live(
+        self, connection: AsyncConnection, source: Source, news: News, lr_scale: float
+    ) -> bool:
+        if not (source.live and news.acts and news.actions):
+            return False
+        return await self.act(connection, news, lr_scale)
 
     async def _climb(
         self,
@@ -89,7 +112,7 @@ class Consequences:
             in_trouble += await watch_recovery(
                 connection, self.run_id, attempt, last.segment, last.last_step, at=now
             )
-        begun = [one for one in news if one.acts and one.transition.ladder]
+        begun = [one for one in news if one.acts and one.ladder]
         if not begun and not any(alert.facts.ladder for alert in in_trouble):
             return False
         climber = Climber(
@@ -100,7 +123,7 @@ class Consequences:
         )
         ordered = False
         for one in begun:
-            ordered |= await climber.begin(connection, one.alert, one.transition)
+            ordered |= await climber.begin(connection, one.alert, one.actions)
         for alert in in_trouble:
             ordered |= await climber.climb(connection, alert)
         return ordered
@@ -113,8 +136,8 @@ class Consequences:
 
     async def act(self, connection: AsyncConnection, news: News, lr_scale: float) -> bool:
         """Put what an alert asks for before the policy; whether a command came of it."""
-        actor, transition = await self._actor(connection, lr_scale), news.transition
-        return await actor.act(connection, news.alert, transition.actions, step=transition.step)
+        actor = await self._actor(connection, lr_scale)
+        return await actor.act(connection, news.alert, news.actions, step=news.step)
 
     async def _actor(self, connection: AsyncConnection, lr_scale: float) -> Actor:
         addressee = await self.addressee(connection)

@@ -29,9 +29,10 @@ _WATCHED: Final = sa.select(alerts).where(
 )
 _IS_OPEN: Final = alerts.c.state.in_([state.value for state in OPEN_STATES])
 _RUNS_WITH_OPEN: Final = sa.select(alerts.c.run_id).where(_IS_OPEN).distinct()
+_IS_HEARD_OF: Final = sa.and_(_IS_OPEN, alerts.c.inhibited_by.is_(None), ~alerts.c.shadow)
 _COUNT_OPEN: Final = (
     sa.select(alerts.c.state, alerts.c.severity, sa.func.count())
-    .where(_IS_OPEN, alerts.c.inhibited_by.is_(None), ~alerts.c.shadow)
+    .where(_IS_HEARD_OF)
     .group_by(alerts.c.state, alerts.c.severity)
 )
 
@@ -96,30 +97,46 @@ async def list_open(connection: AsyncConnection, run_id: RunId) -> list[AlertRec
     return [_record(row) for row in found.mappings()]
 
 
+async def list_explained_by_ranks(
+    connection: AsyncConnection, run_id: RunId, attempt: int, rank: int
+) -> list[AlertRecord]:
+    """The open alerts of one rank that alerts of their own rule on other ranks explain."""
+    found = await connection.execute(
+        sa.select(alerts).where(
+            alerts.c.run_id == run_id,
+            alerts.c.attempt == attempt,
+            alerts.c.rank == rank,
+            alerts.c.inhibited_by == alerts.c.rule,
+            _IS_OPEN,
+        )
+    )
+    return [_record(row) for row in found.mappings()]
+
+
 async def list_watched(connection: AsyncConnection, run_id: RunId) -> list[AlertRecord]:
     """Alerts of a run on whose cure a verdict is due."""
     found = await connection.execute(_WATCHED, {"of_run": run_id})
     return [_record(row) for row in found.mappings()]
 
 
-async def was_told_of_other_rank(
-    connection: AsyncConnection, run_id: RunId, rank: int, transition: Transition
-) -> bool:
-    """Whether people were told of the same rule on another rank of the attempt, by an alert that
-    began no later than this one and stood at its onset."""
+async def list_told_of_other_ranks(
+    connection: AsyncConnection, run_id: RunId, rank: int, of: Transition | AlertRecord
+) -> list[AlertRecord]:
+    """The alerts of the same rule on other ranks of the attempt of which people were told, which
+    began no later than this one: those that are open, and those of its segment."""
     found = await connection.execute(
-        sa.select(sa.literal(1)).where(
+        sa.select(alerts).where(
             alerts.c.run_id == run_id,
-            alerts.c.rule == transition.rule,
-            alerts.c.attempt == transition.attempt,
+            alerts.c.rule == of.rule,
+            alerts.c.attempt == of.attempt,
             alerts.c.rank != rank,
             alerts.c.firing_step.is_not(None),
             alerts.c.inhibited_by.is_(None),
-            alerts.c.onset_step <= transition.onset_step,
-            sa.or_(_IS_OPEN, alerts.c.resolved_step >= transition.onset_step),
+            alerts.c.onset_step <= of.onset_step,
+            _IS_OPEN | (alerts.c.segment == of.segment),
         )
     )
-    return found.first() is not None
+    return [_record(row) for row in found.mappings()]
 
 
 async def list_runs_with_open_alerts(connection: AsyncConnection) -> list[RunId]:
@@ -136,11 +153,11 @@ async def count_by_state(connection: AsyncConnection) -> dict[tuple[str, str], i
 async def count_by_run(
     connection: AsyncConnection, run_ids: Collection[RunId]
 ) -> dict[tuple[RunId, str, str], int]:
-    """Number of open alerts of these runs, for each state and severity."""
+    """Number of open alerts of these runs of which people hear, for each state and severity."""
     columns = (alerts.c.run_id, alerts.c.state, alerts.c.severity)
     found = await connection.execute(
         sa.select(*columns, sa.func.count())
-        .where(alerts.c.run_id.in_(run_ids), _IS_OPEN)
+        .where(alerts.c.run_id.in_(run_ids), _IS_HEARD_OF)
         .group_by(*columns)
     )
     return {(run_id, state, severity): count for run_id, state, severity, count in found}

@@ -5,16 +5,19 @@ alert, and a state that it had already is no news.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState, Reason
-from runwatch.rules import IN_CODE_NAMES, Transition
+from runwatch.commands import AnyAction
+from runwatch.ladders import Rung
+from runwatch.rules import IN_CODE, Transition
 from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.advancing import WITHOUT_CHANGE_OF_STATE, advance, is_news
+from runwatch_server.alerts.other_ranks import list_to_release, seen_beside_other_ranks
 from runwatch_server.alerts.records import AlertRecord, Facts, Recovery, Resolution
 from runwatch_server.alerts.recovery import WORSE_STEPS, has_come_to, recovery_at
 from runwatch_server.alerts.rungs import WAITS
@@ -51,7 +54,11 @@ class News:
     """An alert that entered a state of which people hear."""
 
     alert: AlertRecord
-    transition: Transition
+    step: int
+    actions: Sequence[AnyAction]
+    """What the rule asks for."""
+    ladder: Sequence[Rung]
+    _: KW_ONLY
     acts: bool
     """Whether this is the first that people hear of it: what the rule asks for is considered."""
     got_worse: bool = False
@@ -68,7 +75,9 @@ async def record(
     known = await queries.find_episodes(connection, source.run_id, episodes)
     for judged in transitions:
         before = known.get(judged.episode)
-        transition = await _seen_beside_other_ranks(connection, source, before, judged)
+        transition = await seen_beside_other_ranks(
+            connection, source.run_id, source.rank, before, judged
+        )
         after = await _record_one(connection, source, before, transition, now)
         if after is None:
             known.pop(transition.episode, None)
@@ -76,30 +85,45 @@ async def record(
             known[transition.episode] = after
             yield News(
                 after,
-                transition,
-                _is_first_told(before, after),
+                transition.step,
+                transition.actions,
+                transition.ladder,
+                acts=_is_first_told(before, after),
                 got_worse=_is_verdict_of_worse(before, after),
             )
 
 
-async def _seen_beside_other_ranks(
+async def release(
     connection: AsyncConnection,
     source: Source,
-    before: AlertRecord | None,
-    transition: Transition,
-) -> Transition:
-    """What is not finite on one rank reaches the others with the next sum of gradients. Their
-    alerts are kept, and explained by the first: nobody is woken once a rank. One that turns out to
-    have begun earlier is told, for it names another rank and step."""
-    if transition.rule not in IN_CODE_NAMES:
-        return transition
-    if before is not None and before.firing_step is not None:
-        is_explained = before.inhibited_by == transition.rule
-    else:
-        is_explained = await queries.was_told_of_other_rank(
-            connection, source.run_id, source.rank, transition
+    attempt: int,
+    *,
+    segment: int,
+    step: int,
+    now: float,
+) -> tuple[list[News], bool]:
+    """Tell of what other ranks' alerts explained, once those are over and it goes on; and whether
+    anything is explained by them still."""
+    found, is_any_left = await list_to_release(
+        connection, source.run_id, attempt, source.rank, segment=segment, step=step
+    )
+    news: list[News] = []
+    for alert in found:
+        after = replace(alert, inhibited_by=None, last_step=step)
+        await queries.update_alert(connection, after)
+        await event_queries.append_event(
+            connection,
+            after,
+            Reason.RELEASED,
+            at=now,
+            step=step,
+            detail={"reason": Reason.RELEASED, "value": after.facts.value},
         )
-    return replace(transition, inhibited_by=transition.rule) if is_explained else transition
+        if not after.shadow:
+            await source.tell(connection, after)
+        rule = next(rule for rule in IN_CODE if rule.name == after.rule)
+        news.append(News(after, step, rule.actions, rule.ladder, acts=after.is_told))
+    return news, is_any_left
 
 
 async def end_alerts(

@@ -28,6 +28,7 @@ class _Told(NamedTuple):
 
     news: list[News]
     is_live: bool
+    is_explained: bool
     posted: list[Posted] | None
     """Under way after it; None where it ordered nothing."""
 
@@ -151,11 +152,11 @@ class RunEvaluation:
             )
             if live and not stream.has_begun:
                 await self._consequences.end_older(connection, stream.key)
-            news, ordered = await self._consequences.record(
+            recorded = await self._consequences.record(
                 connection, source, frames, transitions, lr_scale=lr_scale
             )
-            posted = await posting(connection, self.run_id) if ordered else None
-            return _Told(news, live, posted)
+            posted = await posting(connection, self.run_id) if recorded.ordered else None
+            return _Told(recorded.news, live, recorded.is_explained, posted)
 
         told = await self._context.database.write(work, of=self.run_id)
         is_saved = after.state_seq == frames[-1].seq
@@ -165,6 +166,7 @@ class RunEvaluation:
         if told is None:  # nobody who waits for news is woken, or each frame would have them look
             return
         stream.has_begun |= told.is_live
+        stream.is_explained = told.is_explained
         if told.posted is not None:
             self._context.delivery.post(self.run_id, told.posted)
         self._context.on_news(told.news)
@@ -172,7 +174,7 @@ class RunEvaluation:
     async def _is_quiet(self, connection: AsyncConnection, stream: Stream) -> bool:
         """Whether frames that brought no transition leave nothing to do: the common case, which
         must cost no more than its watermark."""
-        if not stream.is_stored or not stream.has_begun:
+        if not stream.is_stored or not stream.has_begun or stream.is_explained:
             return False
         return stream.key.rank != 0 or not await queries.list_watched(connection, self.run_id)
 

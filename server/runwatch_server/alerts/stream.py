@@ -83,6 +83,8 @@ class Stream:
     project: str
     has_begun: bool = False
     """Whether a live frame of it was judged in this life of the service."""
+    is_explained: bool = True
+    """Whether an alert of it waits, explained, for the end of another rank's; to be asked first."""
     gap_since: float | None = None
     """When a missing frame was first waited for, on the monotonic clock; None: none is."""
     unsaved_bytes: int = 0

@@ -9,6 +9,7 @@ from tests.server.alerts.bench import RUN, Bench, StartService, healthy
 from runwatch.alerts import AlertState
 from runwatch.messages import AttemptClose
 from runwatch.vocabulary import RunState
+from runwatch_server.alerts.event_queries import list_events
 from runwatch_server.errors import UnprocessableError
 
 FIRING, RESOLVED = AlertState.FIRING, AlertState.RESOLVED
@@ -16,6 +17,11 @@ FIRING, RESOLVED = AlertState.FIRING, AlertState.RESOLVED
 
 async def told(bench: Bench) -> list[tuple[str, int, AlertState]]:
     return [(alert.rule, alert.rank, alert.state) for alert in await bench.alerts()]
+
+
+async def told_of(bench: Bench) -> set[tuple[int, AlertState]]:
+    """The rank and state of each alert of which people heard."""
+    return {(alert.rank, alert.state) for alert in await bench.alerts() if alert.is_told}
 
 
 async def start_ranks(bench: Bench, num_ranks: int) -> None:
@@ -71,6 +77,70 @@ def test_a_rank_on_which_it_began_earlier_is_told_though_it_is_heard_late(
             onsets = {alert.rank: alert.onset_step for alert in await bench.alerts()}
             assert onsets == {0: 11, 1: 10}
             assert {alert.inhibited_by for alert in await bench.alerts()} == {None}
+
+    asyncio.run(scenario())
+
+
+def test_what_goes_on_past_the_end_of_what_explained_it_is_told(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await start_ranks(bench, 2)
+            await bench.send([math.nan], first_step=10, rank=1)
+            await bench.settle()
+            await bench.send([1.0, *[math.nan] * 30], first_step=10, rank=0)
+            await bench.settle()
+            assert await told_of(bench) == {(1, FIRING)}
+
+            await bench.send(healthy(300), first_step=11, rank=1)
+            await bench.settle()
+            assert await told_of(bench) == {(1, RESOLVED)}  # rank 0 is not judged so far yet
+
+            await bench.send([math.nan] * 300, first_step=41, rank=0)
+            await bench.settle()
+            assert await told_of(bench) == {(0, FIRING), (1, RESOLVED)}
+            [released] = [alert for alert in await bench.alerts() if alert.rank == 0]
+            async with bench.database.read() as connection:
+                events = await list_events(connection, RUN, released.id)
+            # What it asks for was ordered for rank 1, and no trainer has taken it.
+            assert [event.kind for event in events] == ["firing", "released", "suppressed"]
+
+    asyncio.run(scenario())
+
+
+def test_what_ends_with_what_explained_it_is_told_to_nobody(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await start_ranks(bench, 2)
+            for rank in (1, 0):
+                await bench.send([math.nan, *healthy(3)], first_step=10, rank=rank)
+                await bench.settle()
+            await bench.send(healthy(300), first_step=14, rank=1)
+            await bench.settle()
+            for step in range(14, 314, 10):
+                await bench.send(healthy(10), first_step=step, rank=0)
+            await bench.settle()
+            assert await told_of(bench) == {(1, RESOLVED)}
+            assert {alert.state for alert in await bench.alerts()} == {RESOLVED}
+
+    asyncio.run(scenario())
+
+
+def test_an_alert_of_steps_that_were_gone_back_over_explains_none(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await start_ranks(bench, 2)
+            for rank in (1, 0):
+                await bench.send([*healthy(90), math.nan, *healthy(40)], first_step=10, rank=rank)
+                await bench.settle()
+            assert await told_of(bench) == {(1, RESOLVED)}
+
+            await bench.send([*healthy(60), math.nan], first_step=50, segment=1, rank=0)
+            await bench.settle()
+            assert await told_of(bench) == {(0, FIRING), (1, RESOLVED)}
 
     asyncio.run(scenario())
 
