@@ -18,10 +18,9 @@ from runwatch.rules.templates import Template
 from runwatch.rules.transitions import episode_id
 from runwatch.vocabulary import Scope, Severity
 from runwatch_server.alerts.records import AlertRecord
+from runwatch_server.rules.own_names import RANK_LOST, RUN_LOST
 from runwatch_server.runs.heard_rank import RankFacts
 
-RUN_LOST: Final = "RunLost"
-RANK_LOST: Final = "RankLost"
 _OVER: Final = (Reason.CLEARED_EARLY, Reason.CLEARED, Reason.RECOVERED)
 """What can be said of an alert only once what it misses has come."""
 _OF_CONTACT: Final = (RUN_LOST, RANK_LOST)

@@ -6,12 +6,12 @@ Decided in `absence`, from the facts of liveness; kept and told here.
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState, Change, Reason
-from runwatch.rules import Rule
+from runwatch.rules import IN_CODE_NAMES, Rule
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.absence import (
@@ -27,12 +27,15 @@ from runwatch_server.alerts.absence import (
 )
 from runwatch_server.alerts.consequences import Consequences
 from runwatch_server.alerts.context import AlertingContext
-from runwatch_server.alerts.group_outlier import GROUP_OUTLIER
 from runwatch_server.alerts.phase_history import PhaseHistory
 from runwatch_server.alerts.recording import News, record
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
+from runwatch_server.rules.own_names import GROUP_OUTLIER, RANK_LOST, RUN_LOST
 from runwatch_server.runs.heard_rank import RankFacts
+
+_OF_NO_SILENCE: Final = IN_CODE_NAMES | {GROUP_OUTLIER}
+"""Rules of the service's own that are judged elsewhere: like RunLost they have no hash."""
 
 
 class _Key(NamedTuple):
@@ -88,8 +91,10 @@ class AbsenceAlerts:
         rules = (await self._context.rules.in_force(project)).rules
         for rank in facts:
             await self._forget_older(run_id, rank)
+            of_absence = rules_of_absence(rules, rank.rank)
+            await self._forget_orphans(run_id, rank, of_absence)
             longest_phase_s = await self._longest_phase_s(run_id, rank)
-            for rule in (*self._rules_of_contact(rank, facts), *rules_of_absence(rules, rank.rank)):
+            for rule in (*self._rules_of_contact(rank, facts), *of_absence):
                 key = _Key(run_id, rank.attempt, rank.rank, rule.name)
                 change = judge_silence(
                     rule,
@@ -191,25 +196,44 @@ class AbsenceAlerts:
 
     async def _forget_older(self, run_id: RunId, rank: RankFacts) -> None:
         """Alerts about the silence of an attempt that a newer one has replaced."""
-        for key in [
+        older = [
             key
             for key in self._alerts_of(run_id)
             if key.rank == rank.rank and key.attempt < rank.attempt
-        ]:
+        ]
+        await self._end(run_id, older, Resolution.ATTEMPT_ENDED, "a newer attempt began")
+
+    async def _forget_orphans(
+        self, run_id: RunId, rank: RankFacts, of_absence: Sequence[Rule]
+    ) -> None:
+        """Alerts of a rule that is in force no longer: nothing judges them any more."""
+        kept = {RUN_LOST, RANK_LOST, *(rule.name for rule in of_absence)}
+        orphans = [
+            key
+            for key in self._alerts_of(run_id)
+            if (key.attempt, key.rank) == (rank.attempt, rank.rank) and key.rule not in kept
+        ]
+        await self._end(run_id, orphans, Resolution.RULE_CHANGED, "the rule was changed or removed")
+
+    async def _end(
+        self, run_id: RunId, keys: Sequence[_Key], resolution: Resolution, why: str
+    ) -> None:
+        if not keys:
+            return
+
+        async def work(connection: AsyncConnection) -> None:
+            await self._context.ownership.check(connection, run_id)
+            ending = [
+                alert
+                for alert in await queries.list_open(connection, run_id)
+                if not alert.rule_hash
+                and _Key(run_id, alert.attempt, alert.rank, alert.rule) in keys
+            ]
+            await self._context.end_alerts(connection, ending, resolution, why)
+
+        await self._context.database.write(work, of=run_id)
+        for key in keys:
             del self._alerts_of(run_id)[key]
-
-            async def work(connection: AsyncConnection, key: _Key = key) -> None:
-                await self._context.ownership.check(connection, run_id)
-                older = [
-                    alert
-                    for alert in await queries.list_open(connection, run_id)
-                    if _Key(run_id, alert.attempt, alert.rank, alert.rule) == key
-                ]
-                await self._context.end_alerts(
-                    connection, older, Resolution.ATTEMPT_ENDED, "a newer attempt began"
-                )
-
-            await self._context.database.write(work, of=run_id)
 
     async def _recall(self, run_id: RunId) -> str | None:
         """Take up the open alerts about silence that were told before a restart, or by the
@@ -222,7 +246,7 @@ class AbsenceAlerts:
             if addressee is None:
                 return None
             for alert in await queries.list_open(connection, run_id):
-                if not alert.rule_hash and alert.rule != GROUP_OUTLIER:
+                if not alert.rule_hash and alert.rule not in _OF_NO_SILENCE:
                     key = _Key(run_id, alert.attempt, alert.rank, alert.rule)
                     entered = await event_queries.last_event(connection, alert, kind=alert.state)
                     since = alert.onset_at if entered is None else entered.at

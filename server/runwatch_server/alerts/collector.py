@@ -9,10 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from runwatch.alerts import AlertState
-from runwatch.rules import IN_CODE_NAMES
-from runwatch_server.alerts.absence import RANK_LOST, RUN_LOST
 from runwatch_server.alerts.assembly import Alerting
-from runwatch_server.alerts.group_outlier import GROUP_OUTLIER
+from runwatch_server.rules.own_names import PROTECTED_NAMES
 from runwatch_server.rules.pack import load_builtin
 
 MAX_RULES: Final = 200
@@ -24,7 +22,7 @@ class AlertingCollector(Collector):
 
     def __init__(self, alerting: Alerting) -> None:
         self._alerting = alerting
-        names = [*sorted(IN_CODE_NAMES), RUN_LOST, RANK_LOST, GROUP_OUTLIER]
+        names = sorted(PROTECTED_NAMES)
         names += [filed.rule.name for filed in load_builtin()]
         self._at_first = {(name, AlertState.FIRING): 0 for name in names}
         """Counted from 0 on: the first of a series that was not there is no increase."""

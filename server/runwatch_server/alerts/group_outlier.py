@@ -18,8 +18,8 @@ from runwatch.rules.reporting import transition
 from runwatch.rules.templates import Template
 from runwatch.vocabulary import Severity
 from runwatch_server.alerts.records import AlertRecord
+from runwatch_server.rules.own_names import GROUP_OUTLIER
 
-GROUP_OUTLIER: Final = "GroupOutlier"
 WINDOW_STEPS: Final = 128
 """The steps over which losses are compared, by their medians."""
 FEWEST_OTHERS: Final = 4

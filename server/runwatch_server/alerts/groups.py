@@ -17,7 +17,6 @@ from runwatch_server.alerts import queries
 from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.group_outlier import (
     FEWEST_OTHERS,
-    GROUP_OUTLIER,
     WINDOW_STEPS,
     compare,
     judge,
@@ -26,6 +25,7 @@ from runwatch_server.alerts.group_outlier import (
 from runwatch_server.alerts.recording import News, record
 from runwatch_server.errors import NotFoundError
 from runwatch_server.replicas.ownership import NotOwnerError
+from runwatch_server.rules.own_names import GROUP_OUTLIER
 from runwatch_server.runs.queries import Run, find_run, list_group_peers, list_open_grouped
 from runwatch_server.separate_works import SeparateWorks
 from runwatch_server.telemetry.reading import Reader, Window

@@ -10,6 +10,7 @@ import typer
 from runwatch.errors import Fault, RuleError
 from runwatch_server.cli.output import OurConsole
 from runwatch_server.rules.documents import located, parse_yaml
+from runwatch_server.rules.own_names import PROTECTED_NAMES
 from runwatch_server.rules.pack import FiledRule, split_file
 
 BUILTIN: Final = "builtin"
@@ -47,9 +48,14 @@ def load_rules(name: str) -> tuple[FiledRule, ...]:
     """Likewise. Raises RuleError, whose faults name their lines."""
     document, lines = parse_yaml(read_rule_text(name))
     try:
-        return split_file(document)
+        filed_rules = split_file(document)
     except RuleError as error:
         raise located(error, lines) from error
+    taken = [filed.rule.name for filed in filed_rules if filed.rule.name in PROTECTED_NAMES]
+    if taken:
+        wanted = "is judged by the service itself, wanted another name"
+        raise RuleError([Fault("alert", f"found {name}, which {wanted}") for name in taken])
+    return filed_rules
 
 
 def refuse(name: str, faults: Sequence[Fault]) -> None:

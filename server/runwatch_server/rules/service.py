@@ -9,7 +9,6 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.errors import Fault, RuleError
-from runwatch.rules import IN_CODE_NAMES
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
@@ -20,6 +19,7 @@ from runwatch_server.errors import (
     UnprocessableError,
 )
 from runwatch_server.rules import queries
+from runwatch_server.rules.own_names import PROTECTED_NAMES
 from runwatch_server.rules.pack import FiledRule, RuleSet, layered, load_builtin, split_file
 from runwatch_server.rules.queries import RuleRecord
 from runwatch_server.rules.state_limit import check_state
@@ -202,7 +202,7 @@ class Rules:
 
 def refuse_protected(name: str) -> None:
     """Raises ConflictError for a rule that nobody can change."""
-    if name in IN_CODE_NAMES:
+    if name in PROTECTED_NAMES:
         raise ConflictError(
             "protected_rule", f"{name} is built in and stays as it is, for everyone."
         )

@@ -15,6 +15,7 @@ from runwatch.frames import Event
 from runwatch.messages import AttemptOpen, Heartbeat, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import Phase, RunId
+from runwatch_server.alerts.records import Resolution
 from runwatch_server.rules.pack import split_file
 from runwatch_server.runs.pause_watch import PauseWatch
 
@@ -332,6 +333,30 @@ def test_a_silent_process_is_lost_and_not_also_without_a_step(
 async def use(bench: Bench, *rules: Mapping[str, object]) -> None:
     filed = split_file({"version": 1, "groups": [{"name": "own", "rules": list(rules)}]})
     await bench.alerting.rules.create(filed, project="", enabled=True, actor="tests")
+
+
+def test_the_alert_of_a_rule_that_is_removed_ends(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            rules = bench.alerting.rules
+            await use(bench, {"alert": "Hurry", "absence": {"timeout_s": 30}})
+            await bench.open()
+            await bench.send(healthy(10), first_step=0)
+            bench.clock.advance(31)
+            await beat(bench, step_age_s=31)
+            await bench.alerting.ticker.tick()
+            assert await told(bench) == [("Hurry", AlertState.FIRING)]
+
+            [rule] = await rules.list_all(None)
+            await rules.delete(rule.id, version=rule.version, actor="tests")
+            await bench.alerting.ticker.tick()
+            [alert] = await bench.alerts()
+            assert (alert.state, alert.resolution) == (
+                AlertState.RESOLVED,
+                Resolution.RULE_CHANGED,
+            )
+
+    asyncio.run(scenario())
 
 
 ON_TRIAL: dict[str, object] = {

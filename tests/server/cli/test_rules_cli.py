@@ -54,6 +54,15 @@ def test_a_file_of_bytes_is_no_rule_file(tmp_path: Path) -> None:
     assert "rules.yaml: file: found no UTF-8 at byte 0, wanted a text" in result.output
 
 
+def test_a_name_that_the_service_would_refuse_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(GOOD.replace("Low", "RunLost"))
+    result = CliRunner().invoke(app, ["rules", "check", str(file)])
+
+    assert result.exit_code == 1
+    assert "found RunLost, which is judged by the service itself" in result.output
+
+
 def test_lower_lr_asks_for_its_scale() -> None:
     result = CliRunner().invoke(app, ["signal", "RUN", "lower-lr", "--url", "http://127.0.0.1:9"])
 

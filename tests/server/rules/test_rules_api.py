@@ -83,6 +83,14 @@ async def test_nobody_takes_the_place_of_the_rule_that_stays(api: Api) -> None:
     assert refused.status_code in (409, 422)
 
 
+@pytest.mark.parametrize("name", ["RunLost", "RankLost", "GroupOutlier"])
+async def test_nobody_takes_the_name_of_a_rule_that_the_service_judges(api: Api, name: str) -> None:
+    text = LOW.replace("Low", name)
+    refused = await api.call("POST", "/rules", content=text, headers=YAML)
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "protected_rule")
+
+
 async def test_a_built_in_rule_is_taken_away_by_one_of_its_name(api: Api) -> None:
     await create(api, LOW.replace("Low", "LossSpike"), project="quiet", enabled="false")
 

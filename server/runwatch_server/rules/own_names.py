@@ -1,0 +1,10 @@
+"""Names of the rules that the service judges by itself, and that no rule file may take."""
+
+from typing import Final
+
+from runwatch.rules import IN_CODE_NAMES
+
+RUN_LOST: Final = "RunLost"
+RANK_LOST: Final = "RankLost"
+GROUP_OUTLIER: Final = "GroupOutlier"
+PROTECTED_NAMES: Final = IN_CODE_NAMES | {RUN_LOST, RANK_LOST, GROUP_OUTLIER}
