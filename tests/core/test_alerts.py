@@ -64,6 +64,15 @@ def test_seconds_pass_by_the_moment_and_not_by_steps() -> None:
     assert advance(pending, True, Moment(6, 130.0), hold=hold).reason is Reason.HELD
 
 
+def test_a_clock_that_is_set_back_stops_no_span_of_steps() -> None:
+    pending = advance(None, True, Moment(5, 5000.0), hold=HOLD).alert
+    fired = advance(pending, True, Moment(8, 1400.0), hold=HOLD)
+    recovering = advance(fired.alert, False, Moment(9, 5000.0), keep=KEEP).alert
+
+    assert fired.reason is Reason.HELD
+    assert advance(recovering, False, Moment(14, 1400.0), keep=KEEP).reason is Reason.RECOVERED
+
+
 def test_an_onset_earlier_than_now_counts_for_how_long_it_held() -> None:
     change = advance(None, True, at(10), hold=HOLD, onset=at(7))
 
