@@ -147,6 +147,9 @@ async def _follow_up(
     objection = await _objection(connection, follower, ended, addressee)
     if objection is None:
         objection = _doubt(follower, addressee, signer)
+    if objection is None and ended.after_id is not None:  # it waited itself: its place is free
+        await queries.update_command(connection, follower, after_id=ended.after_id)
+        return
     state = CommandState.QUEUED if objection is None else CommandState.CANCELLED
     detail: dict[str, Scalar] = {} if objection is None else {"reason": objection}
     await enter(

@@ -269,3 +269,32 @@ def test_late_frames_do_not_silence_the_live_ones_behind_them(start_service: Sta
             assert command.action == Rollback(before_step=10)
 
     asyncio.run(scenario())
+
+
+def test_who_waits_behind_one_that_is_taken_back_waits_for_what_that_waited_for(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            saves = rule_file("Saves", "loss > 50", actions=[{"checkpoint": {}}, {"rollback": {}}])
+            slows = rule_file("Slows", "loss > 90", actions=[{"lower_lr": {"scale": 0.5}}])
+            for file in (saves, slows):
+                filed = split_file(file)
+                await bench.alerting.rules.create(filed, project="", enabled=True, actor="tests")
+            await bench.open(policy=PolicyMode.AUTO)
+            await bench.send([2.0, 60.0], first_step=0)
+            await bench.settle()
+            await bench.send([100.0], first_step=2)
+            await bench.settle()
+            [checkpoint, rollback, lower_lr] = await bench.commands()
+            assert (rollback.after_id, lower_lr.after_id) == (checkpoint.id, rollback.id)
+
+            await bench.alerting.commands.cancel(rollback.id, actor="tests")
+            [_, _, lower_lr] = await bench.commands()
+            assert (lower_lr.state, lower_lr.after_id) == (CommandState.PROPOSED, checkpoint.id)
+
+            await bench.answer(checkpoint.id, CommandState.APPLIED, step=3)
+            [_, _, lower_lr] = await bench.commands()
+            assert (lower_lr.state, lower_lr.after_id) == (CommandState.QUEUED, None)
+
+    asyncio.run(scenario())
