@@ -30,6 +30,8 @@ _LOCAL: Final = frozenset(
     ("dbus", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows", "file")
 )
 """Address this machine and nobody on call."""
+_UNHELD: Final = frozenset(("mqtt", "mqtts", "xmpp", "xmpps"))
+"""Connect from threads of their own, where `held_to` holds nobody."""
 
 
 class AppriseSender:
@@ -41,6 +43,11 @@ class AppriseSender:
         self._asset = apprise.AppriseAsset(http_redirects=False, async_mode=False)
         # What it logs may quote addresses, and they hold secrets; we say ourselves what failed.
         logging.getLogger("apprise").setLevel(logging.CRITICAL)
+        if self._scheme in _UNHELD:
+            raise SettingsError(
+                f"receivers: receiver {receiver.name}: found {self._scheme}://, whose connections "
+                "cannot be held to the networks that are allowed; wanted another service"
+            )
         plugin = None if self._scheme in _LOCAL else self._plugin("")
         if plugin is None:
             raise SettingsError(

@@ -49,6 +49,11 @@ class NotifyCollector(Collector):
         failed = CounterMetricFamily(
             "runwatch_receiver_failed", "Messages not taken.", labels=("receiver",)
         )
+        given_up = CounterMetricFamily(
+            "runwatch_receiver_given_up",
+            "Messages that were tried for a day and given up.",
+            labels=("receiver",),
+        )
         counts = GaugeMetricFamily(
             "runwatch_deliveries",
             "Deliveries in each state; those that are dead were given up.",
@@ -58,6 +63,7 @@ class NotifyCollector(Collector):
             figures = courier.figures
             success.add_metric((figures.receiver,), figures.last_success_at)
             failed.add_metric((figures.receiver,), figures.num_failed)
+            given_up.add_metric((figures.receiver,), figures.num_given_up)
             for state, count in figures.counts.items():
                 counts.add_metric((figures.receiver, state), count)
-        yield from (success, failed, counts)
+        yield from (success, failed, given_up, counts)

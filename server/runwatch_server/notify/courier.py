@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -46,6 +45,8 @@ _MOST_AT_ONCE: Final = 200
 _COUNT_EVERY_S: Final = 60.0
 _HOLD_S: Final = {DeliveryState.WAITING: 5.0, DeliveryState.DELIVERED: 60.0}
 """What is held back is looked at again after so long."""
+_ATTEMPT_S: Final = 30.0
+"""A receiver whose answer drips is waited for no longer: each byte of it comes in time."""
 _CLAIM_S: Final = 60.0
 """A letter that a replica took, and never said what became of it, is due again after so long."""
 _SETTLED_S: Final = 30 * 86400.0
@@ -60,6 +61,7 @@ class CourierFigures:
     last_success_at: float = 0.0
     """Unix seconds; 0 before the first."""
     num_failed: int = 0
+    num_given_up: int = 0
     counts: dict[str, int] = field(default_factory=dict[str, int])
     """Deliveries in each state."""
 
@@ -107,6 +109,8 @@ class Courier:
         self._threads = threads
         self._works = SeparateWorks(f"telling receiver {receiver.name} of it")
         self._pruned_at = -math.inf
+        self._under_way: asyncio.Future[bool] | None = None
+        """The last attempt, on its thread."""
         self.figures = CourierFigures(receiver.name)
 
     async def run(self) -> None:
@@ -196,9 +200,8 @@ class Courier:
             dedup_key=letter.dedup_key,
             is_over=letter.kind is Kind.RESOLVED and not still_open,
         )
-        loop = asyncio.get_running_loop()
         try:
-            taken = await loop.run_in_executor(self._threads, partial(self._sender.send, message))
+            taken = await self._attempt(message)
         except Exception as error:  # noqa: BLE001 - whatever a service's plug-in raises: it did not take it
             log.warning("receiver %s: failed with %s", self._receiver.name, type(error).__name__)
             taken = False
@@ -207,6 +210,17 @@ class Courier:
         else:
             await self._note_failed(letter)
         return taken
+
+    async def _attempt(self, message: Message) -> bool:
+        """Whether the receiver took it. While an attempt goes on that is waited for no longer,
+        nothing else is sent: a receiver has one thread, and would take another's."""
+        if self._under_way is not None and not self._under_way.done():
+            return False
+        loop = asyncio.get_running_loop()
+        self._under_way = loop.run_in_executor(self._threads, self._sender.send, message)
+        self._under_way.add_done_callback(_forget_failure)
+        async with asyncio.timeout(_ATTEMPT_S):
+            return await asyncio.shield(self._under_way)
 
     async def _still_open(self, letter: Letter) -> int:
         """How many alerts of the incident go on."""
@@ -241,6 +255,7 @@ class Courier:
                 attempts,
                 "; given up" if is_dead else "",
             )
+            self.figures.num_given_up += is_dead
             await self._mark(
                 [one],
                 state=DeliveryState.DEAD.value if is_dead else one.state.value,
@@ -274,3 +289,9 @@ class Courier:
             self._pruned_at = self._clock.monotonic()
         async with self._database.read() as connection:
             self.figures.counts = await queries.count_deliveries(connection, self._receiver.name)
+
+
+def _forget_failure(attempt: asyncio.Future[bool]) -> None:
+    """Asyncio logs what an attempt raised if nobody asks: none does once it is given up."""
+    if not attempt.cancelled():
+        attempt.exception()

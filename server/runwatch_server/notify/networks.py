@@ -2,7 +2,7 @@
 
 A receiver's host is a name that somebody else may point anywhere, also after we have looked
 (DNS rebinding). So the check is on the address that is connected to, at the moment of connecting,
-by the interpreter's own audit event: whatever library sends, none gets past it.
+by the interpreter's own audit events: whatever library sends, none gets past it on this thread.
 """
 
 import sys
@@ -17,6 +17,10 @@ Network = IPv4Network | IPv6Network
 
 class ForbiddenAddressError(OSError):
     """An address of this machine or of a private network, which no receiver may lead to."""
+
+
+_EVENTS: Final = ("socket.connect", "socket.sendto", "socket.sendmsg")
+"""Datagrams are sent without a connection."""
 
 
 class _Held(local):
@@ -44,7 +48,8 @@ def may_connect(address: str, allowed: Sequence[Network]) -> bool:
 
 @contextmanager
 def held_to(allowed: Sequence[Network]) -> Generator[None]:
-    """Within it this thread connects to no address that it may not: ForbiddenAddressError."""
+    """Within it this thread connects and sends to no address that it may not:
+    ForbiddenAddressError."""
     _install()
     _held.allowed = allowed
     try:
@@ -61,9 +66,11 @@ def _install() -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event != "socket.connect" or _held.allowed is None:
+    if event not in _EVENTS or _held.allowed is None:
         return
     address = arguments[1]  # host and port; whatever else it is, it is no public host
+    if address is None:  # sent on a socket that is connected
+        return
     host = str(address[0]) if len(address) >= 2 else ""
     if not may_connect(host, _held.allowed):
         raise ForbiddenAddressError("the receiver leads to an address that is not allowed")

@@ -161,6 +161,7 @@ async def count_open(connection: AsyncConnection, receiver: str, dedup_key: str)
             deliveries.c.receiver == receiver,
             deliveries.c.dedup_key == dedup_key,
             deliveries.c.kind == Kind.FIRING.value,
+            deliveries.c.state == DeliveryState.DELIVERED.value,
             _has_notice(notices.c.resolved_at.is_(None) | IS_SETTLING),
         )
     )

@@ -1,11 +1,13 @@
 """A receiver of our own, from the bad value to the message: over real HTTP, through Apprise."""
 
 import math
+import threading
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from prometheus_client.samples import Sample
 from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.server.harness import Api, HandClock, both_engines, frame, new_id
 from tests.server.notify.sink import Sink
@@ -13,6 +15,7 @@ from tests.waiting import until_so, until_told
 
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.tables import alerts
+from runwatch_server.notify import courier
 from runwatch_server.notify.tables import silences
 
 pytestmark = [pytest.mark.anyio, both_engines]
@@ -129,13 +132,43 @@ async def test_after_a_day_of_refusals_a_delivery_is_dead_and_shows(
     await until_so(lambda: "dead" in dead_of(told))
 
     assert await states(told) == [("firing", "dead")]
+    [given_up] = samples_of(told, "runwatch_receiver_given_up_total")
+    assert (given_up.labels, given_up.value) == ({"receiver": "team"}, 1)
 
 
 def dead_of(api: Api) -> str:
-    registry = api.services.health.registry
-    samples = [sample for family in registry.collect() for sample in family.samples]
-    named = [sample for sample in samples if sample.name == "runwatch_deliveries"]
+    named = samples_of(api, "runwatch_deliveries")
     return " ".join(sample.labels["state"] for sample in named if sample.value)
+
+
+def samples_of(api: Api, name: str) -> list[Sample]:
+    families = api.services.health.registry.collect()
+    return [sample for family in families for sample in family.samples if sample.name == name]
+
+
+async def test_a_receiver_that_does_not_end_its_answer_is_waited_for_so_long_and_no_longer(
+    told: Api, sink: Sink, hand_clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(courier, "_ATTEMPT_S", 0.1)
+    may_end = threading.Event()
+    sink.answer = lambda _: 200 if may_end.wait(30) else 500
+    await break_run(told)
+    hand_clock.now += 3
+    await until_so(lambda: len(sink.posts) == 1)
+    await until_noted(told, hand_clock)
+    assert await states(told) == [("firing", "waiting")]
+
+    hand_clock.now += 6
+    await until_noted(told, hand_clock)
+    assert len(sink.posts) == 1  # it has one thread
+
+    may_end.set()
+
+    async def is_delivered() -> bool:
+        hand_clock.now += 60
+        return await states(told) == [("firing", "delivered")]
+
+    await until_told(is_delivered)
 
 
 async def test_what_goes_on_is_repeated_until_somebody_looks_after_it(
@@ -308,6 +341,34 @@ async def test_alerts_of_one_moment_make_one_message(
 
     assert "AlsoBad" in sink.bodies[0]["title"]
     assert "NonFinite" in sink.bodies[0]["title"]
+
+
+async def test_an_incident_ends_with_the_last_alert_of_which_anybody_heard(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    """The other of its alerts is explained before its turn comes, and told to nobody."""
+    cause = {"alert": "Cause", "scope": "run", "when": "loss > 100"}
+    effect = {
+        "alert": "Effect",
+        "scope": "run",
+        "when": "loss > 50",
+        "keep_firing_for": {"steps": 2},
+        "inhibited_by": [{"rules": ["Cause"]}],
+    }
+    groups = [{"name": "t", "rules": [cause, effect]}]
+    await told.json("POST", "/rules", json={"version": 1, "groups": groups})
+    run_id = await told.new_run()
+    await told.post(run_id, frame(1, [2.0, 60.0]))
+    await told.post(run_id, frame(2, [1000.0], first_step=2))
+    await told.until_judged(run_id)
+    hand_clock.now += 3
+    await until_so(lambda: len(sink.posts) == 1)
+    await told.post(run_id, frame(3, [60.0, 2.0, 2.0, 2.0], first_step=3))
+    await told.until_judged(run_id)
+    hand_clock.now += 10
+    await until_so(lambda: len(sink.posts) == 2)
+
+    assert [body["type"] for body in sink.bodies] == ["failure", "success"]
 
 
 async def file_ladder(told: Api, *ladder: object) -> None:

@@ -84,6 +84,28 @@ def test_a_name_that_leads_to_this_machine_when_it_is_sent_reaches_nobody(
         assert len(sink.posts) == 1
 
 
+def test_a_datagram_needs_no_connection_and_is_held_all_the_same() -> None:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
+    ):
+        listener.bind(("127.0.0.1", 0))
+        place = listener.getsockname()
+        with held_to(()):
+            with pytest.raises(ForbiddenAddressError):
+                client.sendto(b"x", place)
+            with pytest.raises(ForbiddenAddressError):
+                client.sendmsg([b"x"], [], 0, place)
+        client.sendto(b"y", place)
+        assert listener.recv(8) == b"y"
+
+
+@pytest.mark.parametrize("scheme", ["mqtt", "xmpps"])
+def test_a_service_whose_connections_cannot_be_held_is_refused(scheme: str) -> None:
+    with pytest.raises(SettingsError, match=f"found {scheme}://"):
+        sender(f"{scheme}://somebody:T0PSECRET@public.example/topic")
+
+
 def test_only_the_thread_that_sends_is_held() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         place = listener.getsockname()
