@@ -97,6 +97,18 @@ async def test_a_layer_whose_norm_leaves_elements_out_is_counted_and_shown_first
     assert math.isnan(values(samples, "runwatch_run_layer_grad_norm", layer="b")[0])
 
 
+async def test_alerts_of_which_nobody_hears_are_not_counted_as_the_runs(api: Api) -> None:
+    rule = {"scope": "run", "when": "loss > 50", "severity": "critical"}
+    rules = [{**rule, "alert": "Loud"}, {**rule, "alert": "OnTrial", "shadow": True}]
+    await api.json("POST", "/rules", json={"version": 1, "groups": [{"name": "t", "rules": rules}]})
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [99.0]))
+    await api.until_judged(run_id)
+
+    counted = values(await scrape(api), "runwatch_run_alerts", run_id=run_id, severity="critical")
+    assert sum(counted) == 1
+
+
 async def test_a_run_that_was_removed_is_shown_no_more(api: Api) -> None:
     run_id = await api.new_run()
     await api.post(run_id, frame(1, [2.0]))
