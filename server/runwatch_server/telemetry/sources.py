@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from runwatch_server.telemetry.buckets import (
     decode_tile,
     from_stretch,
 )
+from runwatch_server.telemetry.coverage import are_held
 from runwatch_server.telemetry.gaps import Gap
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.metric_tiles import decode_values
@@ -55,45 +56,69 @@ class Source:
 
     async def buckets(self, width: int) -> list[Buckets]:
         """Pieces that together cover the stretch, none wider than `width`."""
-        pieces: list[Buckets] = []
+        levels = [level for level in LEVELS if level <= width]
         first, end = self.stretch.first_step, self.stretch.last_step + 1
-        for level in reversed([level for level in LEVELS if level <= width]):
-            covered, first = await self._tiles(level, first, min(end, self.segment.rolled_to))
-            pieces.extend(covered)
-        if first < end:
-            steps, values = await self._tail(first, end)
-            pieces.extend(await asyncio.to_thread(from_stretch, steps, values, width))
-        return pieces
+        return await self._pieces(levels, first, end, width)
 
-    async def _tail(self, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        rest = Source(
-            self.connection,
-            self.packs,
-            self.segment,
-            self.wanted,
-            Stretch(self.stretch.attempt, self.stretch.segment, first, end - 1),
-            self.gaps,
-        )
-        return await rest.values()
-
-    async def _tiles(self, level: int, first: int, end: int) -> tuple[list[Buckets], int]:
-        """Buckets of whole tiles from `first` on, and the first step that they do not cover."""
-        span = TILE_STEPS[level]
-        end -= end % span
+    async def _pieces(
+        self, levels: Sequence[int], first: int, end: int, width: int
+    ) -> list[Buckets]:
+        """From tiles of these levels, of which the last is the coarsest; where those do not reach,
+        from the steps themselves."""
         if first >= end:
-            return [], first
+            return []
+        if not levels:
+            steps, values = await self._values_of(first, end)
+            return await asyncio.to_thread(from_stretch, steps, values, width)
+        *finer, level = levels
+        begin = await self._first_bucket(level, first)
+        summed_to = self.segment.rolled_to - self.segment.rolled_to % TILE_STEPS[level]
+        stop = min(end, summed_to) // level * level
+        if begin >= stop:
+            return await self._pieces(finer, first, end, width)
+        return [
+            *await self._pieces(finer, first, begin, width),
+            *await self._tiles(level, begin, stop),
+            *await self._pieces(finer, stop, end, width),
+        ]
+
+    async def _first_bucket(self, level: int, first: int) -> int:
+        """From which step on buckets of a level speak for a stretch that begins at `first`: one
+        that begins earlier holds steps that are none of it, undone ones or such as were not asked
+        for. Where nothing finer is left it speaks all the same."""
+        whole = -(-first // level) * level
+        if first == whole or first <= self.segment.first_step:
+            return first
+        is_all = level == LEVELS[0] and await self._are_removed(first, whole)
+        return first if is_all else whole
+
+    async def _are_removed(self, first: int, end: int) -> bool:
+        """Whether only sums are left of a layer's steps."""
+        if self.wanted.is_metric or first >= self.segment.raw_from:
+            return False
+        steps = replace(self.stretch, first_step=first, last_step=end - 1)
+        return not await are_held(self.connection, self.segment, steps)
+
+    async def _values_of(
+        self, first: int, end: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        stretch = replace(self.stretch, first_step=first, last_step=end - 1)
+        return await replace(self, stretch=stretch).values()
+
+    async def _tiles(self, level: int, first: int, end: int) -> list[Buckets]:
+        """The buckets of a level that reach into [first, end), which ends with one."""
         found = await tile_queries.tiles_of(
             self.connection,
             self.segment,
             level=level,
-            first_step=first - first % span,
+            first_step=first - first % TILE_STEPS[level],
             before=end,
             layout_hashes=list(self.wanted.layouts) or [""],
             name=self.wanted.name,
             layer_tile=self._layer_tile(),
         )
         pieces = await asyncio.to_thread(_decode_tiles, found, self.wanted)
-        return [_from_step(piece, first, level) for piece in pieces], end
+        return [_within(piece, first, end, level) for piece in pieces]
 
     def _layer_tile(self) -> int | None:
         """The one tile that holds the layer, where all layouts agree on it."""
@@ -171,7 +196,7 @@ def _decode(tile: TileRow, column: int | None, *, is_metric: bool) -> Buckets:
     )
 
 
-def _from_step(buckets: Buckets, first: int, level: int) -> Buckets:
-    """Without the buckets that end before a step."""
-    keep = buckets.steps + level > first
+def _within(buckets: Buckets, first: int, end: int, level: int) -> Buckets:
+    """Without the buckets that end before `first`, or begin at `end` or later."""
+    keep = (buckets.steps + level > first) & (buckets.steps < end)
     return buckets if keep.all() else buckets.rows(keep)

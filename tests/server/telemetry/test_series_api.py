@@ -203,6 +203,41 @@ async def test_undone_steps_do_not_reach_the_buckets_of_the_history(api: Api) ->
     assert sum(found["count"]) == 3030
 
 
+async def test_steps_that_a_resume_has_replaced_do_not_reach_the_buckets_of_the_history(
+    api: Api,
+) -> None:
+    run_id = await api.new_run()
+    values, stats = np.full(17_000, 1.0), np.full((17_000, 2), 1.0, np.float32)
+    values[8300:8401], stats[8300:8401] = math.nan, math.nan
+    await send(api, run_id, values, stats=stats)
+    attempt = await api.new_attempt(run_id, resume_step=8200)
+    good, ones = np.full(301, 1.0), np.ones((301, 2), np.float32)
+    await api.post(run_id, frame(1, good, attempt=attempt, first_step=8200, stats=ones))
+    await roll(api)
+
+    for asked in ({"metric": "loss"}, {"layer": "last.weight", "stat": "grad_norm"}):
+        for points in (3, 20, 200):  # buckets of 4096, 512 and 64 steps
+            found = await api.series(run_id, **asked, points=points)
+            assert (sum(found["count"]), sum(found["nonfinite"])) == (17_000, 0)
+    ranks = await api.json("GET", f"/runs/{run_id}/ranks", params={"metric": "loss", "points": 20})
+    assert ranks["nonfinite"] == []
+
+
+@pytest.mark.parametrize(
+    "asked", [{"metric": "loss"}, {"layer": "last.weight", "stat": "grad_norm"}]
+)
+async def test_buckets_hold_the_steps_asked_for_and_no_others(
+    api: Api, asked: dict[str, str]
+) -> None:
+    run_id = await api.new_run()
+    await send(api, run_id, losses(NUM_STEPS), stats=np.ones((NUM_STEPS, 2), np.float32))
+    await roll(api)
+
+    for points in (2, 20, 200):
+        found = await api.series(run_id, **asked, points=points, **{"from": 777, "to": 18_999})
+        assert sum(found["count"]) == 18_223
+
+
 async def test_who_asks_by_a_run_s_name_is_told_that_its_id_is_wanted(api: Api) -> None:
     named = await api.call("GET", "/runs/mine/series", params={"metric": "loss"})
     unknown = await api.call("GET", f"/runs/{new_id()}/series", params={"metric": "loss"})
@@ -394,6 +429,23 @@ async def test_old_frames_go_and_their_rollups_answer(api: Api, hand_clock: Hand
     layer = {"layer": "last.weight", "stat": "grad_norm", "points": 10_000}
     assert sum((await api.series(run_id, **layer))["count"]) == 5000
     assert (await api.post(run_id, frame(1, losses(500)))).json()["duplicate"] is True
+
+
+async def test_of_a_layer_s_removed_frames_the_bucket_speaks_that_the_first_step_lies_in(
+    api: Api, hand_clock: HandClock
+) -> None:
+    run_id = await api.new_run()
+    await send(api, run_id, losses(5000), stats=np.ones((5000, 2), np.float32))
+    await roll(api)
+    await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
+    hand_clock.now += 31 * _DAY_S
+    await api.services.retention.remove_due()
+
+    layer = {"layer": "last.weight", "stat": "grad_norm"}
+    found = await api.series(run_id, **layer, points=10_000, **{"from": 100, "to": 1599})
+
+    assert (found["steps"][0], found["steps"][-1]) == (64, 1536)
+    assert sum(found["count"]) == 1600 - 64
 
 
 @both_engines
