@@ -91,8 +91,7 @@ async def _side(
     run_id, _, number = text.partition("@")
     run = await services.runs.find(RunId(run_id), principal)
     attempts = await services.runs.list_attempts(run.id)
-    known = {attempt.attempt for attempt in attempts}
-    attempt = int(number) if number.isdigit() and int(number) in known else None
+    attempt = next((one.attempt for one in attempts if str(one.attempt) == number), None)
     history = await read_history(services, run.id, run.current_attempt)
     last_steps = [
         one.last_step

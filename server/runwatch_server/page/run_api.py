@@ -154,6 +154,6 @@ def _progress(run: Run, attempt: Attempt | None) -> float | None:
     )  # fmt: skip
     if not isinstance(total, int | float) or run.last_step is None:
         return None
-    if not (math.isfinite(total) and total > 0) or attempt is None:
+    if not 0 < total < math.inf or attempt is None:
         return None
     return min(1.0, (run.last_step + 1) / total)
