@@ -165,17 +165,26 @@ def _coarser(fine: Buckets, width: int) -> Buckets:
     if int(sizes.max()) == 1:
         return replace(fine, steps=steps)
     reduce = _by_place if int(sizes.max()) <= _FEW else _by_run
-    totals = np.multiply(fine.mean, fine.count, out=np.zeros(fine.mean.shape), where=fine.count > 0)
-    sums = reduce(np.add, totals, starts, sizes)
+    low, high = reduce(np.fmin, fine.low, starts, sizes), reduce(np.fmax, fine.high, starts, sizes)
     counts = reduce(np.add, fine.count, starts, sizes)
-    return Buckets(
-        steps[starts],
-        reduce(np.fmin, fine.low, starts, sizes),
-        reduce(np.fmax, fine.high, starts, sizes),
-        np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0),
-        counts,
-        reduce(np.add, fine.nonfinite, starts, sizes),
-    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        totals = _times(fine.mean, fine.count)
+        sums = reduce(np.add, totals, starts, sizes)
+    mean = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
+    if not np.isfinite(sums).all():  # beyond float64, where each share of the mean is within it
+        shares = _times(fine.mean, fine.count / np.maximum(np.repeat(counts, sizes, axis=0), 1))
+        with np.errstate(over="ignore"):  # by rounding only
+            mean = np.where(counts > 0, reduce(np.add, shares, starts, sizes), np.nan)
+            mean = np.clip(mean, low, high)
+    nonfinite = reduce(np.add, fine.nonfinite, starts, sizes)
+    return Buckets(steps[starts], low, high, mean, counts, nonfinite)
+
+
+def _times(mean: NDArray[np.floating], weight: NDArray[np.number]) -> NDArray[np.float64]:
+    """0 where there is no mean."""
+    products: NDArray[np.float64] = np.zeros(mean.shape)
+    np.multiply(mean, weight, out=products, where=weight > 0)
+    return products
 
 
 def _by_run(

@@ -160,8 +160,10 @@ def cells_of(
 
 
 def _nullable(values: NDArray[np.floating]) -> list[JsonNumber]:
-    """A column's cells, shortened to what a colour can show."""
-    numbers: list[JsonNumber] = values.astype(np.float32).astype(np.float64).tolist()
+    """A column's cells, shortened to what a colour can show; in full those that are beyond it."""
+    with np.errstate(over="ignore"):
+        shortened = values.astype(np.float32).astype(np.float64)
+    numbers: list[JsonNumber] = np.where(np.isinf(shortened), values, shortened).tolist()
     for index in np.flatnonzero(np.isnan(values)):
         numbers[index] = None
     return numbers

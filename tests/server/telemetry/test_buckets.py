@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -45,6 +46,23 @@ def test_a_bucket_without_a_number_has_no_mean() -> None:
 
     assert math.isnan(buckets.mean[0, 0])
     assert (buckets.count[0, 0], buckets.nonfinite[0, 0]) == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("values", "mean"),
+    [
+        ([1.7e308] * 3, 1.7e308),
+        ([1.7e308, 1.7e308, -1.7e308, -1.7e308], 0.0),
+        ([-1.7e308, math.nan, -1.7e308], -1.7e308),
+    ],
+)
+def test_the_mean_of_finite_values_is_finite(values: list[float], mean: float) -> None:
+    steps = np.arange(len(values), dtype=np.int64)
+
+    buckets = regroup([from_values(steps, np.array(values)[:, np.newaxis])], 64, 1)
+
+    assert buckets.low[0, 0] <= buckets.mean[0, 0] <= buckets.high[0, 0]
+    assert_allclose(buckets.mean[0, 0], mean, atol=1e293)
 
 
 @given(VALUES)

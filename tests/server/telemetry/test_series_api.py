@@ -484,3 +484,12 @@ async def test_a_metric_of_every_rank_comes_in_one_picture(api: Api) -> None:
     assert found["nonfinite"] == [[1, 0, 1]]
     unknown = await api.call("GET", f"/runs/{run_id}/ranks", params={"metric": "none"})
     assert unknown.status_code == 404
+
+
+async def test_what_no_float32_holds_is_a_number_in_the_picture_of_ranks(api: Api) -> None:
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [1e39, -1.7e308, 2.0]))
+
+    found = await api.json("GET", f"/runs/{run_id}/ranks", params={"metric": "loss"})
+
+    assert (found["values"], found["nonfinite"]) == ([[1e39, -1.7e308, 2.0]], [])
