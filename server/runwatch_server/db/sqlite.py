@@ -238,7 +238,10 @@ def _writer_engine(url: str, path: Path) -> AsyncEngine:
 
 def _reader_engine(url: str, path: Path, threads: Executor) -> AsyncEngine:
     async def connect() -> ThreadedConnection:
-        return ThreadedConnection(path, threads)
+        connection = ThreadedConnection(path, threads)
+        # SQLite's own knows the letters of ASCII only.
+        await connection.create_function("lower", 1, _lower, deterministic=True)
+        return connection
 
     engine = create_async_engine(url, pool_size=_NUM_READERS, max_overflow=0, async_creator=connect)
     _prepare(
@@ -250,6 +253,10 @@ def _reader_engine(url: str, path: Path, threads: Executor) -> AsyncEngine:
         begin="BEGIN",
     )
     return engine
+
+
+def _lower(text: object) -> str | None:
+    return None if text is None else str(text).lower()
 
 
 class _Cursor(Protocol):

@@ -183,14 +183,12 @@ def _conditions(wanted: FleetFilter) -> list[sa.ColumnElement[bool]]:
         conditions.append(runs.c.project == wanted.project)
     if wanted.run_group is not None:
         conditions.append(runs.c.run_group == wanted.run_group)
-    for word in wanted.search.lower().split():
+    for word in wanted.search.split():
         texts = (
             *(runs.c.name, runs.c.project, runs.c.run_group, runs.c.id),
             *(runs.c.config, attempts.c.host),
         )
-        conditions.append(
-            sa.or_(*(sa.func.lower(text).contains(word, autoescape=True) for text in texts))
-        )
+        conditions.append(sa.or_(*(text.icontains(word, autoescape=True) for text in texts)))
     return conditions
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.requests import Request
 from starlette.types import Message
-from tests.server.harness import Api, HandClock, frame, new_id
+from tests.server.harness import Api, HandClock, both_engines, frame, new_id
 from tests.waiting import LONGEST_S
 
 from runwatch.vocabulary import RunId
@@ -103,6 +103,21 @@ async def test_search_finds_all_words_in_name_project_or_configuration(api: Api)
     assert await names(api, search="LLAMA bf16") == ["llama-8b"]
     assert await names(api, search="speech") == ["llama-8b"]
     assert await names(api, search="0%_s") == ["100%_sure"]
+
+
+async def test_search_knows_the_capitals_of_every_language(api: Api) -> None:
+    await new_run(api, "Ürün-Ω", project="ФИЗИКА")
+    await new_run(api, "other")
+
+    for search in ("Ürün", "ürün", "ÜRÜN", "физика", "ω", "Ürün ФИЗ"):
+        assert await names(api, search=search) == ["Ürün-Ω"]
+
+
+@both_engines
+async def test_search_finds_a_name_as_it_is_written(api: Api) -> None:
+    await new_run(api, "Ürün")
+
+    assert await names(api, search="Ürün") == ["Ürün"]
 
 
 async def test_a_key_of_one_project_sees_the_runs_of_no_other(api: Api) -> None:
