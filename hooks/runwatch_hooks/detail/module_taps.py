@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from runwatch.layouts import MAX_LAYERS, MAX_NAME_BYTES
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.layer_names import clean_name
+from runwatch_hooks.wrapping.backward_pass import is_in_backward
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 
 See = Callable[[int, Tensor], None]
@@ -117,7 +118,7 @@ def _is_elsewhere() -> bool:
     """Whether a backward pass is computing activations again, or somebody traces or maps us."""
     c = cast(Any, torch)._C  # what torch asks itself; it has no public name
     is_elsewhere: bool = (
-        c._current_graph_task_id() != -1
+        is_in_backward()
         or c._get_tracing_state() is not None
         or c._functorch.peek_interpreter_stack() is not None
     )

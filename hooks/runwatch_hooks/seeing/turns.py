@@ -2,7 +2,8 @@
 
 So do a generator and its judge, an actor and its critic: the loss of one depends on how good the
 other is by now, and need not fall. Two optimizers that share one backward pass (Muon for matrices,
-Adam for the rest) are one training.
+Adam for the rest) are one training. So are those that step within it, each as soon as its
+gradients are there: the next one's are still to come, by the same pass.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,8 @@ from weakref import ref
 
 from torch import Tensor
 from torch.optim import Optimizer
+
+from runwatch_hooks.wrapping.backward_pass import is_in_backward
 
 
 class Turns:
@@ -23,6 +26,8 @@ class Turns:
         self._waiting: dict[int, tuple[Tensor, ref[Tensor] | None]] = {}
 
     def before_step(self, optimizer: Optimizer) -> None:
+        if is_in_backward():
+            return
         waited = self._waiting.pop(id(optimizer), None)
         if waited is None:
             return
@@ -31,7 +36,7 @@ class Turns:
         self.are_taken |= parameter.grad is not None and parameter.grad is not known
 
     def after_step(self, optimizer: Optimizer, all_optimizers: Iterable[Optimizer]) -> None:
-        if self.are_taken:
+        if self.are_taken or is_in_backward():
             return
         for other in all_optimizers:
             if other is not optimizer and (parameter := _any_parameter(other)) is not None:

@@ -1,5 +1,7 @@
 """Which losses have no level of their own: where optimizers take turns, or a reward is recorded."""
 
+from typing import Any, cast
+
 import torch
 from tests.hooks.recorder import RecordingLine
 from tests.hooks.tiny import watched
@@ -36,6 +38,25 @@ def test_optimizers_that_share_a_backward_pass_do_not(line: RecordingLine) -> No
         watch.step(loss=1.0)
 
     assert line.metric("loss") == [1.0, 1.0, 1.0]
+    assert line.metric("alternating") == []
+
+
+def test_optimizers_that_step_within_a_backward_pass_do_not(line: RecordingLine) -> None:
+    model = nn.Linear(2, 2)
+    optimizers = {one: SGD([one], 0.1) for one in model.parameters()}
+    watch = watched(model, *optimizers.values(), line=line)
+
+    def step(parameter: nn.Parameter) -> None:
+        optimizers[parameter].step()
+        parameter.grad = None
+
+    for parameter in optimizers:
+        cast(Any, parameter).register_post_accumulate_grad_hook(step)
+    for _ in range(3):
+        model(torch.ones(1, 2)).sum().backward()
+        watch.step(loss=1.0)
+
+    assert line.metric("optimizer_steps") == [2.0, 2.0, 2.0]
     assert line.metric("alternating") == []
 
 
