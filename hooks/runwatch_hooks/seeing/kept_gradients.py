@@ -8,7 +8,7 @@ accumulations: where nothing but these ever wrote to it, it was not cleared.
 
 from collections.abc import Callable
 from typing import Final, cast
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.seeing.known_optimizers import parameters_of
+from runwatch_hooks.seeing.weak_gradients import WeakGradient
 
 Follow = Callable[[Callable[[Tensor], None]], RemovableHandle]
 """A method of torch that has no types."""
@@ -72,8 +73,7 @@ class _Witness:
     def __init__(self, parameter: Tensor, faults: Faults) -> None:
         self._parameter = parameter
         self._faults = faults
-        self._last: ref[Tensor] | None = None
-        self._version = 0
+        self._last: WeakGradient | None = None
         self._num_same = 0
         self._handle: RemovableHandle | None = None
         self._num_accumulated = 0
@@ -86,7 +86,7 @@ class _Witness:
 
     def look(self) -> bool:
         """Whether the gradient is known to hold that of the step before."""
-        is_same = self._last is not None and self._last() is self.gradient
+        is_same = self._last is not None and self._last.is_of(self.gradient)
         self._num_same = self._num_same + 1 if is_same else 0
         if self._handle is None:
             if self._num_same >= SAME_FOR:
@@ -101,8 +101,7 @@ class _Witness:
     def remember(self) -> None:
         """The step is done; what is written to the gradient from here on is looked at."""
         gradient = self.gradient
-        self._last = None if gradient is None else ref(gradient)
-        self._version = 0 if gradient is None else gradient._version
+        self._last = None if gradient is None else WeakGradient(gradient)
         self._num_accumulated, self._is_untouched = 0, True
 
     def let_go(self) -> None:
@@ -123,9 +122,10 @@ class _Witness:
     def _note(self, parameter: Tensor) -> None:
         """Backward has added to the gradient, which counts as one writing to it."""
         gradient = parameter.grad
-        if gradient is None or self._last is None or self._last() is not gradient:
+        if gradient is None or self._last is None or not self._last.is_of(gradient):
             self._is_untouched = False
             return
-        self._is_untouched = self._is_untouched and gradient._version == self._version + 1
-        self._version = gradient._version
+        before, self._last = self._last, WeakGradient(gradient)
+        is_added_to = self._last.version == before.version + 1
+        self._is_untouched = self._is_untouched and is_added_to
         self._num_accumulated += 1

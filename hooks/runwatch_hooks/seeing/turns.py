@@ -7,11 +7,11 @@ gradients are there: the next one's are still to come, by the same pass.
 """
 
 from collections.abc import Iterable, Iterator
-from weakref import ref
 
 from torch import Tensor
 from torch.optim import Optimizer
 
+from runwatch_hooks.seeing.weak_gradients import WeakGradient
 from runwatch_hooks.wrapping.backward_pass import is_in_backward
 
 
@@ -23,7 +23,7 @@ class Turns:
     def __init__(self) -> None:
         self.are_taken = False
         """Stays true once it was seen."""
-        self._waiting: dict[int, tuple[Tensor, ref[Tensor] | None]] = {}
+        self._waiting: dict[int, tuple[Tensor, WeakGradient | None]] = {}
 
     def before_step(self, optimizer: Optimizer) -> None:
         if is_in_backward():
@@ -32,15 +32,15 @@ class Turns:
         if waited is None:
             return
         parameter, gradient = waited
-        known = None if gradient is None else gradient()
-        self.are_taken |= parameter.grad is not None and parameter.grad is not known
+        is_known = gradient is not None and gradient.is_of(parameter.grad)
+        self.are_taken |= parameter.grad is not None and not is_known
 
     def after_step(self, optimizer: Optimizer, all_optimizers: Iterable[Optimizer]) -> None:
         if self.are_taken or is_in_backward():
             return
         for other in all_optimizers:
             if other is not optimizer and (parameter := _any_parameter(other)) is not None:
-                gradient = None if parameter.grad is None else ref(parameter.grad)
+                gradient = None if parameter.grad is None else WeakGradient(parameter.grad)
                 self._waiting.setdefault(id(other), (parameter, gradient))
 
     def end_row(self) -> None:
