@@ -10,9 +10,11 @@ class StepTimer:
         self._paused_s = 0.0
 
     def begin(self, now: float) -> None:
-        """A step begins, and its time with it."""
+        """A step begins, and its time with it. Pauses that go on, as a phase around a whole loop
+        does, are none of what was trained within them."""
         self._began = now
         self._paused_s = 0.0
+        self._pauses = [now] * len(self._pauses)
 
     def lap(self, now: float) -> float | None:
         """The time of the step that ends now. None for the first: it began before we looked."""

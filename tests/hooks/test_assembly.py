@@ -116,6 +116,19 @@ def test_the_first_step_has_no_time() -> None:
     assert timer.lap(7.0) == 2.0
 
 
+def test_steps_within_a_pause_are_no_part_of_it() -> None:
+    timer = StepTimer()
+    timer.begin(0.0)
+    timer.pause(1.0)
+    timer.pause(1.0)
+    timer.begin(10.0)
+    timer.begin(20.0)
+    timer.go_on(21.0)
+    timer.go_on(22.0)
+
+    assert timer.lap(25.0) == 3.0
+
+
 def test_a_pause_within_a_pause_counts_once() -> None:
     timer = StepTimer()
     timer.begin(0.0)
