@@ -93,6 +93,29 @@ def test_rows_are_what_plain_arithmetic_says_and_nothing_waited(
     assert watch.num_faults == 0
 
 
+@pytest.mark.parametrize("is_cleared", [True, False])
+def test_gradients_that_nobody_cleared_are_told_and_nothing_waited(
+    device: str, is_cleared: bool, line: RecordingLine
+) -> None:
+    model = nn.Linear(WIDTH, WIDTH).to(device)
+    optimizer = SGD(model.parameters(), lr=1e-3)
+    watch = watched(model, optimizer, line=line)
+    batch = torch.ones(ROWS, WIDTH).to(device)
+    for _ in range(40):
+        with no_waiting(batch.device):
+            torch.autograd.backward(model(batch).square().mean())
+            optimizer.step()
+            watch.step()
+            if is_cleared:
+                for one in model.parameters():
+                    gradient_of(one).data.zero_()
+        settle(device)
+    watch.finish()
+
+    assert line.metric("kept_gradients")[-1:] == ([] if is_cleared else [1.0])
+    assert watch.num_faults == 0
+
+
 @pytest.mark.parametrize("halves", HALVES)
 def test_layers_of_several_devices_stand_in_one_row(
     halves: tuple[str, str], line: RecordingLine

@@ -1,25 +1,34 @@
 """Whether an optimizer steps by gradients that still hold those of its step before.
 
 `zero_grad` is missing, or stands where it is not reached. A gradient that is cleared is another
-tensor afterwards, or one that somebody has written to; torch counts what is written to a tensor.
-So one that is the same tensor at each step is followed for some steps through each of its
-accumulations: where nothing but these ever wrote to it, it was not cleared.
+tensor afterwards, or one that somebody has written to; torch counts what is written to a tensor,
+but for what is written through `grad.data`: then it is all zeros. So one that is the same tensor at
+each step is followed for some steps through each of its accumulations: where nothing but these ever
+wrote to it, and the first of them found numbers there, it was not cleared.
 """
 
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils import hooks
 from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.ranks.portions import is_hollow
+from runwatch_hooks.seeing.held_numbers import HeldNumbers
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 from runwatch_hooks.seeing.weak_gradients import WeakGradient
 
 Follow = Callable[[Callable[[Tensor], None]], RemovableHandle]
 """A method of torch that has no types."""
+Hear = Callable[["_Witness", Tensor], None]
+
+_unsaved = cast("Callable[[Hear], Hear]", cast(Any, hooks).unserializable_hook)
+"""What torch leaves out of a saved tensor without a warning."""
 
 SAME_FOR: Final = 8
 """Steps by the same tensor before it is followed: by far the most programs make a new one each."""
@@ -74,8 +83,9 @@ class _Witness:
         self._parameter = parameter
         self._faults = faults
         self._last: WeakGradient | None = None
+        self._held = HeldNumbers()
         self._num_same = 0
-        self._handle: RemovableHandle | None = None
+        self._handles: list[RemovableHandle] = []
         self._num_accumulated = 0
         self._is_untouched = True
         self._num_cleared = 0
@@ -86,13 +96,20 @@ class _Witness:
 
     def look(self) -> bool:
         """Whether the gradient is known to hold that of the step before."""
-        is_same = self._last is not None and self._last.is_of(self.gradient)
-        self._num_same = self._num_same + 1 if is_same else 0
-        if self._handle is None:
+        gradient = self.gradient
+        is_same = self._last is not None and self._last.is_of(gradient)
+        # A sparse one that was added to lies elsewhere: whether it is the same, following tells.
+        may_be_same = is_same or (gradient is not None and gradient.layout is not torch.strided)
+        self._num_same = self._num_same + 1 if may_be_same else 0
+        if not self._handles:
             if self._num_same >= SAME_FOR:
                 self._follow()
             return False
-        is_kept = is_same and self._is_untouched and self._num_accumulated > 0
+        were_there = self._held.were_there()
+        is_untouched = is_same and self._is_untouched and self._num_accumulated > 0
+        if is_untouched and were_there is None:
+            return False
+        is_kept = is_untouched and were_there is True
         self._num_cleared = 0 if is_kept else self._num_cleared + 1
         if self._num_cleared >= _FOLLOWED_FOR:
             self.let_go()
@@ -105,27 +122,41 @@ class _Witness:
         self._num_accumulated, self._is_untouched = 0, True
 
     def let_go(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-        self._handle, self._num_cleared = None, 0
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._num_cleared = [], 0
         self._num_same = SAME_FOR - _AGAIN_AFTER
 
     def _follow(self) -> None:
-        if self._parameter.is_leaf and self._parameter.requires_grad:
-            follow = cast("Follow", self._parameter.register_post_accumulate_grad_hook)
-            self._handle = follow(self._hear)
+        parameter = self._parameter
+        if parameter.is_leaf and parameter.requires_grad and not is_hollow(parameter):
+            follow = cast("Follow", parameter.register_post_accumulate_grad_hook)
+            precede = cast("Follow", parameter.register_hook)
+            self._handles = [precede(self._hear_before), follow(self._hear_after)]
 
-    def _hear(self, parameter: Tensor) -> None:
-        with self._faults.guard("kept gradients", self.let_go):
-            self._note(parameter)
-
-    def _note(self, parameter: Tensor) -> None:
-        """Backward has added to the gradient, which counts as one writing to it."""
-        gradient = parameter.grad
-        if gradient is None or self._last is None or not self._last.is_of(gradient):
-            self._is_untouched = False
+    @_unsaved
+    def _hear_before(self, grad: Tensor) -> None:
+        if torch.compiler.is_compiling():  # a backward pass that is traced would trace us
             return
-        before, self._last = self._last, WeakGradient(gradient)
-        is_added_to = self._last.version == before.version + 1
-        self._is_untouched = self._is_untouched and is_added_to
+        with self._faults.guard("kept gradients", self.let_go):
+            self._note_before()
+
+    def _hear_after(self, parameter: Tensor) -> None:
+        if torch.compiler.is_compiling():
+            return
+        with self._faults.guard("kept gradients", self.let_go):
+            self._note_after()
+
+    def _note_before(self) -> None:
+        """Backward is about to add to the gradient, or to make one."""
+        gradient = self.gradient
+        if gradient is None or self._last is None or not self._last.is_unwritten(gradient):
+            self._is_untouched = False
+        elif self._num_accumulated == 0:
+            self._held.look(gradient)
         self._num_accumulated += 1
+
+    def _note_after(self) -> None:
+        """Backward has. What is written to it from here on is not backward's."""
+        gradient = self.gradient
+        self._last = None if gradient is None else WeakGradient(gradient)

@@ -29,19 +29,26 @@ class WeakGradient:
         memory = _memory_of(grad)
         return memory is not None and cast(bool, memory == self._memory)
 
+    def is_unwritten(self, grad: Tensor) -> bool:
+        """Whether it is this one, and nobody has written to it since, as far as torch counts."""
+        return self.is_of(grad) and version_of(grad) == self.version
+
 
 def version_of(grad: Tensor) -> int:
     """Torch's count of writes, which it does not keep for a tensor made in inference mode."""
     return -1 if grad.is_inference() else grad._version  # pyright: ignore[reportPrivateUsage]
 
 
+def elements_of(grad: Tensor) -> Tensor:
+    """What of it lies in memory: itself, or the elements that a sparse one holds."""
+    if grad.layout is torch.sparse_coo:
+        return grad._values()
+    return grad.values() if grad.layout in _COMPRESSED else grad
+
+
 def _memory_of(grad: Tensor) -> StorageWeakRef | None:
     """None of a kind that has none to show. A sparse gradient that is added to has another."""
     try:
-        if grad.layout is torch.sparse_coo:
-            grad = grad._values()
-        elif grad.layout in _COMPRESSED:
-            grad = grad.values()
-        return StorageWeakRef(grad.untyped_storage())  # type: ignore[no-untyped-call]
+        return StorageWeakRef(elements_of(grad).untyped_storage())  # type: ignore[no-untyped-call]
     except NotImplementedError:
         return None

@@ -3,6 +3,7 @@
 import copy
 import io
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, Optimizer
 
+from runwatch_hooks.measuring import readback
 from runwatch_hooks.seeing.kept_gradients import SAME_FOR
 from runwatch_hooks.watch import Watch
 
@@ -38,6 +40,12 @@ def by_hand(model: nn.Module, optimizer: Optimizer) -> None:
     for parameter in model.parameters():
         if parameter.grad is not None:
             parameter.grad.mul_(0.0)
+
+
+def past_the_count(model: nn.Module, optimizer: Optimizer) -> None:
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad.data.zero_()
 
 
 def forget_by_hand(model: nn.Module, optimizer: Optimizer) -> None:
@@ -77,7 +85,9 @@ def test_steps_by_gradients_that_nobody_cleared_are_told(
     assert told == [1.0] * (30 - SAME_FOR - 1) + [0.0, 0.0]
 
 
-@pytest.mark.parametrize("clear", [to_none, in_place, by_the_model, by_hand, forget_by_hand])
+@pytest.mark.parametrize(
+    "clear", [to_none, in_place, by_the_model, by_hand, past_the_count, forget_by_hand]
+)
 @pytest.mark.parametrize("micro_batches", [1, 3])
 def test_gradients_that_are_cleared_in_any_way_are_healthy(
     line: RecordingLine, clear: Clear, micro_batches: int
@@ -121,6 +131,79 @@ def test_a_zero_grad_that_is_dropped_late_is_told(line: RecordingLine) -> None:
     assert line.metric("kept_gradients")[-2:] == [1.0, 1.0]
 
 
+def test_sparse_gradients_that_nobody_cleared_are_told(line: RecordingLine) -> None:
+    model = nn.Embedding(5, 2, sparse=True)
+    optimizer = SGD(model.parameters(), 1e-3)
+    watch = watched(model, optimizer, line=line)
+    for step in range(30):
+        model(torch.tensor([step % 2])).sum().backward()
+        optimizer.step()
+        watch.step(loss=1.0)
+
+    assert line.metric("kept_gradients") == [1.0] * (30 - SAME_FOR - 1)
+
+
+def test_sparse_gradients_that_are_cleared_are_healthy(line: RecordingLine) -> None:
+    model = nn.Embedding(5, 2, sparse=True)
+    optimizer = SGD(model.parameters(), 1e-3)
+    watch = watched(model, optimizer, line=line)
+    for step in range(100):
+        optimizer.zero_grad(set_to_none=step % 40 < 20)
+        model(torch.tensor([step % 2])).sum().backward()
+        optimizer.step()
+        watch.step(loss=1.0)
+
+    assert len(line.rows) == 100
+    assert line.metric("kept_gradients") == []
+
+
+def test_optimizers_that_step_within_the_backward_pass_by_kept_gradients_are_told(
+    line: RecordingLine,
+) -> None:
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = SGD(model.parameters(), 1e-3)
+    watch = watched(model, optimizer, line=line)
+
+    def step(parameter: nn.Parameter) -> None:
+        optimizer.step()
+
+    cast(Any, model.weight).register_post_accumulate_grad_hook(step)
+    for _ in range(30):
+        model(torch.ones(4, 2)).sum().backward()
+        watch.step(loss=1.0)
+
+    assert line.metric("kept_gradients")[-2:] == [1.0, 1.0]
+
+
+class Late:
+    """A mark that an accelerator which is behind has not passed yet."""
+
+    def __init__(self) -> None:
+        self.has_come = False
+
+    def set(self, device: torch.device) -> "Late":
+        return self
+
+    def query(self) -> bool:
+        return self.has_come
+
+
+def test_what_an_accelerator_has_yet_to_tell_is_told_once_it_has(
+    line: RecordingLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Late()
+    monkeypatch.setattr(readback, "set_mark", late.set)
+    model = network()
+    optimizer = SGD(model.parameters(), 1e-3)
+    watch = watched(model, optimizer, line=line)
+    train(model, optimizer, watch, SAME_FOR + 20, None)
+    assert line.metric("kept_gradients") == []
+    late.has_come = True
+    train(model, optimizer, watch, 2, None)
+
+    assert line.metric("kept_gradients") == [1.0, 1.0]
+
+
 def test_a_model_that_is_looked_at_can_be_copied_and_is_left_as_it_was(line: RecordingLine) -> None:
     model = network()
     optimizer = SGD(model.parameters(), 1e-3)
@@ -132,3 +215,4 @@ def test_a_model_that_is_looked_at_can_be_copied_and_is_left_as_it_was(line: Rec
 
     for one in [*model.parameters(), *twin.parameters()]:
         assert not getattr(one, "_post_accumulate_grad_hooks")  # noqa: B009
+        assert not getattr(one, "_backward_hooks")  # noqa: B009
