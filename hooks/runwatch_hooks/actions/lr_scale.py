@@ -33,6 +33,7 @@ from runwatch_hooks.wrapping.step_hooks import (
     is_under_way,
     is_within_another_step_of,
 )
+from runwatch_hooks.wrapping.uncopied import Uncopied
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
 log = OwnLog(__name__)
@@ -164,7 +165,7 @@ class LrScale:
         scaled.put_in(plain, self._scale)
         if optimizer not in self._savings:
             hear_saving = optimizer.register_state_dict_post_hook
-            self._savings[optimizer] = hear_saving(self._hear_saving, prepend=True)
+            self._savings[optimizer] = hear_saving(Uncopied(self._hear_saving), prepend=True)
 
     def _put_back(self, optimizer: Optimizer) -> None:
         scaled = self._scaled.pop(optimizer, None)

@@ -6,7 +6,7 @@ graph is captured, and under torch.jit, functorch and the like, whose tensors ho
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final, cast
 
 import torch
@@ -18,6 +18,7 @@ from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.layer_names import clean_name
 from runwatch_hooks.wrapping.backward_pass import is_in_backward
 from runwatch_hooks.wrapping.graph_capture import is_capturing
+from runwatch_hooks.wrapping.uncopied import Uncopied
 
 See = Callable[[int, Tensor], None]
 """What is told of a module, by its place in `names`, and of the tensor that it returned."""
@@ -52,7 +53,7 @@ class ModuleTaps:
 
     def open(self) -> None:
         self._handles = [
-            module.register_forward_hook(_Tap(self._take, place))
+            module.register_forward_hook(Uncopied(partial(self._hear, place)))
             for place, module in enumerate(self._modules)
         ]
 
@@ -60,6 +61,10 @@ class ModuleTaps:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+    def _hear(self, place: int, module: nn.Module, args: object, output: object) -> None:
+        if not torch.compiler.is_compiling():  # traced: what we did here would be a graph break
+            self._take(place, output)
 
     def _take(self, place: int, output: object) -> None:
         with self._faults.guard("activations", self._disable):
@@ -70,23 +75,6 @@ class ModuleTaps:
             tensor = _first_tensor(output, _DEPTH)
             if tensor is not None:
                 self._see(place, tensor.detach())
-
-
-class _Tap:
-    """A hook that no copy of a module takes along: a copied or pickled one does nothing, and
-    needs nothing of ours to be loaded."""
-
-    def __init__(self, take: Callable[[int, object], None], place: int) -> None:
-        self._take = take
-        self._place = place
-
-    def __call__(self, module: nn.Module, args: object, output: object) -> None:
-        if torch.compiler.is_compiling():  # traced: what we did here would become a graph break
-            return
-        self._take(self._place, output)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return getattr, (nullcontext(), "__exit__")  # takes what comes and returns None
 
 
 def _visible(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Module]]:

@@ -22,6 +22,7 @@ from runwatch_hooks.wrapping.step_hooks import (
     hear_before_steps,
     is_under_way,
 )
+from runwatch_hooks.wrapping.uncopied import Uncopied
 from runwatch_hooks.wrapping.untraced import untraced
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
@@ -66,12 +67,12 @@ class _Place:
         """Optimizers that have our hooks, and the thread in which they got them."""
 
     @cached_property
-    def _before(self) -> StepHook:
-        return untraced(self._tell_before)  # not before it is used: this imports torch's compiler
+    def _before(self) -> StepHook:  # not before it is used: `untraced` imports torch's compiler
+        return Uncopied(untraced(self._tell_before))
 
     @cached_property
     def _after(self) -> StepHook:
-        return untraced(self._tell_after)
+        return Uncopied(untraced(self._tell_after))
 
     def add(self, handle: CloseHandle) -> None:
         with self._changing:

@@ -5,6 +5,7 @@
 # (torch leaves parts of its own interface without types)
 
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -233,6 +234,27 @@ def test_a_state_that_is_saved_within_a_step_holds_the_schedules_rate(
 
 def saved_hooks(optimizer: Any) -> list[object]:
     return list(optimizer._optimizer_state_dict_post_hooks.values())
+
+
+class Whole(Recorder):
+    """Is copied and saved with its hooks, which torch's own leave out."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__.copy()
+
+
+def test_an_optimizer_that_is_copied_with_its_hooks_takes_none_of_ours_along() -> None:
+    optimizer = Whole(0.5)
+    lr_scale = LrScale([optimizer])
+    lr_scale.install()
+    lr_scale.set(0.25)
+    optimizer.step()
+    twin: Whole = pickle.loads(pickle.dumps(optimizer))
+    twin.step()
+
+    lr_scale.close()
+    assert twin.applied == [0.125, 0.5]
+    assert twin.state_dict()["param_groups"][0]["lr"] == 0.5
 
 
 def test_a_child_by_fork_trains_by_its_own_rate() -> None:

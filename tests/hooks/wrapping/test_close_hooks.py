@@ -1,5 +1,7 @@
 """Hooks that stand closer to an optimizer's step than all others do."""
 
+import copy
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,6 +24,13 @@ class Recorder(SGD):
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         self.heard.append("step")
+
+
+class Whole(SGD):
+    """Is copied and saved with its hooks, which torch's own leave out."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__.copy()
 
 
 @pytest.fixture(autouse=True)
@@ -223,3 +232,23 @@ def test_hooks_of_all_optimizers_stand_further_out_as_well(
     theirs.remove()
 
     assert heard == ["close before", "step", "close after", "theirs"]
+
+
+def by_pickle(optimizer: Whole) -> Whole:
+    loaded: Whole = pickle.loads(pickle.dumps(optimizer))
+    return loaded
+
+
+@pytest.mark.parametrize("copied", [by_pickle, copy.deepcopy])
+def test_an_optimizer_that_is_copied_with_its_hooks_takes_none_of_ours_along(
+    copied: Callable[[Whole], Whole], heard: list[str]
+) -> None:
+    optimizer = Whole([nn.Parameter(torch.ones(1))], lr=0.1)
+    handle = hear(heard, "close", optimizer)
+    optimizer.step()
+    twin = copied(optimizer)
+    handle.remove()
+    twin.step()
+
+    assert heard == ["close before", "close after"]
+    assert hooks_of(optimizer) == []
