@@ -72,8 +72,9 @@ class RowMaker:
 
     @property
     def num_lost(self) -> int:
-        """Rows that lost their stats, since the beginning."""
-        return self._assembly.num_lost
+        """Rows that lost their stats, or what was taken of their steps on request, since the
+        beginning."""
+        return self._assembly.num_lost + (0 if self._detail is None else self._detail.num_lost)
 
     def begin_step(self) -> None:
         self._timer.begin(time.monotonic())

@@ -88,6 +88,8 @@ class Detail:
         self._taps: ModuleTaps | None = None
         self._is_closed = False
         self._departures = Departures()
+        self.num_lost = 0
+        """Steps of which something found no room on its way from a device."""
         self._notices: list[str] = []
         self._has_told_silence = False
         self._clear()
@@ -96,11 +98,6 @@ class Detail:
     def takes_histograms(self) -> bool:
         """Whether those of the step that is being trained are wanted."""
         return self._due.histograms
-
-    @property
-    def num_lost(self) -> int:
-        """Parts that found no room on their way from a device."""
-        return self._departures.num_lost
 
     def ask(self, next_step: int, num_steps: int) -> None:
         """Take everything of the next steps."""
@@ -139,6 +136,7 @@ class Detail:
         if self._taps is not None:
             self._note_silence(self._taps)
         self._close_taps()
+        num_lost_before = self._departures.num_lost
         closeup = Closeup(
             counted=tuple(
                 (
@@ -152,6 +150,7 @@ class Detail:
             modules=modules,
             sums=self._departures.send([*self._sums], [*self._sums.values()]),
         )
+        self.num_lost += self._departures.num_lost > num_lost_before
         self._clear()
         return closeup
 

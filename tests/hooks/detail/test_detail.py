@@ -16,7 +16,7 @@ from runwatch.histograms import ABOVE, FIRST_EXPONENT, NONFINITE, ZEROS, Histogr
 from runwatch.nonfinite import is_absent
 from runwatch.vocabulary import CommandId
 from runwatch_hooks.detail import detail
-from runwatch_hooks.detail.bits import Lot
+from runwatch_hooks.detail.bits import Departures, Lot
 from runwatch_hooks.measuring.readback import Readback
 from runwatch_hooks.options import Options
 from runwatch_hooks.rows import Row
@@ -175,6 +175,25 @@ def test_numbers_of_64_bits_come_off_a_device_as_they_are(dtype: torch.dtype) ->
     lot = Lot([0, 1], values, ring.send(values.view(torch.float32).reshape(-1)))
 
     assert np.array_equal(lot.values(), values.numpy())
+
+
+class Full(Departures):
+    """Where nothing finds room any more."""
+
+    def send(self, rows: list[int], values: list[Tensor]) -> list[Lot]:
+        self.num_lost += 1
+        return []
+
+
+def test_steps_of_which_something_found_no_room_are_told(
+    line: RecordingLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detail, "Departures", Full)
+    trained(line, 5, Options(histograms=1, activations=1))
+
+    gaps = [event.detail for event in line.events if event.kind == "gap"]
+    assert gaps == [{"rows_without_stats": 1}] * 5
+    assert not activations(line)
 
 
 class Ragged(nn.Module):
