@@ -6,7 +6,8 @@ from runwatch_hooks.seeing.weak_gradients import WeakGradient, version_of
 
 
 class Left:
-    """How it was left. A backward pass makes another tensor, or writes to this one."""
+    """How it was left. A backward pass makes another tensor, or writes to this one. A gradient
+    scaler that takes its scale out writes as well, which torch does not count."""
 
     def __init__(self, grad: Tensor, num_writes: int) -> None:
         """`num_writes` to it are still to come, and belong to the clip."""

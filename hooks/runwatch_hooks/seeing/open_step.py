@@ -93,6 +93,17 @@ class OpenStep:
             slots = [one for one in slots if one in used or one not in stages]
         self._read(slots, stage, scale)
 
+    def read_unscaled(self, slots: Sequence[int]) -> None:
+        """The scaler has just taken the scale out of them."""
+        self._forget_left(slots)
+        self.read(slots, Stage.UNSCALED_PRECLIP)
+
+    def read_scaled(self, slots: Sequence[int], scale: Tensor) -> None:
+        """Before an optimizer that takes `scale` out by itself, whatever was read of them before:
+        in no place before it is their scale at hand."""
+        self._forget_left(slots)
+        self._read(slots, Stage.PRESTEP, scale)
+
     def read_clipped(self, slots: Sequence[int], max_norm: float, total_norm: Tensor) -> None:
         """Before a clip by a norm that is known."""
         if not self._plan().gradients and _is_known_broken(total_norm):
@@ -166,6 +177,11 @@ class OpenStep:
             if (grad := self._board.gradient_at(slot)) is not None:
                 self._left[slot] = Left(grad, num_writes)
                 break
+
+    def _forget_left(self, slots: Sequence[int]) -> None:
+        if self._left:
+            for slot in slots:
+                self._left.pop(slot, None)
 
     def _are_left(self, slots: Sequence[int]) -> bool:
         """Whether nobody has made other gradients since: a norm that is asked for after a clip, or

@@ -122,7 +122,7 @@ class Probe:
             optimizer = _argument(args, kwargs, 1, "optimizer")
             if self._steps_here(optimizer) and (slots := self._step.slots_of(optimizer)):
                 self._omissions.note_unscaled(slots)
-                self._step.read(slots, Stage.UNSCALED_PRECLIP)
+                self._step.read_unscaled(slots)
 
     def before_total_norm(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("total_norm", self.remove):
@@ -188,9 +188,7 @@ class Probe:
                 self._with_closure.add(id(optimizer))
             else:
                 self._omissions.note_gradients(optimizer, slots)
-                # Of several steps in one row the last is told, also after one that raised.
-                read = self._step.read if again else self._step.read_unread
-                read(slots, Stage.PRESTEP, getattr(optimizer, "grad_scale", None))
+                self._read_before_step(slots, getattr(optimizer, "grad_scale", None), again)
             found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
             if found_inf is not None:  # a fused optimizer skips by itself, on the device
                 self._step.note_skipped(number(found_inf))
@@ -252,6 +250,14 @@ class Probe:
             if zero.clip_grad > 0.0:
                 self._step.note_clip(zero.clip_grad, total_norm_of(zero))
             self._board.after_step()
+
+    def _read_before_step(self, slots: Sequence[int], scale: Tensor | None, again: bool) -> None:
+        if scale is not None:
+            self._step.read_scaled(slots, scale)
+            return
+        # Of several steps in one row the last is told, also after one that raised.
+        read = self._step.read if again else self._step.read_unread
+        read(slots, Stage.PRESTEP)
 
     def _steps_here(self, optimizer: Optimizer) -> bool:
         return self._thread.is_here(lambda: self._step.holds_any(parameters_of(optimizer)))
