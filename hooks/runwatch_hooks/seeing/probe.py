@@ -18,6 +18,7 @@ from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
 from runwatch_hooks.seeing.board import Board
 from runwatch_hooks.seeing.frozen_layers import FrozenLayers
+from runwatch_hooks.seeing.handed_steps import HandedSteps
 from runwatch_hooks.seeing.known_optimizers import at_rest, parameters_of
 from runwatch_hooks.seeing.numbers import number
 from runwatch_hooks.seeing.omissions import Omissions
@@ -66,6 +67,7 @@ class Probe:
         self._is_left_out = False
         """The scaler has been asked to step an optimizer, and it has not stepped yet."""
         self._nesting = NestedSteps()
+        self._handed = HandedSteps()
         self._turns = Turns()
         self._omissions = Omissions(modules, faults, schedulers)
         self._frozen = FrozenLayers()
@@ -177,10 +179,13 @@ class Probe:
                 return
             if not self._nesting.enter(optimizer):
                 return
-            again = id(optimizer) in self._begun
-            self._begun.add(id(optimizer))
+            is_handed = self._handed.begin(optimizer, slots)
             self._is_left_out = False
-            self._optimizers.follow(optimizer, slots)
+            if self._handed.hands_on(optimizer):
+                return  # it is read where the other one steps
+            again = is_handed or id(optimizer) in self._begun
+            self._begun.add(id(optimizer))
+            self._optimizers.follow(optimizer, slots, is_handed=is_handed)
             self._turns.before_step(optimizer)
             self._step.note(self._optimizers.rates_of(optimizer, self._lr_scale()))
             self._omissions.before_step(optimizer)
@@ -189,11 +194,7 @@ class Probe:
             else:
                 self._omissions.note_gradients(optimizer, slots)
                 self._read_before_step(slots, getattr(optimizer, "grad_scale", None), again)
-            found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
-            if found_inf is not None:  # a fused optimizer skips by itself, on the device
-                self._step.note_skipped(number(found_inf))
-            elif self._board.is_broken:
-                self._on_broken()
+            self._note_bad(optimizer)
             self._step.note_at_rest(at_rest(optimizer))
             if self._step.reads_weights:
                 self._board.before_step(slots)
@@ -202,7 +203,10 @@ class Probe:
         with self._faults.guard("step", self.remove):
             if not self._nesting.leave(optimizer):
                 return
-            self._num_optimizer_steps += 1
+            was_read = not self._handed.hands_on(optimizer)
+            self._num_optimizer_steps += self._handed.end(optimizer)
+            if not was_read:
+                return
             slots = self._step.slots_of(optimizer)
             if id(optimizer) in self._with_closure:
                 self._omissions.note_gradients(optimizer, slots)
@@ -210,7 +214,7 @@ class Probe:
             self._step.note_stepped(slots)
             self._omissions.after_step(optimizer)
             self._board.after_step()
-            self._turns.after_step(optimizer, self._optimizers.living())
+            self._turns.after_step(optimizer, self._optimizers.living_beside(optimizer))
 
     def after_scaler_step(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("scaler.step", self.remove):
@@ -258,6 +262,13 @@ class Probe:
         # Of several steps in one row the last is told, also after one that raised.
         read = self._step.read if again else self._step.read_unread
         read(slots, Stage.PRESTEP)
+
+    def _note_bad(self, optimizer: Optimizer) -> None:
+        found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
+        if found_inf is not None:  # a fused optimizer skips by itself, on the device
+            self._step.note_skipped(number(found_inf))
+        elif self._board.is_broken:
+            self._on_broken()
 
     def _steps_here(self, optimizer: Optimizer) -> bool:
         return self._thread.is_here(lambda: self._step.holds_any(parameters_of(optimizer)))

@@ -1,6 +1,7 @@
 """The optimizers of a run, each in its place, so that no learning rate changes its name."""
 
 from collections.abc import Iterator, Sequence
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from torch.optim import Optimizer
 
@@ -14,6 +15,9 @@ class WatchedOptimizers:
 
     def __init__(self, optimizers: Sequence[Optimizer], board: Board) -> None:
         self._known = [KnownOptimizer(one) for one in optimizers]
+        self._ever_known: WeakSet[Optimizer] = WeakSet(optimizers)
+        self._successors: WeakKeyDictionary[Optimizer, ref[Optimizer]] = WeakKeyDictionary()
+        """Who was put in the place of one that still lives, as it steps the same tensors."""
         self._board = board
         self._changes: list[str] = []
 
@@ -21,39 +25,39 @@ class WatchedOptimizers:
     def known(self) -> Sequence[KnownOptimizer]:
         return self._known
 
-    def living(self) -> Iterator[Optimizer]:
-        found = (one.optimizer for one in self._known)
-        return (one for one in found if one is not None)
+    def living_beside(self, optimizer: Optimizer) -> Iterator[Optimizer]:
+        """The other ones, but for those that step the same tensors as it."""
+        for one in self._known:
+            other = one.optimizer
+            if other is not None and other is not optimizer and not self._share(optimizer, other):
+                yield other
 
     def take_changes(self) -> list[str]:
         """What is watched in the place of something else, since the last call."""
         changes, self._changes = self._changes, []
         return changes
 
-    def follow(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
+    def follow(self, optimizer: Optimizer, slots: Sequence[int], *, is_handed: bool) -> None:
         """Take an optimizer that was made later for ours, in the place of those whose tensors it
-        steps: its rate stands where theirs stood. Those that are gone keep their places, so that
-        no rate changes its name, as long as their tensors are in the run."""
+        steps: its rate stands where theirs stood. One of those that steps once more has its place
+        again, and the later one another. Those that are gone keep their places, so that no rate
+        changes its name, as long as their tensors are in the run. `is_handed`: whether it steps
+        for one that is known."""
         if any(one.optimizer is optimizer for one in self._known):
             return
-        ours = set(slots)
+        if (place := self._place_of_successor(optimizer)) is not None:
+            self._known.append(self._known[place])
+            self._known[place] = KnownOptimizer(optimizer)
+            return
         wrapped = any(one.param_groups is optimizer.param_groups for one in self._known)
-        replaced = [
-            place
-            for place, one in enumerate(self._known)
-            if not ours.isdisjoint(self._places_of(one)) or self._is_gone(one)
-        ]
-        if replaced:
-            self._known[replaced[0]] = KnownOptimizer(optimizer)
-            for place in reversed(replaced[1:]):
-                del self._known[place]
-        else:
-            self._known.append(KnownOptimizer(optimizer))
-        if not wrapped:  # else the one that we were given only handed the step on, as Accelerate's
+        self._replace(optimizer, set(slots))
+        # Else the one that we were given only hands the step on, as Accelerate's.
+        if not (wrapped or is_handed or optimizer in self._ever_known):
             self._changes.append(
                 f"an optimizer that attach was not given ({type(optimizer).__name__}) steps the "
                 "run's parameters: it is watched, scaled and saved from here on"
             )
+        self._ever_known.add(optimizer)
 
     def rates_of(self, optimizer: Optimizer, scale: float = 1.0) -> dict[str, Number]:
         """An optimizer's learning rates, times `scale`: `lr` of the run's first parameter group,
@@ -65,6 +69,39 @@ class WatchedOptimizers:
             for index, (owner, group) in enumerate(groups)
             if owner is optimizer and hasattr(group.get("lr"), "__float__")
         }
+
+    def _replace(self, optimizer: Optimizer, slots: set[int]) -> None:
+        replaced = [
+            place
+            for place, one in enumerate(self._known)
+            if not slots.isdisjoint(self._places_of(one)) or self._is_gone(one)
+        ]
+        for place in replaced:
+            if (former := self._known[place].optimizer) is not None:
+                self._successors[former] = ref(optimizer)
+        if replaced:
+            self._known[replaced[0]] = KnownOptimizer(optimizer)
+            for place in reversed(replaced[1:]):
+                del self._known[place]
+        else:
+            self._known.append(KnownOptimizer(optimizer))
+
+    def _place_of_successor(self, optimizer: Optimizer) -> int | None:
+        found = self._successor_of(optimizer)
+        if found is None:
+            return None
+        places = (place for place, one in enumerate(self._known) if one.optimizer is found)
+        return next(places, None)
+
+    def _successor_of(self, optimizer: Optimizer) -> Optimizer | None:
+        later = self._successors.get(optimizer)
+        return None if later is None else later()
+
+    def _share(self, one: Optimizer, other: Optimizer) -> bool:
+        """Whether one was put in the other's place."""
+        if not self._successors:
+            return False
+        return self._successor_of(one) is other or self._successor_of(other) is one
 
     def _places_of(self, known: KnownOptimizer) -> Sequence[int]:
         tensors = [tensor for group in known.param_groups for tensor in group["params"]]

@@ -90,8 +90,8 @@ def hear_after_steps(hook: StepHook) -> StepHandle:
 
 
 def is_within_another_step_of(optimizer: Optimizer) -> bool:
-    """Whether the step from which a hook is called runs within another of the same optimizer.
-    False where it was compiled: then none of them has a frame of torch's."""
+    """Whether the step from which a hook is called, of this optimizer or of another, runs within
+    one of this. False where it was compiled: then none of them has a frame of torch's."""
     step = _next_step_above(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
     return step is not None and _is_of(optimizer, step.f_back)
 
