@@ -155,6 +155,15 @@ class Probe:
                 return
             self._step.read(self._step.slots_of_tensors(tensors), Stage.PRECLIP)
 
+    def before_unheard_clip(self, args: Arguments, kwargs: Keywords) -> None:
+        """One that was imported by name before we came: of its arguments nothing is known but the
+        gradients."""
+        with self._faults.guard("unheard clip", self.remove):
+            if not self._thread.is_here(lambda: False):
+                return
+            (grads,) = _argument(args, kwargs, 0, "tensorlistlist")
+            self._step.read(self._step.slots_of_grads(grads), Stage.PRECLIP)
+
     def before_scaler_step(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("scaler.step", self.remove):
             scaler = args[0]

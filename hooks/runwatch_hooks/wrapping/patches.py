@@ -3,7 +3,8 @@
 The optimizers' own global hooks see every step. Clipping and loss scaling need more: after a
 clip with a NaN every gradient is NaN, and a step that the scaler skips fires no hook. So the
 two functions that clipping consists of, and two methods of the scaler, are wrapped where torch
-looks them up at call time; a `clip_grad_norm_` that was imported by name long ago is seen too.
+looks them up at call time; a `clip_grad_norm_` that was imported by name long ago is seen too. So
+is any other clip, at the grouping of the gradients that it begins with.
 """
 
 import os
@@ -17,6 +18,7 @@ from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 
 from runwatch_hooks.ranks.zero import clipping_module, zero_types
+from runwatch_hooks.wrapping.early_clips import GROUPING, is_unheard_clip
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 from runwatch_hooks.wrapping.step_hooks import StepHandle, hear_after_steps, hear_before_steps
 from runwatch_hooks.wrapping.torch_wraps import TorchHolds
@@ -37,6 +39,7 @@ class Observer(Protocol):
     def before_total_norm(self, args: Arguments, kwargs: Keywords) -> None: ...
     def before_clip(self, args: Arguments, kwargs: Keywords) -> None: ...
     def before_own_clip(self, args: Arguments, kwargs: Keywords) -> None: ...
+    def before_unheard_clip(self, args: Arguments, kwargs: Keywords) -> None: ...
     def after_unscale(self, args: Arguments, kwargs: Keywords) -> None: ...
     def before_scaler_step(self, args: Arguments, kwargs: Keywords) -> None: ...
     def after_scaler_step(self, args: Arguments, kwargs: Keywords) -> None: ...
@@ -73,10 +76,12 @@ class Patches:
         total_norm = Ears(before=self._guarded(see.before_total_norm))
         clip = Ears(before=self._guarded(see.before_clip))
         by_itself = Ears(before=self._guarded(see.before_own_clip))
+        unheard = self._guarded(see.before_unheard_clip)
         for module, prefix in ((clip_grad, "_"), (nn_utils, "")):
             self._holds.hold(module, f"{prefix}get_total_norm", total_norm)
             self._holds.hold(module, f"{prefix}clip_grads_with_norm_", clip)
             self._holds.hold(module, "clip_grad_value_", by_itself)
+        self._holds.hold(clip_grad, GROUPING, Ears(before=_of_unheard_clips(unheard)))
         scaler = torch.amp.GradScaler
         self._holds.hold(scaler, "unscale_", Ears(after=self._guarded(see.after_unscale)))
         self._holds.hold(
@@ -122,3 +127,11 @@ class Patches:
     def _hears(self) -> bool:
         """Not in a process that was forked from ours, nor while a CUDA graph is captured."""
         return os.getpid() == self._pid and not is_capturing()
+
+
+def _of_unheard_clips(listener: Listener) -> Listener:
+    def listen(args: Arguments, kwargs: Keywords) -> None:
+        if is_unheard_clip():
+            listener(args, kwargs)
+
+    return listen

@@ -12,7 +12,12 @@ from tests.hooks.recorder import RecordingLine, of_layer, stat
 from tests.hooks.tiny import batch, tiny_gpt, train_one, watched
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
 
 from runwatch.nonfinite import ABSENT_32, is_absent
 
@@ -231,6 +236,46 @@ def test_gradients_are_read_before_a_clip_by_value(line: RecordingLine) -> None:
     watch.step()
 
     assert stat(line.rows[0], "grad_absmax").tolist() == [2.0, 2.0]
+
+
+def clip_by_value(model: nn.Module) -> None:
+    clip_grad_value_(model.parameters(), 0.5)
+
+
+def clip_by_total_norm(model: nn.Module) -> None:
+    gradients = [one.grad for one in model.parameters() if one.grad is not None]
+    clip_grads_with_norm_(model.parameters(), 0.5, get_total_norm(gradients))
+
+
+@pytest.mark.parametrize("clip", [clip_by_value, clip_by_total_norm])
+def test_gradients_are_read_before_any_clip_that_was_imported_by_name(
+    clip: Callable[[nn.Module], None], line: RecordingLine
+) -> None:
+    model = linear()
+    optimizer = sgd(model)
+    watch = watched(model, optimizer, line=line)
+    for value in (2.0, 3.0):  # of two micro-batches
+        give_gradients(model, value)
+        clip(model)
+    optimizer.step()
+    watch.step()
+
+    assert stat(line.rows[0], "grad_absmax").tolist() == [3.0, 3.0]
+
+
+def test_a_norm_that_was_imported_by_name_leaves_them_to_be_read_at_the_step(
+    line: RecordingLine,
+) -> None:
+    model = linear()
+    optimizer = sgd(model)
+    watch = watched(model, optimizer, line=line)
+    give_gradients(model, 2.0)
+    get_total_norm([one.grad for one in model.parameters() if one.grad is not None])
+    give_gradients(model, 3.0)
+    optimizer.step()
+    watch.step()
+
+    assert stat(line.rows[0], "grad_absmax").tolist() == [3.0, 3.0]
 
 
 def test_of_two_clips_of_the_same_gradients_the_last_reading_counts(line: RecordingLine) -> None:

@@ -31,6 +31,7 @@ def facts() -> list[object]:
     touched: list[object] = [
         vars(clip_grad)["_get_total_norm"],
         vars(clip_grad)["_clip_grads_with_norm_"],
+        vars(clip_grad)["_group_tensors_by_device_and_dtype"],
         nn.utils.get_total_norm,
         nn.utils.clip_grads_with_norm_,
         nn.utils.clip_grad_value_,
