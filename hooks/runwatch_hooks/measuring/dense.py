@@ -39,3 +39,8 @@ def dense(tensor: Tensor) -> Tensor:
     if plain.is_complex():
         plain = torch.view_as_real(plain.resolve_conj())
     return plain.contiguous().view(-1)
+
+
+def num_parts(tensor: Tensor) -> int:
+    """How many numbers it is made of: those of a complex element are two."""
+    return tensor.numel() * (2 if tensor.is_complex() else 1)

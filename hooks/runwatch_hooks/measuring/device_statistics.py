@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from runwatch_hooks.measuring.absent import absent
-from runwatch_hooks.measuring.dense import dense_view
+from runwatch_hooks.measuring.dense import dense_view, num_parts
 from runwatch_hooks.measuring.device_reading import (
     GREATEST,
     NUM_NONFINITE,
@@ -63,7 +63,7 @@ class DeviceStatistics:
         self._stats = self._absent.clone()
         """Of the step; in the place of `update_ratio` the squared length of the update."""
         self._norms = torch.zeros(len(tensors), dtype=torch.float32, device=device)
-        limits = [0.5 if one.numel() > ALL_UP_TO else math.inf for one in tensors]
+        limits = [0.5 if num_parts(one) > ALL_UP_TO else math.inf for one in tensors]
         self._sparse_above = to_device(
             torch.tensor(limits, dtype=torch.float32, device="cpu"), device
         )

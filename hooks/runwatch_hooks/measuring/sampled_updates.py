@@ -14,11 +14,11 @@ from typing import Final, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from runwatch_hooks.measuring.dense import dense_view
+from runwatch_hooks.measuring.dense import dense_view, num_parts
 
 NUM_SAMPLED: Final = 1024
 ALL_UP_TO: Final = 4096
-"""Elements: a tensor no larger is taken whole, which costs less than to choose."""
+"""Numbers: a tensor with no more of them is taken whole, which costs less than to choose."""
 
 
 def sample(tensor: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ def sample(tensor: Tensor) -> Tensor:
     if flat.numel() <= ALL_UP_TO:
         return flat
     stride = flat.numel() // NUM_SAMPLED
-    row = tensor.shape[-1] if tensor.dim() else 1
+    row = num_parts(tensor) // math.prod(tensor.shape[:-1])
     while math.gcd(stride, row) != 1:
         stride -= 1
     return flat[::stride][:NUM_SAMPLED]
@@ -137,9 +137,9 @@ class SampledUpdates(Generic[S]):
 
 
 def shares_of(tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> list[float]:
-    """Elements of each tensor for each one of its sample; NaN where that is empty."""
+    """Numbers of each tensor for each one of its sample; NaN where that is empty."""
     return [
-        one.numel() / held.numel() if held.numel() else math.nan
+        num_parts(one) / held.numel() if held.numel() else math.nan
         for one, held in zip(tensors, samples, strict=True)
     ]
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runwatch.nonfinite import ABSENT_32
+from runwatch_hooks.measuring.dense import num_parts
 from runwatch_hooks.measuring.gradient_sums import (
     MAX_ABS,
     NUM_ELEMENTS,
@@ -89,7 +90,7 @@ class CpuStatistics:
         self._reader = GradientReader(one_pass)
         self._updates = SampledUpdates(tensors, samples_on_host(one_pass))
         self._turns = NormTurns(deal([one.numel() for one in tensors]) if turns is None else turns)
-        self._are_sampled = np.array([one.numel() > ALL_UP_TO for one in tensors], np.bool_)
+        self._are_sampled = np.array([num_parts(one) > ALL_UP_TO for one in tensors], np.bool_)
         self._norms = np.full(len(tensors), np.nan)
         self._squares = np.full(len(tensors), np.nan)
         self._stats = self._empty()

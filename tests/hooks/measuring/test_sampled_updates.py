@@ -50,6 +50,18 @@ def test_an_update_of_a_large_tensor_is_near_the_truth(open_samples: Open) -> No
     assert math.sqrt(found[1].item()) == pytest.approx(length, rel=0.1)
 
 
+@pytest.mark.parametrize("shape", [(20, 3), (4000, 5)])
+def test_of_complex_weights_both_parts_count(shape: tuple[int, int]) -> None:
+    tensor = torch.zeros(shape, dtype=torch.complex64)
+    updates = SampledUpdates([tensor], samples_on_host(None))
+    updates.before([0])
+    tensor.add_(3.0 + 4.0j)
+    found = updates.after()
+
+    assert found is not None
+    assert found[1].item() == pytest.approx(25.0 * tensor.numel(), rel=0.01)
+
+
 def test_weights_in_fp8_beside_others_are_compared() -> None:
     tensors = [torch.ones(3).to(torch.float8_e4m3fn), torch.ones(2)]
     updates = SampledUpdates(tensors, samples_on_host(None))
