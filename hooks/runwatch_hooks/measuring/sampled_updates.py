@@ -15,10 +15,18 @@ import torch
 from torch import Tensor
 
 from runwatch_hooks.measuring.dense import dense_view, num_parts
+from runwatch_hooks.measuring.recent import Recent
 
 NUM_SAMPLED: Final = 1024
 ALL_UP_TO: Final = 4096
 """Numbers: a tensor with no more of them is taken whole, which costs less than to choose."""
+_NUMBER_BYTES: Final = 8
+"""Of one that is sampled: as it was, and as it is."""
+_TENSOR_BYTES: Final = 1024
+"""What is kept of a tensor beside its sample, about."""
+_ROOM: Final = 4
+"""Times what samples of all tensors take. Optimizers come back at each step, or are made anew each
+time for others of the tensors."""
 
 
 def sample(tensor: Tensor) -> Tensor:
@@ -83,7 +91,7 @@ class SampledUpdates(Generic[S]):
         self._tensors = tensors
         self._device = tensors[0].device if tensors else None
         self._open_samples = open_samples
-        self._plans: dict[tuple[int, ...], _Plan[S]] = {}
+        self._plans = self._no_plans()
         self._open: _Plan[S] | None = None
 
     @property
@@ -101,9 +109,10 @@ class SampledUpdates(Generic[S]):
         key = tuple(slots)
         plan = self._plans.get(key)
         if plan is not None and _has_moved(plan):
-            self._plans, plan = {}, None  # others would keep the memory that was left
+            self._plans, plan = self._no_plans(), None  # others would keep the memory that was left
         if plan is None:
-            plan = self._plans[key] = self._plan(key)
+            plan = self._plan(key)
+            self._plans.put(key, plan, sum(_bytes_of(self._tensors[slot]) for slot in key))
         plan.samples.remember()
         self._open = plan
         return plan.slots, plan.samples
@@ -118,6 +127,9 @@ class SampledUpdates(Generic[S]):
         if plan is None or _has_moved(plan):
             return None
         return plan.slots, plan.samples.squares()
+
+    def _no_plans(self) -> Recent[tuple[int, ...], _Plan[S]]:
+        return Recent(_ROOM * sum(map(_bytes_of, self._tensors)))
 
     def _plan(self, slots: Sequence[int]) -> _Plan[S]:
         tensors = [self._tensors[slot] for slot in slots]
@@ -142,6 +154,12 @@ def shares_of(tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> list[floa
         num_parts(one) / held.numel() if held.numel() else math.nan
         for one, held in zip(tensors, samples, strict=True)
     ]
+
+
+def _bytes_of(tensor: Tensor) -> int:
+    """What it takes to sample it, about."""
+    num = num_parts(tensor)
+    return _TENSOR_BYTES + _NUMBER_BYTES * (num if num <= ALL_UP_TO else NUM_SAMPLED)
 
 
 def joined(samples: Sequence[Tensor]) -> Tensor:

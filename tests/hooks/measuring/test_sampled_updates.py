@@ -1,7 +1,10 @@
 """The length of an update, by a sample."""
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import Final
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -117,6 +120,24 @@ def test_a_tensor_that_lies_elsewhere_by_now_gives_no_sample(open_samples: Open)
     assert found is not None
 
     assert found[1].tolist() == pytest.approx([4.0, math.nan], nan_ok=True)
+
+
+def test_samples_of_optimizers_that_come_and_go_are_let_go() -> None:
+    tensors = [torch.zeros(8) for _ in range(8)]
+    opened: list[ref[Samples]] = []
+
+    def open_samples(tensors: Sequence[torch.Tensor], samples: Sequence[torch.Tensor]) -> Samples:
+        made = TorchSamples(tensors, samples)
+        opened.append(ref(made))
+        return made
+
+    updates = SampledUpdates(tensors, open_samples)
+    for slots in itertools.combinations(range(8), 4):
+        updates.before(slots)
+        updates.after()
+
+    assert len(opened) == 70
+    assert sum(one() is not None for one in opened) == 8
 
 
 def test_of_what_is_remembered_it_is_known_what_is_not_finite() -> None:
