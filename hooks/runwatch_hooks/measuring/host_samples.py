@@ -73,6 +73,13 @@ class HostSamples:
         if not self._stand():
             self._follow()
 
+    @property
+    def remembered(self) -> Tensor:
+        return torch.from_numpy(self._elements)
+
+    def recall(self, elements: Tensor) -> None:
+        np.copyto(self._elements, elements.numpy())
+
     def squares(self) -> Tensor:
         """As `Samples.squares`, in float64."""
         found = self._follow()

@@ -60,6 +60,15 @@ class Samples(Protocol):
         """A step is about to change the tensors."""
         ...
 
+    @property
+    def remembered(self) -> Tensor | None:
+        """(N,): the elements of all samples, end to end, as they were before the step."""
+        ...
+
+    def recall(self, elements: Tensor) -> None:
+        """Take these for what was remembered: of the same tensors, when they lay elsewhere."""
+        ...
+
     def squares(self) -> Tensor:
         """(T,), of each tensor: the squared length of what its elements have moved since, as its
         sample tells it; NaN for an empty sample."""
@@ -81,6 +90,9 @@ class _Plan(Generic[S]):
     """Those that lie in one piece: a sparse one gives no sample."""
     addresses: list[int]
     """Where they lay when the samples were chosen."""
+    forms: list[tuple[torch.dtype, torch.Size, tuple[int, ...]]]
+    lengths: list[int]
+    """Of the sample of each tensor."""
     samples: S
 
 
@@ -111,8 +123,7 @@ class SampledUpdates(Generic[S]):
         if plan is not None and _has_moved(plan):
             self._plans, plan = self._no_plans(), None  # others would keep the memory that was left
         if plan is None:
-            plan = self._plan(key)
-            self._plans.put(key, plan, sum(_bytes_of(self._tensors[slot]) for slot in key))
+            plan = self._add_plan(key)
         plan.samples.remember()
         self._open = plan
         return plan.slots, plan.samples
@@ -120,25 +131,44 @@ class SampledUpdates(Generic[S]):
     def after(self) -> tuple[list[int], Tensor] | None:
         """The remembered tensors' places and the squared length of each one's update, (T,).
 
-        None where there is nothing to compare: nothing was remembered, or a tensor was put
-        elsewhere in between. NaN for a tensor that gives no sample.
+        None where there is nothing to compare: nothing was remembered, or a tensor has another
+        form since. NaN for a tensor that gives no sample.
         """
         plan, self._open = self._open, None
-        if plan is None or _has_moved(plan):
+        if plan is not None and _has_moved(plan):
+            plan = self._follow(plan)
+        return None if plan is None else (plan.slots, plan.samples.squares())
+
+    def _follow(self, former: _Plan[S]) -> _Plan[S] | None:
+        """To where a step has put the tensors, as one that assigns to `p.data` does."""
+        self._plans = self._no_plans()
+        plan = self._add_plan(tuple(former.slots))
+        remembered = former.samples.remembered
+        is_alike = plan.forms == former.forms and plan.lengths == former.lengths
+        if remembered is None or not is_alike:
             return None
-        return plan.slots, plan.samples.squares()
+        plan.samples.recall(remembered)
+        return plan
 
     def _no_plans(self) -> Recent[tuple[int, ...], _Plan[S]]:
         return Recent(_ROOM * sum(map(_bytes_of, self._tensors)))
 
+    def _add_plan(self, slots: tuple[int, ...]) -> _Plan[S]:
+        plan = self._plan(slots)
+        self._plans.put(slots, plan, sum(_bytes_of(self._tensors[slot]) for slot in slots))
+        return plan
+
     def _plan(self, slots: Sequence[int]) -> _Plan[S]:
         tensors = [self._tensors[slot] for slot in slots]
         in_one_piece = [one for one in tensors if one.layout is torch.strided]
+        samples = [self._sample(one) for one in tensors]
         return _Plan(
             slots=list(slots),
             tensors=in_one_piece,
             addresses=[one.data_ptr() for one in in_one_piece],
-            samples=self._open_samples(tensors, [self._sample(one) for one in tensors]),
+            forms=[(one.dtype, one.shape, one.stride()) for one in in_one_piece],
+            lengths=[one.numel() for one in samples],
+            samples=self._open_samples(tensors, samples),
         )
 
     def _sample(self, tensor: Tensor) -> Tensor:

@@ -36,6 +36,13 @@ class TorchSamples:
     def remember(self) -> None:
         self._before = joined(self._samples)
 
+    @property
+    def remembered(self) -> Tensor | None:
+        return self._before
+
+    def recall(self, elements: Tensor) -> None:
+        self._before = elements
+
     def broken(self) -> Tensor:
         """(T,): NaN where a remembered element is not finite, and not recorded elsewhere."""
         if self._before is None:

@@ -4,6 +4,7 @@ TRITON_INTERPRET=1 python interpreted_kernel.py RESULTS
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -53,9 +54,15 @@ def sizes_in_force() -> tuple[int, int]:
     return grouped.STRETCH, grouped._BLOCK  # pyright: ignore[reportPrivateUsage]
 
 
+def copied(tensors: Sequence[Tensor]) -> list[Tensor]:
+    copies = [one.clone() for one in tensors]
+    copies[5] = copies[5].new_empty(20, 30)[:, ::2]
+    return copies
+
+
 def samples() -> dict[str, Tensor]:
     """What our kernels say of samples of several types, beside what torch's operations do: before
-    a step, in which tensors move, and after it."""
+    a step, in which tensors move, and after it; at last in one that puts them elsewhere."""
     tensors = [
         *drawn(10, 100_000),
         *drawn(5000, dtype=torch.bfloat16),
@@ -67,8 +74,7 @@ def samples() -> dict[str, Tensor]:
     tensors[1][::7], tensors[3][5] = torch.inf, torch.nan
     found: dict[str, Tensor] = {}
     for name, reader in (("ours", GroupedReader(CPU)), ("torch's", ForeachReader())):
-        ours = [one.clone() for one in tensors]
-        ours[5] = ours[5].new_empty(20, 30)[:, ::2]
+        ours = copied(tensors)
         held = reader.open_samples(ours, [sample(one) for one in ours])
         for step in range(2):
             held.remember()
@@ -76,6 +82,14 @@ def samples() -> dict[str, Tensor]:
             for one in ours:
                 one.mul_(0.5)
             found[f"{name}, squares, {step}"] = held.squares().clone()
+        held.remember()
+        elsewhere = copied(ours)
+        for one in elsewhere:
+            one.mul_(0.5)
+        others = reader.open_samples(elsewhere, [sample(one) for one in elsewhere])
+        assert held.remembered is not None
+        others.recall(held.remembered)
+        found[f"{name}, squares, 2"] = others.squares().clone()
     return found
 
 

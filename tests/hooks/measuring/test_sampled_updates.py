@@ -96,11 +96,32 @@ def test_other_float_types_are_compared_too(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("open_samples", WAYS)
-def test_a_tensor_that_was_replaced_in_between_was_not_updated(open_samples: Open) -> None:
-    tensor = torch.nn.Parameter(torch.zeros(4))
+def test_a_step_that_puts_tensors_elsewhere_is_followed(open_samples: Open) -> None:
+    tensors = [torch.nn.Parameter(torch.zeros(4)), torch.zeros(2)]
+    updates = SampledUpdates(tensors, open_samples)
+    found: list[torch.Tensor] = []
+    for _ in range(3):
+        updates.before([0, 1])
+        tensors[0].data = tensors[0].data + 2.0
+        tensors[1].add_(1.0)
+        told = updates.after()
+        assert told is not None
+        found.append(told[1])
+
+    assert [one.tolist() for one in found] == [[16.0, 2.0]] * 3
+
+
+@pytest.mark.parametrize("open_samples", WAYS)
+@pytest.mark.parametrize(
+    "now", [torch.ones(5), torch.ones(2, 2), torch.ones(4, dtype=torch.float64), torch.ones(8)[::2]]
+)
+def test_what_is_something_else_in_a_tensors_place_is_no_update(
+    open_samples: Open, now: torch.Tensor
+) -> None:
+    tensor = torch.zeros(4)
     updates = SampledUpdates([tensor], open_samples)
     updates.before([0])
-    tensor.data = torch.ones(4)
+    tensor.data = now
 
     assert updates.after() is None
 

@@ -508,6 +508,29 @@ def test_a_step_that_raised_leaves_the_next_one_whole(line: RecordingLine) -> No
     assert (stat(line.rows[1], "update_ratio") > 0).all()
 
 
+class Assigning(torch.optim.SGD):
+    """Puts other tensors in the place of the weights."""
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        for parameter in self.param_groups[0]["params"]:
+            parameter.data = parameter.data - 0.5
+        return None
+
+
+def test_a_step_that_assigns_weights_moves_them(line: RecordingLine) -> None:
+    model = linear()
+    optimizer = Assigning(model.parameters(), lr=0.1)
+    watch = watched(model, optimizer, line=line)
+    ratio = math.sqrt(12) * 0.5 / length(model.weight)
+    for _ in range(2):
+        give_gradients(model)
+        optimizer.step()
+        watch.step()
+
+    assert of_layer(line.rows[0], "update_ratio", "weight") == pytest.approx(ratio, rel=1e-4)
+    assert not is_absent(stat(line.rows[1], "update_ratio")).any()
+
+
 def test_a_deep_copy_is_somebody_elses(line: RecordingLine) -> None:
     model = linear()
     optimizer = sgd(model)

@@ -92,6 +92,13 @@ class _FallibleSamples:
             return
         self._held.remember()
 
+    @property
+    def remembered(self) -> Tensor | None:
+        return self._held.remembered
+
+    def recall(self, elements: Tensor) -> None:
+        self._held.recall(elements)
+
     def broken(self) -> Tensor:
         with self._guarded():
             return self._held.broken()

@@ -57,6 +57,13 @@ class GroupedSamples:
         marks = self._marks.view(torch.int32)
         self._launch(_KERNELS.remember_samples, self._elements, marks)
 
+    @property
+    def remembered(self) -> Tensor:
+        return self._elements
+
+    def recall(self, elements: Tensor) -> None:
+        self._elements.copy_(elements)
+
     def broken(self) -> Tensor:
         return self._marks
 
