@@ -191,9 +191,10 @@ class Actor:
             loaded = keeper.load_newest(
                 lambda facts: _is_sound(facts) and facts.step == step, of_any_run=True
             )
-            if meeting.all_did(loaded is not None):
+            run_id = None if loaded is None else loaded.checkpoint.facts.run_id
+            if meeting.all_took_one(run_id):
                 return loaded
-            held.discard(step)  # damaged somewhere: none of the ranks takes it
+            held.discard(step)  # damaged somewhere, or another run's: none of the ranks takes it
         return None
 
     def close(self, *, next_step: int, now: float, timeout_s: float) -> Notes:

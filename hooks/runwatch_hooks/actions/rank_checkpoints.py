@@ -73,19 +73,24 @@ class RankCheckpoints(CheckpointStore):
     def loadable(self) -> Sequence[Checkpoint]:
         """Ours, and those of other numbers of ranks of which every rank's part is there.
 
-        Where a step was saved by both, rank 0's newest says which it is, so that all ranks take
-        the same. Only rank 0's order of saving is known: elsewhere the ranks agree on a step.
+        Where a run saved a step by both, rank 0's newest says which it is, so that all ranks take
+        the same. Rank 0's order of saving is that of all, where it is known: each folder counts
+        by itself.
         """
-        newest = {one.step: one for one in _sound(_store(self._root).list())}
-        foreign = {step: one for step, one in newest.items() if self._is_foreign(one)}
+        newest = {_saving_of(one): one for one in _sound(_store(self._root).list())}
+        foreign = {saving: one for saving, one in newest.items() if self._is_foreign(one)}
         ours = [
             one
             for one in self.list()
-            if not self._is_foreign(one) and one.step not in foreign
-            if not self._leaves_to_rank_0 or one.step in newest
+            if not self._is_foreign(one) and _saving_of(one) not in foreign
+            if not self._leaves_to_rank_0 or _saving_of(one) in newest
         ]
         whole = [one for one in foreign.values() if self._is_whole(one)]
-        return sorted([*ours, *whole], key=lambda one: one.facts.serial)
+
+        def order(one: Checkpoint) -> tuple[int, int]:
+            return newest.get(_saving_of(one), one).facts.serial, one.facts.serial
+
+        return sorted([*ours, *whole], key=order)
 
     def load(self, checkpoint: Checkpoint, *, mapped: bool = False) -> Loaded:
         if self._is_foreign(checkpoint):
@@ -107,13 +112,13 @@ class RankCheckpoints(CheckpointStore):
         )
 
     def _find_part(self, rank: int, checkpoint: Checkpoint) -> Checkpoint | None:
-        """What a rank saved of the same step, when there were as many ranks."""
-        facts = checkpoint.facts
+        """What a rank saved of the same run's step, when there were as many ranks."""
+        world_size = checkpoint.facts.world_size
         held = _sound(_store(_folder_of(self._root, rank)).list())
         found = [
             one
             for one in held
-            if (one.step, one.facts.world_size) == (facts.step, facts.world_size)
+            if _saving_of(one) == _saving_of(checkpoint) and one.facts.world_size == world_size
         ]
         return found[-1] if found else None
 
@@ -228,6 +233,12 @@ def _folder_of(root: Path, rank: int) -> Path:
 def _store(folder: Path) -> CheckpointStore:
     """To be read from."""
     return CheckpointStore(folder)
+
+
+def _saving_of(checkpoint: Checkpoint) -> tuple[str, int]:
+    """What the ranks saved together bears one run's name and one step's number, and may lie
+    beside another run's of that step."""
+    return checkpoint.facts.run_id, checkpoint.step
 
 
 def _sound(held: Iterable[Checkpoint]) -> list[Checkpoint]:
