@@ -5,12 +5,16 @@ reads, and the same name with `.json`, written last: its checksum and what is kn
 without the other is what a process left that died, and counts as absent. The second number
 grows with every save, since a step can be reached twice: a rollback leads back before it.
 
-The folder may hold others' files too: a program's own checkpoints, and those of other runs. What
-is not named as ours is never touched, and of other runs' only what this one goes on from counts.
+The folder may hold others' files too: a program's own checkpoints, and those of other runs, which
+may be trained at this moment. What is not named as ours is never touched, of other runs' only what
+this one goes on from counts, and what seems left by a process that died may be another's that is
+just being written.
 """
 
 import contextlib
+import itertools
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +28,7 @@ from runwatch_hooks.actions.files import (
     TEMPORARY_PREFIX,
     HashingWriter,
     sha256_of,
+    write_anew,
     write_atomically,
 )
 from runwatch_hooks.actions.plain import from_plain, to_plain
@@ -35,6 +40,11 @@ log = OwnLog(__name__)
 
 FORMAT: Final = 1
 _NAME: Final = re.compile(r"step-\d{9,}-\d{6,}")
+_ASIDE: Final = re.compile(
+    rf"{re.escape(TEMPORARY_PREFIX)}(?P<mark>(\w+-)?){_NAME.pattern}\.(pt|json)"
+)
+_LEFT_S: Final = 3600.0
+"""Since it was written to: the disk may hang meanwhile, and machines' clocks differ."""
 
 
 class CheckpointFacts(msgspec.Struct, frozen=True):
@@ -102,6 +112,10 @@ class CheckpointStore:
         self.world_size = world_size
         self._run_id = run_id
         self._resumed: frozenset[str] = frozenset()
+        self._mark = f"{run_id}-" if run_id else ""
+        """In the names of what is being written: whose it is."""
+        self._bare = set[Path]()
+        """What this store has given a name, and no facts."""
 
     @property
     def folder(self) -> Path:
@@ -111,7 +125,7 @@ class CheckpointStore:
         """Writes the state after a step, durably, then rotates. Raises CheckpointError."""
         captured.wait()
         serial = self._next_serial()
-        path = self._folder / f"step-{max(step, 0):09d}-{serial:06d}.pt"
+        path = self._folder / _name_of(step, serial)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             content = {
@@ -121,12 +135,16 @@ class CheckpointStore:
                 "actor": to_plain(dict(actor), "actor"),
                 "places": to_plain(self.places(), "places"),
             }
-            written = write_atomically(
-                path, lambda file: torch.save(content, cast(IO[bytes], file))
+            path, written = write_anew(
+                self._folder,
+                (_name_of(step, number) for number in itertools.count(serial)),
+                lambda file: torch.save(content, cast(IO[bytes], file)),
+                mark=self._mark,
             )
+            self._bare.add(path)
             facts = CheckpointFacts(
                 step,
-                serial,
+                _serial_of(path),
                 written.hexdigest(),
                 written.num_bytes,
                 captured.is_finite,
@@ -135,6 +153,7 @@ class CheckpointStore:
                 resumed=tuple(sorted(self._resumed & {one.facts.run_id for one in self.list()})),
             )
             checkpoint = self._write_facts(Checkpoint(path, facts))
+            self._bare.discard(path)
         except (OSError, RuntimeError, NotPlainError) as error:
             # torch.save turns an OSError of the file into a RuntimeError of its own.
             raise CheckpointError(f"{path}: not written ({error})") from error
@@ -248,8 +267,7 @@ class CheckpointStore:
 
     def _next_serial(self) -> int:
         # By the names, so that one whose facts are lost is not written over.
-        serials = [int(path.stem.rpartition("-")[2]) for path in self._files()]
-        return max(serials, default=0) + 1
+        return max(map(_serial_of, self._files()), default=0) + 1
 
     def _rotate(self) -> None:
         held = [checkpoint for checkpoint in self.list() if self.is_ours(checkpoint.facts)]
@@ -259,10 +277,21 @@ class CheckpointStore:
             if checkpoint.path not in kept:
                 self._delete(checkpoint.path)
         for path in self._files():
-            if not _facts_path(path).exists():
+            if not _facts_path(path).exists() and (path in self._bare or self._is_left(path)):
                 self._delete(path)
-        for path in self._folder.glob(f"{TEMPORARY_PREFIX}step-*"):
-            self._delete(path)
+        for path in self._folder.glob(f"{TEMPORARY_PREFIX}*"):
+            aside = _ASIDE.fullmatch(path.name)
+            if aside is not None and (aside["mark"] == self._mark or self._is_left(path)):
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+
+    def _is_left(self, path: Path) -> bool:
+        """Whether nobody writes it any more, by its age where it may be another run's."""
+        if not self._run_id:
+            return True
+        with contextlib.suppress(OSError):
+            return time.time() - path.stat().st_mtime > _LEFT_S
+        return False
 
     def _delete(self, path: Path) -> None:
         # The facts first: what is half deleted then counts as absent.
@@ -274,7 +303,7 @@ class CheckpointStore:
         def write(file: HashingWriter) -> None:
             file.write(msgspec.json.encode(checkpoint.facts))
 
-        write_atomically(_facts_path(checkpoint.path), write)
+        write_atomically(_facts_path(checkpoint.path), write, mark=self._mark)
         return checkpoint
 
     def _read_facts(self, path: Path) -> Checkpoint | None:
@@ -286,6 +315,14 @@ class CheckpointStore:
             log.warning("passing over a checkpoint without its facts: %s (%s)", path, error)
             return None
         return Checkpoint(path, facts)
+
+
+def _name_of(step: int, serial: int) -> str:
+    return f"step-{max(step, 0):09d}-{serial:06d}.pt"
+
+
+def _serial_of(path: Path) -> int:
+    return int(path.stem.rpartition("-")[2])
 
 
 def _facts_path(path: Path) -> Path:

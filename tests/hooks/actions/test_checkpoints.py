@@ -1,6 +1,7 @@
 """A checkpoint on disk is whole or absent, and the newest good one is never lost."""
 
 import errno
+import os
 import random
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from runwatch_hooks.actions.checkpoints import Checkpoint
 from runwatch_hooks.actions.errors import CheckpointError, DamagedCheckpointError
 from runwatch_hooks.actions.files import HashingWriter, write_atomically
 from runwatch_hooks.actions.plain import from_plain, to_plain
+from runwatch_hooks.actions.trees import Mapped
 
 
 def save(store: CheckpointStore, step: int, module: nn.Module | None = None) -> Checkpoint:
@@ -153,6 +155,60 @@ def test_another_run_s_checkpoints_are_neither_swept_nor_gone_back_to(tmp_path: 
     assert steps(earlier) == [59]
 
 
+def test_what_another_run_is_just_writing_is_left_to_it_for_an_hour(tmp_path: Path) -> None:
+    names = (".writing-A-step-000000001-000001.pt", "step-000000001-000001.pt")
+    files = [tmp_path / name for name in names]
+    for path in files:
+        path.write_bytes(b"weights")
+    store = CheckpointStore(tmp_path, run_id="B")
+
+    save(store, 1)
+    assert [path.exists() for path in files] == [True, True]
+
+    for path in files:
+        os.utime(path, (0, 0))
+    save(store, 2)
+    assert [path.exists() for path in files] == [False, False]
+
+
+def test_what_an_earlier_life_of_the_run_was_writing_is_swept_at_once(tmp_path: Path) -> None:
+    left = tmp_path / ".writing-A-step-000000001-000001.pt"
+    left.write_bytes(b"weights")
+
+    save(CheckpointStore(tmp_path, run_id="A"), 2)
+
+    assert not left.exists()
+
+
+class Late(CheckpointStore):
+    """Another run gives names between its look at the folder and its own."""
+
+    def places(self) -> Mapped:
+        save(CheckpointStore(self.folder, run_id="A"), 5)
+        return {}
+
+
+def refuse(source: Path, target: Path) -> None:
+    """As a file system does that gives no file a second name."""
+    raise PermissionError(errno.EPERM, "Operation not permitted", str(target))
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_two_runs_that_choose_one_name_at_once_write_two_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_links: bool
+) -> None:
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse)
+
+    store = Late(tmp_path, run_id="B")
+    save(store, 5)
+
+    held = store.list()
+    assert [(one.facts.run_id, one.facts.serial) for one in held] == [("A", 1), ("B", 2)]
+    assert [store.load(one).checkpoint.step for one in held] == [5, 5]
+    assert len(list(tmp_path.iterdir())) == 4
+
+
 def test_a_run_that_goes_on_from_others_keeps_their_checkpoints_as_its_own(tmp_path: Path) -> None:
     """Each life of a job under an id of its own: what the ones before left is swept in turn."""
     lives = [CheckpointStore(tmp_path, keep=2, run_id=run_id) for run_id in "ABCD"]
@@ -215,13 +271,13 @@ from pathlib import Path
 from torch import nn
 from runwatch_hooks.actions import CheckpointStore, TrainingState
 state = TrainingState({"model": nn.Linear(200, 200)}, [])
-num_renames = int(sys.argv[2])
+num_names = int(sys.argv[2])
 def hook(event, arguments):
-    global num_renames
-    if event == "os.rename":
-        if num_renames == 0:
+    global num_names
+    if event in ("os.link", "os.rename"):
+        if num_names == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        num_renames -= 1
+        num_names -= 1
 sys.addaudithook(hook)
 CheckpointStore(Path(sys.argv[1])).save(2, state.capture(), {})
 """
@@ -238,16 +294,14 @@ def test_a_disk_that_is_full_is_an_error_and_leaves_nothing_behind(tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_renames", [0, 1])
+@pytest.mark.parametrize("num_names", [0, 1])
 def test_a_kill_between_writing_and_naming_leaves_the_old_one(
-    tmp_path: Path, num_renames: int
+    tmp_path: Path, num_names: int
 ) -> None:
     store = CheckpointStore(tmp_path)
     save(store, 1)
 
-    ended = subprocess.run(
-        [sys.executable, "-c", DIES, str(tmp_path), str(num_renames)], check=False
-    )
+    ended = subprocess.run([sys.executable, "-c", DIES, str(tmp_path), str(num_names)], check=False)
 
     assert ended.returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) > 2
