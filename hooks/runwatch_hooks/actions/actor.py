@@ -174,7 +174,7 @@ class Actor:
             if num_nonfinite:
                 log.warning("nothing to resume; checkpoints that are not finite: %d", num_nonfinite)
             return None
-        self._state.restore(loaded.tree)
+        self._state.restore(loaded.tree, is_resumed=True)
         self.load_state_dict(cast("dict[str, object]", loaded.actor))
         self._checkpoints.go_on_from(loaded.checkpoint)
         return loaded.checkpoint.step + 1

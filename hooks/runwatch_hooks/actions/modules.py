@@ -24,6 +24,7 @@ def capture_module(module: nn.Module, copies: HostCopies, old: Mapped) -> Mapped
     }
     captured = {key: copies.copy(part, old.get(key)) for key, part in parts.items()}
     captured["with_grad"] = [n for n, p in module.named_parameters() if p.grad is not None]
+    captured["trained"] = [n for n, p in module.named_parameters() if p.requires_grad]
     return captured
 
 
@@ -45,8 +46,11 @@ def check_module(place: str, module: nn.Module, saved: Mapped) -> None:
             )
 
 
-def restore_module(module: nn.Module, saved: Mapped, in_place: InPlace) -> None:
-    """Puts the capture back into the tensors that live."""
+def restore_module(
+    module: nn.Module, saved: Mapped, in_place: InPlace, *, is_resumed: bool = False
+) -> None:
+    """Puts the capture back into the tensors that live. Which of them are trained goes back too,
+    unless another life of the program has begun (`is_resumed`), which says that itself."""
     parameters = cast("dict[str, Tensor]", saved["parameters"])
     for name, parameter in module.named_parameters():
         in_place.put(parameter, parameters[name], parameter.device)
@@ -63,6 +67,8 @@ def restore_module(module: nn.Module, saved: Mapped, in_place: InPlace) -> None:
         if name in extra:
             part.set_extra_state(HostCopies().copy(extra[name]))
     _clear_gradients(module, frozenset(cast("list[str]", saved["with_grad"])))
+    if not is_resumed and "trained" in saved:  # older captures have none
+        _freeze_again(module, frozenset(cast("list[str]", saved["trained"])))
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -82,6 +88,24 @@ def _clear_gradients(module: nn.Module, with_grad: frozenset[str]) -> None:
             parameter.grad = None
         elif parameter.grad is not None:
             local_of(parameter.grad).detach().zero_()
+
+
+def _freeze_again(module: nn.Module, trained: frozenset[str]) -> None:
+    """What was unfrozen since, by a schedule of the program's, is to be trained no earlier the
+    second time; and the other way round."""
+    changed = {
+        name: parameter
+        for name, parameter in module.named_parameters()
+        if parameter.is_leaf and parameter.requires_grad != (name in trained)
+    }
+    for name, parameter in changed.items():
+        parameter.requires_grad_(name in trained)
+    if changed:  # a loop that counts by itself may not come by the place where it does that again
+        log.warning(
+            "frozen, or trained, as in the state gone back to: %d parameters, the first of them %s",
+            len(changed),
+            next(iter(changed)),
+        )
 
 
 def _form(tensor: Tensor) -> str:

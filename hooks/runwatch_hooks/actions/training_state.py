@@ -155,13 +155,16 @@ class TrainingState:
         optimizers = self.optimizers
         self._check(self._completed(tree, optimizers), optimizers)
 
-    def restore(self, tree: Mapped, *, is_agreed: bool = False) -> list[str]:
+    def restore(
+        self, tree: Mapped, *, is_agreed: bool = False, is_resumed: bool = False
+    ) -> list[str]:
         """Puts a capture's tree back, in place; it can be put back any number of times.
 
         Raises StateMismatchError, with nothing changed, where it does not fit the living objects
         or one of them refuses its part. Where other ranks put theirs back whatever happens here
         (`is_agreed`), an object that refuses is left as it is instead, and named in what is
         returned: weights that went back on some ranks alone would be trained apart for good.
+        `is_resumed` is for a capture of another life of the program's.
         """
         optimizers = self.optimizers
         tree = self._completed(tree, optimizers)
@@ -170,7 +173,8 @@ class TrainingState:
         in_place = InPlace()
         with torch.no_grad():
             for name, module in self.modules.items():
-                restore_module(module, _part(tree, "modules", name), in_place)
+                saved = _part(tree, "modules", name)
+                restore_module(module, saved, in_place, is_resumed=is_resumed)
             for index, optimizer in optimizers.items():
                 restore_optimizer(optimizer, _part(tree, "optimizers", index), in_place)
             for index, scaler in enumerate(self.scalers):

@@ -254,6 +254,40 @@ def test_gradients_are_cleared_and_those_that_were_none_are_none() -> None:
     assert not bias.any()
 
 
+def test_layers_unfrozen_since_are_frozen_again_and_those_frozen_since_trained() -> None:
+    training = Training()
+    training.model[0].requires_grad_(False)
+    captured = training.state.capture()
+    training.model[0].requires_grad_(True)
+    last = training.model[-1].requires_grad_(False)
+
+    training.state.restore(captured.tree)
+
+    assert [p.requires_grad for p in training.model[0].parameters()] == [False, False]
+    assert all(p.requires_grad for p in last.parameters())
+
+
+def test_a_resumed_program_says_itself_which_layers_it_trains() -> None:
+    training = Training()
+    captured = training.state.capture()
+    training.model[0].requires_grad_(False)
+
+    training.state.restore(captured.tree, is_resumed=True)
+
+    assert not training.model[0].weight.requires_grad
+
+
+def test_a_capture_of_before_that_was_written_down_leaves_that_alone() -> None:
+    training = Training()
+    captured = training.state.capture()
+    del captured.tree["modules"]["model"]["trained"]  # type: ignore[index]
+    training.model[0].requires_grad_(False)
+
+    training.state.restore(captured.tree)
+
+    assert not training.model[0].weight.requires_grad
+
+
 def test_two_modules_with_an_optimizer_each_go_back_together() -> None:
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     optimizers = [torch.optim.Adam(module.parameters()) for module in (first, second)]
