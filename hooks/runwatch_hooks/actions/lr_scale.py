@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import Optimizer, Rprop
 from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.actions.errors import LrScaleError
@@ -154,7 +154,7 @@ class LrScale:
 
     def _after_step(self, optimizer: Optimizer) -> None:
         if self._scaled and self._nesting.leave(optimizer):
-            self._put_back(optimizer)
+            self._put_back(optimizer, has_ended=True)
 
     def _put_in(self, optimizer: Optimizer) -> None:
         in_force = list(self._scaled.values())
@@ -167,10 +167,10 @@ class LrScale:
             hear_saving = optimizer.register_state_dict_post_hook
             self._savings[optimizer] = hear_saving(Uncopied(self._hear_saving), prepend=True)
 
-    def _put_back(self, optimizer: Optimizer) -> None:
+    def _put_back(self, optimizer: Optimizer, *, has_ended: bool = False) -> None:
         scaled = self._scaled.pop(optimizer, None)
         if scaled is not None:
-            scaled.put_back()
+            scaled.put_back(has_ended=has_ended)
 
     def _tell_captured(self, optimizer: Optimizer) -> None:
         captured = self._captured[optimizer]
@@ -199,6 +199,11 @@ class LrScale:
 
 def _check_scalable(optimizer: Optimizer) -> None:
     name = type(optimizer).__name__
+    if isinstance(optimizer, Rprop):
+        raise LrScaleError(
+            f"{name}: its learning rate is the size of its first step alone, and the sizes that "
+            "follow come from the gradients' signs: scaling it would change nothing"
+        )
     keys = frozenset[str]() if steps_as_torchs_own(optimizer) else _AVERAGING_KEYS
     for index, group in enumerate(cast("list[Group]", optimizer.param_groups)):
         rate = group.get("lr")

@@ -257,6 +257,62 @@ def test_an_optimizer_that_is_copied_with_its_hooks_takes_none_of_ours_along() -
     assert twin.state_dict()["param_groups"][0]["lr"] == 0.5
 
 
+class Decaying(Recorder):
+    """Lowers its rate itself, at each step."""
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        super().step()
+        self.param_groups[0]["lr"] *= 0.9
+
+
+class Warming(Recorder):
+    """Has a schedule in it, which writes down the rate of the next step."""
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        super().step()
+        lr: float | Tensor = self.param_groups[0]["lr"]
+        following = 0.1 * 0.9 ** len(self.applied)
+        self.param_groups[0]["lr"] = lr.fill_(following) if isinstance(lr, Tensor) else following
+
+
+@pytest.mark.parametrize("make", [Decaying, Warming])
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_a_rate_that_an_optimizer_changes_itself_is_lowered_once(
+    make: type[Recorder], kind: Callable[[float], float | Tensor]
+) -> None:
+    optimizer = make(kind(0.1))
+    lr_scale = LrScale([optimizer])
+    lr_scale.install()
+    lr_scale.set(0.25)
+
+    for _ in range(3):
+        optimizer.step()
+
+    lr_scale.close()
+    assert optimizer.applied == pytest.approx([0.025, 0.0225, 0.02025])
+    assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(0.0729)
+
+
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_a_rate_that_an_optimizer_sets_to_nought_itself_stays(
+    kind: Callable[[float], float | Tensor],
+) -> None:
+    class Ending(Recorder):
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            super().step()
+            self.param_groups[0]["lr"] *= 0.0
+
+    optimizer = Ending(kind(0.1))
+    lr_scale = LrScale([optimizer])
+    lr_scale.install()
+    lr_scale.set(0.5)
+
+    optimizer.step()
+
+    lr_scale.close()
+    assert float(optimizer.param_groups[0]["lr"]) == 0.0
+
+
 def test_a_child_by_fork_trains_by_its_own_rate() -> None:
     optimizer = Recorder(0.5)
     lr_scale = LrScale([optimizer])
@@ -382,3 +438,11 @@ def test_an_optimizer_that_averages_by_its_rate_is_refused(option: dict[str, obj
 
     lr_scale.close()
     assert lr_scale.scale == 1.0
+
+
+def test_an_optimizer_of_which_the_rate_is_the_first_step_alone_is_refused() -> None:
+    optimizer = torch.optim.Rprop([nn.Parameter(torch.ones(2))], lr=0.01)
+    lr_scale = LrScale([optimizer])
+
+    with pytest.raises(LrScaleError, match="Rprop: its learning rate is the size of its first"):
+        lr_scale.set(0.5)
