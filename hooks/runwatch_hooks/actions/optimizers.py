@@ -1,7 +1,7 @@
 """An optimizer's part of the training state: every state tensor and every hyper-parameter."""
 
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import Final, cast
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from runwatch_hooks.actions.plain import is_plain_value
 from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped, tensors_in
 from runwatch_hooks.ranks.shards import is_sharded
 from runwatch_hooks.seeing.known_optimizers import parameters_of
+
+_ITSELF: Final = "(itself)"
+"""The one entry of a parameter's state that is no mapping."""
 
 
 def capture_optimizer(
@@ -27,7 +30,7 @@ def capture_optimizer(
     are those that modules have for parameters, by their ids.
     """
     states = {
-        index: optimizer.state[parameter]
+        index: _entries(optimizer.state[parameter])
         for index, parameter in enumerate(parameters_of(optimizer))
         if parameter in optimizer.state
     }
@@ -97,9 +100,10 @@ def restore_optimizer(optimizer: Optimizer, saved: Mapped, in_place: InPlace) ->
         if index not in states:
             optimizer.state.pop(parameter, None)
         else:
-            live = cast(Mapped, optimizer.state.setdefault(parameter, {}))
+            live = _entries(optimizer.state.get(parameter, {}))
             _make_shards(live, states[index], sharded.get(index, []), parameter)
             _restore_state(live, states[index], parameter.device, on_host[index], in_place)
+            cast(Mapped, optimizer.state)[parameter] = live.get(_ITSELF, live)
 
 
 def _restore_others(optimizer: Optimizer, saved: Mapped, in_place: InPlace) -> None:
@@ -146,6 +150,12 @@ def _others(optimizer: Optimizer) -> Mapped:
     }
 
 
+def _entries(state: object) -> Mapped:
+    """Of one parameter's state. Torch's own `state_dict` takes one that is no mapping, too: a
+    moment that is kept as it is, say."""
+    return cast(Mapped, state) if isinstance(state, dict) else {_ITSELF: state}
+
+
 def _names(optimizer: Optimizer, names: Mapping[int, str]) -> list[str]:
     """Of its parameters, in the groups' order; empty of those that no module has."""
     return [names.get(id(parameter), "") for parameter in parameters_of(optimizer)]
@@ -185,7 +195,7 @@ def _on_host(optimizer: Optimizer) -> dict[int, list[str]]:
         step_on_host = not (group.get("capturable") or group.get("fused"))
         for parameter in cast("list[Tensor]", group["params"]):
             if parameter in optimizer.state:
-                state = cast("dict[str, object]", optimizer.state[parameter])
+                state = cast("dict[str, object]", _entries(optimizer.state[parameter]))
                 keys = [key for key, item in state.items() if _is_on_host(item)]
                 if parameter.device.type == "cpu":
                     keys = [key for key in keys if key == "step" and step_on_host]

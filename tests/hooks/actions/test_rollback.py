@@ -469,6 +469,46 @@ def test_what_an_optimizer_keeps_under_a_name_goes_back() -> None:
     assert kept["average"] is average
 
 
+class Bare(torch.optim.Optimizer):
+    """Keeps each parameter's moment as it is, in no mapping."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        for parameter in self.param_groups[0]["params"]:
+            moment = self.state.setdefault(parameter, torch.zeros_like(parameter))
+            moment.mul_(0.9).add_(parameter.grad)
+            parameter.sub_(moment, alpha=0.1)
+
+
+def test_a_state_that_is_no_mapping_goes_back_too() -> None:
+    training = Training(Bare)
+    training.train(2)
+    captured = training.state.capture()
+    losses = training.train(3)
+    weight = next(training.model.parameters())
+    moment = training.optimizer.state[weight]
+
+    training.state.restore(captured.tree)
+
+    assert training.train(3) == losses
+    assert training.optimizer.state[weight] is moment
+
+
+def test_a_state_that_is_no_mapping_is_put_into_an_optimizer_that_has_none_yet() -> None:
+    training = Training(Bare)
+    training.train(2)
+    captured = training.state.capture()
+    losses = training.train(3)
+    resumed = Training(Bare)
+
+    resumed.state.restore(captured.tree)
+
+    assert resumed.train(3) == losses
+
+
 def test_moments_are_not_given_to_parameters_that_stand_in_another_order() -> None:
     module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
