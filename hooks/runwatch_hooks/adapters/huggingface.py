@@ -68,7 +68,7 @@ class RunwatchCallback(TrainerCallback, ExportableState):
     ) -> None:
         self._end("failed", reason="it did not end: another training began")
         keywords = self._keywords.copy()
-        saved = _saved(state, type(self).__name__)
+        saved = _saved(state, type(self).__name__, self._run)
         if isinstance(run_id := saved.get("run_id"), str):
             keywords.setdefault("run_id", run_id)
         keywords.setdefault("checkpoints", Path(str(args.output_dir)) / "runwatch")
@@ -182,11 +182,26 @@ class RunwatchCallback(TrainerCallback, ExportableState):
             self._phase = None
 
 
-def _saved(state: TrainerState, name: str) -> dict[str, object]:
-    """What the checkpoint that the Trainer resumed from knows of the watch; else where it is."""
-    callbacks = cast("dict[str, Any]", state.stateful_callbacks or {})  # a list only when built
-    saved: dict[str, object] = callbacks.get(name, {}).get("attributes", {}).get("saved", {})
+def _saved(state: TrainerState, name: str, run: str | None) -> dict[str, object]:
+    """What the checkpoint that the Trainer resumed from knows of the watch; else where it is.
+
+    Without a checkpoint the Trainer asks each callback itself what it knows, which is of the
+    training before: no part of this one.
+    """
+    saved = _saved_in(state, name, run) if state.global_step else {}
     return {**_FRESH, **saved, "next_step": int(state.global_step)}
+
+
+def _saved_in(state: TrainerState, name: str, run: str | None) -> dict[str, object]:
+    """Of several callbacks there is a list, to which each checkpoint adds: ours is the last."""
+    callbacks = cast("dict[str, Any]", state.stateful_callbacks or {})  # a list only when built
+    found = callbacks.get(name, [])
+    entries = cast("list[dict[str, Any]]", found if isinstance(found, list) else [found])
+    for entry in reversed(entries):
+        if len(entries) == 1 or entry["args"].get("run") == run:
+            saved: dict[str, object] = entry.get("attributes", {}).get("saved", {})
+            return saved
+    return {}
 
 
 def _numbers(logs: Mapping[str, object]) -> dict[str, float]:

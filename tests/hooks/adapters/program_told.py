@@ -8,10 +8,10 @@ from pathlib import Path
 from tests.hooks.transport.stub_service import TOKEN, StubService, serving
 
 
-def told_by(program: Path, folder: Path) -> StubService:
+def told_by(program: Path, folder: Path, service: StubService | None = None) -> StubService:
     """Runs a program to its end, which must be a good one; it is given the
     folder, and works there."""
-    with serving(StubService()) as service:
+    with serving(service or StubService()) as service:
         done = subprocess.run(
             [sys.executable, str(program), str(folder)],
             env=os.environ | {"RUNWATCH_URL": service.url, "RUNWATCH_TOKEN": TOKEN},
