@@ -23,6 +23,11 @@ def check_text(place: str, text: object) -> None:
         raise AttachError(f"{place}: found {found}, {wanted}")
     if "\0" in text:
         raise AttachError(f"{place}: found a zero byte, wanted a text that can be stored")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # of a file's name with an odd byte, say
+        wanted = "wanted a text that UTF-8 can carry"
+        raise AttachError(f"{place}: found {text!r}, {wanted}") from None
 
 
 def folder_of(place: str, path: object) -> Path:

@@ -72,6 +72,7 @@ class Lookahead:
         ),
         ({"run": ""}, "run: found 0 characters, wanted a text of 1 to 256"),
         ({"run": " "}, "run: found ' ', wanted a text of 1 to 256 characters, not blank"),
+        ({"run": "a\udce8"}, r"run: found 'a\\udce8', wanted a text that UTF-8 can carry"),
         ({"run": 7}, "run: found int, wanted a text"),
         ({"run": "x" * 257}, "run: found 257 characters"),
         ({"project": ""}, "project: found 0 characters"),

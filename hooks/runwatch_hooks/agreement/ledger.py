@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from runwatch_hooks.ranks import RankStore
+from runwatch_hooks.transport.texts import sendable_document
 
 _Ballot = TypeVar("_Ballot")
 
@@ -27,11 +28,11 @@ class Ledger:
 
     def put(self, place: str, ballot: object) -> None:
         """For a place that one rank alone writes to."""
-        self._store.put(place, msgspec.json.encode(ballot))
+        self._store.put(place, _encoded(ballot))
 
     def settle(self, place: str, ballot: _Ballot) -> _Ballot:
         """What stands there for good: the first that anybody wrote."""
-        first = self._store.decide(place, msgspec.json.encode(ballot).decode())
+        first = self._store.decide(place, _encoded(ballot).decode())
         return msgspec.json.decode(first, type=type(ballot))
 
     def count(self, place: str) -> int:
@@ -53,3 +54,8 @@ class Ledger:
         places = [f"{old}/promise", *(f"{old}/standing/{stage}" for stage in (0, *stages))]
         for place, rank in product(places, range(self._world_size)):
             self._store.remove(f"{place}/{rank}")
+
+
+def _encoded(ballot: object) -> bytes:
+    """A refusal may name a file with an odd byte."""
+    return msgspec.json.encode(sendable_document(msgspec.to_builtins(ballot)))

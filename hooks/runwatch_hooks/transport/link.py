@@ -16,6 +16,7 @@ from runwatch_hooks.transport.progress import Progress
 from runwatch_hooks.transport.receipts import ReceiptBox
 from runwatch_hooks.transport.recorder import Recorder
 from runwatch_hooks.transport.service import Service
+from runwatch_hooks.transport.texts import UNENCODABLE
 
 log = OwnLog(__name__)
 
@@ -144,3 +145,5 @@ def send_receipt(service: Service, receipt: Receipt) -> None:
         service.send_receipt(receipt)
     except RefusedError as error:
         log.warning("receipt of command %s: %s", receipt.command_id, error)
+    except UNENCODABLE as error:
+        log.warning("receipt of command %s cannot be sent: %s", receipt.command_id, error)

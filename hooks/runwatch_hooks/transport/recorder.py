@@ -20,6 +20,7 @@ from runwatch_hooks.transport.segments import Segments
 from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.spool import Spool
 from runwatch_hooks.transport.spool_folder import Splits, SpoolFolder, SpoolMeta
+from runwatch_hooks.transport.texts import UNENCODABLE
 
 log = OwnLog(__name__)
 
@@ -45,6 +46,7 @@ class Recorder:
         self._written_receipts = receipts.version
         self._segment = 0
         self._num_damaged_bytes = 0
+        self._told_invalid = False
         self._is_open = False
         self._on_disk = False
         self.ledger = LossLedger()
@@ -168,8 +170,10 @@ class Recorder:
         try:
             frame = frame_of(draft, rank=self._meta.rank, seq=seq, segment=self._segment)
             payload = encode_frame(frame)
-        except (InvalidInputError, ValueError, TypeError, OverflowError) as error:
-            log.warning("rows that make no frame are dropped: %s", error)
+        except (InvalidInputError, *UNENCODABLE) as error:
+            if not self._told_invalid:
+                log.warning("rows that make no frame are dropped: %s", error)
+            self._told_invalid = True
             self.ledger.add(draft.to_loss(LossReason.INVALID))
             return
         self.spool.append(payload)
@@ -188,6 +192,9 @@ class Recorder:
             self._unwritten_meta = False
         except OSError as error:
             log.debug("spool: meta.json is not written: %s", error)
+        except UNENCODABLE as error:
+            log.warning("spool: meta.json cannot be written: %s", error)
+            self._unwritten_meta = False
 
     def _write_receipts(self) -> None:
         version = self._receipts.version
@@ -198,3 +205,6 @@ class Recorder:
             self._written_receipts = version
         except OSError as error:
             log.debug("spool: receipts.json is not written: %s", error)
+        except UNENCODABLE as error:
+            log.warning("spool: receipts.json cannot be written: %s", error)
+            self._written_receipts = version

@@ -4,11 +4,15 @@ A file name with an odd byte holds half a surrogate pair; in the text of an exce
 A zero byte, which PostgreSQL cannot hold, would have the whole frame or run refused.
 """
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
+from runwatch.commands import Receipt
 from runwatch.frames import Event
+
+UNENCODABLE: Final = (ValueError, TypeError, OverflowError)
+"""What an encoder raises. It must not end the sender's turn: nothing would be said any more."""
 
 
 def sendable(text: str) -> str:
@@ -31,3 +35,7 @@ def sendable_document(value: Any) -> Any:
 def sendable_event(event: Event) -> Event:
     detail = sendable_document(event.detail)
     return msgspec.structs.replace(event, kind=sendable(event.kind), detail=detail)
+
+
+def sendable_receipt(receipt: Receipt) -> Receipt:
+    return msgspec.structs.replace(receipt, detail=sendable_document(receipt.detail))

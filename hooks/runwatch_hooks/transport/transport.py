@@ -33,7 +33,12 @@ from runwatch_hooks.transport.service import Service
 from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.splits import SplitLedger
 from runwatch_hooks.transport.spool_folder import SpoolFolder, SpoolMeta
-from runwatch_hooks.transport.texts import sendable, sendable_document, sendable_event
+from runwatch_hooks.transport.texts import (
+    sendable,
+    sendable_document,
+    sendable_event,
+    sendable_receipt,
+)
 from runwatch_hooks.transport.wakeup import Wakeup
 
 log = OwnLog(__name__)
@@ -72,6 +77,8 @@ class Transport:
         self._receipts = ReceiptBox()
         self._clock = ServiceClock()
         self._commands = CommandBox(self._receipts, run.run_id, rank)
+        host = sendable_document(attempt.host)
+        attempt = msgspec.structs.replace(attempt, host=host)
         meta = SpoolMeta(run=_plain(run), attempt=attempt, rank=rank)
         self._recorder = Recorder(
             settings, SpoolFolder(self.spool_path), meta, self._queue, self._receipts
@@ -120,7 +127,7 @@ class Transport:
     def put_receipt(self, receipt: Receipt) -> None:
         """Sent at once, and again until the service has it."""
         if not self._is_inert():
-            self._receipts.put(receipt)
+            self._receipts.put(sendable_receipt(receipt))
             self._wakeup.ring()
 
     def set_progress(self, step: int | None, phase: Phase, lr_scale: float) -> None:

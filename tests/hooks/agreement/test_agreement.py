@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import HashStore
 
 from runwatch.commands import CommandState, Rollback
 from runwatch_hooks.agreement import Patience, Standing
-from runwatch_hooks.agreement.ballots import Trial
+from runwatch_hooks.agreement.ballots import Trial, off
 from runwatch_hooks.agreement.ledger import Ledger
 from runwatch_hooks.ranks import RankStore
 
@@ -184,6 +184,14 @@ def test_a_rank_that_reads_for_ever_leaves_the_others_training(make_party: MakeP
     assert len(refusals_of(seen)) == 1
     assert "waited too long for the others at one step" in refusals_of(seen).pop()
     assert refusals_of(party.wait_for_ends(1)) == refusals_of(seen)
+
+
+def test_a_refusal_that_no_encoding_carries_is_told_all_the_same() -> None:
+    ledger = Ledger(RankStore(HashStore()), 4)
+    ledger.put("1/standing/0/2", Standing("no file 'a\udcff'"))
+
+    assert ledger.find("1/standing/0/2", Standing) == Standing("no file 'a?'")
+    assert ledger.settle("1/verdict", off("no file 'a\udcff'")) == off("no file 'a?'")
 
 
 def test_what_a_round_left_in_the_store_is_cleared_away_with_its_trials() -> None:

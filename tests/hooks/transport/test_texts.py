@@ -1,7 +1,14 @@
 """What the service could not store is sent as a question mark, and the rest as it is."""
 
+from runwatch.commands import CommandState, Receipt
 from runwatch.frames import Event
-from runwatch_hooks.transport.texts import sendable, sendable_document, sendable_event
+from runwatch.vocabulary import CommandId
+from runwatch_hooks.transport.texts import (
+    sendable,
+    sendable_document,
+    sendable_event,
+    sendable_receipt,
+)
 
 
 def test_a_zero_byte_and_half_a_surrogate_become_question_marks() -> None:
@@ -18,3 +25,11 @@ def test_an_event_keeps_its_step_and_time() -> None:
     found = sendable_event(Event(3, "pha\0se", 1.5, {"layers": ["\0"]}))
 
     assert found == Event(3, "pha?se", 1.5, {"layers": ["?"]})
+
+
+def test_a_receipt_keeps_its_state_and_step() -> None:
+    receipt = Receipt(CommandId("c1"), 1, 0, CommandState.APPLIED, 7, {"path": "a\udce8"})
+
+    found = sendable_receipt(receipt)
+
+    assert found == Receipt(CommandId("c1"), 1, 0, CommandState.APPLIED, 7, {"path": "a?"})

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -558,13 +559,49 @@ def test_an_event_that_no_encoding_carries_costs_no_row(
 
 
 def test_a_row_under_a_name_that_no_encoding_carries_is_a_loss_and_no_more(
-    tmp_path: Path, service: StubService
+    tmp_path: Path, service: StubService, caplog: pytest.LogCaptureFixture
 ) -> None:
     transport = started(tmp_path, service.url)
-    transport.put_row(row(0))
-    transport.put_row(row(1, metrics={"a\udcff": 1.0}))
-    transport.put_row(row(2))
+    for step in (0, 2, 4):
+        transport.put_row(row(step))
+        transport.put_row(row(step + 1, metrics={"a\udcff": 1.0}))
     transport.close("finished")
 
-    assert service.steps == [0, 2]
-    assert transport.num_dropped_rows == 1
+    assert service.steps == [0, 2, 4]
+    assert transport.num_dropped_rows == 3
+    assert caplog.text.count("make no frame") == 1
+
+
+def test_a_receipt_that_no_encoding_carries_keeps_nothing_back(
+    tmp_path: Path, service: StubService
+) -> None:
+    state, path = CommandState.APPLIED, "mod\udce8les/step-1.pt"
+    transport = started(tmp_path, service.url)
+    transport.put_receipt(Receipt(CommandId("c1"), 1, 0, state, 9, {"path": path}))
+    train(transport, 3)
+    transport.close("finished")
+
+    assert [receipt.detail for receipt in service.receipts] == [{"path": "mod?les/step-1.pt"}]
+    assert service.steps == [0, 1, 2]
+
+
+def test_a_receipt_that_nothing_encodes_is_told_and_keeps_nothing_back(
+    tmp_path: Path, service: StubService, caplog: pytest.LogCaptureFixture
+) -> None:
+    detail: Any = {"path": object()}
+    transport = started(tmp_path, service.url)
+    transport.put_receipt(Receipt(CommandId("c1"), 1, 0, CommandState.APPLIED, 9, detail))
+    train(transport, 3)
+    transport.close("finished")
+
+    assert (service.receipts, service.steps) == ([], [0, 1, 2])
+    assert "receipt of command c1 cannot be sent" in caplog.text
+
+
+def test_a_machine_whose_name_no_encoding_carries_is_known_all_the_same(
+    tmp_path: Path, service: StubService
+) -> None:
+    attempt = msgspec.structs.replace(ATTEMPT, host={"hostname": "a\udcff"})
+    started(tmp_path, service.url, attempt=attempt).close("finished")
+
+    assert service.attempts[ATTEMPT.token].host == {"hostname": "a?"}
