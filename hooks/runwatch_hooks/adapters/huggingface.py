@@ -121,6 +121,17 @@ class RunwatchCallback(TrainerCallback, ExportableState):
         if control.should_save:
             self._enter("checkpoint")
 
+    def on_predict(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: Mapping[str, object],
+        **kwargs: Any,
+    ) -> None:
+        """Of a `predict` within the training, which begins as an evaluation does."""
+        self._leave()
+
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:

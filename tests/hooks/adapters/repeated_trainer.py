@@ -1,5 +1,6 @@
 """A Trainer that trains again from the start, after a run whose learning rate was lowered, and two
-callbacks in one Trainer that goes on from its checkpoint.
+callbacks in one Trainer that goes on from its checkpoint. After each training's first step the
+Trainer predicts.
 
 repeated_trainer.py FOLDER    FOLDER/trainings.json has of each training the run's id, the step to
 come next and the multiplier of its learning rate
@@ -52,6 +53,14 @@ class UntilLowered(TrainerCallback):
             self.is_lowered = control.should_training_stop = told_of(self.watched)[2] < 1.0
 
 
+class Predicting(TrainerCallback):
+    trainer: Trainer
+
+    def on_step_end(self, args: Any, state: Any, control: TrainerControl, **kwargs: Any) -> None:
+        if state.global_step == 1:
+            self.trainer.predict(Rows())
+
+
 def told_of(callback: RunwatchCallback) -> Told:
     watch = callback.watch
     assert watch is not None
@@ -72,7 +81,11 @@ def trainer(
         use_cpu=True,
         disable_tqdm=True,
     )
-    return Trainer(Net(), arguments, train_dataset=Rows(), callbacks=list(callbacks))
+    predicting = Predicting()
+    predicting.trainer = Trainer(
+        Net(), arguments, train_dataset=Rows(), callbacks=[*callbacks, predicting]
+    )
+    return predicting.trainer
 
 
 def from_the_start(folder: Path) -> list[Told]:

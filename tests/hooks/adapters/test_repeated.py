@@ -46,3 +46,14 @@ def test_each_of_two_callbacks_goes_on_with_its_own_run(repeated: Repeated) -> N
     (first, resumed) = repeated.told["two callbacks"]
 
     assert (first[1], resumed) == (2, [first[0], 3, 1.0])
+
+
+def test_a_prediction_within_the_training_is_over_once_it_is_done(repeated: Repeated) -> None:
+    phases = [
+        (event.detail["edge"], event.step)
+        for frame in repeated.service.frames.values()
+        for event in frame.events
+        if event.kind == "phase" and event.detail["phase"] == "eval"
+    ]
+
+    assert set(phases) == {("begin", 0), ("end", 0)}
