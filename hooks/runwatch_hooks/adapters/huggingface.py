@@ -8,10 +8,12 @@ is ours and, beside it, the Trainer's own, from which `resume_from_checkpoint` g
 attempt of the same run.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Unpack, cast
+from weakref import WeakValueDictionary
 
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from torch import Tensor, nn
@@ -23,10 +25,14 @@ from runwatch_hooks.adapters.keywords import Keywords, checked
 from runwatch_hooks.attaching import attach
 from runwatch_hooks.endings import Status
 from runwatch_hooks.inert import InertWatch
+from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.transport.texts import sendable
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.wrapping.torch_wraps import TorchHolds
 from runwatch_hooks.wrapping.wraps import Arguments, Ears
 from runwatch_hooks.wrapping.wraps import Keywords as CallKeywords
+
+log = OwnLog(__name__)
 
 _OWN_LOGS: Final = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step"})
 """What the Trainer logs of what we record ourselves, step by step and unrounded."""
@@ -35,18 +41,33 @@ _FRESH: Final[Mapping[str, object]] = {"actor": {"journal": [], "lr_scale": 1.0}
 _KEPT: Final = ("project", "group", "keep", "good_after", "checkpoint_every", "allow")
 """Keywords that stand in the Trainer's checkpoints: no key, no place of this machine."""
 
+_CALLBACKS: Final[WeakValueDictionary[str | None, "RunwatchCallback"]] = WeakValueDictionary()
+"""By the name of its run, the callback that the program has made last. The Trainer may put one in
+its place that it makes of a checkpoint, and hands that no other."""
+
 
 class RunwatchCallback(TrainerCallback, ExportableState):
     """Attaches when the training begins, and finishes when it ends."""
 
-    def __init__(self, run: str | None = None, **keywords: Unpack[Keywords]) -> None:
+    def __init__(
+        self,
+        run: str | None = None,
+        *,
+        restored: Sequence[str] | None = None,
+        **keywords: Unpack[Keywords],
+    ) -> None:
         """`run` is the run's name: the Trainer's `run_name`, or its output folder's, without one.
 
         The other keywords are `attach`'s. Checkpoints lie in `runwatch/` of the output folder,
-        unless told otherwise. Raises AttachError for what `attach` would refuse.
+        unless told otherwise. Raises AttachError for what `attach` would refuse. `restored` is the
+        Trainer's own, where it makes a callback of its checkpoint
+        (`restore_callback_states_from_checkpoint`): which keywords that one had.
         """
         self._run = run
         self._keywords = checked(keywords, "the Trainer")
+        if restored is not None:
+            self._take_over(restored)
+        _CALLBACKS[run] = self
         self._watch: Watch | None = None
         self._loss: Tensor | None = None
         self._holds = TorchHolds()
@@ -61,7 +82,8 @@ class RunwatchCallback(TrainerCallback, ExportableState):
         """For the Trainer's own checkpoints."""
         kept = {key: value for key, value in self._keywords.items() if key in _KEPT}
         attributes = {} if self._watch is None else {"saved": self._watch.state_dict()}
-        return {"args": {"run": self._run, **kept}, "attributes": attributes}
+        arguments = {"run": self._run, "restored": sorted(self._keywords), **kept}
+        return {"args": arguments, "attributes": attributes}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -77,7 +99,7 @@ class RunwatchCallback(TrainerCallback, ExportableState):
         self._watch = attach(
             cast("nn.Module", kwargs["model"]),
             cast("Optimizer", getattr(optimizer, "optimizer", optimizer)),
-            run=self._run or args.run_name or Path(str(args.output_dir)).name,
+            run=self._run or args.run_name or _name_of(str(args.output_dir)),
             scheduler=kwargs["lr_scheduler"],
             scaler=getattr(optimizer, "scaler", None),
             state=saved,
@@ -169,6 +191,18 @@ class RunwatchCallback(TrainerCallback, ExportableState):
         if self._watch is not None:
             self._watch.finish(status, reason=reason)
 
+    def _take_over(self, restored: Sequence[str]) -> None:
+        """What no checkpoint holds, from the callback in whose place this one is put."""
+        replaced = _CALLBACKS.get(self._run)
+        if replaced is not None:
+            self._keywords = replaced._keywords | self._keywords
+        if missing := [name for name in restored if name not in self._keywords]:
+            log.warning(
+                "a callback made of a checkpoint goes on without %s, which no checkpoint of the "
+                "Trainer holds: give RunwatchCallback(...) the same as before",
+                ", ".join(missing),
+            )
+
     def _before_training_step(self, args: Arguments, kwargs: CallKeywords) -> None:
         """Takes the batch as the model gets it; a trainer of somebody's own that does not call the
         Trainer's step gives none."""
@@ -213,6 +247,11 @@ def _saved_in(state: TrainerState, name: str, run: str | None) -> dict[str, obje
             saved: dict[str, object] = entry.get("attributes", {}).get("saved", {})
             return saved
     return {}
+
+
+def _name_of(folder: str) -> str:
+    """A folder's own, also of one that is given as `.`; a link keeps its name."""
+    return sendable(os.path.basename(os.path.abspath(folder))) or "run"
 
 
 def _numbers(logs: Mapping[str, object]) -> dict[str, float]:

@@ -1,12 +1,13 @@
 """A Trainer that trains again from the start, after a run whose learning rate was lowered, and two
 callbacks in one Trainer that goes on from its checkpoint. After each training's first step the
-Trainer predicts.
+Trainer predicts. Then a Trainer whose output is this folder makes its callback of the checkpoint.
 
 repeated_trainer.py FOLDER    FOLDER/trainings.json has of each training the run's id, the step to
-come next and the multiplier of its learning rate
+come next and the multiplier of its learning rate, FOLDER/log.txt what was said
 """
 
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,11 @@ def told_of(callback: RunwatchCallback) -> Told:
 
 
 def trainer(
-    output: Path, num_steps: int, *callbacks: TrainerCallback, saves: bool = False
+    output: Path,
+    num_steps: int,
+    *callbacks: TrainerCallback,
+    saves: bool = False,
+    restores: bool = False,
 ) -> Trainer:
     arguments = TrainingArguments(
         output_dir=str(output),
@@ -77,6 +82,7 @@ def trainer(
         per_device_train_batch_size=2,
         save_strategy="steps" if saves else "no",
         save_steps=2,
+        restore_callback_states_from_checkpoint=restores,
         report_to=[],
         use_cpu=True,
         disable_tqdm=True,
@@ -110,11 +116,32 @@ def by_two_callbacks(folder: Path) -> list[Told]:
     return told
 
 
+def restored(folder: Path) -> list[tuple[Told, list[str]]]:
+    """From the start, and by a callback that the Trainer has made of the checkpoint; with the
+    names of the keywords that each has."""
+    told: list[tuple[Told, list[str]]] = []
+    for num_steps in (2, 3):
+        watched = RunwatchCallback(spool=folder / "spool", checkpoints=folder / "kept", keep=1)
+        again = trainer(Path(), num_steps, watched, saves=True, restores=True)
+        again.train(resume_from_checkpoint=num_steps > 2)
+        callbacks: list[Any] = again.callback_handler.callbacks
+        (made,) = (one for one in callbacks if isinstance(one, RunwatchCallback))
+        assert (made is watched) == (num_steps == 2)
+        told.append((told_of(made), made.state()["args"]["restored"]))
+    RunwatchCallback("of another program", restored=["keep", "spool", "url"], keep=1)
+    return told
+
+
 def main(folder: Path) -> None:
-    told = {"from the start": from_the_start(folder), "two callbacks": by_two_callbacks(folder)}
+    told = {
+        "from the start": from_the_start(folder),
+        "two callbacks": by_two_callbacks(folder),
+        "restored": restored(folder),
+    }
     (folder / "trainings.json").write_text(json.dumps(told))
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    logging.basicConfig(filename=Path(sys.argv[1]) / "log.txt")
     main(Path(sys.argv[1]))

@@ -23,15 +23,17 @@ class Repeated:
     service: StubService
     told: dict[str, Any]
     """What the program knows of its trainings."""
+    log: str
 
 
 @pytest.fixture(scope="module")
 def repeated(tmp_path_factory: pytest.TempPathFactory) -> Repeated:
-    folder = tmp_path_factory.mktemp("repeated")
+    folder = tmp_path_factory.mktemp("here")
     service = StubService()
     service.send(Command(CommandId("c1"), LowerLr(0.5), 1, time.time() + 3600))
     told_by(PROGRAM, folder, service)
-    return Repeated(service, json.loads((folder / "trainings.json").read_text()))
+    told = json.loads((folder / "trainings.json").read_text())
+    return Repeated(service, told, (folder / "log.txt").read_text())
 
 
 def test_a_training_from_the_start_is_a_run_of_its_own_at_its_own_rate(repeated: Repeated) -> None:
@@ -57,3 +59,17 @@ def test_a_prediction_within_the_training_is_over_once_it_is_done(repeated: Repe
     ]
 
     assert set(phases) == {("begin", 0), ("end", 0)}
+
+
+def test_a_callback_made_of_a_checkpoint_has_what_no_checkpoint_holds(repeated: Repeated) -> None:
+    (first, resumed) = repeated.told["restored"]
+
+    assert resumed == [[first[0][0], 3, 1.0], ["checkpoints", "keep", "spool"]]
+    assert repeated.log.count("made of a checkpoint") == 1
+    assert "goes on without spool, url, which no checkpoint of the Trainer holds" in repeated.log
+
+
+def test_a_run_is_named_for_the_folder_that_its_trainer_writes_to(repeated: Repeated) -> None:
+    names = {run.name for run in repeated.service.runs.values()}
+
+    assert names == {"repeated", "first", "second", "here0"}
