@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from runwatch.addresses import fault_of
 from runwatch.errors import InvalidInputError
+from runwatch.key_texts import fault_of_key, trimmed
 from runwatch.messages import Problem
 from runwatch.nonfinite import JsonNumber
 from runwatch_hooks.transport.client import Client
@@ -151,12 +152,14 @@ class Reading:
 
 def connect(url: str | None = None, token: str | None = None) -> Reading:
     """The service of the environment (RUNWATCH_URL, RUNWATCH_TOKEN), or the one given. Raises
-    InvalidInputError for an address that is none."""
+    InvalidInputError for an address or a key that is none."""
     url = url or os.environ.get("RUNWATCH_URL") or _DEFAULT_URL
     if fault := fault_of(url):
         raise InvalidInputError(f"url: {fault}")
-    token = token or os.environ.get("RUNWATCH_TOKEN")
-    return Reading(Client(url, token, connect_timeout_s=10.0, read_timeout_s=60.0))
+    key = trimmed(token) or trimmed(os.environ.get("RUNWATCH_TOKEN"))
+    if fault := fault_of_key(key):
+        raise InvalidInputError(f"token: {fault}")
+    return Reading(Client(url, key or None, connect_timeout_s=10.0, read_timeout_s=60.0))
 
 
 def _ask(client: Client, path: str) -> bytes:

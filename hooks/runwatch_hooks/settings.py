@@ -1,13 +1,13 @@
 """What the hook takes from the environment: the one module that reads it."""
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from runwatch.addresses import fault_of, host_of, is_address
+from runwatch.addresses import fault_of
+from runwatch.key_texts import fault_of_key, trimmed
 from runwatch.ulids import is_ulid
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.run_facts import check_text, folder_of
@@ -15,8 +15,6 @@ from runwatch_hooks.run_facts import check_text, folder_of
 DEFAULT_SPOOL_DIR: Final = Path("runwatch-spool")
 DEFAULT_PROJECT: Final = "default"
 
-_NO_KEY_HAS: Final = re.compile(r"[^!-~]")
-"""Nor may a header have it."""
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
@@ -72,14 +70,8 @@ def _check_url(url: str | None) -> None:
 
 
 def _check_token(token: str | None) -> None:
-    if token is None:
-        return
-    wanted = "wanted a key: letters, digits, '-' and '_'"
-    if is_address(token):
-        raise AttachError(f"token: found the address {host_of(token)}, {wanted}, in RUNWATCH_TOKEN")
-    if odd := _NO_KEY_HAS.search(token):
-        found = f"found {odd.group()!r} at place {odd.start() + 1} of {len(token)}"
-        raise AttachError(f"token: {found}, {wanted}")
+    if token is not None and (fault := fault_of_key(token)):
+        raise AttachError(f"token: {fault}, as `token` or in RUNWATCH_TOKEN")
 
 
 def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
@@ -90,8 +82,8 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     if _flag(variables, "RUNWATCH_DISABLED"):
         return Environment(disabled=True)
     return Environment(
-        url=_trimmed(variables.get("RUNWATCH_URL")),
-        token=_trimmed(variables.get("RUNWATCH_TOKEN")),
+        url=trimmed(variables.get("RUNWATCH_URL")) or None,
+        token=trimmed(variables.get("RUNWATCH_TOKEN")) or None,
         spool_dir=Path(variables.get("RUNWATCH_SPOOL") or DEFAULT_SPOOL_DIR),
         run_id=variables.get("RUNWATCH_RUN_ID") or None,
         project=variables.get("RUNWATCH_PROJECT") or DEFAULT_PROJECT,
@@ -141,12 +133,7 @@ def override(
 def _given(place: str, text: object) -> str | None:
     if not isinstance(text, str | None):
         raise AttachError(f"{place}: found {type(text).__name__}, wanted a text")
-    return _trimmed(text)
-
-
-def _trimmed(text: str | None) -> str | None:
-    """A secret that a file or a cluster keeps often ends in a newline, which no header may have."""
-    return (text or "").strip() or None
+    return trimmed(text) or None
 
 
 def _goes_on_with(run_id: str | None, run: str) -> str | None:

@@ -9,7 +9,9 @@ from tests.hooks.tiny import TinyGpt, tiny_gpt
 from tests.hooks.wrapping.test_patches import facts
 from torch import nn
 
+from runwatch.errors import InvalidInputError
 from runwatch_hooks import AttachError, attach
+from runwatch_hooks.reading import connect
 from runwatch_hooks.settings import Environment
 from runwatch_hooks.transport import TransportSettings
 
@@ -123,6 +125,7 @@ def test_whatever_stands_in_for_an_argument_is_told_from_one(
 GIVEN = "as `url` or in RUNWATCH_URL"
 NO_PORT = "with a host or a port that cannot be, wanted HOST:PORT"
 WANTED = f"wanted http://... or https://..., {GIVEN}"
+GIVEN_KEY = "as `token` or in RUNWATCH_TOKEN"
 WANTED_KEY = "wanted a key: letters, digits, '-' and '_'"
 
 
@@ -135,7 +138,7 @@ WANTED_KEY = "wanted a key: letters, digits, '-' and '_'"
         ),
         (
             {"token": "https://me:hunter2@watch.example/path"},
-            f"token: found the address https://watch.example, {WANTED_KEY}, in RUNWATCH_TOKEN",
+            f"token: found the address https://watch.example, {WANTED_KEY}, {GIVEN_KEY}",
         ),
         (
             {"url": "ftp://me:hun@/ter2@watch.example:hunter2"},
@@ -176,3 +179,13 @@ def test_settings_that_are_printed_tell_no_secret(tmp_path: Path) -> None:
     environment = Environment(url="http://me:hunter2@a", token="hunter2")
 
     assert "hunter2" not in f"{settings} {environment}"
+
+
+def test_who_reads_may_take_the_key_from_a_file_and_reads_what_is_wrong_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RUNWATCH_TOKEN", "hunter2\n")
+    connect("http://127.0.0.1:9")
+
+    with pytest.raises(InvalidInputError, match="token: found 'ü' at place 1 of 8, wanted a key"):
+        connect("http://127.0.0.1:9", "ühunter2")

@@ -1,15 +1,14 @@
 """How rows travel: where to, how often, and how much may be kept while they cannot."""
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from runwatch.addresses import fault_of
 from runwatch.errors import InvalidInputError
+from runwatch.key_texts import fault_of_key
 
 _LARGEST_SEGMENT_BYTES: Final = 16 * 2**20
-_TOKEN: Final = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,9 +40,8 @@ class TransportSettings:
     def __post_init__(self) -> None:
         if self.url is not None and (fault := fault_of(self.url)):
             raise InvalidInputError(f"url: {fault}")
-        # Said without the token: the HTTP library would quote it in its own complaint.
-        if self.token is not None and not _TOKEN.fullmatch(self.token):
-            raise InvalidInputError("token: found a character that no key has, wanted none")
+        if self.token is not None and (fault := fault_of_key(self.token)):
+            raise InvalidInputError(f"token: {fault}")
         _check("queue_bytes", self.queue_bytes, 2**16)
         _check("spool_bytes", self.spool_bytes, 2**16)
         _check("send_interval_s", self.send_interval_s, 0.001)

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from runwatch.addresses import fault_of, host_of, without_user
 from runwatch.errors import RunwatchError
+from runwatch.key_texts import fault_of_key, trimmed
 from runwatch_server.cli.output import OurConsole
 
 Url = Annotated[str, typer.Option("--url", envvar="RUNWATCH_URL", help="Address of the service.")]
@@ -31,6 +32,10 @@ _LOOPBACK: Final = ("http://127.0.0.1", "http://localhost", "http://[::1]")
 
 class AddressError(RunwatchError):
     """What was given as a service's address is none."""
+
+
+class KeyTextError(RunwatchError):
+    """What was given as a key is none."""
 
 
 class AwayError(RunwatchError):
@@ -95,20 +100,31 @@ def open_client(url: str, token: str) -> Generator[Client]:
         http = new_http(url, token)
     except AddressError as error:
         raise typer.BadParameter(str(error), param_hint="'--url'") from error
+    except KeyTextError as error:
+        hint = "'--token' (env var: 'RUNWATCH_TOKEN')"
+        raise typer.BadParameter(str(error), param_hint=hint) from error
     with http:
         yield Client(http, OurConsole(stderr=True))
 
 
 def new_http(url: str, token: str) -> httpx.Client:
-    """A connection to the interface of a service, to be closed. Raises AddressError."""
+    """A connection to the interface of a service, to be closed. Raises AddressError and
+    KeyTextError."""
     check_address(url)
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
     return httpx.Client(
         base_url=f"{url.rstrip('/')}{_API}",
-        headers=headers,
+        headers=key_headers(token),
         timeout=_TIMEOUT_S,
         trust_env=not url.startswith(_LOOPBACK),  # no proxy leads there
     )
+
+
+def key_headers(token: str) -> dict[str, str]:
+    """Raises KeyTextError, which repeats nothing of the key."""
+    key = trimmed(token)
+    if fault := fault_of_key(key):
+        raise KeyTextError(fault)
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def check_address(url: str) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 import httpx
 
 from runwatch.addresses import without_user
+from runwatch_server.cli.client import key_headers
 
 _ASK_S: Final = 10.0
 
@@ -30,12 +31,12 @@ class JobService:
         self, method: str, path: str, body: dict[str, str] | None = None, *, as_job: bool = False
     ) -> httpx.Response:
         """Its answer, whatever that is. Raises httpx.HTTPError where there is none within ten
-        seconds."""
+        seconds, and KeyTextError."""
         token = self.token if as_job else self.own_key
         return httpx.request(
             method,
             f"{self.url.rstrip('/')}/api/v1{path}",
-            headers={"Authorization": f"Bearer {token}"} if token else {},
+            headers=key_headers(token),
             json=body,
             timeout=_ASK_S,
             trust_env=not self.url.startswith("http://127.0.0.1"),  # no proxy leads there

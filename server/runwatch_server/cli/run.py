@@ -18,7 +18,7 @@ from rich.console import Console
 from runwatch.addresses import without_user
 from runwatch.terminal_text import readable_line
 from runwatch.ulids import is_ulid, ulid
-from runwatch_server.cli.client import AddressError, check_address
+from runwatch_server.cli.client import AddressError, KeyTextError, check_address, key_headers
 from runwatch_server.cli.job import NOT_EXECUTABLE, NOT_FOUND, run_job
 from runwatch_server.cli.job_service import JobService
 from runwatch_server.cli.local_service import (
@@ -109,8 +109,11 @@ def _service(data_dir: Path, *, keep: bool) -> Generator[JobService]:
     if url:
         try:
             check_address(url)
+            key_headers(token)
         except AddressError as error:
             raise LocalServiceError(f"RUNWATCH_URL: {error}") from error
+        except KeyTextError as error:
+            raise LocalServiceError(f"RUNWATCH_TOKEN: {error}") from error
         look = f"{without_user(url).rstrip('/')}/runs/{{run_id}}"
         service = JobService(url, token, token, look)
         _check_named(service)

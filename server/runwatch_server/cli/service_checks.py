@@ -12,8 +12,9 @@ import httpx
 
 from runwatch.addresses import without_user
 from runwatch.findings import Finding, Verdict
+from runwatch.key_texts import trimmed
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.cli.client import AddressError, new_http
+from runwatch_server.cli.client import AddressError, KeyTextError, new_http
 
 _SKEW_TOLD_S: Final = 3.0
 """The header Date has whole seconds, and an answer takes its time."""
@@ -39,9 +40,11 @@ class _Answer:
 def check_service(url: str, token: str) -> Iterator[Finding]:
     try:
         with new_http(url, token) as http:
-            yield from _checked(http, url, token)
+            yield from _checked(http, url, trimmed(token))
     except AddressError as error:
         yield Finding("service", "RUNWATCH_URL", Verdict.WRONG, str(error))
+    except KeyTextError as error:
+        yield Finding("service", "RUNWATCH_TOKEN", Verdict.WRONG, str(error))
     except httpx.HTTPError as error:
         is_asked_for = "RUNWATCH_URL" in os.environ or bool(token)
         verdict = Verdict.WRONG if is_asked_for else Verdict.NOTE

@@ -57,6 +57,38 @@ def test_what_may_be_a_secret_is_not_repeated(
     assert "hunter2" not in result.output + result.stderr
 
 
+KEY = "runwatch_hunter2_hunter2"
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\r", f"{KEY}\n", f" {KEY}\r\n"])
+@pytest.mark.parametrize("command", [("runs",), ("run", "--", "true")])
+def test_a_key_from_a_file_may_end_its_line(
+    key: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNWATCH_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("RUNWATCH_TOKEN", key)
+    result = call(*command)
+
+    assert "http://127.0.0.1:9 does not answer" in said(result)
+    assert "Connection refused" in said(result)
+    assert "hunter2" not in result.output + result.stderr
+
+
+@pytest.mark.parametrize("odd", ["\r", "ü", "\udcff", "\u2028"])
+@pytest.mark.parametrize("command", [("runs",), ("doctor",), ("run", "--", "true")])
+def test_what_no_key_has_is_told_without_the_key(
+    odd: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNWATCH_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("RUNWATCH_TOKEN", f"{KEY}{odd}{KEY}")
+    result = call(*command)
+
+    assert "at place 25 of 49, wanted a key" in said(result)
+    assert "RUNWATCH_TOKEN" in said(result)
+    assert "hunter2" not in result.output + result.stderr
+    assert isinstance(result.exception, SystemExit)
+
+
 @pytest.mark.slow
 def test_an_address_with_a_page_or_a_wrong_scheme_is_told_as_such(tmp_path: Path) -> None:
     service = Served(tmp_path / "data", tmp_path / "log")
