@@ -1,8 +1,10 @@
 """Tables of text: plain CSV in any order of columns, and the metrics.csv of Lightning."""
 
 import csv
+import io
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from runwatch_server.importing.errors import LogError
 from runwatch_server.importing.long_table import columns_of, read_long
@@ -14,6 +16,8 @@ from runwatch_server.importing.numbers import (
 )
 from runwatch_server.importing.run_log import Entry, RawLog
 from runwatch_server.importing.series_names import find_step, find_time, map_names
+
+_LINE_ENDS: Final = ("\n", "\r")
 
 
 @dataclass(slots=True)
@@ -46,8 +50,24 @@ class _Cells:
 
 
 def read_csv(text: str) -> RawLog:
-    """The log in a text with a line of names. Raises LogError."""
-    lines = text.splitlines(keepends=True)
+    """The log in a text with a line of names; a last row that is cut off is left out. Raises
+    LogError."""
+    # Not str.splitlines: to that U+2028 and others, which a cell may hold, end a line.
+    lines = list(io.StringIO(text, newline=""))
+    if not lines or lines[-1].endswith(_LINE_ENDS) or not lines[-1].strip():
+        return _read(lines)
+    last = f"line {len(lines)}"
+    try:
+        log = _read(lines)
+    except LogError:
+        log = _read(lines[:-1])
+        if not any(entry.values for entry in log.entries):
+            raise
+        return replace(log, notes=(*log.notes, f"{last} is cut off: left out"))
+    return replace(log, notes=(*log.notes, f"{last} has no end: its last number may be cut off"))
+
+
+def _read(lines: Sequence[str]) -> RawLog:
     rows = _rows(lines)
     header = next(rows, None)
     if header is None:

@@ -1,7 +1,9 @@
 """JSON lines: an object a line, its nested names joined by slashes."""
 
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -13,12 +15,23 @@ from runwatch_server.importing.series_names import find_step, find_time
 
 
 def read_json_lines(text: str) -> RawLog:
-    """The log in a text of JSON objects, one a line. Raises LogError."""
+    """The log in a text of JSON objects, one a line; a last one that is cut off is left out.
+    Raises LogError."""
     documents: list[tuple[str, Mapping[str, object]]] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            documents.append((f"line {number}", _object(line, f"line {number}")))
-    return read_objects(documents)
+    notes: tuple[str, ...] = ()
+    # Not str.splitlines: to that U+2028 and others, which a text in JSON may hold, end a line.
+    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
+        place = f"line {number}"
+        if not line.strip():
+            continue
+        try:
+            documents.append((place, _object(line, place)))
+        except LogError:
+            if line.endswith("\n") or not documents:
+                raise
+            notes = (f"{place} is cut off: left out",)
+    log = read_objects(documents)
+    return replace(log, notes=(*notes, *log.notes))
 
 
 def read_objects(documents: Sequence[tuple[str, Mapping[str, object]]]) -> RawLog:

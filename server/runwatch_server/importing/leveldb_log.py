@@ -53,6 +53,8 @@ def _chunks(content: bytes) -> Iterator[tuple[int, int, bytes]]:
         if start + length > len(content):
             return
         octets = content[start : start + length]
+        if not kind and not content[place:].strip(b"\0"):  # of a machine that went down
+            return
         if not _FULL <= kind <= _LAST or checksum != zlib.crc32(octets, zlib.crc32(bytes([kind]))):
             raise LogError(f"byte {place}", "found a chunk whose checksum does not fit")
         yield place, kind, octets

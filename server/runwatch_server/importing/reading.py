@@ -57,7 +57,11 @@ def _read(contents: list[bytes]) -> RawLog:
     except LogError:
         # A line in another encoding than UTF-8, such as a path's or a warning's, spoils a printed
         # log for nobody; what is no text at all has bytes of zero.
-        told = None if b"\0" in first else read_text_log(first.decode("utf-8", "replace"))
+        told = (
+            None
+            if b"\0" in first.rstrip(b"\0")
+            else read_text_log(first.decode("utf-8", "replace"))
+        )
         if told is None:
             raise
         return told
@@ -118,10 +122,12 @@ def _content(file: Path) -> bytes:
 
 
 def _text(content: bytes) -> str:
+    """Without what a machine that went down leaves at a file's end: part of a letter, and zeros."""
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # PowerShell's `>`
+    encoding = "utf-16" if is_utf16 else "utf-8-sig"
+    written = content if is_utf16 else content.rstrip(b"\0")
     try:
-        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # PowerShell's `>`
-            return content.decode("utf-16")
-        return content.decode("utf-8-sig")
+        return codecs.getincrementaldecoder(encoding)().decode(written).rstrip("\0")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise LogError(

@@ -114,6 +114,14 @@ HISTORY = wandb_file([history({"loss": 1.0, "a": {"b": 2}}, step=step) for step 
 
 
 @pytest.mark.parametrize("whole", [EVENTS, HISTORY], ids=["tensorboard", "wandb"])
+@pytest.mark.parametrize("num_zeros", [1, 20, 70_000])
+def test_zeros_at_a_files_end_are_no_part_of_it(
+    tmp_path: Path, whole: bytes, num_zeros: int
+) -> None:
+    assert read(tmp_path, whole + bytes(num_zeros)).num_rows == 4
+
+
+@pytest.mark.parametrize("whole", [EVENTS, HISTORY], ids=["tensorboard", "wandb"])
 @given(place=st.integers(0, 10_000), change=st.integers(1, 255))
 def test_no_changed_byte_passes_for_a_number(whole: bytes, place: int, change: int) -> None:
     content = bytearray(whole)

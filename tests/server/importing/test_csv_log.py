@@ -143,6 +143,38 @@ def test_a_broken_table_is_refused_with_its_line(text: str, message: str) -> Non
     assert str(caught.value).startswith(message)
 
 
+ROWS = "".join(f"{step},{2.5 - step / 2000},1\n" for step in range(1000))
+
+
+@pytest.mark.parametrize("rest", ["1000", "1000,1.e-", '1000,"1.', "1000,na"])
+def test_a_last_row_that_a_killed_job_cut_off_is_left_out(rest: str) -> None:
+    log = read(f"step,loss,lr\n{ROWS}{rest}")
+
+    assert len(series(log, "loss")) == 1000
+    assert "line 1002 is cut off: left out" in log.notes
+
+
+def test_a_last_row_without_an_end_is_read_and_said_to_be_doubtful() -> None:
+    log = read("step,loss\n0,3\n1,2")
+
+    assert series(log, "loss") == [3.0, 2.0]
+    assert "line 3 has no end: its last number may be cut off" in log.notes
+
+
+def test_only_the_last_row_may_be_cut_off() -> None:
+    with pytest.raises(LogError, match="line 3: found 1 cells, wanted 2"):
+        read("step,loss\n0,3\n1\n2,")
+    with pytest.raises(LogError, match="line 2: found 1 cells, wanted 2"):
+        read("step,loss\n0")
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\x85", "\x0b", "\x1c"])
+def test_a_cell_may_hold_what_ends_a_line_elsewhere(sign: str) -> None:
+    log = read(f"step,note,loss\r\n0,one{sign}two,3\r\n1,,2\r\n")
+
+    assert series(log, "loss") == [3.0, 2.0]
+
+
 CELLS = st.one_of(st.just(""), st.floats(width=64).map(repr))
 
 

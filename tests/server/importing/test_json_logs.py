@@ -35,6 +35,57 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
         read_run_log(file)
 
 
+GOOD = "".join(f'{{"step": {step}, "loss": 2}}\n' for step in range(1000))
+
+
+@pytest.mark.parametrize(
+    "rest", [b'{"step": 1000, "lo', b'{"step": 1000, "b\xc3', b'{"s\0\0\0\0', b'{"\xc3\0\0']
+)
+def test_a_last_line_that_a_killed_job_cut_off_is_left_out(tmp_path: Path, rest: bytes) -> None:
+    file = tmp_path / "log"
+    file.write_bytes(GOOD.encode() + rest)
+    log = read_run_log(file)
+
+    assert log.num_rows == 1000
+    assert "line 1001 is cut off: left out" in log.notes
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("text", [GOOD, "step,loss\n0,3\n1,2\n"])
+def test_zeros_at_a_files_end_are_no_part_of_it(tmp_path: Path, text: str, encoding: str) -> None:
+    file = tmp_path / "log"
+    file.write_bytes(text.encode(encoding) + bytes(4096))
+    log = read_run_log(file)
+
+    assert log.num_rows == text.count("\n") - text.startswith("step")
+    assert not any("cut off" in note for note in log.notes)
+
+
+def test_a_last_line_without_an_end_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_text(GOOD.rstrip())
+
+    assert read_run_log(file).num_rows == 1000
+
+
+@pytest.mark.parametrize("text", [f'{GOOD}{{"step": 1\n{{"step', '{"step": 1, "lo'])
+def test_only_a_last_line_below_others_may_be_cut_off(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "log"
+    file.write_text(text)
+
+    with pytest.raises(LogError, match=r"line [0-9]+: found no JSON"):
+        read_run_log(file)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_text_in_json_may_hold_what_ends_a_line_elsewhere(tmp_path: Path, end: str) -> None:
+    rows = ('{"step": 1, "note": "a\u2028b\x85c", "loss": 2}', '{"step": 2, "loss": 1}')
+    file = tmp_path / "log"
+    file.write_text(end.join(rows), "utf-8", newline="")
+
+    assert read_run_log(file).stretches[0].steps.tolist() == [1, 2]
+
+
 def test_a_trainer_state_is_read_without_the_mean_over_the_run(tmp_path: Path) -> None:
     file = tmp_path / "trainer_state.json"
     file.write_text(json.dumps({"log_history": HISTORY, "global_step": 20}, indent=2))
