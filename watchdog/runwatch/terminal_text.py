@@ -27,6 +27,11 @@ def readable_line(text: str) -> str:
     return readable(text.replace("\n", "?"))
 
 
+def encodable(text: str) -> str:
+    """The text with `?` for what no encoding holds, as a file's name that is no UTF-8 has it."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def readable_json(document: str) -> str:
     """A document of JSON in which such characters are escaped: the same values, for programs."""
     return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", document)

@@ -63,6 +63,8 @@ class Client:
         """The same for who can wait: raises AwayError where asking again may help."""
         try:
             response = self._http.request(method, path, **arguments)  # type: ignore[arg-type]
+        except UnicodeEncodeError:
+            self.fail("found a text that is no UTF-8 among what was typed, wanted UTF-8")
         except httpx.HTTPError as error:
             raise SilentError(f"{self._address} does not answer ({_reason(error)})") from error
         if response.is_server_error:

@@ -10,6 +10,7 @@ import typer
 
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.messages import AttemptClose, AttemptOpened, FrameReply
+from runwatch.terminal_text import encodable
 from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
 from runwatch_server.cli.output import AsJson, OurConsole, say_either
 from runwatch_server.cli.progress import new_progress, tell_unreadable
@@ -34,6 +35,7 @@ def import_logs(
     brought in.
     """
     console = OurConsole(stderr=True)
+    project, name = encodable(project), name and encodable(name)
     num_failed = 0
     with open_client(url, token) as client, new_progress(console) as progress:
         for path in logs:

@@ -3,8 +3,8 @@
 All of it goes through `OurConsole`, so that no text of a run commands the terminal.
 """
 
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, cast
 
 import msgspec
 import typer
@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from runwatch.terminal_text import readable, readable_json
+from runwatch.terminal_text import encodable, readable, readable_json
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: one line of JSON.")]
 
@@ -40,7 +40,21 @@ def say(text: str) -> None:
 
 def say_facts(facts: object) -> None:
     """Values of JSON, or structs that become them, in one line."""
-    say(readable_json(msgspec.json.encode(facts).decode()))
+    say(readable_json(msgspec.json.encode(_encodable(msgspec.to_builtins(facts))).decode()))
+
+
+def _encodable(facts: object) -> object:
+    """The same where each text can be told: a path that was typed may hold any bytes."""
+    match facts:
+        case str():
+            return encodable(facts)
+        case dict():
+            items = cast(Mapping[str, object], facts).items()
+            return {name: _encodable(value) for name, value in items}
+        case list() | tuple():
+            return [_encodable(value) for value in cast(Sequence[object], facts)]
+        case _:
+            return facts
 
 
 def say_either(text: str, facts: object, *, as_json: bool) -> None:

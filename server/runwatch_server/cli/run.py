@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from runwatch.addresses import without_user
-from runwatch.terminal_text import readable_line
+from runwatch.terminal_text import encodable, readable_line
 from runwatch.ulids import is_ulid, ulid
 from runwatch_server.cli.client import AddressError, KeyTextError, check_address, key_headers
 from runwatch_server.cli.job import NOT_EXECUTABLE, NOT_FOUND, run_job
@@ -186,7 +186,7 @@ def _named(console: Console, service: JobService, run_id: str, name: str | None)
 def _rename(console: Console, service: JobService, run_id: str, name: str) -> bool:
     """Whether there is nothing more to try."""
     try:
-        answer = service.ask("PATCH", f"/runs/{run_id}", {"name": name})
+        answer = service.ask("PATCH", f"/runs/{run_id}", {"name": encodable(name)})
     except httpx.HTTPError:
         return False
     if answer.status_code == HTTPStatus.NOT_FOUND:

@@ -2,11 +2,12 @@
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 
+from runwatch.terminal_text import encodable
 from runwatch_server.importing.errors import LogError
 from runwatch_server.importing.evaluation_rows import without_own_steps
 from runwatch_server.importing.numbers import unix_time, value_of, whole_step
@@ -37,7 +38,10 @@ def read_json_lines(text: str) -> RawLog:
 def read_objects(documents: Sequence[tuple[str, Mapping[str, object]]]) -> RawLog:
     """The log in objects, each with its place. Raises LogError."""
     rows = [(place, dict(_flat(document, ""))) for place, document in documents]
-    names = list(dict.fromkeys(name for _, values in rows for name in values))
+    names: dict[str, None] = {}
+    for place, row in rows:
+        check_names(row.keys() - names.keys(), place)
+        names |= dict.fromkeys(row)
     step, time = find_step(names), find_time(names)
     flat = without_own_steps(rows, step)
     entries: list[Entry] = []
@@ -68,6 +72,13 @@ def _object(line: str, place: str) -> Mapping[str, object]:
     except (ValueError, RecursionError) as error:
         raise LogError(place, f"found no JSON ({error}), wanted an object a line") from error
     return object_of(document, place)
+
+
+def check_names(names: Iterable[str], place: str) -> None:
+    """Raises LogError for one that no encoding holds: JSON can escape half of a letter."""
+    for name in names:
+        if encodable(name) != name:
+            raise LogError(place, f"found the name {name!r:.40} with half a letter, wanted a text")
 
 
 def object_of(document: object, place: str) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import cast
 
-from runwatch_server.importing.json_lines import object_of, read_objects
+from runwatch_server.importing.json_lines import check_names, object_of, read_objects
 from runwatch_server.importing.numbers import value_of
 from runwatch_server.importing.run_log import Entry, RawLog
 from runwatch_server.importing.series_names import map_names
@@ -27,6 +27,7 @@ def read_table(document: object) -> RawLog:
 def _of_history(series: Mapping[str, list[float | None]]) -> RawLog:
     """Values of one place in their lists are a row. A series of another length than the loss has,
     such as evaluations beside steps, does not say where its values belong."""
+    check_names(series, "file")
     ours = map_names(series).metrics
     losses = [name for name in series if ours.get(name) == "loss"]
     num_rows = len(series[losses[0]]) if losses else max(map(len, series.values()))

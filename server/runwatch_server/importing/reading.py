@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from runwatch.terminal_text import encodable
 from runwatch_server.importing.building import build
 from runwatch_server.importing.csv_log import read_csv
 from runwatch_server.importing.errors import LogError
@@ -32,8 +33,8 @@ def read_run_log(path: Path) -> RunLog:
     """The run in a file, or in a folder that a training left. Raises LogError and OSError."""
     files = _files_of(path) if path.is_dir() else [path]
     try:
-        raw = named_by_file(_read([_content(file) for file in files]), path.stem)
-        return build(_name(path), raw)
+        raw = named_by_file(_read([_content(file) for file in files]), encodable(path.stem))
+        return build(encodable(_name(path)), raw)
     except RecursionError as error:
         raise LogError("", "found objects within objects, deeper than any log's") from error
 

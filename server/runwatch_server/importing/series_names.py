@@ -115,8 +115,10 @@ class NameMap:
 
 
 def map_names(names: Iterable[str]) -> NameMap:
-    """Ours for each of a log's names; a name that means nothing to us stays as it is."""
-    stats = {name: found for name in names if (found := _stat_of(name)) is not None}
+    """Ours for each of a log's names; a name that means nothing to us stays as it is, and so does
+    each other spelling of one that is taken."""
+    names = list(names)
+    stats = _stats(names)
     others = [name for name in names if name not in stats]
     ours: dict[str, str] = {}
     for metric, synonyms in _SYNONYMS.items():
@@ -158,12 +160,23 @@ def find_time(names: Iterable[str]) -> str | None:
 
 
 def _first(names: list[str], wanted: tuple[str, ...]) -> str | None:
+    """The first that is wanted; of several spellings the one that is written as wanted."""
     by_form = {_normal(name): name for name in reversed(names)}
+    by_form |= {name: name for name in names}
     return next((by_form[form] for form in wanted if form in by_form), None)
 
 
 def _normal(name: str) -> str:
     return re.sub(r"\s+", "_", name.strip().lower())
+
+
+def _stats(names: Iterable[str]) -> dict[str, StatOfLayer]:
+    """Of two spellings of one stat the first has it."""
+    by_stat: dict[StatOfLayer, str] = {}
+    for name in names:
+        if (found := _stat_of(name)) is not None:
+            by_stat.setdefault(found, name)
+    return {name: found for found, name in by_stat.items()}
 
 
 def _stat_of(name: str) -> StatOfLayer | None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.server.cli.test_serve import Served
 from typer.testing import CliRunner, Result
 
 from runwatch_server.cli.app import app
+from runwatch_server.importing import read_run_log
 
 ROOT = Path(__file__).parents[3]
 RULES = """\
@@ -185,6 +187,34 @@ def test_a_broken_file_of_tests_is_told_with_its_line(tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert "line 3, tests[0].series.loss" in result.stderr
+
+
+def test_a_file_whose_name_is_no_utf8_is_judged_and_told(log: Path, tmp_path: Path) -> None:
+    file = log.rename(tmp_path / os.fsdecode(b"\xff.csv"))
+    result = call("backtest", file, "--json")
+
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["runs"][0]["file"] == f"{tmp_path}/?.csv"
+    assert read_run_log(file).name == "?"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("import", "LOG", "--name", "\udcff", "--project", "\udcff"),
+        ("backtest", "--run", "\udcff"),
+        ("keys", "create", "\udcff", "--scope", "read"),
+        ("alerts", "--project", "\udcff"),
+    ],
+)
+def test_what_is_no_utf8_among_what_was_typed_ends_no_command_in_a_traceback(
+    log: Path, arguments: tuple[str, ...]
+) -> None:
+    typed = [str(log) if argument == "LOG" else argument for argument in arguments]
+    result = call(*typed, "--url", "http://127.0.0.1:9")
+
+    assert (result.exit_code, type(result.exception)) == (2, SystemExit)
+    assert "found a text that is no UTF-8" in result.stderr or typed[0] == "import"
 
 
 @pytest.mark.slow

@@ -65,6 +65,33 @@ def test_the_whole_loss_goes_by_many_names(name: str) -> None:
     assert series(log, "loss_cls") == [1.0, 0.5]
 
 
+@pytest.mark.parametrize(
+    ("names", "ours"),
+    [
+        ("Loss,loss", ("Loss", "loss")),
+        ("LR,lr,LOSS", ("LR", "lr", "loss")),
+        ("Epoch,epoch,loss", ("Epoch", "epoch", "loss")),
+        ("Train/Loss,train/loss", ("Train/Loss", "loss")),
+        ("LOSS,Loss", ("loss", "Loss")),
+    ],
+)
+def test_of_two_spellings_of_one_name_the_exact_one_is_taken_and_the_other_kept(
+    names: str, ours: tuple[str, ...]
+) -> None:
+    log = read(f"step,{names}\n0,{','.join('123'[: names.count(',') + 1])}\n")
+    (rows,) = log.stretches
+
+    assert rows.metric_names == ours
+    assert rows.metrics[0].tolist() == [1.0, 2.0, 3.0][: len(ours)]
+
+
+def test_of_two_spellings_of_one_stat_the_first_is_taken_and_the_other_kept() -> None:
+    log = read("step,loss,grad_norm/a,grad_2.0_norm/a\n0,1,2,3\n")
+
+    assert log.stretches[0].stats[0, 0].tolist() == [2.0]
+    assert series(log, "grad_2.0_norm/a") == [3.0]
+
+
 @pytest.mark.parametrize("name", ["train/box_loss", "Gen Loss", "train/loss_critic", "losses"])
 def test_parts_of_a_loss_alone_are_a_training_whose_rows_are_counted(name: str) -> None:
     log = read(f"epoch,{name}\n1,3\n2,2\n")

@@ -114,6 +114,22 @@ def test_a_history_that_is_none_is_refused(tmp_path: Path) -> None:
         read_run_log(file)
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{"step": 1, "loss": 2}\n{"step": 2, "loss": 1, "x\\ud800": "a"}\n', "line 2"),
+        ('[{"step": 1, "loss": 2, "x\\ud800": 1}]', r"\[0\]"),
+        ('{"loss": [2, 1], "x\\ud800": [2, 1]}', "file"),
+    ],
+)
+def test_a_name_with_half_a_letter_is_refused(tmp_path: Path, text: str, place: str) -> None:
+    file = tmp_path / "log"
+    file.write_text(text)
+
+    with pytest.raises(LogError, match=rf"^{place}: found the name 'x\\ud800' with half a letter"):
+        read_run_log(file)
+
+
 @pytest.mark.parametrize("content", [b"", b"\x00\xff\x00\xff" * 9, b"\n\n"])
 def test_what_is_no_log_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "x"

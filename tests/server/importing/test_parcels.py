@@ -36,6 +36,14 @@ def test_ids_follow_from_the_content_and_the_project_alone(tmp_path: Path) -> No
     assert len({Parcel(one, "a").run_id, Parcel(one, "b").run_id, Parcel(other, "a").run_id}) == 3
 
 
+def test_two_spellings_of_one_name_are_two_series_of_a_frame(tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    file.write_text("step,Loss,loss\n0,1,2\n")
+    (frame,) = Parcel(read_run_log(file), "default").frames(1, 1)
+
+    assert frame.metric_names == ("Loss", "loss")
+
+
 def test_frames_bring_the_alerts_that_the_log_brings(tmp_path: Path) -> None:
     steps = [*range(0, 600, 3), *range(300, 900, 3), *range(90)]
     losses = list(np.sin(np.arange(len(steps))) * 0.01 + 2)
