@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from runwatch.vocabulary import PolicyMode
-from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
+from runwatch_server.cli.client import DEFAULT_URL, Token, Url, in_path, open_client
 from runwatch_server.cli.output import AsJson, say_either
 from runwatch_server.cli.run_names import Run, find_run_id
 
@@ -88,5 +88,5 @@ def cancel(
 
 def _decide(command: str, verb: str, url: str, token: str, as_json: bool) -> None:
     with open_client(url, token) as client:
-        changed = client.request("POST", f"/commands/{command}/{verb}").json()
+        changed = client.request("POST", f"/commands/{in_path(command)}/{verb}").json()
     say_either(f"{changed['id']} is {changed['state']}.", changed, as_json=as_json)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from runwatch.alerts import AlertState
-from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
+from runwatch_server.cli.client import DEFAULT_URL, Token, Url, in_path, open_client
 from runwatch_server.cli.output import AsJson, say_facts
 from runwatch_server.cli.run_names import find_run_id
 from runwatch_server.cli.tables import print_table
@@ -32,7 +32,9 @@ def alerts(
             say_facts(found)
             return
         run_ids = {alert["run_id"] for alert in found["alerts"]}
-        names = {one: client.request("GET", f"/runs/{one}").json()["name"] for one in run_ids}
+        names = {
+            one: client.request("GET", f"/runs/{in_path(one)}").json()["name"] for one in run_ids
+        }
     columns = ("id", "run", "rank", "rule", "severity", "state", "onset_step", "summary")
     shown = (
         {**alert, "run": names[alert["run_id"]], "state": _state(alert)}

@@ -1,11 +1,13 @@
 """The commands' way to a service: its REST interface, with the key of the environment."""
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Annotated, Final, NoReturn
 
 import httpx
+import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -13,6 +15,7 @@ from rich.markup import escape
 from runwatch.addresses import fault_of, host_of, without_user
 from runwatch.errors import RunwatchError
 from runwatch.key_texts import fault_of_key, trimmed
+from runwatch_server.cli.answers import document_of, fault_of_answer
 from runwatch_server.cli.output import OurConsole
 
 Url = Annotated[str, typer.Option("--url", envvar="RUNWATCH_URL", help="Address of the service.")]
@@ -23,6 +26,7 @@ Token = Annotated[
 DEFAULT_URL: Final = "http://127.0.0.1:8321"
 _API: Final = "/api/v1"
 _TIMEOUT_S: Final = 30.0
+_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 _NOBODY_HELP: Final = "`runwatch serve` starts a service here; RUNWATCH_URL or --url names another"
 _KEYLESS: Final = "missing_key"
 _ROUTELESS: Final = "route_not_found"
@@ -66,19 +70,18 @@ class Client:
         except UnicodeEncodeError:
             self.fail("found a text that is no UTF-8 among what was typed, wanted UTF-8")
         except httpx.HTTPError as error:
-            raise SilentError(f"{self._address} does not answer ({_reason(error)})") from error
+            raise SilentError(f"{self.address} does not answer ({_reason(error)})") from error
         if response.is_server_error:
             raise AwayError(_words_of(response))
         if _is_elsewhere(response):
             self.fail(
-                f"found nothing at {self._address}{_API}, wanted the address of a Runwatch "
+                f"found nothing at {self.address}{_API}, wanted the address of a Runwatch "
                 f"service, such as {DEFAULT_URL}"
             )
         if response.is_error:
             self.fail(_words_of(response))
-        if response.content and not _is_json(response):
-            kind = response.headers.get("Content-Type", "no type")
-            self.fail(f"{self._address} is no Runwatch service: found {kind}, wanted JSON")
+        if fault := fault_of_answer(response):
+            self.fail(f"{self.address} is no Runwatch service: {fault}")
         return response
 
     def give_up(self, error: AwayError) -> NoReturn:
@@ -87,13 +90,21 @@ class Client:
         self.fail(f"{error}; {_NOBODY_HELP}" if is_silent else str(error))
 
     @property
-    def _address(self) -> str:
+    def address(self) -> str:
         """As people gave it, but for a user and a password."""
         return without_user(str(self._http.base_url).removesuffix("/").removesuffix(_API))
 
     def fail(self, message: str) -> NoReturn:
         self._console.print(f"[red]runwatch:[/] {escape(message)}", highlight=False, soft_wrap=True)
         raise typer.Exit(2)
+
+
+def in_path(text: str) -> str:
+    """An id as a part of a path. Raises typer.BadParameter for what would lead elsewhere, as
+    `../runs` does; quoted, a `/` would be one again at the service."""
+    if not _ID.fullmatch(text):
+        raise typer.BadParameter(f"found {text!r}, wanted an id: letters, digits, '-' and '_'")
+    return text
 
 
 @contextmanager
@@ -106,7 +117,11 @@ def open_client(url: str, token: str) -> Generator[Client]:
         hint = "'--token' (env var: 'RUNWATCH_TOKEN')"
         raise typer.BadParameter(str(error), param_hint=hint) from error
     with http:
-        yield Client(http, OurConsole(stderr=True))
+        client = Client(http, OurConsole(stderr=True))
+        try:
+            yield client
+        except msgspec.ValidationError as error:
+            client.fail(f"{client.address} is no Runwatch service, or another version: {error}")
 
 
 def new_http(url: str, token: str) -> httpx.Client:
@@ -142,29 +157,19 @@ def check_address(url: str) -> None:
 
 
 def _words_of(response: httpx.Response) -> str:
-    problem = _problem(response)
-    words = f"{problem.get('detail') or problem.get('title')} ({problem.get('code')})"
-    return f"{words}; {_KEYLESS_HELP}" if problem.get("code") == _KEYLESS else words
+    problem = document_of(response) or {}
+    code = problem.get("code") or response.status_code
+    detail = problem.get("detail") or problem.get("title") or response.reason_phrase
+    words = f"{detail} ({code})"
+    return f"{words}; {_KEYLESS_HELP}" if code == _KEYLESS else words
 
 
 def _is_elsewhere(response: httpx.Response) -> bool:
     """Whether nothing of ours is there: another program's address, or one with a path too much."""
-    ours = _is_json(response) and _problem(response).get("code") not in (None, _ROUTELESS)
-    return response.status_code == HTTPStatus.NOT_FOUND and not ours
+    code = (document_of(response) or {}).get("code")
+    return response.status_code == HTTPStatus.NOT_FOUND and code in (None, _ROUTELESS)
 
 
 def _reason(error: httpx.HTTPError) -> str:
     is_plain = "WRONG_VERSION_NUMBER" in str(error)
     return "what is there speaks plain HTTP: wanted http://…" if is_plain else str(error)
-
-
-def _is_json(response: httpx.Response) -> bool:
-    kind: str = response.headers.get("Content-Type", "")
-    return kind.endswith("json")
-
-
-def _problem(response: httpx.Response) -> dict[str, str]:
-    if _is_json(response):
-        problem: dict[str, str] = response.json()
-        return problem
-    return {"title": response.reason_phrase, "code": str(response.status_code)}

@@ -1,14 +1,17 @@
 """The service that a job reports to, as `runwatch run` speaks with it."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import httpx
+import msgspec
 
 from runwatch.addresses import without_user
 from runwatch_server.cli.client import key_headers
 
 _ASK_S: Final = 10.0
+
+_Facts = TypeVar("_Facts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +44,14 @@ class JobService:
             timeout=_ASK_S,
             trust_env=not self.url.startswith("http://127.0.0.1"),  # no proxy leads there
         )
+
+    def look(self, path: str, kind: type[_Facts]) -> _Facts | None:
+        """What it says there; None where it refuses, or where another program answers. Raises as
+        `ask` does."""
+        answer = self.ask("GET", path)
+        if not answer.is_success:
+            return None
+        try:
+            return msgspec.json.decode(answer.content, type=kind)
+        except (msgspec.DecodeError, RecursionError):
+            return None

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
+from runwatch_server.cli.client import DEFAULT_URL, Token, Url, in_path, open_client
 from runwatch_server.cli.output import AsJson, say_either, say_facts
 from runwatch_server.cli.tables import print_table
 
@@ -69,5 +69,5 @@ def revoke(
 ) -> None:
     """End a key at once."""
     with open_client(url, token) as client:
-        client.request("DELETE", f"/keys/{key_id}")
+        client.request("DELETE", f"/keys/{in_path(key_id)}")
     say_either(f"{key_id} is revoked.", {"id": key_id, "revoked": True}, as_json=as_json)

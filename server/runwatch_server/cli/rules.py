@@ -11,7 +11,7 @@ import typer
 from runwatch.errors import Fault, RuleError
 from runwatch.number_texts import counted
 from runwatch.rules.rule_tests import RuleTestResult, run_rule_tests
-from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
+from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, in_path, open_client
 from runwatch_server.cli.output import AsJson, say, say_either, say_facts
 from runwatch_server.cli.rule_files import BUILTIN, load_rules, read_rules, refuse, text_of
 from runwatch_server.cli.tables import print_table
@@ -167,7 +167,9 @@ def _apply(
         client.request("POST", "/rules", json=filed.file, params=params)
     elif known["document"] != filed.file:
         headers = {"If-Match": f'"{known["version"]}"'}
-        client.request("PUT", f"/rules/{known['id']}", json=filed.file, headers=headers)
+        client.request(
+            "PUT", f"/rules/{in_path(str(known['id']))}", json=filed.file, headers=headers
+        )
 
 
 def _names_of_rule_files(document: object) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
 import httpx
+import msgspec
 import typer
 from rich.console import Console
 
@@ -34,6 +35,24 @@ _NAMED_WITHIN_S: Final = 20.0
 _LOOK_EVERY_S: Final = 0.5
 _JUDGED_WITHIN_S: Final = 60.0
 _MOST_ALERTS: Final = 8
+
+
+class _Run(msgspec.Struct):
+    project: str
+
+
+class _Alert(msgspec.Struct):
+    attempt: int
+    rule: str
+    severity: str
+    summary: str
+    firing_step: int | None
+    inhibited_by: str | None
+
+
+class _Alerts(msgspec.Struct):
+    alerts: list[_Alert]
+    judged: bool | None
 
 
 def run(
@@ -144,10 +163,10 @@ def _check_named(service: JobService) -> None:
 def _project_of(service: JobService, run_id: str) -> str | None:
     """Where the run lies already: the next attempt belongs there too. None where we cannot know."""
     try:
-        answer = service.ask("GET", f"/runs/{run_id}")
+        run = service.look(f"/runs/{run_id}", _Run)
     except httpx.HTTPError:
         return None
-    return str(answer.json()["project"]) if answer.is_success else None
+    return None if run is None else run.project
 
 
 def _variables(service: JobService, run_id: str, project: str | None) -> dict[str, str]:
@@ -219,7 +238,7 @@ def _say_alerts(console: Console, service: JobService, run_id: str) -> None:
     if fired is None:
         return
     for alert in fired[:_MOST_ALERTS]:
-        told = f"{alert['severity']}: {alert['rule']}, {alert['summary']}"
+        told = f"{alert.severity}: {alert.rule}, {alert.summary}"
         _say(console, readable_line(told))
     if len(fired) > _MOST_ALERTS:
         _say(console, f"and {len(fired) - _MOST_ALERTS} alerts more")
@@ -227,23 +246,22 @@ def _say_alerts(console: Console, service: JobService, run_id: str) -> None:
         _say(console, "no alert has fired")
 
 
-def _alerts(service: JobService, run_id: str) -> list[dict[str, str]] | None:
+def _alerts(service: JobService, run_id: str) -> list[_Alert] | None:
     """Of this run, without those that another one explains; None where that cannot be told."""
     path = f"/alerts?run_id={run_id}&limit=500"
     give_up = time.monotonic() + _JUDGED_WITHIN_S
     while time.monotonic() < give_up:
         try:
-            answer = service.ask("GET", path)
+            found = service.look(path, _Alerts)
         except httpx.HTTPError:
             return None
-        if answer.is_error:  # a trainer's key reads nothing
+        if found is None:  # a trainer's key reads nothing
             return None
-        found = answer.json()
-        if found["judged"]:
+        if found.judged:
             return sorted(
-                (one for one in found["alerts"] if one["firing_step"] is not None
-                 and one["inhibited_by"] is None),
-                key=lambda one: (one["attempt"], one["firing_step"], one["rule"]),
+                (one for one in found.alerts
+                 if one.firing_step is not None and one.inhibited_by is None),
+                key=lambda one: (one.attempt, one.firing_step, one.rule),
             )  # fmt: skip
         time.sleep(_LOOK_EVERY_S)
     return None

@@ -14,6 +14,7 @@ from runwatch.addresses import without_user
 from runwatch.findings import Finding, Verdict
 from runwatch.key_texts import trimmed
 from runwatch_server.auth.keys import KeyScope
+from runwatch_server.cli.answers import document_of
 from runwatch_server.cli.client import AddressError, KeyTextError, new_http
 
 _SKEW_TOLD_S: Final = 3.0
@@ -74,8 +75,8 @@ def _ask(http: httpx.Client, method: str, path: str) -> _Answer:
     now = (before + time.time()) / 2
     date = answer.headers.get("Date")
     skew_s = None if date is None else parsedate_to_datetime(date).timestamp() + 0.5 - now
-    is_problem = answer.headers.get("Content-Type", "").endswith("problem+json")
-    words = str(answer.json().get("detail", "")) if is_problem else ""
+    problem = document_of(answer) if answer.is_error else None
+    words = str((problem or {}).get("detail", ""))
     return _Answer(answer.status_code, words, skew_s)
 
 

@@ -9,12 +9,27 @@ from datetime import datetime
 from typing import Final, Literal
 
 import httpx
+import msgspec
 
 from runwatch.vocabulary import RunState
 from runwatch_server.cli.job_service import JobService
 
 _BY_PEOPLE: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 """What people and schedulers send: the run was stopped. By any other signal it failed."""
+
+
+class _Run(msgspec.Struct):
+    state: RunState
+    current_attempt: int | None
+
+
+class _Attempt(msgspec.Struct):
+    attempt: int
+    started_at: datetime
+
+
+class _Attempts(msgspec.Struct):
+    attempts: list[_Attempt]
 
 
 def tell_end(service: JobService, run_id: str, code: int, *, began_at: float) -> str | None:
@@ -40,15 +55,13 @@ def tell_end(service: JobService, run_id: str, code: int, *, began_at: float) ->
 
 
 def _left_open(service: JobService, run_id: str, began_at: float) -> int | None:
-    run = service.ask("GET", f"/runs/{run_id}")
-    found = service.ask("GET", f"/runs/{run_id}/attempts")
-    if not (run.is_success and found.is_success) or RunState(run.json()["state"]).is_ended:
+    run = service.look(f"/runs/{run_id}", _Run)
+    found = service.look(f"/runs/{run_id}/attempts", _Attempts)
+    if run is None or found is None or run.state.is_ended:
         return None
-    current = run.json()["current_attempt"]
-    for attempt in found.json()["attempts"]:
-        started_at = datetime.fromisoformat(attempt["started_at"]).timestamp()
-        if attempt["attempt"] == current and started_at >= began_at:
-            return int(current)
+    for attempt in found.attempts:
+        if attempt.attempt == run.current_attempt and attempt.started_at.timestamp() >= began_at:
+            return attempt.attempt
     return None
 
 

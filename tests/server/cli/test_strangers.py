@@ -1,0 +1,134 @@
+"""What the commands say where another program answers at the service's address."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from runwatch.findings import Verdict
+from runwatch_server.cli.app import app
+from runwatch_server.cli.service_checks import check_service
+
+RUN_ID = "01JD3Y8K5W0000000000000000"
+
+
+class Stranger(ThreadingHTTPServer):
+    """Answers whatever is asked in one way, and keeps what was."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.status = 200
+        self.kind = "application/json"
+        self.body = b"[]"
+        self.asked: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        stranger = self.server
+        assert isinstance(stranger, Stranger)
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        stranger.asked.append(f"{self.command} {self.path}")
+        self.send_response(stranger.status)
+        self.send_header("Content-Type", stranger.kind)
+        self.send_header("Content-Length", str(len(stranger.body)))
+        self.end_headers()
+        self.wfile.write(stranger.body)
+
+    do_POST = do_PATCH = do_DELETE = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def stranger() -> Iterator[Stranger]:
+    with Stranger() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (404, b'"nope"', "found nothing at "),
+        (404, b"<html>", "found nothing at "),
+        (404, b'{"error": 3}', "found nothing at "),
+        (403, b"[3]", "Forbidden (403)"),
+        (403, b'{"error": 3}', "Forbidden (403)"),
+        (500, b"<html>", "Internal Server Error (500)"),
+        (200, b"[]", "is no Runwatch service: found '[]', wanted an object of JSON"),
+        (200, b"<html>", "is no Runwatch service: found '<html>', wanted an object of JSON"),
+        (200, b"[" * 100_000, "is no Runwatch service: found '[[["),
+        (200, b"\xff", "wanted an object of JSON"),
+    ],
+)
+def test_json_of_another_program_is_told_in_words(
+    stranger: Stranger, status: int, body: bytes, message: str
+) -> None:
+    stranger.status, stranger.body = status, body
+    result = call("runs", "--url", stranger.url)
+
+    assert (result.exit_code, type(result.exception)) == (2, SystemExit)
+    assert message in result.stderr
+
+
+def test_documents_of_another_kind_are_told_as_such(stranger: Stranger) -> None:
+    stranger.body = b'{"id": 3}'
+    result = call("tail", RUN_ID, "--once", "--url", stranger.url)
+
+    assert result.exit_code == 2
+    assert "is no Runwatch service, or another version: " in result.stderr
+
+
+def test_json_whose_type_names_an_encoding_is_json(stranger: Stranger) -> None:
+    stranger.kind, stranger.body = "application/json; charset=utf-8", b'{"runs": []}'
+
+    assert call("runs", "--url", stranger.url).exit_code == 0
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{}", b"<html>"])
+def test_a_job_keeps_its_exit_code_whoever_answers(
+    stranger: Stranger, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger.body = body
+    monkeypatch.setenv("RUNWATCH_URL", stranger.url)
+    result = call("run", "--resume", RUN_ID, "--", sys.executable, "-c", "raise SystemExit(7)")
+
+    assert (result.exit_code, type(result.exception)) == (7, SystemExit)
+
+
+def test_the_doctor_goes_on_where_another_program_answers(stranger: Stranger) -> None:
+    stranger.status, stranger.kind = 401, "application/problem+json"
+
+    assert next(iter(check_service(stranger.url, "key"))).verdict is Verdict.WRONG
+
+
+@pytest.mark.parametrize(
+    "arguments", [("keys", "revoke"), ("approve",), ("cancel",)], ids=lambda words: words[-1]
+)
+@pytest.mark.parametrize("given", ["../runs", "..", "a/b", "a?b", "ü", "\udcff", ""])
+def test_what_is_no_id_leads_nowhere_else(
+    stranger: Stranger, arguments: tuple[str, ...], given: str
+) -> None:
+    result = call(*arguments, given, "--url", stranger.url)
+
+    assert result.exit_code == 2
+    assert "wanted an id" in result.stderr
+    assert stranger.asked == []
