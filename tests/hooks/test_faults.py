@@ -142,7 +142,7 @@ def test_a_gradient_that_cannot_be_followed_harms_no_backward(
         torch.autograd.backward(weight.sum())
         kept.before_step(optimizer)
         kept.after_step(optimizer)
-        monkeypatch.setattr(kept._witnesses[optimizer], "_note", broken)
+        monkeypatch.setattr(kept._witnesses[optimizer], "_note_before", broken)
 
     assert faults.count == 1
     assert not weight._post_accumulate_grad_hooks
