@@ -22,6 +22,7 @@ from runwatch_server.clock import Clock
 from runwatch_server.commands import api as commands_api
 from runwatch_server.content_coding import plain_bodies_only
 from runwatch_server.fleet import api as fleet_api
+from runwatch_server.head_requests import HeadAsGet
 from runwatch_server.health import Health
 from runwatch_server.interface import DescribedApi
 from runwatch_server.notify import api as notify_api
@@ -97,6 +98,7 @@ def make_app(
     app.add_middleware(RequestTimer, observe=health.observe_request)
     has_tls = settings.behind_proxy or settings.tls_cert is not None
     app.add_middleware(SecurityHeaders, has_tls=has_tls)
+    app.add_middleware(HeadAsGet)
     for router in _ROUTERS:
         # Not on the app: it would answer outside our middleware, and in plain text.
         app.include_router(router, max_body_size=DEFAULT_BODY_BYTES)

@@ -1,7 +1,10 @@
 """An address that is asked in a way that it does not know says which ways it knows."""
 
+import asyncio
+
 import pytest
 from tests.server.harness import Api
+from tests.waiting import LONGEST_S
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +32,46 @@ async def test_a_browser_is_told_them_too(api: Api) -> None:
 
     assert (reply.status_code, reply.headers["Allow"]) == (405, "GET")
     assert "found PUT, wanted GET" in reply.text
+
+
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/login", "/api/v1/runs", "/", "/nothing", "/rules/01"]
+)
+async def test_a_head_is_answered_as_a_get_without_its_body(api: Api, path: str) -> None:
+    key = {"Authorization": f"Bearer {api.admin_key}", "X-Request-Id": "mine"}
+
+    got = await api.http.get(path, headers=key)
+    head = await api.http.head(path, headers=key)
+
+    assert head.status_code == got.status_code
+    assert head.headers == got.headers
+    assert (head.content, got.content != b"") == (b"", True)
+
+
+async def test_a_head_needs_the_key_that_a_get_needs(api: Api) -> None:
+    interface = await api.call("HEAD", "/runs", key="")
+    page = await api.http.head("/", headers={"Accept": "text/html"}, follow_redirects=False)
+
+    assert (interface.status_code, page.status_code) == (401, 303)
+
+
+async def test_a_head_where_no_get_is_answered_changes_nothing(api: Api) -> None:
+    run_id = await api.new_run()
+
+    reply = await api.call("HEAD", f"/runs/{run_id}/attempts/1/close")
+
+    assert (reply.status_code, reply.headers["Allow"]) == (405, "POST")
+    assert (await api.json("GET", f"/runs/{run_id}"))["state"] == "starting"
+
+
+@pytest.mark.parametrize("path", ["/stream?run_id={run_id}", "/fleet/stream"])
+async def test_a_head_of_a_stream_ends(api: Api, path: str) -> None:
+    run_id = await api.new_run()
+
+    async with asyncio.timeout(LONGEST_S):
+        reply = await api.call("HEAD", path.format(run_id=run_id))
+
+    assert reply.headers["Content-Type"].startswith("text/event-stream")
 
 
 async def test_the_address_that_a_person_types_leads_to_the_runs(api: Api) -> None:
