@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.looking import out_of_sight, settle
 from tests.page.seeding import Sender, Stream, curve, layer_stats, layout_of, send_ranks
@@ -130,3 +130,20 @@ def test_an_odd_run_s_page_is_whole(
         visitor.shoot(f"odd-{name}-{size}")
         assert out_of_sight(page) == [], size
         assert visitor.complaints == [], size
+
+
+def test_an_axis_has_room_for_values_next_to_nothing(
+    visitors: dict[str, Visitor], sender: Sender
+) -> None:
+    run_id = sender.open("next to nothing")
+    few = {"loss": 1e-309, "lr": 2.3e-308, "a": -5e-324, "b": 1e-300, "c": 0.0}
+    constant = {name: np.full(50, value) for name, value in few.items()}
+    Stream(sender, run_id).send(0, constant | {"moving": np.linspace(1e-310, 3e-310, 50)})
+
+    page = visitors["desktop"].open(f"/runs/{run_id}")
+
+    for name in (*few, "moving"):
+        chart = page.locator(f"#charts .chart[data-metrics='[\"{name}\"]']")
+        chart.scroll_into_view_if_needed()
+        expect(chart).to_have_attribute("data-drawn", "0-49")
+        expect(chart.locator(".says")).to_be_hidden()

@@ -5,6 +5,8 @@ import { inFull } from "./time.js";
 const MOST = 5;
 /** Values that differ by less, of their size, are one: ticks between them would read the same. */
 const SAME = 1e-5;
+/** Plotly finds no scale for a linear axis that is narrower. */
+const NARROWEST = 1e-300;
 
 /** The lowest and highest of what is drawn; null where nothing is. */
 export function extentOf(loaded, isPositive) {
@@ -25,9 +27,10 @@ export function extentOf(loaded, isPositive) {
     limits are drawn too, which may lie far beyond what is measured. */
 export function rangeAround(low, high, isLog, hasLimits) {
   const [from, to] = isLog ? [Math.log10(low), Math.log10(high)] : [low, high];
-  const isSame = isFlat(low, high);
+  const isSame = isFlat(low, high) || (!isLog && high - low < NARROWEST);
   if (!isSame && !hasLimits) return {};
-  const span = (isSame ? 0 : to - from) || (isLog ? 1 : Math.abs(from) * 0.4 || 1);
+  const around = from && Math.max(Math.abs(from) * 0.4, NARROWEST);
+  const span = (isSame ? 0 : to - from) || (isLog ? 1 : around || 1);
   return { range: [from - 0.15 * span, to + 0.4 * span] };
 }
 
