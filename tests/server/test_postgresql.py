@@ -19,7 +19,7 @@ from tests.postgres import Postgres
 from tests.waiting import LONGEST_S
 
 from runwatch.vocabulary import RunId
-from runwatch_server.db import Database, make_store, postgresql_engine
+from runwatch_server.db import Database, make_store, postgresql, postgresql_engine
 from runwatch_server.db.postgresql import PostgresStore
 from runwatch_server.db.postgresql_engine import PostgresAddress
 from runwatch_server.db.postgresql_errors import Fate, fate_of
@@ -294,3 +294,36 @@ async def test_a_work_that_fails_alone_leaves_its_connection_without_a_transacti
             await replicas[0].write(fail, of=RUN)
 
     assert await replicas[1].write(count_up, of=RUN) == 0
+
+
+async def test_an_upgrade_that_waits_for_a_backup_lets_writes_through(
+    replicas: tuple[Database, Database],
+    postgres: Postgres,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(postgresql, "_MIGRATION_LOCKS", "SET LOCAL lock_timeout = '0.2s'")
+    monkeypatch.setattr(postgresql, "_MIGRATION_PAUSE_S", 0.05)
+    async with replicas[0].read() as connection:
+        name = await connection.scalar(sa.select(sa.func.current_database()))
+    backup = await PostgresAddress(postgres.url(str(name))).connect()
+    await backup.execute("SET idle_in_transaction_session_timeout = 0")
+    await backup.execute("BEGIN; LOCK TABLE counters IN ACCESS SHARE MODE")
+    newer = PostgresStore(postgres.url(str(name)))
+
+    upgrade = asyncio.create_task(newer.migrate(_widen))
+    try:
+        while caplog.text.count("one of them is in use") < 2:
+            await replicas[0].write(count_up, of=RUN)
+        assert not upgrade.done()
+    finally:
+        await backup.close()
+        await upgrade
+        await newer.close()
+
+    async with replicas[0].read() as connection:
+        assert await connection.scalar(sa.text("SELECT count(note) FROM counters")) == 0
+
+
+def _widen(connection: sa.Connection) -> None:
+    connection.execute(sa.text("ALTER TABLE counters ADD COLUMN note text"))

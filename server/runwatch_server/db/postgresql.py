@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.exc import InvalidRequestError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from runwatch_server.db.group_writer import Order, Outcome
@@ -31,7 +31,7 @@ from runwatch_server.db.postgresql_engine import (
     connect_writer,
     make_engine,
 )
-from runwatch_server.db.postgresql_errors import Fate, answer_of, fate_of
+from runwatch_server.db.postgresql_errors import Fate, answer_of, fate_of, sqlstate
 from runwatch_server.errors import DatabaseUnreachableError, OverloadedError
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,9 @@ _TRIES: Final = 5
 _RETRY_S: Final = 0.02
 _PATIENCE_S: Final = 30.0
 """A database that is being started is waited for so long."""
+_MIGRATION_LOCKS: Final = "SET LOCAL lock_timeout = '5s'"
+_MIGRATION_PAUSE_S: Final = 10.0
+_LOCK_NOT_AVAILABLE: Final = "55P03"
 _BEGIN: Final = (
     "BEGIN ISOLATION LEVEL READ COMMITTED;"
     " SELECT pg_advisory_xact_lock(number) FROM unnest('{{{numbers}}}'::bigint[]) AS number"
@@ -114,14 +117,33 @@ class PostgresStore:
         await self._writers.dispose()
 
     async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
-        """One replica migrates, the others wait for it."""
+        """One replica migrates, the others wait for it. What it changes may be in use for long, as
+        by pg_dump; whoever waits there keeps all others waiting that come after, the frames of
+        replicas that go on. So it waits in pieces, and lets them through in between."""
+        while not await self._has_migrated(upgrade):
+            log.warning(
+                "the upgrade of the tables waits: one of them is in use, as by a backup; it is"
+                " tried again in %.0f s",
+                _MIGRATION_PAUSE_S,
+            )
+            await asyncio.sleep(_MIGRATION_PAUSE_S)
+
+    async def _has_migrated(self, upgrade: Callable[[sa.Connection], None]) -> bool:
+        """False, and nothing of it stands, where a table was in use for too long."""
         engine = self._writers.execution_options(isolation_level="READ COMMITTED")
-        async with engine.begin() as connection:
-            await connection.execute(sa.text("SET LOCAL lock_timeout = 0"))
-            if int(await connection.scalar(sa.text("SHOW server_version_num"))) >= 170000:
-                await connection.execute(sa.text("SET LOCAL transaction_timeout = 0"))
-            await wait_for_lock(connection, "migration")
-            await connection.run_sync(upgrade)
+        try:
+            async with engine.begin() as connection:
+                await connection.execute(sa.text("SET LOCAL lock_timeout = 0"))
+                if int(await connection.scalar(sa.text("SHOW server_version_num"))) >= 170000:
+                    await connection.execute(sa.text("SET LOCAL transaction_timeout = 0"))
+                await wait_for_lock(connection, "migration")
+                await connection.execute(sa.text(_MIGRATION_LOCKS))
+                await connection.run_sync(upgrade)
+        except DBAPIError as error:
+            if sqlstate(error) != _LOCK_NOT_AVAILABLE:
+                raise
+            return False
+        return True
 
     @property
     def channel(self) -> PostgresChannel:
