@@ -1,4 +1,5 @@
-"""Files that hold keys: there whole or not at all, and for nobody else to read."""
+"""Files that hold keys, and folders of what runs told: for nobody else to read; a file of keys is
+there whole or not at all."""
 
 import os
 import secrets
@@ -7,6 +8,20 @@ from typing import Final
 
 OWNER: Final = 0o600
 OWNER_AND_GROUP: Final = 0o640
+_FOLDER: Final = 0o700
+
+
+def make_folder(path: Path) -> None:
+    """For us alone, with the folders above it that are missing; one that is there stays as it is.
+    Raises OSError."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing or [path]):
+        folder.mkdir(_FOLDER, parents=True, exist_ok=True)
+
+
+def make_empty(path: Path) -> None:
+    """A file that is filled by who takes no mode, such as SQLite. Raises OSError where one is."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER))
 
 
 def write_secret(path: Path, content: bytes, mode: int = OWNER) -> None:

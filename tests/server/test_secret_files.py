@@ -1,4 +1,4 @@
-"""Files that hold keys."""
+"""Files that hold keys, and the folders of what runs told."""
 
 import os
 import stat
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runwatch_server.secret_files import OWNER_AND_GROUP, write_secret
+from runwatch_server.secret_files import OWNER_AND_GROUP, make_folder, write_secret
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
@@ -20,6 +20,18 @@ def test_others_cannot_read_it_whatever_the_umask(tmp_path: Path, umask: int) ->
 
     assert stat.S_IMODE((tmp_path / "own").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == 0o640
+
+
+def test_folders_that_are_made_are_ours_alone_and_one_that_is_there_keeps_its_mode(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "shared").mkdir(0o755)
+    make_folder(tmp_path / "shared" / "a" / "b")
+    make_folder(tmp_path / "shared")
+
+    assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "shared" / "a").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "shared" / "a" / "b").stat().st_mode) == 0o700
 
 
 def test_what_was_there_stays_until_the_new_one_is_whole(

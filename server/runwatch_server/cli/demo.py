@@ -20,6 +20,7 @@ from runwatch_server.demo.outcome import Outcome
 from runwatch_server.demo.service_process import ServiceProcess
 from runwatch_server.demo.trainers import Lesson
 from runwatch_server.demo.view import View
+from runwatch_server.secret_files import make_folder
 
 
 def demo(
@@ -90,7 +91,7 @@ def _say_where(console: Console, service: ServiceProcess, place: Path) -> None:
 def _folder(given: Path | None, *, keep: bool) -> Generator[Path]:
     """The folder given, or a temporary one, which stays only with --keep."""
     if given is not None:
-        given.mkdir(parents=True, exist_ok=True)
+        make_folder(given)
         yield given.resolve()
     elif keep:
         yield Path(tempfile.mkdtemp(prefix="runwatch-demo-"))

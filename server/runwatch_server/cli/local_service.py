@@ -17,7 +17,7 @@ import msgspec
 
 from runwatch.errors import RunwatchError
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.secret_files import write_secret
+from runwatch_server.secret_files import make_folder, write_secret
 
 RECORD: Final = "run.json"
 """Of the data directory: the service's address and keys, for its owner alone."""
@@ -55,7 +55,7 @@ def local_service(data_dir: Path, *, keep: bool = False) -> Generator[LocalServi
     """
     data_dir = data_dir.resolve()
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(data_dir)
         users = (data_dir / "run.users").open("a+")
     except OSError as error:
         raise LocalServiceError(

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from runwatch.errors import RunwatchError
 from runwatch_server.db.data_dir import DataDirLock
 from runwatch_server.db.sqlite import DATABASE_FILE, database_in
+from runwatch_server.secret_files import make_empty
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ def backed_up(data_dir: Path, target: Path) -> Generator[Path]:
     unfinished = target.with_name(f".{target.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     try:
+        make_empty(unfinished)
         with closing(
             sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
         ) as database:
@@ -74,6 +76,8 @@ def restored(copy: Path, data_dir: Path) -> Generator[Path]:
         if target.exists():
             raise BackupError(f"{target}: found a database, wanted none: it would be lost")
         _check_nothing_beside(target)
+        unfinished.unlink(missing_ok=True)
+        make_empty(unfinished)
         shutil.copyfile(copy, unfinished)
         _check(unfinished)
         yield unfinished

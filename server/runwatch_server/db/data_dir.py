@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from runwatch_server.errors import DataDirError, DataDirInUseError
+from runwatch_server.secret_files import make_folder
 
 _LOCK_FILE: Final = "lock"
 
@@ -22,7 +23,7 @@ class DataDirLock:
         """Raises DataDirError where the directory cannot be made, DataDirInUseError where another
         process has it."""
         try:
-            self._data_dir.mkdir(parents=True, exist_ok=True)
+            make_folder(self._data_dir)
             self._lock()
         except OSError as error:
             raise DataDirError(self._data_dir, error) from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from runwatch_server.demo.errors import ServiceFailedError
+from runwatch_server.secret_files import make_folder
 
 _ADDRESS: Final = re.compile(r"https?://127\.0\.0\.1:\d+")
 _KEY: Final = re.compile(r"runwatch_[a-z2-7]{8}_[A-Za-z0-9_-]{43}[0-9a-f]{6}")
@@ -35,7 +36,7 @@ class ServiceProcess:
 
     def start(self) -> None:
         """Until it says where it is. Raises ServiceFailedError."""
-        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._log_path.parent)
         arguments = ["serve", "--port", "0", "--data-dir", str(self._data_dir), *self._database]
         with self._log_path.open("wb") as log_file:
             # A session of its own: with --keep it outlives this process and its Ctrl-C.

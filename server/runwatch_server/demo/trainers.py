@@ -19,6 +19,7 @@ import msgspec
 from runwatch.nonfinite import JsonNumber, from_json
 from runwatch_server.demo.errors import TrainingFailedError
 from runwatch_server.demo.outcome import Mode
+from runwatch_server.secret_files import make_folder
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -71,7 +72,7 @@ class Trainer:
 
     def start(self, variables: Mapping[str, str]) -> None:
         """`variables`: where the service is, and the run's id."""
-        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._log_path.parent)
         with self._log_path.open("wb") as log_file:
             self._process = subprocess.Popen(
                 self._command,

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from runwatch_server.objects.store import ObjectLostError, ObjectsAwayError
+from runwatch_server.secret_files import make_folder
 
 _UNFINISHED: Final = ".unfinished"
 
@@ -61,7 +62,7 @@ def _leads_out(name: str) -> bool:
 
 def _write(path: Path, content: bytes) -> None:
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{_UNFINISHED}")
     try:
         with unfinished.open("xb") as file:

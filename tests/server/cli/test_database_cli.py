@@ -1,6 +1,7 @@
 """`runwatch db`: the tables brought up, looked at, copied and put back."""
 
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,15 @@ def test_a_copy_may_have_any_name(name: str, tmp_path: Path) -> None:
     restored = run("restore", tmp_path / name, "--data-dir", tmp_path / "other")
 
     assert (backed_up.exit_code, restored.exit_code) == (0, 0), backed_up.output + restored.output
+
+
+def test_databases_and_their_copies_are_for_their_user_alone(tmp_path: Path) -> None:
+    run("upgrade", "--data-dir", tmp_path / "data")
+    run("backup", tmp_path / "copy", "--data-dir", tmp_path / "data")
+    run("restore", tmp_path / "copy", "--data-dir", tmp_path / "other")
+    made = [tmp_path / name for name in ("data", "other", "copy", "other/runwatch.db")]
+
+    assert [stat.S_IMODE(one.stat().st_mode) for one in made] == [0o700, 0o700, 0o600, 0o600]
 
 
 def test_a_damaged_copy_is_not_put_back(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """One contract, held by a folder and by a real S3 API."""
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,12 @@ def test_a_url_that_names_no_store_is_refused(url: str, tmp_path: Path) -> None:
 
 def test_there_is_no_store_unless_one_is_named() -> None:
     assert make_objects(None) is None
+
+
+async def test_folders_of_objects_are_for_their_user_alone(tmp_path: Path) -> None:
+    objects = make_objects(f"file://{tmp_path}/objects")
+    assert objects is not None
+    await objects.put("run/a.pack", b"01")
+
+    for folder in (tmp_path / "objects", tmp_path / "objects" / "run"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from runwatch_server.objects import ObjectLostError, ObjectStore
+from runwatch_server.secret_files import make_folder
 from runwatch_server.telemetry.packs.queries import IndexedObject
 
 DIGESTS_FILE: Final = "SHA256SUMS"
@@ -40,7 +41,7 @@ async def copy_objects(
 
 def write_digests(folder: Path, wanted: Sequence[IndexedObject]) -> None:
     """Raises OSError."""
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     lines = "".join(f"{one.digest}  {one.name}\n" for one in wanted)
     (folder / DIGESTS_FILE).write_text(lines)
 
