@@ -99,7 +99,7 @@ def test_a_trainer_gets_the_hook_its_types_and_nothing_of_a_service(
     run(programs / "python", "-c", MINI_RUN)
     without = subprocess.run([programs / "runwatch"], capture_output=True, text=True, check=False)
     assert without.returncode == 2
-    assert "pip install 'runwatch[server]'" in without.stderr
+    assert "pip install '/path/to/checkout[server]'" in without.stderr
     packages = ("runwatch", "runwatch_hooks", "runwatch_migrations", "runwatch_server")
     files = set(zipfile.ZipFile(wheel).namelist())
     assert {f"{name}/py.typed" for name in packages} <= files

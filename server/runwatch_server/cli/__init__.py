@@ -6,21 +6,30 @@ import os
 import sys
 from typing import Final
 
+from runwatch.extras import pip_install
+
 _NOT_DONE: Final = 2
 _INTERRUPTED: Final = 130
+_OF_TRAINERS: Final = ("sync", "doctor", "replay")
+"""Commands that go without the service's part: each is a program of the trainer's side, too."""
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main() -> None:
-    """The program. Says kindly what is missing where only the trainer's side is installed."""
+    """The program. Where only the trainer's side is installed, that has its own commands, and of
+    the others it is said kindly what is missing."""
     try:
         program = importlib.import_module("runwatch_server.cli.app")
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.split(".")[0].startswith("runwatch"):
             raise
+        if sys.argv[1:2] and sys.argv[1] in _OF_TRAINERS:
+            module = f"runwatch_hooks.{sys.argv[1]}"
+            os.execv(sys.executable, [sys.executable, "-m", module, *sys.argv[2:]])
         sys.stderr.write(
             f"runwatch: the service's part is not installed ({error.name} is missing).\n"
-            "Install it with:  pip install 'runwatch[server]'\n"
+            f"Install it with:  {pip_install('server')}\n"
+            f"Without it there are `runwatch {'`, `runwatch '.join(_OF_TRAINERS)}`.\n"
             "A trainer needs no command: see `from runwatch_hooks import attach`.\n"
         )
         sys.exit(_NOT_DONE)
