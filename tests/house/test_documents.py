@@ -173,3 +173,18 @@ def test_every_function_of_rules_is_described_and_no_other() -> None:
     described = set(re.findall(r"[a-z_][a-z_0-9]+", re.sub(r"\([^)]*\)", "", cells)))
 
     assert described == set(FUNCTIONS)
+
+
+BY_NAME = re.compile(r"pip install ['\"]?runwatch\b")
+
+
+def test_nothing_of_ours_is_brought_in_by_a_name_that_is_anybodys_to_take() -> None:
+    """Runwatch is on no package index."""
+    roots = [ROOT / name for name in ("watchdog", "hooks", "server", "examples")]
+    texts = [*PAGES, *(file for root in roots for file in root.rglob("*.*") if is_text(file))]
+
+    assert [name_of(file) for file in texts if BY_NAME.search(file.read_text("utf-8"))] == []
+
+
+def is_text(file: Path) -> bool:
+    return file.suffix in (".py", ".ipynb", ".html", ".js")

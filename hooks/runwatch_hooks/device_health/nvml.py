@@ -1,4 +1,4 @@
-"""What NVIDIA's driver says of a device, asked through NVML (`pip install "runwatch[nvml]"`).
+"""What NVIDIA's driver says of a device, asked through NVML (the extra `nvml`).
 
 Never by `nvidia-smi`, a process for each question, which has held up trainings (PyTorch Lightning
 issue 189), and never on the training thread: the driver may take milliseconds, or hang with a

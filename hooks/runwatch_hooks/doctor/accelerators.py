@@ -6,6 +6,7 @@ import shutil
 
 import torch
 
+from runwatch.extras import pip_install
 from runwatch.findings import Finding, Verdict
 from runwatch_hooks.device_health import Nvml, NvmlError
 from runwatch_hooks.measuring.one_pass import LIBRARY, load_one_pass
@@ -62,7 +63,7 @@ def _nvml(*, has_device: bool) -> Finding:
         if not has_device:
             return Finding("installed", "NVML", Verdict.GOOD, found)
         is_there = importlib.util.find_spec("pynvml") is not None
-        advice = "" if is_there else "pip install 'runwatch[nvml]'"
+        advice = "" if is_there else pip_install("nvml")
         return Finding("installed", "NVML", Verdict.NOTE, found, advice)
     try:
         found = f"driver {nvml.driver_version()}, {nvml.num_devices()} devices"

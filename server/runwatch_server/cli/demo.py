@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from runwatch.extras import pip_install
 from runwatch_server.cli.output import AsJson, OurConsole, say_facts
 from runwatch_server.demo.client import Client
 from runwatch_server.demo.director import Director
@@ -102,7 +103,7 @@ def _folder(given: Path | None, *, keep: bool) -> Generator[Path]:
 
 def _check(console: Console, folder: Path | None, *, steps: int, fault_step: int) -> None:
     faults = {
-        "The demo trains with PyTorch, which is not installed: pip install 'runwatch[torch]'": (
+        f"The demo trains with PyTorch, which is not installed: {pip_install('torch')}": (
             importlib.util.find_spec("torch") is None
         ),
         f"--dir: found {folder} in use, wanted a new or empty folder": (

@@ -7,9 +7,11 @@ from typing import Final
 
 import typer
 
+from runwatch.extras import pip_install
+
 _NO_TORCH: Final = (
     "runwatch replay: it wants the trainer's PyTorch, which is not installed here:"
-    " pip install 'runwatch[torch]'"
+    f" {pip_install('torch')}"
 )
 
 

@@ -8,6 +8,7 @@ from dataclasses import fields
 from importlib import metadata
 from typing import Final
 
+from runwatch.extras import pip_install
 from runwatch.findings import Finding, Verdict
 from runwatch_server.errors import SettingsError
 from runwatch_server.settings import Settings
@@ -41,9 +42,8 @@ def check_extras() -> Iterator[Finding]:
     """Packages that some features need."""
     for module, extra, what_for in _EXTRAS:
         if importlib.util.find_spec(module) is None:
-            advice = f"pip install 'runwatch[{extra}]'"
             found = f"not installed, needed for {what_for}"
-            yield Finding("installed", module, Verdict.NOTE, found, advice)
+            yield Finding("installed", module, Verdict.NOTE, found, pip_install(extra))
         else:
             found = f"{metadata.version(module)}, for {what_for}"
             yield Finding("installed", module, Verdict.GOOD, found)

@@ -3,6 +3,7 @@
 import importlib
 from pathlib import Path
 
+from runwatch.extras import pip_install
 from runwatch_server.db.group_writer import Store
 from runwatch_server.db.sqlite import SqliteStore
 from runwatch_server.errors import SettingsError
@@ -17,7 +18,7 @@ def make_store(data_dir: Path, database_url: str | None = None) -> Store:
     except ModuleNotFoundError as error:
         raise SettingsError(
             "database_url: found one, but no asyncpg to reach it with; "
-            "install it with: pip install 'runwatch[postgres]'"
+            f"install it with: {pip_install('postgres')}"
         ) from error
     store: Store = module.PostgresStore(database_url)
     return store

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from runwatch.extras import pip_install
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.findings import Detective
@@ -111,7 +112,7 @@ def sender_to(receiver: Receiver) -> Sender:
     except ModuleNotFoundError as error:
         raise SettingsError(
             "receivers: found some, but no Apprise to reach them with; "
-            "install it with: pip install 'runwatch[oncall]'"
+            f"install it with: {pip_install('oncall')}"
         ) from error
     sender: Sender = module.AppriseSender(receiver)
     return sender

@@ -4,6 +4,7 @@ import importlib
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from runwatch.extras import pip_install
 from runwatch_server.errors import SettingsError
 from runwatch_server.objects.folder import FolderObjects
 from runwatch_server.objects.store import ObjectStore
@@ -28,7 +29,7 @@ def make_objects(url: str | None) -> ObjectStore | None:
     except ModuleNotFoundError as error:
         raise SettingsError(
             "objects_url: found a bucket, but no obstore to reach it with; "
-            "install it with: pip install 'runwatch[objects]'"
+            f"install it with: {pip_install('objects')}"
         ) from error
     try:
         store: ObjectStore = module.BucketObjects(url)

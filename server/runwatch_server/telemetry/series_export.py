@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
+from runwatch.extras import pip_install
 from runwatch.nonfinite import JsonNumber
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.telemetry.gaps import Gap
@@ -121,5 +122,5 @@ def _module(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise UnprocessableError(
             "format_not_installed",
-            "The service has no Arrow; install it with: pip install 'runwatch[arrow]'",
+            f"The service has no Arrow; install it with: {pip_install('arrow')}",
         ) from error
