@@ -49,18 +49,48 @@ class ModuleTaps:
         found = dict(_visible(modules))
         self._modules = tuple(found.values())[:MAX_LAYERS]
         self.names = tuple(found)[:MAX_LAYERS]
+        self._at_roots: list[RemovableHandle] = []
         self._handles: list[RemovableHandle] = []
 
     def open(self) -> None:
+        self._at_roots = [
+            root.register_forward_pre_hook(Uncopied(self._begin_forward))
+            for root in self._roots
+            if not _is_compiled(root)
+        ]
+        self._put_on()
+
+    def close(self) -> None:
+        for handle in self._at_roots:
+            handle.remove()
+        self._at_roots = []
+        self._take_off()
+
+    def _put_on(self) -> None:
         self._handles = [
             module.register_forward_hook(Uncopied(partial(self._hear, place)))
             for place, module in enumerate(self._modules)
         ]
 
-    def close(self) -> None:
+    def _take_off(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+    def _begin_forward(self, module: nn.Module, args: object) -> None:
+        """In evaluation a module that bears a hook may leave a faster path, as torch's encoder of
+        transformers does."""
+        if torch.compiler.is_compiling():
+            return
+        with self._faults.guard("activations", self._disable):
+            if not self._is_training:
+                self._take_off()
+            elif not self._handles:
+                self._put_on()
+
+    @property
+    def _is_training(self) -> bool:
+        return any(root.training for root in self._roots)
 
     def _hear(self, place: int, module: nn.Module, args: object, output: object) -> None:
         if not torch.compiler.is_compiling():  # traced: what we did here would be a graph break
@@ -70,7 +100,7 @@ class ModuleTaps:
         with self._faults.guard("activations", self._disable):
             if _is_elsewhere() or is_capturing():
                 return
-            if not any(root.training for root in self._roots):
+            if not self._is_training:
                 return
             tensor = _first_tensor(output, _DEPTH)
             if tensor is not None:

@@ -121,7 +121,32 @@ def test_nothing_is_left_in_the_model() -> None:
     model = Odd()
     run(model)
 
-    assert not any(vars(module)["_forward_hooks"] for module in model.modules())
+    assert hooked(model) == []
+    assert not vars(model)["_forward_pre_hooks"]
+
+
+def hooked(model: Odd) -> list[str]:
+    named = {"(model)": model, "inner": model.inner}
+    return [name for name, module in named.items() if vars(module)["_forward_hooks"]]
+
+
+def test_modules_bear_no_hook_in_an_evaluation_and_are_seen_again_after_it() -> None:
+    """With one, torch's encoder of transformers leaves its faster path, and its last bits."""
+    borne: list[list[str]] = []
+
+    def note(x: Tensor) -> Tensor:
+        borne.append(hooked(model))
+        return x
+
+    model = Odd(note)
+    seen = Seen(model)
+    seen.taps.open()
+    for is_training in (True, False, True):
+        model.train(is_training)(torch.ones(2, 3))
+    seen.taps.close()
+
+    assert borne == [["(model)", "inner"], [], ["(model)", "inner"]]
+    assert seen.shapes == {"(model)": [(2, 3)] * 2, "inner": [(2, 3)] * 2}
 
 
 def test_a_copy_or_a_pickle_made_meanwhile_does_nothing_and_needs_nothing_of_ours() -> None:
