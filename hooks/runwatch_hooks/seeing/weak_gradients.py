@@ -5,7 +5,7 @@ tensor that has one (`torch.utils.swap_tensors`), as `model.to()` wants to with 
 parameters, and all others where a program has asked for it.
 """
 
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor
@@ -18,7 +18,8 @@ class WeakGradient:
     """A gradient as it is now. A backward pass makes another, or adds to this one."""
 
     def __init__(self, grad: Tensor) -> None:
-        self._memory = _memory_of(grad)
+        memory = _memory_of(grad)
+        self._memory = None if memory is None else StorageWeakRef(memory)  # type: ignore[no-untyped-call]
         self.version = version_of(grad)
 
     def is_of(self, grad: Tensor | None) -> bool:
@@ -27,7 +28,9 @@ class WeakGradient:
         if grad is None or self._memory is None:
             return False
         memory = _memory_of(grad)
-        return memory is not None and cast(bool, memory == self._memory)
+        # By address: another weak pointer to compare with would cost as much again.
+        address: int = cast(Any, memory)._cdata if memory is not None else 0
+        return address == cast(int, self._memory.cdata)
 
     def is_unwritten(self, grad: Tensor) -> bool:
         """Whether it is this one, and nobody has written to it since, as far as torch counts."""
@@ -46,9 +49,9 @@ def elements_of(grad: Tensor) -> Tensor:
     return grad.values() if grad.layout in _COMPRESSED else grad
 
 
-def _memory_of(grad: Tensor) -> StorageWeakRef | None:
+def _memory_of(grad: Tensor) -> torch.UntypedStorage | None:
     """None of a kind that has none to show. A sparse gradient that is added to has another."""
     try:
-        return StorageWeakRef(elements_of(grad).untyped_storage())  # type: ignore[no-untyped-call]
+        return elements_of(grad).untyped_storage()
     except NotImplementedError:
         return None
