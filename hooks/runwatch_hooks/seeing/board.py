@@ -25,6 +25,8 @@ from runwatch_hooks.seeing.layer_table import LayerTable
 _LOOKED_THROUGH_EVERY: Final = 32
 """Steps after which the modules' own parameters are compared with those that are measured: to ask
 all modules takes longer than all else that is asked of a step."""
+_FEW: Final = 8
+"""Gradients that are no more than one of so many are looked for where they were."""
 _NAMED: Final = 8
 """Replaced parameters that are told by name."""
 
@@ -48,6 +50,8 @@ class Board:
         self._table = LayerTable(modules, known, STATS, rank)
         self._strangers: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         """Optimizers that attach was not given, with how many of their tensors have no place."""
+        self._owners: dict[int, int] = {}
+        """Places of tensors, by the ids of the gradients that they had when all were asked last."""
         self._num_refreshes = 0
         self._is_doubtful = False
         self._has_partial = False
@@ -110,8 +114,15 @@ class Board:
 
     def slots_of_grads(self, grads: Sequence[Tensor]) -> list[int]:
         """The places of tensors whose gradients these are; foreign ones are left out."""
-        owners = {id(one.grad): slot for slot, one in enumerate(self._table.tensors)}
-        return [owners[one] for one in map(id, grads) if one in owners]
+        tensors = self._table.tensors
+        if len(grads) * _FEW < len(tensors):
+            # To ask all tensors takes long where each gradient is clipped by itself.
+            found = [(one, self._owners.get(id(one))) for one in grads]
+            slots = [at for one, at in found if at is not None and tensors[at].grad is one]
+            if len(slots) == len(grads):
+                return slots
+        self._owners = {id(one.grad): slot for slot, one in enumerate(tensors)}
+        return [self._owners[one] for one in map(id, grads) if one in self._owners]
 
     def gradient_at(self, slot: int) -> Tensor | None:
         return self._table.tensors[slot].grad
@@ -238,6 +249,7 @@ class Board:
 
     def _open(self) -> None:
         self._note_left_out()
+        self._owners = {}
         self._slots: dict[torch.device, list[int]] = {}
         self._local: list[int] = []
         self._devices = [tensor.device for tensor in self._table.locals]

@@ -1,6 +1,7 @@
 """The optimizers of a run, each in its place, so that no learning rate changes its name."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from torch.optim import Optimizer
@@ -8,6 +9,16 @@ from torch.optim import Optimizer
 from runwatch_hooks.seeing.board import Board
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
 from runwatch_hooks.seeing.numbers import Number, number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Place:
+    """Of one that lives."""
+
+    known: KnownOptimizer
+    first_group: int
+    """Its number among the groups of all."""
+    num_groups: int
 
 
 class WatchedOptimizers:
@@ -18,6 +29,8 @@ class WatchedOptimizers:
         self._ever_known: WeakSet[Optimizer] = WeakSet(optimizers)
         self._successors: WeakKeyDictionary[Optimizer, ref[Optimizer]] = WeakKeyDictionary()
         """Who was put in the place of one that still lives, as it steps the same tensors."""
+        self._places: WeakKeyDictionary[Optimizer, _Place] = WeakKeyDictionary()
+        self._number_groups()
         self._board = board
         self._changes: list[str] = []
 
@@ -43,11 +56,12 @@ class WatchedOptimizers:
         again, and the later one another. Those that are gone keep their places, so that no rate
         changes its name, as long as their tensors are in the run. `is_handed`: whether it steps
         for one that is known."""
-        if any(one.optimizer is optimizer for one in self._known):
+        if optimizer in self._places:
             return
         if (place := self._place_of_successor(optimizer)) is not None:
             self._known.append(self._known[place])
             self._known[place] = KnownOptimizer(optimizer)
+            self._number_groups()
             return
         wrapped = any(one.param_groups is optimizer.param_groups for one in self._known)
         self._replace(optimizer, set(slots))
@@ -63,12 +77,28 @@ class WatchedOptimizers:
         """An optimizer's learning rates, times `scale`: `lr` of the run's first parameter group,
         `lr.1`, `lr.2`, ... of the others. A group whose rate is none has none, as where the
         optimizer finds it by itself (Adafactor's relative steps: `lr=None`)."""
-        groups = [(one.optimizer, group) for one in self._known for group in one.param_groups]
+        place = self._places.get(optimizer)
+        if place is None:
+            return {}
+        groups = place.known.param_groups
+        if len(groups) != place.num_groups:
+            self._number_groups()
+            place = self._places[optimizer]
         return {
             f"lr.{index}" if index else "lr": number(group["lr"]) * scale
-            for index, (owner, group) in enumerate(groups)
-            if owner is optimizer and hasattr(group.get("lr"), "__float__")
+            for index, group in enumerate(groups, place.first_group)
+            if hasattr(group.get("lr"), "__float__")
         }
+
+    def _number_groups(self) -> None:
+        """Not at each step: where each parameter has an optimizer, they are many."""
+        self._places.clear()
+        num_groups = 0
+        for known in self._known:
+            num_own = len(known.param_groups)
+            if (optimizer := known.optimizer) is not None:
+                self._places[optimizer] = _Place(known, num_groups, num_own)
+            num_groups += num_own
 
     def _replace(self, optimizer: Optimizer, slots: set[int]) -> None:
         replaced = [
@@ -85,6 +115,7 @@ class WatchedOptimizers:
                 del self._known[place]
         else:
             self._known.append(KnownOptimizer(optimizer))
+        self._number_groups()
 
     def _place_of_successor(self, optimizer: Optimizer) -> int | None:
         found = self._successor_of(optimizer)

@@ -460,6 +460,22 @@ def test_every_groups_lr_is_read_as_it_was_used(line: RecordingLine) -> None:
     assert line.metric("lr.1") == [0.5, 0.25]
 
 
+def test_a_group_that_is_added_moves_the_rates_of_later_optimizers(line: RecordingLine) -> None:
+    model = linear()
+    first, second = (torch.optim.SGD([one], lr=0.5) for one in (model.weight, model.bias))
+    watch = watched(model, first, second, line=line)
+    for step in range(2):
+        if step == 1:
+            first.add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 0.25})
+        give_gradients(model)
+        first.step()
+        second.step()
+        watch.step()
+
+    assert line.metric("lr.1") == [0.5, 0.25]
+    assert line.metric("lr.2") == [0.5]
+
+
 class Doubled(torch.optim.SGD):
     """Its step is that of its parent, called within its own: torch's hooks fire twice."""
 
