@@ -13,6 +13,7 @@ from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.endings import Status
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.heed import Heed
 from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.last_words import LastWords
@@ -81,15 +82,18 @@ class LiveWatch(Watch):
         )
         self._loader = loader
         self._course = BatchCourse()
+        self._heed = Heed()
         self._num_boundaries = 0
         self._has_told_capture = False
 
     @property
     def next_step(self) -> int:
+        self._heed.note("rolled_back_to")
         return self._progress.next_step
 
     @property
     def is_stopping(self) -> bool:
+        self._heed.note("stop")
         return self._boundary.is_stopping
 
     @property
@@ -132,12 +136,14 @@ class LiveWatch(Watch):
             self._reports.tell_faults(progress.last_step, time.time(), num_lost=self._rows.num_lost)
             self._rows.begin_step()
         self._begin_step()
-        return StepReport(
-            step=step,
-            rolled_back_to=rolled_back_to,
-            lr_scale=self._actor.lr_scale,
-            stop=self._boundary.is_stopping,
-            checkpoint_asked=self._boundary.checkpoint_asked,
+        return self._heed.heard(
+            StepReport(
+                step=step,
+                rolled_back_to=rolled_back_to,
+                lr_scale=self._actor.lr_scale,
+                stop=self._boundary.is_stopping,
+                checkpoint_asked=self._boundary.checkpoint_asked,
+            )
         )
 
     def batches(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
@@ -147,8 +153,9 @@ class LiveWatch(Watch):
             batches = self._course.over_any(loader, self._tell_unpositioned)
         for batch in batches:
             self.note_batch(batch)
+            self._heed.note("rolled_back_to")  # of other loaders a notice is told as it is
             yield batch
-            if self.is_stopping:
+            if self._boundary.is_stopping:  # the end of this pass, not of a loop around it
                 return
 
     def _begin_pass(self) -> None:
@@ -291,9 +298,14 @@ class LiveWatch(Watch):
 
     def _act(self, step: int) -> int | None:
         """Do what is due after a step; the step to train next, where the run went back."""
+        self._reports.tell_unwatched(self._heed.end_step(), step, time.time())
+        was_stopping = self._boundary.is_stopping
         rolled_back_to = self._boundary.act(step, self._reports, healthy=self._rows.take_health())
+        if self._boundary.is_stopping and not was_stopping:
+            self._heed.expect("stop")
         self._course.end_step(step)
         if rolled_back_to is not None:
+            self._heed.expect("rolled_back_to")
             self._progress.go_back(rolled_back_to)
             if self._instruments.detail is not None:
                 self._instruments.detail.forget(rolled_back_to)
