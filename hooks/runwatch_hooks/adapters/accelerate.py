@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch_hooks.actions import HasState
+from runwatch_hooks.adapters.accelerate_folders import WatchInFolders
 from runwatch_hooks.adapters.keywords import Keywords, checked
 from runwatch_hooks.attaching import attach as attach_plain
 from runwatch_hooks.watch import Loggable, StepReport, Watch
@@ -34,7 +35,8 @@ from runwatch_hooks.watch import Loggable, StepReport, Watch
 class Batches:
     """A watch that is told of each batch, and closes a row where the optimizer stepped.
 
-    What else a watch can do, `watch` does. `accelerator.save_state` keeps the watch's own state.
+    What else a watch can do, `watch` does. `accelerator.save_state` keeps the watch's own state,
+    in `runwatch.json`.
     """
 
     def __init__(self, accelerator: Accelerator, watch: Watch) -> None:
@@ -96,7 +98,7 @@ def attach(
         next_step=next_step,
         **checked(keywords, "Accelerate"),
     )
-    accelerator.register_for_checkpointing(watch)
+    WatchInFolders(accelerator, watch, run)
     return Batches(accelerator, watch)
 
 
