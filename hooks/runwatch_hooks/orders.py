@@ -1,6 +1,5 @@
 """Commands carried out at a boundary: at once by a process alone, by several ranks together."""
 
-import time
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -51,7 +50,7 @@ class OwnOrders:
                 command,
                 attempt=command.attempt,  # the transport has refused those of other attempts
                 next_step=step + 1,
-                now=time.time() + self._reports.service_clock_offset_s,
+                now=self._reports.service_time(),
             )
             yield outcome
             if outcome.rolled_back_to is not None:
@@ -85,7 +84,7 @@ class SharedOrders:
 
     def carry_out(self, step: int) -> Iterator[Outcome]:
         ended = self._agreement.reach(step + 1, self._actor.prepare)
-        now = time.time() + self._reports.service_clock_offset_s
+        now = self._reports.service_time()
         for one in ended:  # at most one of them is carried out: all ranks stand still for it
             yield self._actor.end(one, next_step=step + 1, now=now)
         self._keep_pace()
@@ -117,8 +116,10 @@ class SharedOrders:
             ) from error
 
     def _take(self) -> list[Proposal]:
-        offset_s = self._reports.service_clock_offset_s
-        return [Proposal(command, offset_s) for command in self._reports.take_commands()]
+        now = self._reports.service_time()
+        return [
+            Proposal(command, command.expires_at - now) for command in self._reports.take_commands()
+        ]
 
 
 def orders_for(actor: Actor, reports: Reports, team: Team) -> Orders:

@@ -1,5 +1,6 @@
 """What the service is told about a run, and hears back: nothing at all before the line is open."""
 
+import time
 from collections.abc import Iterable, Mapping
 
 from runwatch.commands import Command
@@ -26,9 +27,9 @@ class Reports:
         self._stage: str | None = None
         self._num_lost = 0
 
-    @property
-    def service_clock_offset_s(self) -> float:
-        return 0.0 if self._line is None else self._line.service_clock_offset_s
+    def service_time(self) -> float:
+        """As well as it is known here."""
+        return time.time() if self._line is None else self._line.service_time()
 
     def open(self, line: Line) -> None:
         self._line = line

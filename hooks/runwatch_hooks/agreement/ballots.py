@@ -20,8 +20,9 @@ from runwatch.commands import Command, CommandState, Rollback
 
 class Proposal(msgspec.Struct, frozen=True):
     command: Command
-    clock_offset_s: float = 0.0
-    """How far the service's clock, by which the command expires, is ahead of the leader's."""
+    valid_for_s: float
+    """As it is written down. Clocks of several machines differ, and may be set meanwhile: how long
+    ago that was each rank knows by its own running one, to within the patience for promises."""
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -84,18 +85,18 @@ def decide(promises: Sequence[Promise]) -> Decision:
     return Decision(max(promise.last_turn for promise in promises))
 
 
-def judge(proposal: Proposal, standings: Sequence[Standing], *, now: float) -> Verdict | Trial:
+def judge(proposal: Proposal, standings: Sequence[Standing], *, waited_s: float) -> Verdict | Trial:
     """Whether it is done, by what the ranks say that stand there; one judges for all.
 
     A rollback is done once all have the same state ready: a checkpoint is only known to be whole
     when it has been read. A state that one rank cannot read it does not name again, so trials end.
-    `now` is by the clock of this machine, and taken for the leader's.
+    `waited_s` is how long ago this rank found the proposal.
     """
     for rank, standing in enumerate(standings):
         if standing.refusal:
             return off(f"rank {rank}: {standing.refusal}")
     command = proposal.command
-    if not now + proposal.clock_offset_s <= command.expires_at:
+    if not waited_s <= proposal.valid_for_s:
         return off("no step was reached in time", CommandState.EXPIRED)
     if not isinstance(command.action, Rollback):
         return Verdict(is_go=True)

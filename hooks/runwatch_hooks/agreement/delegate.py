@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from runwatch.commands import Command
 from runwatch_hooks.agreement.ballots import (
     Decision,
@@ -57,7 +59,8 @@ class Delegate:
         self._objection = objection
         self._idle_s = max(_IDLE_S, world_size / _QUESTIONS_PER_S)
         self._number = 0
-        self._to_propose: list[Proposal] = []
+        self._to_propose: list[tuple[float, Proposal]] = []
+        """With the time of the monotonic clock at which each was taken."""
         self._promises: list[Promise] = []
         self._promised_at = 0.0
         self._stages_stood = 0
@@ -73,7 +76,7 @@ class Delegate:
     def take_unproposed(self) -> list[Proposal]:
         """What was taken and never proposed; to be asked once there is a `loss`."""
         taken, self._to_propose = self._to_propose, []
-        return taken
+        return [proposal for _, proposal in taken]
 
     def start(self) -> None:
         self._thread.start()
@@ -142,10 +145,13 @@ class Delegate:
     def _propose(self, number: int) -> None:
         if self._take is None:
             return
-        self._to_propose.extend(self._take())
+        now = time.monotonic()
+        self._to_propose.extend((now, proposal) for proposal in self._take())
         if self._to_propose:
+            taken_at, proposal = self._to_propose[0]
+            valid_for_s = proposal.valid_for_s - (now - taken_at)
             self._ledger.forget(number)
-            self._ledger.put(f"{number}/proposal", self._to_propose[0])
+            self._ledger.put(f"{number}/proposal", replace(proposal, valid_for_s=valid_for_s))
 
     def _see_to_decision(self, under_way: Round) -> float:
         place = f"{under_way.number}/decision"
@@ -214,7 +220,8 @@ class Delegate:
     def _judge(self, under_way: Round) -> Verdict | Trial:
         place = f"{under_way.number}/standing/{under_way.stage}"
         standings = self._ledger.all_of(place, Standing)
-        return judge(under_way.proposal, standings, now=time.time())
+        waited_s = time.monotonic() - self._promised_at
+        return judge(under_way.proposal, standings, waited_s=waited_s)
 
     def _leave(self) -> None:
         under_way = self._gate.round

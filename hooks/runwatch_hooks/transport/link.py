@@ -93,7 +93,7 @@ class Link:
             commands,
             attempt=attempt,
             secret=self._delivery.secret,
-            service_time=time.time() + self._clock.offset_s,
+            service_time=self._clock.now(),
             next_step=self._progress().next_step,
         )
 
@@ -110,7 +110,7 @@ class Link:
         progress, now = self._progress(), time.monotonic()
         if progress.phase == self._phase and now - self._beat_at < self._heartbeat_s:
             return
-        sent_at = time.time()
+        sent_at = self._clock.running()
         reply = self._delivery.beat(
             Heartbeat(
                 attempt=attempt,
@@ -126,7 +126,7 @@ class Link:
         self._beat_at, self._phase = now, progress.phase
         if reply is None:
             return
-        received_at = time.time()
+        received_at = self._clock.running()
         self._clock.observe(
             service_time=reply.server_time, sent_at=sent_at, received_at=received_at
         )

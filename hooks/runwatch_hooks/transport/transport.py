@@ -98,10 +98,9 @@ class Transport:
         """Rows lost since the attempt began, for whatever reason."""
         return self._recorder.ledger.num_rows + self._queue.num_untold_rows
 
-    @property
-    def service_clock_offset_s(self) -> float:
-        """How far the service's clock is ahead of this machine's; expiries are by that clock."""
-        return self._clock.offset_s
+    def service_time(self) -> float:
+        """As well as it is known; expiries are by the service's clock."""
+        return self._clock.now()
 
     def start(self) -> None:
         """Begins to send; what was put before is not lost."""
@@ -139,7 +138,7 @@ class Transport:
         if self._is_inert():
             return []
         return self._commands.take(
-            service_time=time.time() + self._clock.offset_s, next_step=self._progress.next_step
+            service_time=self._clock.now(), next_step=self._progress.next_step
         )
 
     def close(self, status: EndStatus, timeout_s: float = 10.0, *, reason: str = "") -> None:

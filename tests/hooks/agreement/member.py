@@ -128,10 +128,11 @@ class Member:
 
     def _take(self) -> list[Proposal]:
         due = [step for step in list(self._orders) if self._next_step >= step]
-        expires_at = time.time() + self._job.expires_in_s
+        valid_for_s = self._job.expires_in_s
         names = [self._orders.pop(step) for step in due]
         return [
-            Proposal(Command(CommandId(name), LowerLr(scale=0.5), 1, expires_at)) for name in names
+            Proposal(Command(CommandId(name), LowerLr(scale=0.5), 1, 1e12), valid_for_s)
+            for name in names
         ]
 
     def _listen(self) -> None:

@@ -1,6 +1,7 @@
 """Ranks that train side by side, each in a thread, and agree through one store of torch's."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -103,7 +104,7 @@ class Party:
     def propose_without_a_leader(self, name: str) -> None:
         """As one that died at once after it had written its proposal."""
         command = Command(CommandId(name), LowerLr(scale=0.5), 1, 1e12)
-        Ledger(self.store, 4).put("1/proposal", Proposal(command))
+        Ledger(self.store, 4).put("1/proposal", Proposal(command, 1e12))
 
     def wait_for_promises(self, ranks: Sequence[int]) -> None:
         """Until these ranks have promised, in the first round, what the leader will read."""
@@ -114,7 +115,7 @@ class Party:
         self, name: str, action: AnyAction | None = None, *, expires_at: float = 1e12
     ) -> None:
         command = Command(CommandId(name), action or LowerLr(scale=0.5), 1, expires_at)
-        self.commands.append(Proposal(command))
+        self.commands.append(Proposal(command, expires_at - time.time()))
 
     def start(self, ranks: Sequence[int] = (0, 1, 2, 3)) -> None:
         for number in ranks:

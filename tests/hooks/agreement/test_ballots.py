@@ -16,11 +16,11 @@ from runwatch_hooks.agreement.ballots import (
     judge,
 )
 
-EXPIRES_AT = 1000.0
+VALID_FOR_S = 1000.0
 
 
-def proposal(action: AnyAction, *, clock_offset_s: float = 0.0) -> Proposal:
-    return Proposal(Command(CommandId("c1"), action, 1, EXPIRES_AT), clock_offset_s)
+def proposal(action: AnyAction) -> Proposal:
+    return Proposal(Command(CommandId("c1"), action, 1, expires_at=1e12), VALID_FOR_S)
 
 
 def test_all_stop_at_the_furthest_turn_that_was_promised() -> None:
@@ -41,18 +41,18 @@ def test_ranks_that_count_their_steps_apart_do_nothing_together() -> None:
     assert (decision.turn, decision.refusal) == (None, "the ranks count their steps from [0, 1]")
 
 
-def test_a_command_is_judged_by_the_services_clock() -> None:
+def test_a_command_is_judged_by_how_long_it_was_valid_when_it_was_proposed() -> None:
     standings = [Standing(), Standing()]
 
-    assert judge(proposal(Stop()), standings, now=1000.0) == Verdict(is_go=True)
-    late = judge(proposal(Stop(), clock_offset_s=5.0), standings, now=996.0)
+    assert judge(proposal(Stop()), standings, waited_s=1000.0) == Verdict(is_go=True)
+    late = judge(proposal(Stop()), standings, waited_s=1001.0)
     assert isinstance(late, Verdict)
     assert (late.is_go, late.state) == (False, CommandState.EXPIRED)
 
 
-@pytest.mark.parametrize("now", [float("nan"), float("inf")])
-def test_a_clock_that_tells_nothing_lets_nothing_through(now: float) -> None:
-    verdict = judge(proposal(Stop()), [Standing()], now=now)
+@pytest.mark.parametrize("waited_s", [float("nan"), float("inf")])
+def test_a_clock_that_tells_nothing_lets_nothing_through(waited_s: float) -> None:
+    verdict = judge(proposal(Stop()), [Standing()], waited_s=waited_s)
 
     assert isinstance(verdict, Verdict)
     assert not verdict.is_go
@@ -64,7 +64,7 @@ def test_a_rollback_tries_the_newest_trusted_state_that_all_hold() -> None:
         Standing(states=((9, 19, 29), (9, 19, 29))),
     ]
 
-    assert judge(proposal(Rollback()), standings, now=0) == Trial(19)
+    assert judge(proposal(Rollback()), standings, waited_s=0) == Trial(19)
 
 
 def test_a_rollback_is_done_once_all_have_its_state_ready() -> None:
@@ -73,13 +73,13 @@ def test_a_rollback_is_done_once_all_have_its_state_ready() -> None:
         Standing(states=((9, 19, 29),), ready=19),
     ]
 
-    assert judge(proposal(Rollback()), standings, now=0) == Verdict(is_go=True, to_step=19)
+    assert judge(proposal(Rollback()), standings, waited_s=0) == Verdict(is_go=True, to_step=19)
 
 
 def test_a_state_that_one_rank_could_not_get_ready_is_passed_over_by_all() -> None:
     standings = [Standing(states=((9, 19),), ready=19), Standing(states=((9,),))]
 
-    assert judge(proposal(Rollback()), standings, now=0) == Trial(9)
+    assert judge(proposal(Rollback()), standings, waited_s=0) == Trial(9)
 
 
 def test_a_state_that_each_trusts_for_another_reason_will_do() -> None:
@@ -88,7 +88,7 @@ def test_a_state_that_each_trusts_for_another_reason_will_do() -> None:
 
 def test_no_common_state_is_no_rollback() -> None:
     verdict = judge(
-        proposal(Rollback()), [Standing(states=((9,),)), Standing(states=((19,),))], now=0
+        proposal(Rollback()), [Standing(states=((9,),)), Standing(states=((19,),))], waited_s=0
     )
 
     assert isinstance(verdict, Verdict)

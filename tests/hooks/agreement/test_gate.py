@@ -9,7 +9,7 @@ from runwatch_hooks.agreement.gate import Gate
 
 
 def proposal_of(action: AnyAction) -> Proposal:
-    return Proposal(Command(CommandId(action.kind), action, attempt=1, expires_at=1e12))
+    return Proposal(Command(CommandId(action.kind), action, attempt=1, expires_at=1e12), 1e12)
 
 
 def roll_back(gate: Gate, *, after_step: int, to_step: int) -> None:

@@ -38,12 +38,20 @@ def test_retry_after_is_read_in_seconds() -> None:
 
 
 def test_the_quickest_reply_tells_the_clock_best() -> None:
-    clock = ServiceClock()
+    clock = ServiceClock(running=lambda: 50.0)
     clock.observe(service_time=109.0, sent_at=0.0, received_at=10.0)
     clock.observe(service_time=120.5, sent_at=20.0, received_at=21.0)
     clock.observe(service_time=139.0, sent_at=30.0, received_at=40.0)
 
-    assert clock.offset_s == 100.0
+    assert clock.now() == 150.0
+
+
+def test_a_machines_clock_that_is_set_moves_no_order() -> None:
+    clock = ServiceClock(wall=lambda: 3600.0, running=lambda: 8.0)
+    assert clock.now() == 3600.0, "all there is before the first reply"
+    clock.observe(service_time=1000.0, sent_at=4.0, received_at=6.0)
+
+    assert clock.now() == 1003.0
 
 
 def test_rows_of_a_calm_run_travel_in_bundles() -> None:
