@@ -94,9 +94,9 @@ class PlainRun(EndsWithItsBlock):
     ) -> StepReport:
         """The end of a step.
 
-        `gradients` and `parameters` are arrays by name, as deep as they lie; they are read here,
-        which for an accelerator's arrays means to wait for them. `layers` are stats that were
-        computed where the arrays are, by a layer's name and the stat's.
+        `gradients` and `parameters` are arrays by name, as deep as they lie, or one by itself;
+        they are read here, which for an accelerator's arrays means to wait for them. `layers` are
+        stats that were computed where the arrays are, by a layer's name and the stat's.
         """
         step, self._next_step = self._next_step, self._next_step + 1
         if self._line is None:
@@ -108,7 +108,7 @@ class PlainRun(EndsWithItsBlock):
             numbers = ours | theirs
             if self._given.has_moving_target:
                 numbers.setdefault("alternating", 1.0)
-            self._put(self._line, step, numbers, gradients or {}, parameters or {}, layers or {})
+            self._put(self._line, step, numbers, gradients, parameters, layers)
         with self._faults.guard("boundary"):
             for command in self._line.take_commands():
                 self._obey(self._line, command)
@@ -159,14 +159,14 @@ class PlainRun(EndsWithItsBlock):
         line: Transport,
         step: int,
         numbers: dict[str, float],
-        gradients: Arrays,
-        parameters: Arrays,
-        layers: Mapping[str, Mapping[str, float]],
+        gradients: Arrays | None,
+        parameters: Arrays | None,
+        layers: Mapping[str, Mapping[str, float]] | None,
     ) -> None:
         layout, columns = None, None
-        if gradients or parameters or layers:
+        if any(one is not None for one in (gradients, parameters, layers)):
             with self._faults.guard("layers"):
-                layout, stats = self._stats.read(gradients, parameters, layers)
+                layout, stats = self._stats.read(gradients, parameters, layers or {})
                 numbers = self._totals.over(layout, stats) | numbers
                 columns = stats.reshape(-1)
         urgent = self._jumps.is_urgent(numbers)

@@ -5,7 +5,7 @@ parameters of one call and those of the next, by the same sample as everywhere.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import numpy as np
@@ -24,8 +24,9 @@ from runwatch_hooks.measuring.stats import (
     ZERO_FRAC,
 )
 
-Arrays = Mapping[str, Any]
-"""By a layer's name, or in mappings and lists within one another, as JAX's parameters are."""
+Arrays = Any
+"""By a layer's name, or in mappings and lists within one another, as JAX's parameters are; an array
+by itself is one layer."""
 
 _CHUNK: Final = 65_536
 _NUM_SAMPLED: Final = 1024
@@ -42,7 +43,10 @@ class ArrayStats:
         self._norms: dict[str, float] = {}
 
     def read(
-        self, gradients: Arrays, parameters: Arrays, known: Mapping[str, Mapping[str, float]]
+        self,
+        gradients: Arrays | None,
+        parameters: Arrays | None,
+        known: Mapping[str, Mapping[str, float]],
     ) -> tuple[Layout, NDArray[np.float32]]:
         """The layers, and their (S, T) stats; `known` are stats that the program has computed.
 
@@ -110,23 +114,22 @@ def _sample(array: NDArray[Any]) -> NDArray[np.float64 | np.complex128]:
     return flat.astype(np.complex128 if np.iscomplexobj(flat) else np.float64)
 
 
-def _flat(arrays: object, prefix: str = "") -> dict[str, NDArray[Any]]:
+def _flat(arrays: object, name: str = "") -> dict[str, NDArray[Any]]:
     """Every array under one name: the keys on the way to it, with dots between."""
+    if arrays is None:
+        return {}
+    if not isinstance(arrays, (Mapping, list, tuple)):
+        return {_short(name): _array(_short(name), arrays)}
     found: dict[str, NDArray[Any]] = {}
-    for key, value in _items(arrays):
-        name = f"{prefix}.{key}" if prefix else str(key)
-        if isinstance(value, (Mapping, list, tuple)):
-            found |= _flat(cast(object, value), name)
-        elif value is not None:
-            found[_short(name)] = _array(name, value)
+    for key, value in _items(cast(object, arrays)):
+        found |= _flat(value, f"{name}.{key}" if name else str(key))
     return found
 
 
-def _items(arrays: object) -> Iterator[tuple[object, object]]:
+def _items(arrays: object) -> Iterable[tuple[object, object]]:
     if isinstance(arrays, Mapping):
-        yield from cast("Mapping[object, object]", arrays).items()
-    else:
-        yield from enumerate(cast("Sequence[object]", arrays))
+        return cast("Mapping[object, object]", arrays).items()
+    return enumerate(cast("Sequence[object]", arrays))
 
 
 def _array(name: str, value: object) -> NDArray[Any]:

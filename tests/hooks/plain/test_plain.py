@@ -15,6 +15,7 @@ from tests.waiting import until
 
 from runwatch.commands import AnyAction, Checkpoint, Command, CommandState, LowerLr, Stop
 from runwatch.frames import Frame
+from runwatch.layouts import Layer
 from runwatch.vocabulary import CommandId
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.measuring.array_stats import ArrayStats
@@ -149,6 +150,23 @@ def test_a_policy_is_known_by_its_reward(tmp_path: Path, service: StubService) -
 
     assert math.isnan(before)  # the frame's filling: a row that did not record it
     assert after == [1.0, 1.0]
+
+
+def test_an_array_by_itself_is_one_layer(tmp_path: Path, service: StubService) -> None:
+    with opened(tmp_path, service) as run:
+        run.step(0.5, gradients=np.array([3.0, 4.0]), parameters=np.array([[1.0, 0.0]]))
+
+    assert metric(service, "loss") == [0.5]
+    assert metric(service, "grad_norm") == [5.0]
+    (layout,) = service.layouts.values()
+    assert layout.layers == (Layer("layer", (1, 2), "float64"),)
+
+
+def test_no_arrays_are_no_layers(tmp_path: Path, service: StubService) -> None:
+    with opened(tmp_path, service) as run:
+        run.step(0.5, gradients={}, parameters=[])
+
+    assert (metric(service, "loss"), service.layouts, run.num_faults) == ([0.5], {}, 0)
 
 
 def test_what_is_no_number_and_no_array_costs_nothing_else(
