@@ -43,6 +43,7 @@ class Batches:
         self.watch = watch
         self._accelerator = accelerator
         self._losses: list[Loggable] = []
+        self._metrics: dict[str, Loggable] = {}
         self._tokens = 0
 
     def step(
@@ -50,15 +51,18 @@ class Batches:
     ) -> StepReport | None:
         """After each batch; None while its gradient waits for those of more.
 
-        The row's loss is the mean of its batches' losses, as the gradient is of theirs.
+        The row's loss is the mean of its batches' losses, as the gradient is of theirs; of a metric
+        that several of them have, it is the last.
         """
         if loss is not None:
-            self._losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
+            self._losses.append(_alone(loss))
+        self._metrics |= {name: _alone(value) for name, value in metrics.items()}
         self._tokens += tokens
         if not self._accelerator.sync_gradients:
             return None
         losses, self._losses = self._losses, []
         sum_of_tokens, self._tokens = self._tokens, 0
+        metrics, self._metrics = self._metrics, {}
         mean = sum(losses[1:], losses[0]) / len(losses) if losses else None
         return self.watch.step(mean, tokens=sum_of_tokens or None, **metrics)
 
@@ -100,6 +104,11 @@ def attach(
     )
     WatchInFolders(accelerator, watch, run)
     return Batches(accelerator, watch)
+
+
+def _alone(value: Loggable) -> Loggable:
+    """Without the graph that it comes from, which would be held until the row."""
+    return value.detach() if isinstance(value, Tensor) else value
 
 
 def _several(given: object) -> list[object]:

@@ -1,4 +1,5 @@
-"""Trainings under Accelerate that go on from one another's folders, watched and not.
+"""Trainings under Accelerate that go on from one another's folders, watched and not; and one whose
+steps are accumulated.
 
 accelerate_states.py FOLDER    FOLDER/states.json has what each was given
 """
@@ -110,9 +111,28 @@ def damaged(folder: Path) -> dict[str, Any]:
     return {"damaged": [batches.watch.next_step, saved["states"]["next_step"]]}
 
 
+def accumulated(folder: Path) -> dict[str, Any]:
+    """Four batches make two steps."""
+    training = Training(folder)
+    with training.watched("accumulated") as batches:
+        for number in range(4):
+            training.accelerator.gradient_state._set_sync_gradients(number % 2 == 1)
+            theirs: dict[str, Any] = {"batch": float(number)}
+            if number == 0:
+                theirs["reward"] = torch.tensor(0.5, requires_grad=True)
+            batches.step(1.0, **theirs)
+    return {}
+
+
 def main(folder: Path) -> None:
     told: dict[str, Any] = {}
-    for program in (before_and_after, one_after_another, of_an_earlier_version, damaged):
+    for program in (
+        before_and_after,
+        one_after_another,
+        of_an_earlier_version,
+        damaged,
+        accumulated,
+    ):
         told |= program(folder)
     (folder / "states.json").write_text(json.dumps(told))
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hooks.adapters.program_told import told_by
+from tests.hooks.adapters.program_told import numbers, told_by
+from tests.hooks.transport.stub_service import StubService
 
 pytestmark = pytest.mark.heavy
 
@@ -13,9 +14,18 @@ PROGRAM = Path(__file__).with_name("accelerate_states.py")
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("states")
-    told_by(PROGRAM, folder)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("states")
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> StubService:
+    return told_by(PROGRAM, folder)
+
+
+@pytest.fixture
+def told(folder: Path, service: StubService) -> dict[str, Any]:
+    """What the program knows itself."""
     found: dict[str, Any] = json.loads((folder / "states.json").read_text())
     return found
 
@@ -38,3 +48,8 @@ def test_a_folder_of_an_earlier_version_is_gone_on_from(told: dict[str, Any]) ->
 
 def test_a_damaged_state_is_in_nobodys_way(told: dict[str, Any]) -> None:
     assert told["damaged"] == [1, 1]
+
+
+def test_the_metrics_of_batches_that_are_accumulated_are_in_their_row(service: StubService) -> None:
+    assert [value for value in numbers(service, "reward") if value == value] == [0.5]
+    assert numbers(service, "batch") == [1.0, 3.0]
