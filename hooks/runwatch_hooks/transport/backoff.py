@@ -19,12 +19,13 @@ class Backoff:
     def failed(self, jitter: float, retry_after_s: float | None = None) -> float:
         """Seconds until the next try. `jitter` is drawn from 0 to 1.
 
-        The service's own wish is stretched by up to a half, never cut short.
+        The service's own wish is stretched by up to a half, never cut short; one for no pause at
+        all would have all trainers ask as fast as they can.
         """
         exponent = min(self.num_failures, _LARGEST_EXPONENT)
         self.num_failures += 1
         if retry_after_s is not None:
-            return retry_after_s * (1 + jitter / 2)
+            return max(retry_after_s, _FIRST_S) * (1 + jitter / 2)
         return min(math.ldexp(_FIRST_S, exponent), _LONGEST_S) * (1 - jitter / 2)
 
     def succeeded(self) -> None:

@@ -31,6 +31,10 @@ def test_the_services_own_wish_is_never_cut_short() -> None:
     assert Backoff().failed(jitter=1.0, retry_after_s=7.0) == 10.5
 
 
+def test_a_service_that_asks_for_no_pause_gets_one() -> None:
+    assert Backoff().failed(jitter=0.0, retry_after_s=0.0) == 0.5
+
+
 def test_retry_after_is_read_in_seconds() -> None:
     assert retry_after_s("7") == 7.0
     assert retry_after_s("1e9") == 3600.0
