@@ -11,6 +11,7 @@ from urllib3.exceptions import HTTPError, LocationParseError, ProtocolError
 from runwatch import __version__
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.errors import RetryLaterError
+from runwatch_hooks.transport.proxies import pool_to
 from runwatch_hooks.transport.settings import TransportSettings
 
 log = OwnLog(__name__)
@@ -44,9 +45,7 @@ class Client:
         headers = {"User-Agent": f"runwatch-hook/{__version__}", "Accept": JSON}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        self._pool = urllib3.PoolManager(
-            num_pools=1, maxsize=2, headers=headers, retries=False, timeout=None
-        )
+        self._pool = pool_to(self._base, headers)
 
     @classmethod
     def of(cls, settings: TransportSettings) -> "Client | None":
