@@ -54,10 +54,12 @@ def make_app(
     *,
     clock: Clock | None = None,
     on_first_key: Callable[[NewKey], None] | None = None,
+    are_keys_lost: bool = False,
 ) -> FastAPI:
     """The service over one data directory.
 
-    `on_first_key` is called at the first start with the one-time admin key.
+    `on_first_key` is called at the first start with the one-time admin key; with another, where
+    `are_keys_lost`.
     """
     clock = clock or Clock()
     health = Health()
@@ -66,7 +68,7 @@ def make_app(
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
             services = await start_services(stack, settings, clock, health)
-            first = await services.keys.create_first()
+            first = await services.keys.create_first(are_lost=are_keys_lost)
             if first is not None and on_first_key is not None:
                 on_first_key(first)
             if settings.scrape_key_file is not None:

@@ -78,22 +78,23 @@ class Keys:
         await self._database.write(lambda connection: _keep(connection, new.key))
         return new
 
-    async def create_first(self) -> NewKey | None:
-        """The one-time admin key, where there is no key yet."""
+    async def create_first(self, *, are_lost: bool = False) -> NewKey | None:
+        """The one-time admin key, where there is no key yet; another, where those that there are
+        are lost."""
         new = make_key(
-            "first admin",
+            "new admin" if are_lost else "first admin",
             scopes={KeyScope.ADMIN},
             project=None,
             expires_at=None,
-            created_by="first start",
+            created_by="start with --new-admin-key" if are_lost else "first start",
             now=self._clock.wall(),
         )
 
         async def work(connection: AsyncConnection) -> bool:
-            is_first = not await queries.has_keys(connection)
-            if is_first:
+            is_wanted = are_lost or not await queries.has_keys(connection)
+            if is_wanted:
                 await _keep(connection, new.key)
-            return is_first
+            return is_wanted
 
         return new if await self._database.write(work) else None
 

@@ -53,6 +53,10 @@ def serve(
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate, to serve TLS.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM key of the certificate.")] = None,
+    new_admin_key: Annotated[
+        bool,
+        typer.Option("--new-admin-key", help="Make another admin key, and say it: all are lost."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only.")] = False,
 ) -> None:
     """Run the service. Options go before the environment (RUNWATCH_HOST, ...)."""
@@ -73,7 +77,7 @@ def serve(
         listener = _listen(settings)
         settings = replace(settings, port=listener.getsockname()[1])
         with closing(listener):
-            _run(settings, listener, console)
+            _run(settings, listener, console, are_keys_lost=new_admin_key)
     except (RunwatchError, OSError) as error:
         console.print(f"[red]runwatch serve:[/] {escape(str(error))}", highlight=False)
         raise typer.Exit(2) from error
@@ -86,11 +90,13 @@ def _check_files(settings: Settings) -> None:
             raise SettingsError(f"{place}: found no file {path}, wanted one in PEM")
 
 
-def _run(settings: Settings, listener: socket.socket, console: Console) -> None:
+def _run(
+    settings: Settings, listener: socket.socket, console: Console, *, are_keys_lost: bool
+) -> None:
     sys.setswitchinterval(_SWITCH_S)
     gc.set_threshold(*_COLLECT_AFTER)
     first_keys: list[NewKey] = []
-    app = make_app(settings, on_first_key=first_keys.append)
+    app = make_app(settings, on_first_key=first_keys.append, are_keys_lost=are_keys_lost)
     server = Server(
         uvicorn.Config(
             app,
@@ -105,7 +111,9 @@ def _run(settings: Settings, listener: socket.socket, console: Console) -> None:
             proxy_headers=settings.behind_proxy,
             server_header=False,
         ),
-        on_started=lambda: _say_where(settings, _place(app), first_keys, console),
+        on_started=lambda: _say_where(
+            settings, _place(app), first_keys, console, are_keys_lost=are_keys_lost
+        ),
         on_stopping=lambda: release_waiting(app),
     )
     for stop in (signal.SIGTERM, signal.SIGINT):
@@ -128,17 +136,23 @@ def _place(app: FastAPI) -> str:
 
 
 def _say_where(
-    settings: Settings, place: str, first_keys: Sequence[NewKey], console: Console
+    settings: Settings,
+    place: str,
+    first_keys: Sequence[NewKey],
+    console: Console,
+    *,
+    are_keys_lost: bool,
 ) -> None:
     url = settings.external_url.rstrip("/") or settings.own_url
     lines = [f"Runwatch listens on {url}  (data in {place})"]
     kept = settings.data_dir / RECORD
     if not first_keys and settings.database_url is None and kept.exists():
         lines.append(f"`runwatch run` was here first, and keeps the admin key in {kept}.")
+    occasion = "Another admin key" if are_keys_lost else "First start: this is the admin key"
     for new in first_keys:
         lines += [
             "",
-            "First start: this is the admin key. It is shown this once, so keep it.",
+            f"{occasion}. It is shown this once, so keep it.",
             "Open the page with it, which shows what comes next:",
             "",
             f"  {url}/login#key={new.text}",

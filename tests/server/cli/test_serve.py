@@ -86,6 +86,25 @@ def test_the_printed_key_opens_the_printed_address_and_is_said_once(
     assert "RUNWATCH_TOKEN" not in second.said
 
 
+def test_where_all_keys_are_lost_a_start_makes_another(serve: Callable[..., Served]) -> None:
+    first = serve()
+    old = first.find(r"RUNWATCH_TOKEN=(\S+)")
+    assert first.stop() == 0
+    second = serve("--new-admin-key")
+    new = second.find(r"RUNWATCH_TOKEN=(\S+)")
+    http = urllib3.PoolManager(retries=False)
+
+    answer = http.request(
+        "GET", f"{second.url}/api/v1/keys", headers={"Authorization": f"Bearer {new}"}
+    )
+
+    made_by = {key["name"]: key["created_by"] for key in answer.json()["keys"]}
+    assert new != old
+    assert made_by["new admin"] == "start with --new-admin-key"
+    http.clear()
+    assert second.stop() == 0
+
+
 def test_a_second_service_on_the_same_data_says_whose_they_are(
     serve: Callable[..., Served], tmp_path: Path
 ) -> None:
