@@ -60,6 +60,7 @@ def stand_ins(page: Path, place: Path, request: pytest.FixtureRequest) -> dict[s
         "/etc/runwatch/": f"{place}/etc/",
         "s3://bucket/prefix": f"file://{place}/bucket",
         "--host 0.0.0.0": "--host 127.0.0.1",
+        "/path/to/checkout": "runwatch",  # which is installed, so that nothing is left to be done
     }
     if DATABASE in page.read_text(encoding="utf-8"):
         found[DATABASE] = request.getfixturevalue("postgres_url")
