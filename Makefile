@@ -9,7 +9,7 @@
 #   make docs     remake docs/openapi.json and docs/reference from the code
 #   make site     the documentation as a site, in build/site
 #   make release  wheel and sdist in dist/, each tried in an empty environment
-#   make bench    the programs behind the figures in the README
+#   make bench    the main programs behind the figures (docs/figures.md)
 #   make lock     remake constraints.txt
 #   make clean    remove .venv and caches
 #
