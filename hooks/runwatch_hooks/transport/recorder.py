@@ -83,8 +83,8 @@ class Recorder:
             items = [*self.ledger.take_events(now), *taken.items]
             for draft in drafts_of(items, max_frame_bytes):
                 self._keep(draft)
+        self._write_meta()
         if self._on_disk:
-            self._write_meta()
             self._write_receipts()
 
     def head(self) -> Record | None:
@@ -132,8 +132,7 @@ class Recorder:
         """How the attempt ended, for a sync that has to tell it."""
         self._meta = msgspec.structs.replace(self._meta, closing=closing)
         self._unwritten_meta = True
-        if self._on_disk:
-            self._write_meta()
+        self._write_meta()
 
     def say_what_is_left(self) -> None:
         """Else a run that nobody heard of looks like one that is stored."""
@@ -164,6 +163,7 @@ class Recorder:
     def _keep(self, draft: Draft) -> None:
         if draft.layout is not None:
             self._note_layout(draft.layout)
+            self._write_meta()  # or a kill would leave frames of a layout that nobody knows
         if draft.rows:
             self._segment = draft.rows[-1].segment
         seq = self.spool.next_seq
@@ -185,7 +185,7 @@ class Recorder:
 
     def _write_meta(self) -> None:
         """Tried again each time while the disk is full."""
-        if not self._unwritten_meta:
+        if not (self._on_disk and self._unwritten_meta):
             return
         try:
             self._folder.write_meta(self._meta)

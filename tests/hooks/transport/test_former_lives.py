@@ -28,6 +28,21 @@ until(lambda: any(path.stat().st_size for path in transport.spool_path.glob("*.s
 os.kill(os.getpid(), 9)
 """
 
+KILLED_AT_FIRST_FRAME = """
+import os, sys
+from pathlib import Path
+from tests.hooks.transport.factories import started, train
+from tests.waiting import until
+from runwatch_hooks.transport.spool import Spool
+append = Spool.append
+def append_and_die(spool, payload):
+    append(spool, payload)
+    os.kill(os.getpid(), 9)
+Spool.append = append_and_die
+train(started(Path(sys.argv[1])), 50)
+until(lambda: False)
+"""
+
 LOCKING = """
 import sys
 from pathlib import Path
@@ -115,6 +130,19 @@ def test_a_spool_that_is_refused_holds_up_no_other(tmp_path: Path, service: Stub
 
     assert not is_gone(refused.spool_path)
     assert steps_of(service, NEXT.token) == list(range(5))
+
+
+def test_a_life_that_ends_with_its_first_frame_has_left_all_that_the_frame_needs(
+    tmp_path: Path, service: StubService
+) -> None:
+    killed = [sys.executable, "-c", KILLED_AT_FIRST_FRAME, str(tmp_path)]
+    assert subprocess.run(killed, check=False).returncode == -9
+    (left,) = tmp_path.glob("*/*")
+    transport = started(tmp_path, service.url, attempt=NEXT)
+    until(partial(is_gone, left))
+    transport.close("finished")
+
+    assert steps_of(service, ATTEMPT.token)[0] == 0
 
 
 def test_what_another_rank_did_not_say_of_its_end_is_not_said_for_it(
