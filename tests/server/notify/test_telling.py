@@ -162,10 +162,11 @@ async def test_a_receiver_that_does_not_end_its_answer_is_waited_for_so_long_and
     await until_noted(told, hand_clock)
     assert len(sink.posts) == 1  # it has one thread
 
+    monkeypatch.setattr(courier, "_ATTEMPT_S", 30.0)
     may_end.set()
 
     async def is_delivered() -> bool:
-        hand_clock.now += 60
+        hand_clock.now += 5
         return await states(told) == [("firing", "delivered")]
 
     await until_told(is_delivered)
