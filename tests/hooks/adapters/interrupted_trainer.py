@@ -9,29 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
+from tests.hooks.adapters.line_fit import Net, Rows
+from torch import Tensor
+from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from runwatch_hooks.adapters.huggingface import RunwatchCallback
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(1, 1)
-
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
-        return {"loss": F.mse_loss(self.layer(x), torch.ones_like(x))}
-
-
-class Rows(Dataset[dict[str, Tensor]]):
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {"x": torch.ones(1)}
 
 
 class Same(Trainer):

@@ -4,17 +4,22 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+
+ROOT: Final = Path(__file__).parents[3]
 
 
 def told_by(program: Path, folder: Path, service: StubService | None = None) -> StubService:
     """Runs a program to its end, which must be a good one; it is given the
     folder, and works there."""
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     with serving(service or StubService()) as service:
         done = subprocess.run(
             [sys.executable, str(program), str(folder)],
-            env=os.environ | {"RUNWATCH_URL": service.url, "RUNWATCH_TOKEN": TOKEN},
+            env=os.environ
+            | {"RUNWATCH_URL": service.url, "RUNWATCH_TOKEN": TOKEN, "PYTHONPATH": paths},
             cwd=folder,
             capture_output=True,
             check=False,
