@@ -33,11 +33,17 @@ from runwatch_hooks.objects import (
     zero_optimizers_of,
 )
 from runwatch_hooks.one_watch import end_former, note
-from runwatch_hooks.options import DEFAULT_ALLOW, DEFAULT_GOOD_AFTER, Guarding, Options, kinds_of
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
-from runwatch_hooks.run_facts import check_state, config_of, folder_of, step_of
-from runwatch_hooks.settings import Environment, override, read_environment
+from runwatch_hooks.settings.arguments import check_state, config_of, folder_of, step_of
+from runwatch_hooks.settings.environment import Environment, override, read_environment
+from runwatch_hooks.settings.options import (
+    DEFAULT_ALLOW,
+    DEFAULT_GOOD_AFTER,
+    Guarding,
+    Options,
+    kinds_of,
+)
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.zero_limits import check_zero

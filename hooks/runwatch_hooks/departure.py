@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Any, Final
 
 from runwatch_hooks.endings import RememberedExit
-from runwatch_hooks.settings import is_disabled
+from runwatch_hooks.settings.environment import is_disabled
 from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords
 
 

@@ -35,8 +35,8 @@ from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.phases import Phases
 from runwatch_hooks.program_exit import ProgramExit
 from runwatch_hooks.rows import Row
-from runwatch_hooks.run_facts import config_of, step_of
-from runwatch_hooks.settings import Environment, override, read_environment
+from runwatch_hooks.settings.arguments import config_of, step_of
+from runwatch_hooks.settings.environment import Environment, override, read_environment
 from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import StepReport

@@ -29,7 +29,7 @@ from runwatch.errors import InvalidInputError
 from runwatch.number_texts import counted
 from runwatch.terminal_text import readable, readable_json, readable_line
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.settings import Environment, read_environment
+from runwatch_hooks.settings.environment import Environment, read_environment
 from runwatch_hooks.transport.bring_in import Patience, Tally, bring_in
 from runwatch_hooks.transport.client import Client
 from runwatch_hooks.transport.errors import TransportError

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.options import Options
 from runwatch_hooks.ranks.zero import ZeroOptimizer, is_offloaded, keeps_parameters
+from runwatch_hooks.settings.options import Options
 
 
 def check_zero(optimizers: Sequence[ZeroOptimizer], options: Options) -> None:

@@ -15,8 +15,8 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Optimizer
 
 from runwatch_hooks.live import LiveWatch
-from runwatch_hooks.options import Options
 from runwatch_hooks.rows import Row
+from runwatch_hooks.settings.options import Options
 
 CUDA: Final[Any] = torch.cuda  # torch leaves these functions without types
 BATCHES, ROWS, WIDTH = 8, 6, 16

@@ -33,8 +33,8 @@ from runwatch.vocabulary import CommandId
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.device_reading import GradientsOnDevice
 from runwatch_hooks.measuring.device_statistics import DeviceStatistics
-from runwatch_hooks.options import Options
 from runwatch_hooks.seeing import board
+from runwatch_hooks.settings.options import Options
 
 CPU: Final = torch.device("cpu")
 

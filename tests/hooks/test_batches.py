@@ -18,7 +18,7 @@ from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
-from runwatch_hooks.options import Options
+from runwatch_hooks.settings.options import Options
 
 # torchdata 0.11 calls it when a loader is made.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from runwatch_hooks.options import Options
+from runwatch_hooks.settings.options import Options
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from runwatch.commands import AnyAction, Command, Rollback, Stop
 from runwatch.vocabulary import CommandId
 from runwatch_hooks.heed import PATIENCE_STEPS
 from runwatch_hooks.live import LiveWatch
-from runwatch_hooks.options import Options
+from runwatch_hooks.settings.options import Options
 from runwatch_hooks.watch import StepReport
 
 ASKS_WHETHER: dict[str, Callable[[LiveWatch, StepReport], bool]] = {

@@ -19,8 +19,8 @@ from runwatch.vocabulary import CommandId, Phase
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
-from runwatch_hooks.options import Options
 from runwatch_hooks.seeing.sight import BLIND_AFTER
+from runwatch_hooks.settings.options import Options
 
 EVERYTHING = Options(
     allow=("checkpoint", "lower_lr", "rollback", "stop"),

@@ -23,7 +23,7 @@ from runwatch.vocabulary import CommandId
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
-from runwatch_hooks.options import Options
+from runwatch_hooks.settings.options import Options
 
 pytestmark = [
     # torchdata 0.11 calls it when a loader is made.

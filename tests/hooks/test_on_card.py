@@ -21,7 +21,7 @@ from runwatch.histograms import HistogramKind
 from runwatch.nonfinite import is_absent
 from runwatch_hooks.device_health import open_sensors
 from runwatch_hooks.doctor import examine
-from runwatch_hooks.options import Options
+from runwatch_hooks.settings.options import Options
 
 pytestmark = needs_card
 

@@ -14,8 +14,8 @@ from runwatch.vocabulary import RunId
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
-from runwatch_hooks.options import Options
 from runwatch_hooks.ranks import SharedAttempt, alone
+from runwatch_hooks.settings.options import Options
 
 TEAM = alone(SharedAttempt(RunId("0" * 26), "0" * 26, 0.0))
 """Of one process."""

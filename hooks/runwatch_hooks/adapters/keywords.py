@@ -6,7 +6,7 @@ from typing import Final, TypedDict
 
 from runwatch_hooks.actions import Generator, HasState
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.options import Guarding, kinds_of
+from runwatch_hooks.settings.options import Guarding, kinds_of
 
 ALLOWED: Final = ("checkpoint", "detail", "lower_lr", "stop")
 """A rollback would have to put back the framework's own counters and the place in its loader."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from runwatch.findings import Finding, Verdict
 from runwatch_hooks.doctor.surroundings import check_environment, check_spool, versions
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.settings import read_environment
+from runwatch_hooks.settings.environment import read_environment
 
 _NO_TORCH: Final = Finding(
     "installed",

@@ -12,7 +12,7 @@ import runwatch
 from runwatch.addresses import without_user
 from runwatch.errors import InvalidInputError
 from runwatch.findings import Finding, Verdict
-from runwatch_hooks.settings import Environment, read_environment
+from runwatch_hooks.settings.environment import Environment, read_environment
 from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.spool_folder import find_spools
 

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 from torch.distributed import distributed_c10d
 
-from runwatch_hooks.settings import Environment
+from runwatch_hooks.settings.environment import Environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,9 @@ from torch.nn import functional
 from runwatch.vocabulary import RunId
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.objects import Objects, optimizers_of
-from runwatch_hooks.options import Options
 from runwatch_hooks.ranks import SharedAttempt, find_world, join_team
-from runwatch_hooks.settings import read_environment
+from runwatch_hooks.settings.environment import read_environment
+from runwatch_hooks.settings.options import Options
 
 STEPS: Final = 4
 BROKEN_AT: Final = 2

@@ -20,7 +20,7 @@ from runwatch_hooks.building import build_watch
 from runwatch_hooks.bundles import Bundle, BundleError, open_bundle
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
-from runwatch_hooks.options import Options
+from runwatch_hooks.settings.options import Options
 
 Batch = tuple[Tensor, Tensor]
 

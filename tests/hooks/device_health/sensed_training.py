@@ -19,7 +19,7 @@ from runwatch_hooks.building import build_watch
 from runwatch_hooks.device_health import DeviceSensors, open_sensors
 from runwatch_hooks.doctor import examine
 from runwatch_hooks.objects import Objects
-from runwatch_hooks.options import Options
+from runwatch_hooks.settings.options import Options
 
 FIRST = "11111111-2222-3333-4444-555555555555"
 SECOND = "99999999-8888-7777-6666-555555555555"

@@ -24,9 +24,9 @@ from runwatch_hooks.building import build_watch
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.governor.ladder import LADDER
 from runwatch_hooks.objects import Objects
-from runwatch_hooks.options import Options
 from runwatch_hooks.ranks import SharedAttempt, find_world, join_team
-from runwatch_hooks.settings import read_environment
+from runwatch_hooks.settings.environment import read_environment
+from runwatch_hooks.settings.options import Options
 
 CLIMB: Final = 32 * len(LADDER)
 DEADLINE_S: Final = 120.0

@@ -28,7 +28,7 @@ from runwatch.vocabulary import CommandId
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.guard import Guard, check_guardable
-from runwatch_hooks.options import Options
+from runwatch_hooks.settings.options import Options
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,7 +22,7 @@ from runwatch_hooks.guard import Outliers
 from runwatch_hooks.guard.clipped_norms import ClippedNorms
 from runwatch_hooks.guard.norm_past import MOST_GUARDED, WARM_UP
 from runwatch_hooks.objects import Objects
-from runwatch_hooks.options import Guarding, Options
+from runwatch_hooks.settings.options import Guarding, Options
 
 
 def step(training: Training, factor: float = 1.0, max_norm: float | None = None) -> None:

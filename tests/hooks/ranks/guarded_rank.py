@@ -22,8 +22,8 @@ from runwatch_hooks.errors import AttachError
 from runwatch_hooks.guard import check_guardable
 from runwatch_hooks.guard.norm_past import WARM_UP
 from runwatch_hooks.objects import Objects
-from runwatch_hooks.options import Guarding, Options
 from runwatch_hooks.ranks import SharedAttempt, alone
+from runwatch_hooks.settings.options import Guarding, Options
 
 BAD_STEP, BAD_RANK, STEPS = 2, 1, 4
 OUTLIER = 1e5

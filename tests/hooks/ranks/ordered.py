@@ -14,9 +14,9 @@ from runwatch.commands import AnyAction, Command, LowerLr, Rollback, Stop
 from runwatch.vocabulary import CommandId, RunId
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.objects import Objects
-from runwatch_hooks.options import Options
 from runwatch_hooks.ranks import SharedAttempt, find_world, join_team
-from runwatch_hooks.settings import read_environment
+from runwatch_hooks.settings.environment import read_environment
+from runwatch_hooks.settings.options import Options
 from runwatch_hooks.watch import StepReport
 
 ORDERS: Final[tuple[AnyAction, ...]] = (Rollback(), LowerLr(scale=0.5), Stop())

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from runwatch_hooks.live import LiveWatch
-from runwatch_hooks.options import Guarding, Options
+from runwatch_hooks.settings.options import Guarding, Options
 
 STEPS = 3
 """Of an epoch."""

@@ -14,7 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from runwatch.commands import Command, LowerLr
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.options import Options
+from runwatch_hooks.settings.options import Options
 
 
 def num_judged(training: Training) -> object:

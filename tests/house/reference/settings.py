@@ -6,7 +6,7 @@ from enum import Enum
 
 from tests.house.reference.docstrings import field_texts, table
 
-from runwatch_hooks.settings import Environment
+from runwatch_hooks.settings.environment import Environment
 from runwatch_server.cli.setting_checks import OF_CLIENTS
 from runwatch_server.settings import Settings
 

@@ -7,7 +7,7 @@ from typing import Final, Literal, SupportsFloat, cast
 
 from runwatch.commands import ACTION_KINDS
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.run_facts import count_of
+from runwatch_hooks.settings.arguments import count_of
 
 Guarding = bool | Literal["outliers"]
 """Which steps the guard makes change nothing."""

@@ -10,7 +10,7 @@ from runwatch.addresses import fault_of
 from runwatch.key_texts import fault_of_key, trimmed
 from runwatch.ulids import is_ulid
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.run_facts import check_text, folder_of
+from runwatch_hooks.settings.arguments import check_text, folder_of
 
 DEFAULT_SPOOL_DIR: Final = Path("runwatch-spool")
 DEFAULT_PROJECT: Final = "default"

@@ -12,7 +12,7 @@ from torch import nn
 from runwatch.errors import InvalidInputError
 from runwatch_hooks import AttachError, attach
 from runwatch_hooks.reading import connect
-from runwatch_hooks.settings import Environment
+from runwatch_hooks.settings.environment import Environment
 from runwatch_hooks.transport import TransportSettings
 
 
