@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 from runwatch.vocabulary import RunId
-from runwatch_hooks.endings import Status
+from runwatch_hooks.lifecycle.run_end import Status
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.watch import Loggable, StepReport, Watch
 

@@ -6,8 +6,8 @@ from typing import Final
 from runwatch_hooks.actions import Notes
 from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.bundles import Witness
-from runwatch_hooks.endings import Fatal, Status
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.lifecycle.run_end import Fatal, Status
 from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.reports import Reports
 from runwatch_hooks.row_maker import RowMaker

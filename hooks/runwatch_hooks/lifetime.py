@@ -7,8 +7,11 @@ from threading import Thread
 
 from runwatch.vocabulary import RunId
 from runwatch_hooks.boundary import Boundary
-from runwatch_hooks.company import Member
-from runwatch_hooks.endings import (
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.instruments import Instruments
+from runwatch_hooks.last_words import LastWords
+from runwatch_hooks.lifecycle.program_exit import ProgramExit
+from runwatch_hooks.lifecycle.run_end import (
     EndsWithItsBlock,
     Status,
     ending_by,
@@ -16,14 +19,11 @@ from runwatch_hooks.endings import (
     fatal_of,
     reason_of,
 )
-from runwatch_hooks.faults import Faults
-from runwatch_hooks.held import Held
-from runwatch_hooks.instruments import Instruments
-from runwatch_hooks.last_words import LastWords
+from runwatch_hooks.lifecycle.sibling_runs import Member
+from runwatch_hooks.lifecycle.weak_owner import Held
 from runwatch_hooks.line import Line
 from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.program_exit import ProgramExit
 from runwatch_hooks.progress import Progress
 from runwatch_hooks.reports import Reports
 from runwatch_hooks.seeing.probe import Probe

@@ -5,7 +5,7 @@ from typing import Protocol
 from runwatch.commands import Command, Receipt
 from runwatch.frames import Event
 from runwatch.vocabulary import Phase
-from runwatch_hooks.endings import Status
+from runwatch_hooks.lifecycle.run_end import Status
 from runwatch_hooks.rows import Row
 
 

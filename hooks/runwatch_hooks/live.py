@@ -11,12 +11,12 @@ from runwatch.vocabulary import RunId
 from runwatch_hooks.actions import ActionError
 from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.boundary import Boundary
-from runwatch_hooks.endings import Status
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.heed import Heed
 from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.last_words import LastWords
+from runwatch_hooks.lifecycle.run_end import Status
 from runwatch_hooks.lifetime import Lifetime
 from runwatch_hooks.line import Line
 from runwatch_hooks.outlet import Outlet

@@ -7,8 +7,8 @@ from runwatch.commands import Command
 from runwatch.frames import Event, Scalar
 from runwatch.vocabulary import Phase
 from runwatch_hooks.actions import Notes, Outcome
-from runwatch_hooks.endings import Status
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.lifecycle.run_end import Status
 from runwatch_hooks.line import Line
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.own_names import PREFIX

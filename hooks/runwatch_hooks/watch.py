@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
 
 from runwatch.vocabulary import RunId
-from runwatch_hooks.endings import EndsWithItsBlock, Status
+from runwatch_hooks.lifecycle.run_end import EndsWithItsBlock, Status
 
 if TYPE_CHECKING:  # programs without torch need a StepReport, too
     from torch import Tensor

@@ -10,7 +10,7 @@ import pytest
 from tests.hooks.ranks.parts import part_row
 from torch._C._distributed_c10d import HashStore
 
-from runwatch_hooks.company import _COMPANY, Member
+from runwatch_hooks.lifecycle.sibling_runs import _COMPANY, Member
 from runwatch_hooks.ranks import RankStore
 from runwatch_hooks.ranks.follower import Follower
 from runwatch_hooks.ranks.leader import Leader

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 
-from runwatch_hooks.departure import DEPARTURE
+from runwatch_hooks.lifecycle.exit_errors import DEPARTURE
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords
 

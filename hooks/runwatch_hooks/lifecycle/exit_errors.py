@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess, parent_process
 from types import CodeType
 from typing import Any, Final
 
-from runwatch_hooks.endings import RememberedExit
+from runwatch_hooks.lifecycle.run_end import RememberedExit
 from runwatch_hooks.settings.environment import is_disabled
 from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords
 

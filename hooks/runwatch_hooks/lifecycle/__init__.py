@@ -1,0 +1,1 @@
+"""How a run ends: by its block, its program, its thread, or another run in its place."""
