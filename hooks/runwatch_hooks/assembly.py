@@ -14,12 +14,12 @@ from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_32
 from runwatch_hooks.detail import Closeup
 from runwatch_hooks.governor import EVERYTHING, Sampled
-from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.measuring.readback import Readback, Ticket
 from runwatch_hooks.measuring.run_totals import RunTotals, over_parts
 from runwatch_hooks.measuring.sharing import Sharing
 from runwatch_hooks.measuring.stats import STATS
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.jumps import Jumps
+from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.numbers import Number
 from runwatch_hooks.seeing.own_time import Spans
 from runwatch_hooks.seeing.step_reading import Reading

@@ -14,7 +14,7 @@ from runwatch_hooks.ranks.leader import Leader
 from runwatch_hooks.ranks.letters import Fingerprint
 from runwatch_hooks.ranks.replicas import ReplicaSampler
 from runwatch_hooks.ranks.standing import Standing
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 
 log = OwnLog(__name__)
 

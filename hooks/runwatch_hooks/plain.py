@@ -24,8 +24,6 @@ from runwatch.ulids import ulid
 from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.given_numbers import GivenNumbers, as_count, as_float
-from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.lifecycle.program_exit import ProgramExit
 from runwatch_hooks.lifecycle.run_end import (
     EndsWithItsBlock,
@@ -40,7 +38,9 @@ from runwatch_hooks.measuring.array_stats import Arrays, ArrayStats
 from runwatch_hooks.measuring.run_totals import RunTotals
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.phases import Phases
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.jumps import Jumps
+from runwatch_hooks.rows.row import Row
+from runwatch_hooks.rows.user_numbers import GivenNumbers, as_count, as_float
 from runwatch_hooks.settings.arguments import config_of, step_of
 from runwatch_hooks.settings.environment import Environment, override, read_environment
 from runwatch_hooks.step_timer import StepTimer

@@ -12,7 +12,7 @@ from runwatch_hooks.lifecycle.run_end import Status
 from runwatch_hooks.line import Line
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.own_names import PREFIX
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.step_reading import Reading
 
 log = OwnLog(__name__)

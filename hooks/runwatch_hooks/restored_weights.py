@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from runwatch.layouts import Layout
 from runwatch_hooks.measuring.layer_names import some_of
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 
 _OTHER: Final = 0.02
 """Of the norm, beyond what training explains."""

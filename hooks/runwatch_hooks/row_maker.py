@@ -8,7 +8,6 @@ from typing import Final
 from runwatch_hooks.assembly import Assembly
 from runwatch_hooks.detail import Closeup
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.given_numbers import GivenNumbers
 from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.machine_memory import MachineMemory
 from runwatch_hooks.outlet import Outlet
@@ -17,7 +16,8 @@ from runwatch_hooks.own_names import OF_LAYERS, OwnNames
 from runwatch_hooks.reports import Reports
 from runwatch_hooks.restored_weights import RestoredWeights
 from runwatch_hooks.row_by_row import Logged, RowByRow
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
+from runwatch_hooks.rows.user_numbers import GivenNumbers
 from runwatch_hooks.seeing.numbers import Number, count, number
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.seeing.sight import Sight

@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Optimizer
 
 from runwatch_hooks.live import LiveWatch
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 from runwatch_hooks.settings.options import Options
 
 CUDA: Final[Any] = torch.cuda  # torch leaves these functions without types

@@ -9,8 +9,8 @@ import torch
 from runwatch.layouts import Layer, Layout
 from runwatch.nonfinite import ABSENT_32, is_absent
 from runwatch_hooks.assembly import Assembly
-from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.measuring.stats import GRAD_NORM, NONFINITE, PARAM_NORM, STATS
+from runwatch_hooks.rows.jumps import Jumps
 from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.step_timer import StepTimer
 

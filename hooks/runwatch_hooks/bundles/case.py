@@ -15,7 +15,7 @@ from runwatch_hooks.bundles.folder import BATCH, GOOD, ROWS, STATE
 from runwatch_hooks.bundles.memory import tensors_of
 from runwatch_hooks.bundles.rows import rows_tree
 from runwatch_hooks.measuring.marks import set_mark, wait_for
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 
 
 class Arrival:

@@ -12,7 +12,7 @@ import torch
 import runwatch
 from runwatch.nonfinite import JsonNumber, is_absent
 from runwatch_hooks.measuring.stats import NONFINITE, PARAM_NORM
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 
 FORMAT: Final = 1
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from runwatch.layouts import Layout
 from runwatch_hooks.actions.trees import Mapped
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 
 
 def rows_tree(rows: Sequence[Row]) -> Mapped:

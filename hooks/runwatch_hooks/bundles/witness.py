@@ -37,7 +37,7 @@ from runwatch_hooks.bundles.memory import (
 from runwatch_hooks.measuring.layer_names import named_parts
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks.shards import is_sharded
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 
 log = OwnLog(__name__)
 

@@ -17,7 +17,7 @@ from runwatch_hooks.detail.module_taps import ModuleTaps
 from runwatch_hooks.detail.schedule import Due, Schedule
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.host_memory import to_device
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 
 _ROW_BYTES: Final = 2**19
 """Of histograms that go with one row: half of what a frame's header may take."""

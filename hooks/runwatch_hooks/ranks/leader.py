@@ -18,7 +18,6 @@ from typing import Final
 import msgspec
 
 from runwatch.nonfinite import is_absent
-from runwatch_hooks.jumps import Jumps
 from runwatch_hooks.measuring.run_totals import RunTotals
 from runwatch_hooks.measuring.stats import GRAD_NORM, STATS
 from runwatch_hooks.own_log import OwnLog
@@ -36,7 +35,8 @@ from runwatch_hooks.ranks.rank_store import RankStore
 from runwatch_hooks.ranks.replicas import ReplicaJudge
 from runwatch_hooks.ranks.standing import Standing, Standings
 from runwatch_hooks.ranks.untold import Untold
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.jumps import Jumps
+from runwatch_hooks.rows.row import Row
 from runwatch_hooks.transport.priority import yield_to_training
 
 log = OwnLog(__name__)

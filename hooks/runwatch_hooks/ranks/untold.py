@@ -7,7 +7,7 @@ from typing import Final
 
 from runwatch_hooks.ranks.letters import Fingerprint
 from runwatch_hooks.ranks.standing import Pace, pace_of
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 
 _MAX_WAITING: Final = 1024
 """Of each kind, while the store is slow or gone; beyond it the oldest are lost."""

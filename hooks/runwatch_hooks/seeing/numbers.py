@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from runwatch_hooks.given_numbers import as_count, as_float
 from runwatch_hooks.ranks.shards import whole
+from runwatch_hooks.rows.user_numbers import as_count, as_float
 
 Number = float | Tensor
 """A tensor where the number lies on an accelerator, and asking for it would be a wait."""

@@ -11,7 +11,7 @@ from runwatch.errors import FrameError
 from runwatch.frames import MAX_STEPS, Event, Frame
 from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_64
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 from runwatch_hooks.transport.losses import Loss, LossReason
 from runwatch_hooks.transport.row_queue import Item
 

@@ -9,7 +9,7 @@ from heapq import merge
 from typing import Final
 
 from runwatch.frames import Event
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 from runwatch_hooks.transport.losses import Loss, LossReason
 
 _ROW_BYTES: Final = 400

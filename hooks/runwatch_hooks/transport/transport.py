@@ -15,7 +15,7 @@ from runwatch.messages import AttemptClose, AttemptOpen, RunOpen
 from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.lifecycle.run_end import text_of
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 from runwatch_hooks.transport.client import Client
 from runwatch_hooks.transport.clock import ServiceClock
 from runwatch_hooks.transport.command_box import CommandBox

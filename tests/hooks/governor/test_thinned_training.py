@@ -15,7 +15,7 @@ from runwatch_hooks.errors import AttachError
 from runwatch_hooks.governor.ladder import LADDER
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.sight import BLIND_AFTER
 from runwatch_hooks.settings.options import Options
 

@@ -34,7 +34,7 @@ from runwatch.vocabulary import RunId
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.ranks import SharedAttempt, find_world, join_team
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 from runwatch_hooks.settings.environment import read_environment
 from runwatch_hooks.settings.options import Options
 

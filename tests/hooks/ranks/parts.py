@@ -6,7 +6,7 @@ from runwatch.layouts import Layer, Layout
 from runwatch.nonfinite import ABSENT_32
 from runwatch_hooks.measuring.sharing import Sharing
 from runwatch_hooks.measuring.stats import STATS
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 
 LAYOUT = Layout(layers=(Layer("a", (6,)), Layer("b", (6,))), stats=STATS)
 

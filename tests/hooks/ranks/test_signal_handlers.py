@@ -15,7 +15,7 @@ from runwatch_hooks.ranks import RankStore
 from runwatch_hooks.ranks.follower import Follower
 from runwatch_hooks.ranks.leader import Leader
 from runwatch_hooks.ranks.letters import Fingerprint
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 from runwatch_hooks.wrapping import step_hooks, wraps
 
 _PATIENCE_S = 60.0

@@ -11,7 +11,7 @@ from runwatch.layouts import Layer, Layout
 from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 from runwatch_hooks.transport import Transport, TransportSettings
 
 RUN: Final = RunOpen(run_id=RunId(ulid(1_700_000_000_000, b"0123456789")), name="tiny")

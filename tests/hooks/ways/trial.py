@@ -14,7 +14,7 @@ from runwatch.vocabulary import RunId
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.objects import Objects, modules_of, optimizers_of
-from runwatch_hooks.rows import Row
+from runwatch_hooks.rows.row import Row
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.watch import Watch
 
