@@ -22,8 +22,6 @@ from runwatch_hooks.device_health import DeviceSensors, open_sensors
 from runwatch_hooks.governor import check_thinnable
 from runwatch_hooks.guard import check_guardable
 from runwatch_hooks.inert import InertWatch
-from runwatch_hooks.line import Line
-from runwatch_hooks.machine import describe_machine
 from runwatch_hooks.objects import (
     Objects,
     extra_of,
@@ -35,6 +33,8 @@ from runwatch_hooks.objects import (
 from runwatch_hooks.one_watch import end_former, note
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
+from runwatch_hooks.reporting.channel import Line
+from runwatch_hooks.reporting.machine_facts import describe_machine
 from runwatch_hooks.settings.arguments import check_state, config_of, folder_of, step_of
 from runwatch_hooks.settings.environment import Environment, override, read_environment
 from runwatch_hooks.settings.options import (

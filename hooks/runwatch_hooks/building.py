@@ -20,12 +20,12 @@ from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard, Outliers
 from runwatch_hooks.instruments import Instruments
-from runwatch_hooks.line import Line
 from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.orders import orders_for
 from runwatch_hooks.ranks import Team
-from runwatch_hooks.reports import Reports
+from runwatch_hooks.reporting.channel import Line
+from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.seeing.own_time import OwnTime
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.settings.options import Options

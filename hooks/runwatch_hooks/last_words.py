@@ -9,7 +9,7 @@ from runwatch_hooks.bundles import Witness
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.lifecycle.run_end import Fatal, Status
 from runwatch_hooks.outlet import Outlet
-from runwatch_hooks.reports import Reports
+from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.row_maker import RowMaker
 
 _CLOSE_TIMEOUT_S: Final = 10.0

@@ -7,7 +7,7 @@ from runwatch.commands import Command
 from runwatch_hooks.actions import ActionError, Actor, Outcome
 from runwatch_hooks.agreement import Agreement, Meeting, Proposal
 from runwatch_hooks.ranks import RankStore, StoreError, Team
-from runwatch_hooks.reports import Reports
+from runwatch_hooks.reporting.reports import Reports
 
 
 class Orders(Protocol):

@@ -32,12 +32,12 @@ from runwatch_hooks.lifecycle.run_end import (
     fatal_of,
     reason_of,
 )
-from runwatch_hooks.machine import describe_machine
 from runwatch_hooks.machine_memory import MachineMemory
 from runwatch_hooks.measuring.array_stats import Arrays, ArrayStats
 from runwatch_hooks.measuring.run_totals import RunTotals
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.phases import Phases
+from runwatch_hooks.reporting.machine_facts import describe_machine
+from runwatch_hooks.reporting.phases import Phases
 from runwatch_hooks.rows.jumps import Jumps
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.rows.user_numbers import GivenNumbers, as_count, as_float

@@ -12,8 +12,8 @@ from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.machine_memory import MachineMemory
 from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.own_names import OF_LAYERS, OwnNames
-from runwatch_hooks.reports import Reports
+from runwatch_hooks.reporting.reports import Reports
+from runwatch_hooks.reporting.reserved_names import OF_LAYERS, OwnNames
 from runwatch_hooks.restored_weights import RestoredWeights
 from runwatch_hooks.row_by_row import Logged, RowByRow
 from runwatch_hooks.rows.row import Row

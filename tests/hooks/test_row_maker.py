@@ -15,7 +15,7 @@ from runwatch_hooks import last_words
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.outlet import Outlet
-from runwatch_hooks.reports import Reports
+from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.row_maker import RowMaker
 from runwatch_hooks.seeing.own_time import OwnTime, Spans
 from runwatch_hooks.seeing.probe import Probe

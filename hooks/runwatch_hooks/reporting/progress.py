@@ -4,8 +4,8 @@ import time
 
 from runwatch.vocabulary import Phase
 from runwatch_hooks.actions import Actor
-from runwatch_hooks.phases import Phases
-from runwatch_hooks.reports import Reports
+from runwatch_hooks.reporting.phases import Phases
+from runwatch_hooks.reporting.reports import Reports
 
 
 class Progress:

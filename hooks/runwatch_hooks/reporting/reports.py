@@ -9,9 +9,9 @@ from runwatch.vocabulary import Phase
 from runwatch_hooks.actions import Notes, Outcome
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.lifecycle.run_end import Status
-from runwatch_hooks.line import Line
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.own_names import PREFIX
+from runwatch_hooks.reporting.channel import Line
+from runwatch_hooks.reporting.reserved_names import PREFIX
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.step_reading import Reading
 
