@@ -17,8 +17,8 @@ from runwatch.vocabulary import RunId
 from runwatch_hooks.actions import Generator, HasState
 from runwatch_hooks.attached import AttachedWatch
 from runwatch_hooks.building import build_watch
-from runwatch_hooks.cuda_devices import uuids_of
 from runwatch_hooks.device_health import DeviceSensors, open_sensors
+from runwatch_hooks.device_health.cuda_uuids import uuids_of
 from runwatch_hooks.governor import check_thinnable
 from runwatch_hooks.guard import check_guardable
 from runwatch_hooks.inert import InertWatch

@@ -32,8 +32,8 @@ from runwatch_hooks.lifecycle.run_end import (
     fatal_of,
     reason_of,
 )
-from runwatch_hooks.machine_memory import MachineMemory
 from runwatch_hooks.measuring.array_stats import Arrays, ArrayStats
+from runwatch_hooks.measuring.machine_memory import MachineMemory
 from runwatch_hooks.measuring.run_totals import RunTotals
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.reporting.machine_facts import describe_machine

@@ -9,7 +9,7 @@ from runwatch_hooks.assembly import Assembly
 from runwatch_hooks.detail import Closeup
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.instruments import Instruments
-from runwatch_hooks.machine_memory import MachineMemory
+from runwatch_hooks.measuring.machine_memory import MachineMemory
 from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.reporting.reports import Reports

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runwatch_hooks.machine_memory import INTERVAL_S, MachineMemory
+from runwatch_hooks.measuring.machine_memory import INTERVAL_S, MachineMemory
 
 GIB = 2**30
 
