@@ -21,8 +21,8 @@ from runwatch_hooks.lifecycle.run_end import (
 )
 from runwatch_hooks.lifecycle.sibling_runs import Member
 from runwatch_hooks.lifecycle.weak_owner import Held
-from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.recording.row_output import Outlet
 from runwatch_hooks.reporting.channel import Line
 from runwatch_hooks.reporting.progress import Progress
 from runwatch_hooks.reporting.reports import Reports

@@ -18,13 +18,13 @@ from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.last_words import LastWords
 from runwatch_hooks.lifecycle.run_end import Status
 from runwatch_hooks.lifetime import Lifetime
-from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import Team
+from runwatch_hooks.recording.row_maker import RowMaker
+from runwatch_hooks.recording.row_output import Outlet
 from runwatch_hooks.reporting.channel import Line
 from runwatch_hooks.reporting.progress import Progress
 from runwatch_hooks.reporting.reports import Reports
-from runwatch_hooks.row_maker import RowMaker
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.watch import Loggable, StepReport, Watch
 from runwatch_hooks.wrapping.graph_capture import is_capturing

@@ -36,6 +36,7 @@ from runwatch_hooks.measuring.array_stats import Arrays, ArrayStats
 from runwatch_hooks.measuring.machine_memory import MachineMemory
 from runwatch_hooks.measuring.run_totals import RunTotals
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.recording.step_timer import StepTimer
 from runwatch_hooks.reporting.machine_facts import describe_machine
 from runwatch_hooks.reporting.phases import Phases
 from runwatch_hooks.rows.jumps import Jumps
@@ -43,7 +44,6 @@ from runwatch_hooks.rows.row import Row
 from runwatch_hooks.rows.user_numbers import GivenNumbers, as_count, as_float
 from runwatch_hooks.settings.arguments import config_of, step_of
 from runwatch_hooks.settings.environment import Environment, override, read_environment
-from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import StepReport
 

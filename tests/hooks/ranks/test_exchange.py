@@ -10,11 +10,11 @@ from torch._C._distributed_c10d import HashStore
 
 from runwatch.nonfinite import is_absent
 from runwatch_hooks.measuring.stats import GRAD_NORM, STATS
-from runwatch_hooks.outlet import Peers
 from runwatch_hooks.ranks import RankStore
 from runwatch_hooks.ranks.follower import Follower
 from runwatch_hooks.ranks.leader import Leader
 from runwatch_hooks.ranks.letters import Fingerprint
+from runwatch_hooks.recording.row_output import Peers
 from runwatch_hooks.rows.row import Row
 
 

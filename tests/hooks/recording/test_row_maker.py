@@ -14,9 +14,9 @@ from torch.optim import SGD
 from runwatch_hooks import last_words
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.instruments import Instruments
-from runwatch_hooks.outlet import Outlet
+from runwatch_hooks.recording.row_maker import RowMaker
+from runwatch_hooks.recording.row_output import Outlet
 from runwatch_hooks.reporting.reports import Reports
-from runwatch_hooks.row_maker import RowMaker
 from runwatch_hooks.seeing.own_time import OwnTime, Spans
 from runwatch_hooks.seeing.probe import Probe
 

@@ -5,24 +5,24 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from runwatch_hooks.assembly import Assembly
 from runwatch_hooks.detail import Closeup
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.measuring.machine_memory import MachineMemory
-from runwatch_hooks.outlet import Outlet
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.recording.restored_weights import RestoredWeights
+from runwatch_hooks.recording.row_assembly import Assembly
+from runwatch_hooks.recording.row_output import Outlet
+from runwatch_hooks.recording.row_turns import Logged, RowByRow
+from runwatch_hooks.recording.step_timer import StepTimer
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.reporting.reserved_names import OF_LAYERS, OwnNames
-from runwatch_hooks.restored_weights import RestoredWeights
-from runwatch_hooks.row_by_row import Logged, RowByRow
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.rows.user_numbers import GivenNumbers
 from runwatch_hooks.seeing.numbers import Number, count, number
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.seeing.sight import Sight
 from runwatch_hooks.seeing.step_reading import Reading
-from runwatch_hooks.step_timer import StepTimer
 from runwatch_hooks.watch import Loggable
 
 log = OwnLog(__name__)
