@@ -15,13 +15,11 @@ from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 from runwatch_hooks.actions import Generator, HasState
-from runwatch_hooks.attached import AttachedWatch
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.device_health import DeviceSensors, open_sensors
 from runwatch_hooks.device_health.cuda_uuids import uuids_of
 from runwatch_hooks.governor import check_thinnable
 from runwatch_hooks.guard import check_guardable
-from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.objects import (
     Objects,
     extra_of,
@@ -46,6 +44,8 @@ from runwatch_hooks.settings.options import (
 )
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import Watch
+from runwatch_hooks.watching.attached_watch import AttachedWatch
+from runwatch_hooks.watching.inert_watch import InertWatch
 from runwatch_hooks.zero_limits import check_zero
 
 log = OwnLog(__name__)

@@ -12,23 +12,23 @@ from runwatch_hooks.actions import (
     SnapshotRing,
     TrainingState,
 )
-from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.bundles import BundleFolder, Witness
 from runwatch_hooks.detail import Detail, Schedule
 from runwatch_hooks.device_health import DeviceSensors
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard, Outliers
-from runwatch_hooks.instruments import Instruments
-from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
-from runwatch_hooks.orders import orders_for
 from runwatch_hooks.ranks import Team
+from runwatch_hooks.recording.instruments import Instruments
 from runwatch_hooks.reporting.channel import Line
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.seeing.own_time import OwnTime
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.settings.options import Options
+from runwatch_hooks.watching.boundary import Boundary
+from runwatch_hooks.watching.command_execution import orders_for
+from runwatch_hooks.watching.live_watch import LiveWatch
 
 
 def build_watch(

@@ -11,8 +11,8 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from torch import nn
 
-from runwatch_hooks.lifetime import Lifetime
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.watching.lifetime import Lifetime
 
 log = OwnLog(__name__)
 

@@ -16,8 +16,8 @@ from torch.optim import SGD
 from runwatch_hooks.actions import LrScale
 from runwatch_hooks.detail import Detail, Schedule
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.seeing.kept_gradients import SAME_FOR, KeptGradients
+from runwatch_hooks.watching.live_watch import LiveWatch
 
 
 class Wordless(Exception):

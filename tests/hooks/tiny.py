@@ -12,10 +12,10 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from runwatch.vocabulary import RunId
 from runwatch_hooks.building import build_watch
-from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.ranks import SharedAttempt, alone
 from runwatch_hooks.settings.options import Options
+from runwatch_hooks.watching.live_watch import LiveWatch
 
 TEAM = alone(SharedAttempt(RunId("0" * 26), "0" * 26, 0.0))
 """Of one process."""

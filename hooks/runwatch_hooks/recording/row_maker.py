@@ -7,9 +7,9 @@ from typing import Final
 
 from runwatch_hooks.detail import Closeup
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.instruments import Instruments
 from runwatch_hooks.measuring.machine_memory import MachineMemory
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.recording.instruments import Instruments
 from runwatch_hooks.recording.restored_weights import RestoredWeights
 from runwatch_hooks.recording.row_assembly import Assembly
 from runwatch_hooks.recording.row_output import Outlet

@@ -18,9 +18,9 @@ from runwatch.commands import Command, Rollback
 from runwatch.vocabulary import CommandId
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.bundles import Bundle, BundleError, open_bundle
-from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.settings.options import Options
+from runwatch_hooks.watching.live_watch import LiveWatch
 
 Batch = tuple[Tensor, Tensor]
 

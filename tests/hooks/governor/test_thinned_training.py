@@ -13,11 +13,11 @@ from runwatch.nonfinite import is_absent
 from runwatch_hooks.building import build_watch
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.governor.ladder import LADDER
-from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.sight import BLIND_AFTER
 from runwatch_hooks.settings.options import Options
+from runwatch_hooks.watching.live_watch import LiveWatch
 
 THIN = Options(max_overhead=1e-9)
 CLIMB = 32 * len(LADDER)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from runwatch_hooks.building import build_watch
-from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.settings.options import Guarding, Options
+from runwatch_hooks.watching.live_watch import LiveWatch
 
 Parameters = Iterable[nn.Parameter]
 Make = Callable[[Parameters], Optimizer]

@@ -11,14 +11,14 @@ from tests.hooks.tiny import TEAM, watched
 from torch import nn
 from torch.optim import SGD
 
-from runwatch_hooks import last_words
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.instruments import Instruments
+from runwatch_hooks.recording.instruments import Instruments
 from runwatch_hooks.recording.row_maker import RowMaker
 from runwatch_hooks.recording.row_output import Outlet
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.seeing.own_time import OwnTime, Spans
 from runwatch_hooks.seeing.probe import Probe
+from runwatch_hooks.watching import shutdown
 
 
 class LateSpans(Spans):
@@ -92,7 +92,7 @@ def test_rows_that_do_not_come_by_the_end_are_given_up_and_counted(
 def test_a_device_that_hangs_does_not_keep_a_run_from_its_end(
     monkeypatch: pytest.MonkeyPatch, line: RecordingLine
 ) -> None:
-    monkeypatch.setattr(last_words, "DEVICE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(shutdown, "DEVICE_TIMEOUT_S", 0.01)
     model = nn.Linear(1, 1)
     watch = watched(model, SGD(model.parameters(), lr=0.1), line=line)
     monkeypatch.setattr(watch._rows, "_own_time", LateOwnTime(Faults()))

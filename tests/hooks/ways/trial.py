@@ -12,11 +12,11 @@ from torch.optim import Optimizer
 
 from runwatch.vocabulary import RunId
 from runwatch_hooks.building import build_watch
-from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.objects import Objects, modules_of, optimizers_of
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.watch import Watch
+from runwatch_hooks.watching.inert_watch import InertWatch
 
 Norms = dict[str, float]
 

@@ -11,10 +11,10 @@ from typing import TypeVar
 from weakref import WeakMethod
 
 from runwatch.vocabulary import RunId
-from runwatch_hooks.inert import InertWatch
 from runwatch_hooks.lifecycle.run_end import Status
-from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.watch import Loggable, StepReport, Watch
+from runwatch_hooks.watching.inert_watch import InertWatch
+from runwatch_hooks.watching.live_watch import LiveWatch
 
 _Batch = TypeVar("_Batch")
 

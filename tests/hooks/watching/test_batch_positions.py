@@ -14,11 +14,11 @@ from torchdata.stateful_dataloader import (  # type: ignore[import-untyped]
 
 from runwatch.commands import Command, Rollback
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.batches import BatchCourse
 from runwatch_hooks.building import build_watch
-from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.settings.options import Options
+from runwatch_hooks.watching.batch_positions import BatchCourse
+from runwatch_hooks.watching.live_watch import LiveWatch
 
 # torchdata 0.11 calls it when a loader is made.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")

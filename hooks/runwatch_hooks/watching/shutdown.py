@@ -4,13 +4,13 @@ import time
 from typing import Final
 
 from runwatch_hooks.actions import Notes
-from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.bundles import Witness
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.lifecycle.run_end import Fatal, Status
 from runwatch_hooks.recording.row_maker import RowMaker
 from runwatch_hooks.recording.row_output import Outlet
 from runwatch_hooks.reporting.reports import Reports
+from runwatch_hooks.watching.boundary import Boundary
 
 _CLOSE_TIMEOUT_S: Final = 10.0
 DEVICE_TIMEOUT_S: Final = 10.0

@@ -9,17 +9,11 @@ from typing import Final, TypeVar, cast
 from runwatch.errors import InvalidInputError
 from runwatch.vocabulary import RunId
 from runwatch_hooks.actions import ActionError
-from runwatch_hooks.batches import BatchCourse
-from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.heed import Heed
-from runwatch_hooks.inert import InertWatch
-from runwatch_hooks.instruments import Instruments
-from runwatch_hooks.last_words import LastWords
 from runwatch_hooks.lifecycle.run_end import Status
-from runwatch_hooks.lifetime import Lifetime
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import Team
+from runwatch_hooks.recording.instruments import Instruments
 from runwatch_hooks.recording.row_maker import RowMaker
 from runwatch_hooks.recording.row_output import Outlet
 from runwatch_hooks.reporting.channel import Line
@@ -27,6 +21,12 @@ from runwatch_hooks.reporting.progress import Progress
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.watch import Loggable, StepReport, Watch
+from runwatch_hooks.watching.batch_positions import BatchCourse
+from runwatch_hooks.watching.boundary import Boundary
+from runwatch_hooks.watching.inert_watch import InertWatch
+from runwatch_hooks.watching.lifetime import Lifetime
+from runwatch_hooks.watching.loop_compliance import Heed
+from runwatch_hooks.watching.shutdown import LastWords
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 
 log = OwnLog(__name__)

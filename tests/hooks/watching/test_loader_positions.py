@@ -21,9 +21,9 @@ from torchdata.stateful_dataloader import (  # type: ignore[import-untyped]
 from runwatch.commands import Command, Rollback
 from runwatch.vocabulary import CommandId
 from runwatch_hooks.building import build_watch
-from runwatch_hooks.live import LiveWatch
 from runwatch_hooks.objects import Objects
 from runwatch_hooks.settings.options import Options
+from runwatch_hooks.watching.live_watch import LiveWatch
 
 pytestmark = [
     # torchdata 0.11 calls it when a loader is made.

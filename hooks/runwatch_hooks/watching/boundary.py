@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from runwatch.commands import CommandState
 from runwatch_hooks.actions import Actor
-from runwatch_hooks.orders import Orders
 from runwatch_hooks.reporting.reports import Reports
+from runwatch_hooks.watching.command_execution import Orders
 
 
 class Boundary:

@@ -6,10 +6,7 @@ from collections.abc import Callable
 from threading import Thread
 
 from runwatch.vocabulary import RunId
-from runwatch_hooks.boundary import Boundary
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.instruments import Instruments
-from runwatch_hooks.last_words import LastWords
 from runwatch_hooks.lifecycle.program_exit import ProgramExit
 from runwatch_hooks.lifecycle.run_end import (
     EndsWithItsBlock,
@@ -22,11 +19,14 @@ from runwatch_hooks.lifecycle.run_end import (
 from runwatch_hooks.lifecycle.sibling_runs import Member
 from runwatch_hooks.lifecycle.weak_owner import Held
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.recording.instruments import Instruments
 from runwatch_hooks.recording.row_output import Outlet
 from runwatch_hooks.reporting.channel import Line
 from runwatch_hooks.reporting.progress import Progress
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.seeing.probe import Probe
+from runwatch_hooks.watching.boundary import Boundary
+from runwatch_hooks.watching.shutdown import LastWords
 
 log = OwnLog(__name__)
 

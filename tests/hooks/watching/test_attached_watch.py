@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import AdamW
 
 from runwatch_hooks import Watch, attach
-from runwatch_hooks.inert import InertWatch
+from runwatch_hooks.watching.inert_watch import InertWatch
 
 
 class Training:

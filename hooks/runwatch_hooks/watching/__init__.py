@@ -1,0 +1,1 @@
+"""The watch from the inside: what it does at each boundary, and from its beginning to its end."""
