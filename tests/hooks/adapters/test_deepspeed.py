@@ -23,10 +23,10 @@ from torch.nn.utils import clip_grad_norm_
 
 from runwatch.frames import Frame
 from runwatch_hooks import attach
+from runwatch_hooks.attaching.zero_limits import check_zero
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.ranks.zero import zero_types
 from runwatch_hooks.settings.options import Options
-from runwatch_hooks.zero_limits import check_zero
 
 pytestmark = pytest.mark.heavy
 

@@ -15,7 +15,12 @@ from tests.hooks.ranks.ordered import follow_orders, write
 from torch import Tensor
 
 from runwatch_hooks.actions import CheckpointStore, TrainingState
-from runwatch_hooks.objects import Objects, extra_of, optimizers_of, zero_optimizers_of
+from runwatch_hooks.attaching.training_objects import (
+    Objects,
+    extra_of,
+    optimizers_of,
+    zero_optimizers_of,
+)
 
 
 class Training:

@@ -15,10 +15,10 @@ from tests.hooks.recorder import RecordingLine
 from tests.hooks.tiny import TEAM
 from torch import nn
 
-from runwatch_hooks.building import build_watch
+from runwatch_hooks.attaching.training_objects import Objects
+from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.device_health import DeviceSensors, open_sensors
 from runwatch_hooks.doctor import examine
-from runwatch_hooks.objects import Objects
 from runwatch_hooks.settings.options import Options
 
 FIRST = "11111111-2222-3333-4444-555555555555"

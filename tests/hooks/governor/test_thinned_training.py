@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from runwatch.nonfinite import is_absent
-from runwatch_hooks.building import build_watch
+from runwatch_hooks.attaching.training_objects import Objects
+from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.governor.ladder import LADDER
-from runwatch_hooks.objects import Objects
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.sight import BLIND_AFTER
 from runwatch_hooks.settings.options import Options

@@ -9,8 +9,8 @@ from tests.hooks.tiny import TEAM, TinyGpt, batch, tiny_gpt
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-from runwatch_hooks.building import build_watch
-from runwatch_hooks.objects import Objects
+from runwatch_hooks.attaching.training_objects import Objects
+from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.settings.options import Guarding, Options
 from runwatch_hooks.watching.live_watch import LiveWatch
 

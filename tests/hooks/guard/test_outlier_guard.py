@@ -15,13 +15,13 @@ from torch.optim import SGD, AdamW
 
 from runwatch.errors import InvalidInputError
 from runwatch_hooks.actions import TrainingState
-from runwatch_hooks.building import build_watch
+from runwatch_hooks.attaching.training_objects import Objects
+from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.guard import Outliers
 from runwatch_hooks.guard.clipped_norms import ClippedNorms
 from runwatch_hooks.guard.norm_past import MOST_GUARDED, WARM_UP
-from runwatch_hooks.objects import Objects
 from runwatch_hooks.settings.options import Guarding, Options
 
 

@@ -31,8 +31,8 @@ from torch.nn.utils import clip_grad_norm_
 
 from runwatch.nonfinite import is_absent
 from runwatch.vocabulary import RunId
-from runwatch_hooks.building import build_watch
-from runwatch_hooks.objects import Objects
+from runwatch_hooks.attaching.training_objects import Objects
+from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.ranks import SharedAttempt, find_world, join_team
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.settings.environment import read_environment

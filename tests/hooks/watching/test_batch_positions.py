@@ -14,8 +14,8 @@ from torchdata.stateful_dataloader import (  # type: ignore[import-untyped]
 
 from runwatch.commands import Command, Rollback
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.building import build_watch
-from runwatch_hooks.objects import Objects
+from runwatch_hooks.attaching.training_objects import Objects
+from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.watching.batch_positions import BatchCourse
 from runwatch_hooks.watching.live_watch import LiveWatch

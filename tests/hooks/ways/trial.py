@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from runwatch.vocabulary import RunId
-from runwatch_hooks.building import build_watch
-from runwatch_hooks.objects import Objects, modules_of, optimizers_of
+from runwatch_hooks.attaching.training_objects import Objects, modules_of, optimizers_of
+from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.watch import Watch

@@ -12,13 +12,13 @@ from runwatch_hooks.actions import (
     SnapshotRing,
     TrainingState,
 )
+from runwatch_hooks.attaching.training_objects import Objects
 from runwatch_hooks.bundles import BundleFolder, Witness
 from runwatch_hooks.detail import Detail, Schedule
 from runwatch_hooks.device_health import DeviceSensors
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard, Outliers
-from runwatch_hooks.objects import Objects
 from runwatch_hooks.ranks import Team
 from runwatch_hooks.recording.instruments import Instruments
 from runwatch_hooks.reporting.channel import Line

@@ -15,12 +15,8 @@ from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 from runwatch_hooks.actions import Generator, HasState
-from runwatch_hooks.building import build_watch
-from runwatch_hooks.device_health import DeviceSensors, open_sensors
-from runwatch_hooks.device_health.cuda_uuids import uuids_of
-from runwatch_hooks.governor import check_thinnable
-from runwatch_hooks.guard import check_guardable
-from runwatch_hooks.objects import (
+from runwatch_hooks.attaching.superseded_watches import end_former, note
+from runwatch_hooks.attaching.training_objects import (
     Objects,
     extra_of,
     modules_of,
@@ -28,7 +24,12 @@ from runwatch_hooks.objects import (
     stateful_of,
     zero_optimizers_of,
 )
-from runwatch_hooks.one_watch import end_former, note
+from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.zero_limits import check_zero
+from runwatch_hooks.device_health import DeviceSensors, open_sensors
+from runwatch_hooks.device_health.cuda_uuids import uuids_of
+from runwatch_hooks.governor import check_thinnable
+from runwatch_hooks.guard import check_guardable
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
 from runwatch_hooks.reporting.channel import Line
@@ -46,7 +47,6 @@ from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.watching.attached_watch import AttachedWatch
 from runwatch_hooks.watching.inert_watch import InertWatch
-from runwatch_hooks.zero_limits import check_zero
 
 log = OwnLog(__name__)
 
