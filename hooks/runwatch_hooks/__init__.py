@@ -1,7 +1,7 @@
-"""The hook inside the trainer: measures, streams, and acts when told to.
+"""The hook inside the trainer: it measures, streams, and carries out commands.
 
-`attach` comes with torch, and is imported when it is first asked for: `runwatch_hooks.plain` is for
-programs without.
+`attach` needs torch, so it is imported on first use. Programs without torch use
+`runwatch_hooks.plain`.
 """
 
 from importlib import import_module

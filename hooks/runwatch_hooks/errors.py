@@ -1,4 +1,4 @@
-"""What can be wrong with the use of the hook. Raised at attach time only: later, nothing is.
+"""Errors in the use of the hook. They are raised by `attach` and `open_run` only, never later.
 
 RunwatchError (runwatch.errors)
 └── InvalidInputError (ValueError)
@@ -9,6 +9,6 @@ from runwatch.errors import InvalidInputError
 
 
 class AttachError(InvalidInputError):
-    """An argument that cannot be used: names it, what was found and what was wanted."""
+    """An argument that cannot be used. The message names it, what was found and what was wanted."""
 
     code = "invalid_attach"

@@ -1,4 +1,4 @@
-"""What a training program holds: the face of the hook."""
+"""The watch that a training program holds: the public interface of the hook."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,41 +9,42 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
 from runwatch.vocabulary import RunId
 from runwatch_hooks.lifecycle.run_end import EndsWithItsBlock, Status
 
-if TYPE_CHECKING:  # programs without torch need a StepReport, too
+if TYPE_CHECKING:  # programs without torch use StepReport as well
     from torch import Tensor
 
 _Batch = TypeVar("_Batch")
 
 Loggable: TypeAlias = Union[float, "Tensor"]
-"""A number, or a tensor of one; a tensor on an accelerator is not waited for."""
+"""A number, or a tensor with one element. A tensor on an accelerator is read without a sync: its
+value arrives some steps later."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What happened at a boundary."""
+    """What happened at the boundary after a step."""
 
     step: int
     """The step that has just ended."""
     rolled_back_to: int | None = None
-    """The step to train next, where the training state went back; else None."""
+    """The step to train next, if the training state was rolled back at this boundary."""
     lr_scale: float = 1.0
     """The multiplier on the learning rate, in force from the next step on."""
     stop: bool = False
-    """Leave the loop: somebody asked for it."""
+    """A stop was requested: leave the training loop."""
     checkpoint_asked: bool = False
-    """Somebody asked for a checkpoint here, and ours is being written: a time to save your own."""
+    """A checkpoint was requested and the hook is writing its own: a good time to save yours."""
 
 
 class Watch(EndsWithItsBlock):
-    """Watches one training run, and acts on it where it is told to and allowed.
+    """Watches one training run, and carries out commands that `allow` permits.
 
         with attach(model, optimizer, run="small-gpt") as watch:
             for step in watch.steps(1000):
                 loss = train_one(step)              # forward, backward, clip, optimizer.step
                 watch.step(loss, tokens=4096)
 
-    No method raises into the training, but for `resume` and `load_state_dict`, which are asked
-    for a state that must be right or not be.
+    No method raises into the training loop, except `resume` and `load_state_dict`: continuing from
+    a state that was only partly restored would be worse than an error.
     """
 
     run_id: RunId
@@ -53,12 +54,12 @@ class Watch(EndsWithItsBlock):
     @property
     @abstractmethod
     def next_step(self) -> int:
-        """The number of the step to be trained next. The first is 0."""
+        """The number of the step to train next, counted from 0."""
 
     @property
     @abstractmethod
     def is_stopping(self) -> bool:
-        """Whether somebody has asked the run to end."""
+        """Whether a stop was requested."""
 
     @abstractmethod
     def step(
@@ -68,51 +69,56 @@ class Watch(EndsWithItsBlock):
         tokens: int | None = None,
         **metrics: Loggable,
     ) -> StepReport:
-        """The boundary: call it once a step, after `optimizer.step()` and `scheduler.step()`.
+        """The boundary: call it once per step, after `optimizer.step()` and `scheduler.step()`.
 
-        Closes the step's row and carries out what was commanded. A number of yours under a name
-        that we record ourselves (`lr`, `grad_norm`, `step_time`, ...) is kept as `user/lr`.
+        Records the step's row and carries out pending commands. `tokens` is the number of tokens
+        trained on in this step. If one of `metrics` has a name that the hook records itself (`lr`,
+        `grad_norm`, `step_time`, ...), yours is stored with a prefix, as `user/lr`.
         """
 
     @abstractmethod
     def log(self, **metrics: Loggable) -> None:
-        """Numbers that belong to the step that ended last, such as `val_loss`."""
+        """Record numbers for the step that ended last, such as `val_loss`."""
 
     @abstractmethod
     def note_batch(self, batch: object) -> None:
-        """What the step that comes next is trained on, for its diagnostic bundle: where the loop
-        does not go over `batches`, which does this by itself. Remembered, not copied."""
+        """Keep a reference to the next step's batch, for its diagnostic bundle. The batch is not
+        copied. Loops over `batches` need not call this."""
 
     @abstractmethod
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """A time in which no step is due: `eval`, `checkpoint`, `compile`; any other is `idle`."""
+        """A period in which no step is expected and step time does not count. `name` is `eval`,
+        `checkpoint` or `compile`; any other is recorded as `idle`."""
 
     @abstractmethod
     def resume(self) -> int | None:
-        """Put the newest checkpoint of `checkpoints=` into the objects, before the first step.
+        """Load the newest checkpoint in `checkpoints=` into the watched objects; call it before the
+        first step.
 
-        Returns the number of the step to train next, or None where there is no checkpoint. Of
-        several ranks every one has to call it: they go on from one that all of them can load.
-        Raises ActionError where there is one that does not fit the objects.
+        Returns the number of the step to train next, or None if there is no checkpoint. With
+        several ranks, all of them must call it: they continue from the newest checkpoint that every
+        rank can load. Raises ActionError if a checkpoint does not fit the objects.
         """
 
     @abstractmethod
     def state_dict(self) -> dict[str, object]:
-        """For checkpoints of your own: step, LR scale, and the commands that were applied."""
+        """The watch's own state, for your checkpoints: next step, LR scale, commands applied."""
 
     @abstractmethod
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
-        """Go on from there. Raises InvalidInputError for what `state_dict` never returned."""
+        """Continue from a saved `state_dict`. Raises InvalidInputError if it is not one."""
 
     @abstractmethod
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:
-        """End the run, send what is left (10 s at most), and leave torch as it was."""
+        """End the run, send what is still queued (waiting 10 s at most), and remove all hooks
+        and patches from torch. `reason` says why, and is shown with the run."""
 
     def steps(self, stop: int) -> Iterator[int]:
-        """The numbers of the steps to train, up to `stop`; after a rollback, again.
+        """The numbers of the steps to train, up to but not including `stop`. After a rollback it
+        continues from the step that the state went back to.
 
-        Ends early where a stop was asked for. A turn of the loop that did not call `step` is
-        closed without a loss.
+        Ends early if a stop was requested. If an iteration of the loop did not call `step`, it is
+        called here, without a loss.
         """
         while self.next_step < stop and not self.is_stopping:
             boundaries = self._num_boundaries
@@ -121,17 +127,17 @@ class Watch(EndsWithItsBlock):
                 self.step()
 
     def batches(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
-        """A loader's batches, followed back by a rollback where the loader can be positioned.
+        """A loader's batches. A rollback moves the loader back too, if its position can be set.
 
             loader = StatefulDataLoader(dataset, batch_size=8, shuffle=True)
             watch = attach(model, optimizer, run="small-gpt", dataloader=loader, ...)
             for batch in watch.batches(loader):
                 watch.step(train_one(batch))
 
-        It must be the `dataloader` that `attach` was given, and have a `state_dict`. After a
-        rollback it goes on with the batches of the step that comes next, and leaves out those of
-        the step at which the trouble began. Any other loader goes on with what follows. A
-        rollback to before the beginning of this pass over the data goes on in the pass before,
-        and ends with it.
+        For that, it must be the `dataloader` given to `attach` and have a `state_dict`. After a
+        rollback, iteration continues with the batches of the step to train next, without those of
+        the step at which the trouble began. Any other loader continues with its next batch. A
+        rollback to a step of an earlier epoch continues in that epoch, and the iteration ends with
+        it.
         """
         yield from loader

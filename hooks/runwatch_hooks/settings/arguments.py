@@ -1,5 +1,4 @@
-"""What a run is called, set up with and begun at, as `attach` is given it and the service will take
-it."""
+"""Checks of single arguments of `attach` and `open_run`, by the limits of the service."""
 
 import operator
 import os
@@ -13,7 +12,7 @@ from runwatch_hooks.errors import AttachError
 
 
 def check_text(place: str, text: object) -> None:
-    """Raises AttachError unless it is a text that the service takes as a name."""
+    """Raises AttachError unless `text` is a string that the service accepts as a name."""
     wanted = f"wanted a text of 1 to {TEXT_LIMIT} characters, not blank"
     if not isinstance(text, str):
         raise AttachError(f"{place}: found {type(text).__name__}, {wanted}")
@@ -25,27 +24,27 @@ def check_text(place: str, text: object) -> None:
         raise AttachError(f"{place}: found a zero byte, wanted a text that can be stored")
     try:
         text.encode()
-    except UnicodeEncodeError:  # of a file's name with an odd byte, say
+    except UnicodeEncodeError:  # a lone surrogate, such as from a file name with an invalid byte
         wanted = "wanted a text that UTF-8 can carry"
         raise AttachError(f"{place}: found {text!r}, {wanted}") from None
 
 
 def folder_of(place: str, path: object) -> Path:
-    """Raises AttachError for what is no path."""
+    """The folder as a Path. Raises AttachError if `path` is not a path."""
     if not isinstance(path, (str, os.PathLike)):
         raise AttachError(f"{place}: found {type(path).__name__}, wanted the path of a folder")
     return Path(cast("str | os.PathLike[str]", path))
 
 
 def count_of(place: str, number: object, *, least: int) -> int:
-    """A whole number of any kind; 1e3, as files of settings have it, is one. Raises AttachError for
-    one that is too small, and for what is none."""
+    """A whole number as an int. Any numeric type will do, and so does 1e3, which YAML reads as a
+    float. Raises AttachError if it is not whole or is less than `least`."""
     wanted = f"wanted a whole number, at least {least}"
     if isinstance(number, str):
         raise AttachError(f"{place}: found the text {number!r}, {wanted}")
     try:
         value = float(cast("SupportsFloat", number))
-    except Exception:  # noqa: BLE001  a tensor's own, say
+    except Exception:  # noqa: BLE001  any error of a user's `__float__`, such as a tensor's
         raise AttachError(f"{place}: found {type(number).__name__}, {wanted}") from None
     if not (value >= least and value.is_integer()):
         raise AttachError(f"{place}: found {number}, {wanted}")
@@ -53,14 +52,14 @@ def count_of(place: str, number: object, *, least: int) -> int:
 
 
 def check_state(state: object) -> None:
-    """Raises AttachError for what no `state_dict` returned."""
+    """Raises AttachError if `state` cannot come from `Watch.state_dict`."""
     if not isinstance(state, Mapping | None):
         wanted = "wanted what `watch.state_dict()` returned"
         raise AttachError(f"state: found {type(state).__name__}, {wanted}")
 
 
 def config_of(config: object) -> dict[str, object]:
-    """The hyper-parameters as a dictionary of their own; none is none."""
+    """The hyperparameters as a new dictionary. Raises AttachError if not a mapping or None."""
     if config is None:
         return {}
     if not isinstance(config, Mapping):
@@ -69,7 +68,7 @@ def config_of(config: object) -> dict[str, object]:
 
 
 def step_of(place: str, step: object) -> int:
-    """Raises AttachError for what numbers no step; any kind of integer may."""
+    """A step number as an int, from any integer type. Raises AttachError if it is out of range."""
     wanted = f"wanted a step from 0 to {MAX_STEP}"
     try:
         number = operator.index(cast("SupportsIndex", step))

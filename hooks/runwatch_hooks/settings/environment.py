@@ -1,4 +1,4 @@
-"""What the hook takes from the environment: the one module that reads it."""
+"""The hook's environment variables. No other module reads the environment."""
 
 import os
 from collections.abc import Mapping
@@ -19,29 +19,31 @@ _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
 _BEARERS: Final[dict[str, str]] = {}
-"""By the id of a run that the environment names, the name of the program's run that has it: it is
-the first that asks. A program may train several."""
+"""Run id from the environment -> name of the run that uses it. A program may train several runs,
+but an id belongs to one of them: the first that asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The defaults of `attach`; an argument given there goes before them."""
+    """Defaults for the arguments of `attach`, which take precedence."""
 
     disabled: bool = False
-    """RUNWATCH_DISABLED: attach nothing, touch nothing; the script runs as if we were not there."""
+    """RUNWATCH_DISABLED: attach nothing and patch nothing; the script runs as if the hook were
+    absent."""
     url: str | None = field(default=None, repr=False)
-    """RUNWATCH_URL: such as http://127.0.0.1:8321; without one the run is only spooled to disk."""
+    """RUNWATCH_URL: the service, such as http://127.0.0.1:8321. Without it, the run is only spooled
+    to disk."""
     token: str | None = field(default=None, repr=False)
     """RUNWATCH_TOKEN: an API key with the scope `ingest`."""
     spool_dir: Path = DEFAULT_SPOOL_DIR
     """RUNWATCH_SPOOL: where frames wait on disk until the service has acknowledged them."""
     run_id: str | None = None
-    """RUNWATCH_RUN_ID: the ULID of a run to go on with, as a restarted job does. Of a program that
-    watches runs of several names, the first one has it."""
+    """RUNWATCH_RUN_ID: the ULID of a run to continue, for a restarted job. In a program that
+    watches several runs, it applies to the first."""
     project: str = DEFAULT_PROJECT
-    """RUNWATCH_PROJECT: where the run belongs; keys can be bound to one."""
+    """RUNWATCH_PROJECT: the project that the run belongs to; API keys can be limited to one."""
     group: str = ""
-    """RUNWATCH_GROUP: the runs of the project that this one repeats, as seeds or a sweep do."""
+    """RUNWATCH_GROUP: a name shared by runs that repeat each other, such as seeds or a sweep."""
     rank: int = 0
     """RANK, as torchrun sets it."""
     world_size: int = 1
@@ -49,9 +51,10 @@ class Environment:
     local_rank: int = 0
     """LOCAL_RANK, as torchrun sets it."""
     elastic_id: str | None = None
-    """TORCHELASTIC_RUN_ID: torchrun's name for the job; None where it did not start us."""
+    """TORCHELASTIC_RUN_ID: torchrun's name for the job; None if the program was not started by
+    torchrun."""
     restart: int = 0
-    """TORCHELASTIC_RESTART_COUNT: how often torchrun has started the processes anew."""
+    """TORCHELASTIC_RESTART_COUNT: how often torchrun has restarted the processes."""
 
     def __post_init__(self) -> None:
         _check_url(self.url)
@@ -75,9 +78,9 @@ def _check_token(token: str | None) -> None:
 
 
 def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
-    """The environment's settings. Raises AttachError for one that cannot be used.
+    """Settings from environment variables. Raises AttachError for one that cannot be used.
 
-    Of a disabled hook nothing more is read, and so nothing can be wrong with it.
+    If the hook is disabled, nothing else is read, so that nothing else can be wrong.
     """
     if _flag(variables, "RUNWATCH_DISABLED"):
         return Environment(disabled=True)
@@ -97,7 +100,8 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
 
 
 def is_disabled(variables: Mapping[str, str] = os.environ) -> bool:
-    """Whether the script runs as if we were not there, asked where nothing may be raised yet."""
+    """Whether RUNWATCH_DISABLED is set. Unlike `read_environment` it never raises, so it can be
+    called at import."""
     return variables.get("RUNWATCH_DISABLED", "").strip().lower() in _TRUE
 
 
@@ -112,8 +116,8 @@ def override(
     token: str | None,
     spool: str | os.PathLike[str] | None,
 ) -> Environment:
-    """The environment with the arguments that were given in their places, for the run of this
-    name. Raises AttachError."""
+    """The environment of the run of this name, overridden by the arguments that were given. Raises
+    AttachError."""
     found = replace(
         environment,
         project=environment.project if project is None else project,
@@ -137,7 +141,7 @@ def _given(place: str, text: object) -> str | None:
 
 
 def _goes_on_with(run_id: str | None, run: str) -> str | None:
-    """RUNWATCH_RUN_ID where it is meant: one run cannot be two of a program's at once."""
+    """The id from the environment, if this run is the one that uses it (see `_BEARERS`)."""
     return run_id if run_id is not None and _BEARERS.setdefault(run_id, run) == run else None
 
 

@@ -1,4 +1,4 @@
-"""How a run may be acted on, as its program says: the trainer's last word."""
+"""What the program allows to be done to its run. The service cannot override it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from runwatch_hooks.errors import AttachError
 from runwatch_hooks.settings.arguments import count_of
 
 Guarding = bool | Literal["outliers"]
-"""Which steps the guard makes change nothing."""
+"""Which steps the guard turns into no-ops: none, non-finite ones, or outliers as well."""
 
 DEFAULT_ALLOW: Final = ("checkpoint", "detail")
-"""What changes nothing about the training."""
+"""The actions that do not change the training."""
 DEFAULT_GOOD_AFTER: Final = 10
-"""Healthy steps after which a saved state counts as good."""
+"""Healthy steps after a capture until the saved state counts as good."""
 
 
 _OPTIONAL: Final = ("snapshot_every", "checkpoint_every", "histograms", "activations")
@@ -23,11 +23,12 @@ _COUNTS: Final = {
     **dict.fromkeys((*_OPTIONAL, "good_after", "keep", "max_bundles", "bundle_mib"), 1),
     "snapshots": 3,
 }
-"""Whole numbers, each with the least that it may be."""
+"""Options that are whole numbers, each with its smallest allowed value."""
 
 
 def kinds_of(allow: object) -> tuple[str, ...]:
-    """Kinds of action. Raises AttachError for a single text, which would be read by its letters."""
+    """The allowed kinds of action. Raises AttachError for a single string, which would otherwise be
+    iterated letter by letter."""
     if isinstance(allow, str) or not isinstance(allow, Iterable):
         wanted = f"wanted a tuple of some of {ACTION_KINDS}"
         raise AttachError(f"allow: found {allow!r}, {wanted}")
@@ -36,39 +37,42 @@ def kinds_of(allow: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a run may be acted on."""
+    """What may be done to a run, and what is kept and measured for it."""
 
     allow: Sequence[str] = DEFAULT_ALLOW
-    """Kinds of action; the last word, whatever the service says."""
+    """Kinds of action that may be carried out, whatever the service asks for."""
     snapshot_every: int | None = None
-    """Steps; None: 50 or more, so that captures take less than a hundredth of the time
-    (`actions.pace`). Taken only where `rollback` is allowed."""
+    """Steps between two snapshots. None: at least 50, and as many as keep the time for captures
+    below a hundredth (`actions.pace`). Snapshots are taken only if `allow` contains `rollback`."""
     snapshots: int = 3
-    """States kept in memory."""
+    """Number of snapshots kept in memory."""
     good_after: int = DEFAULT_GOOD_AFTER
+    """Healthy steps after a capture until the saved state counts as good."""
     checkpoints: Path | None = None
+    """Folder for the hook's own checkpoints; None: none are written."""
     checkpoint_every: int | None = None
-    """Steps; None: only when asked."""
+    """Steps between two checkpoints; None: only when asked."""
     keep: int = 3
-    """Checkpoints on disk, beside the newest good ones."""
+    """Number of checkpoints kept on disk, in addition to the newest good ones."""
     guard: Guarding = False
-    """Whether a step by gradients that are not finite is made to change nothing; "outliers": also
-    one by gradients far outside their past."""
+    """True: a step with non-finite gradients changes nothing. "outliers": neither does a step whose
+    gradient norm is far outside its recent history."""
     bundles: Path | None = None
-    """Where diagnostic bundles of non-finite steps are written; None: nowhere."""
+    """Folder for the diagnostic bundles of non-finite steps; None: none are written."""
     max_bundles: int = 3
-    """Of a run and rank, restarts included; none is ever deleted."""
+    """Bundles per run and rank, over all restarts. None is ever deleted."""
     bundle_mib: int = 2048
-    """Of the training states in a bundle; what is more is left out, optimizers first."""
+    """Limit on the training states in one bundle, in MiB. What exceeds it is left out, optimizer
+    state first."""
 
     histograms: int | None = None
-    """Steps between two; None: only when asked."""
+    """Steps between two histograms; None: only when asked."""
     activations: int | None = None
-    """Steps between two; None: only when asked."""
+    """Steps between two measurements of activations; None: only when asked."""
     max_overhead: float | None = None
-    """The share of a step's time that watching may take, beyond which less is read. None: all of
-    every step is read, whatever it takes. That is the default because a layer that is not looked
-    at is a promise not kept, and small models on a CPU would be thinned from the start."""
+    """Share of a step's time that watching may take; above it, less is read. None, the default:
+    every layer is read at every step, whatever it costs. A layer that is not read would break the
+    first promise, and small models on a CPU would be thinned from the start."""
 
     def __post_init__(self) -> None:
         unknown = [kind for kind in self.allow if kind not in ACTION_KINDS]
