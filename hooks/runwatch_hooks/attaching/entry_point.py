@@ -1,4 +1,4 @@
-"""The way in: from a program's own objects to a watch over them."""
+"""`attach`: checks its arguments, joins the other ranks, and returns a watch."""
 
 import os
 import time
@@ -84,34 +84,46 @@ def attach(
     state: Mapping[str, object] | None = None,
     next_step: int | None = None,
 ) -> Watch:
-    """Watch a training run from here to `finish`.
+    """Watch a training run, from here to `finish`.
 
-    `group` names the runs of the project that this one repeats, as seeds or a sweep do: one that is
-    far worse than the others at the same steps is told.
+    What belongs to the run:
 
-    `extra` holds what else must go back with a rollback: an EMA, generators of your own; a
-    `dataloader` does so where it has a `state_dict` (go over it by `watch.batches`). `allow` names
-    the actions that may be carried out: `checkpoint`, `detail`, `lower_lr`, `rollback`, `stop`.
-    `state` is what `state_dict` of an earlier life of the run returned, where your own checkpoint
-    kept it: the run goes on from there, as its next attempt where `run_id=state["run_id"]` says
-    that it is the same one, and as a new run elsewhere. `next_step` is where a program goes on
-    that counts its steps itself, with a `state` or without; with neither the steps count from 0,
-    and take the place of those that earlier attempts of the run trained.
-    `bundles` is a folder for diagnostic bundles: what there is of the first step whose loss or
-    gradients are not finite, for `runwatch replay`.
-    `guard` makes a step by gradients that are not finite change nothing, without waiting for a
-    device; `guard="outliers"` also one whose gradients' norm lies far outside its past.
-    `histograms` and `activations` are steps: so often the elements of gradients, weights
-    and activations are counted by their size, and what each module returns is measured; by default
-    only when the command `detail` asks for it. `max_overhead=0.005` lets watching take half a
-    hundredth of a step's time: where it takes more, less is read of some steps, and that is told;
-    by default every layer is read at every step.
+    - `run` is its name; `group` is shared by runs that repeat each other, such as seeds or a sweep.
+      A run far worse than the rest of its group at the same steps raises an alert.
+    - `state` is what `Watch.state_dict` returned, loaded from your own checkpoint: the steps
+      continue from there. With `run_id=state["run_id"]` this is the next attempt of the same run,
+      otherwise a new run.
+    - `next_step` is the step to start at, for programs that count their steps themselves; it takes
+      precedence over the one in `state`. With neither, steps count from 0, and replace those that
+      earlier attempts of the run trained.
 
-    A model has one watch, in whatever wrapper it is given: one that it had before, as of a
-    notebook's cell that is run again, is told as stopped.
+    What may be done to it:
+
+    - `allow` names the actions that may be carried out: `checkpoint`, `detail`, `lower_lr`,
+      `rollback`, `stop`.
+    - A rollback restores the model, optimizers, schedulers and scalers, the `dataloader` if it has
+      a `state_dict` (then iterate over it with `watch.batches`), and everything in `extra`, such as
+      an EMA or your own random generators.
+    - `guard=True` makes a step with non-finite gradients change nothing, without waiting for the
+      device; `guard="outliers"` does so as well if the gradient norm is far outside its recent
+      history.
+
+    What is measured:
+
+    - `bundles` is a folder for diagnostic bundles: everything needed to repeat, with
+      `runwatch replay`, the first step whose loss or gradients were not finite.
+    - `histograms` and `activations` are intervals in steps: how often the elements of gradients,
+      weights and activations are counted by magnitude, and how often the outputs of modules are
+      measured. By default only when the command `detail` asks for it.
+    - `max_overhead` is the share of a step's time that watching may take, such as 0.005. Above it,
+      some steps are read less completely, which is recorded. By default every layer is read at
+      every step.
+
+    A model has one watch at a time, whichever wrapper it is given in. If it already has one, as
+    when a notebook cell is run again, the earlier run ends as stopped.
 
     Without a URL, given here or in RUNWATCH_URL, the run is written to the spool folder, to be
-    sent later. Raises AttachError for an argument that cannot be used; afterwards nothing is
+    sent later. Raises AttachError for an argument that cannot be used. After that, nothing is
     raised into the training.
     """
     environment = read_environment()
@@ -199,7 +211,8 @@ def _line_opener(
         url=environment.url, token=environment.token, spool_dir=environment.spool_dir
     )
 
-    held = WeakSet(modules.values())  # a thread that still waits for an answer asks by this
+    # Weak, because the sender's thread may outlive the run, and must not keep the model alive.
+    held = WeakSet(modules.values())
 
     def is_evaluating() -> bool:
         return bool(held) and not any(module.training for module in held)

@@ -1,8 +1,9 @@
-"""One watch speaks about a model: that of a notebook's cell ends as the cell is run again.
+"""A model has one watch: attaching it again, as in a notebook cell, ends the earlier one.
 
-The model may come in another wrapper than before (`DataParallel`, `torch.compile`), or inside of a
-larger one. It is the same where all that the former watch's modules train is trained by the new
-one's too; models that only share a part, as an actor and a critic do, have each their own.
+The model may come in another wrapper than before (`DataParallel`, `torch.compile`), or inside a
+larger model. It counts as the same if the new watch covers every trainable parameter of the
+earlier one. Models that share only some parameters, such as an actor and a critic, keep a watch
+each.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,11 +18,12 @@ from runwatch_hooks.watching.lifetime import Lifetime
 log = OwnLog(__name__)
 
 _LIFETIMES: Final[WeakKeyDictionary[nn.Module, ReferenceType[Lifetime]]] = WeakKeyDictionary()
-"""Of all that one process watches. Two calls of `attach` share nothing but the process."""
+"""The module -> the lifetime of its watch, for all watches of the process. Module-level, because
+two calls of `attach` have nothing but the process in common."""
 
 
 def end_former(modules: Iterable[nn.Module], run: str) -> None:
-    """End the watches that speak about these modules, since `run` will from here on."""
+    """End the watches on the same model, because `run` watches it from now on."""
     given = tuple(modules)
     trained = _trained_by(given)
     for lifetime, formers in _open_lifetimes():
@@ -34,13 +36,13 @@ def end_former(modules: Iterable[nn.Module], run: str) -> None:
 
 
 def note(modules: Iterable[nn.Module], lifetime: Lifetime) -> None:
-    """The watch of this lifetime speaks about them now."""
+    """Remember that these modules are watched by the watch with this lifetime."""
     for module in modules:
         _LIFETIMES[module] = ref(lifetime)
 
 
 def _open_lifetimes() -> Iterator[tuple[Lifetime, list[nn.Module]]]:
-    """Each with its modules."""
+    """Each open lifetime, with the modules that its watch was given."""
     found: dict[int, tuple[Lifetime, list[nn.Module]]] = {}
     for module, kept in list(_LIFETIMES.items()):
         lifetime = kept()

@@ -1,4 +1,4 @@
-"""What of a program is watched: its own objects, taken as `attach` is given them."""
+"""The program's own objects, in the forms that `attach` accepts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objects:
-    """What of a program is watched, and goes back with a rollback."""
+    """The objects that are watched, and restored by a rollback."""
 
     modules: Mapping[str, nn.Module]
     optimizers: Sequence[Optimizer]
@@ -42,7 +42,7 @@ def modules_of(model: nn.Module | Mapping[str, nn.Module]) -> dict[str, nn.Modul
 
 
 def optimizers_of(given: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ...]:
-    """Torch's own; of DeepSpeed's the one that it steps by."""
+    """The torch optimizers; of one of DeepSpeed's, the torch optimizer that it wraps."""
     optimizers = _several(given, _is_optimizer, "optimizer")
     if not optimizers:
         raise AttachError(f"optimizer: found {_found(given)}, wanted at least one torch optimizer")
@@ -50,13 +50,13 @@ def optimizers_of(given: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ..
 
 
 def zero_optimizers_of(given: object) -> tuple[ZeroOptimizer, ...]:
-    """DeepSpeed's among the optimizers."""
+    """Those of the optimizers that are DeepSpeed's."""
     items = cast("Sequence[object]", given) if isinstance(given, Sequence) else (given,)
     return tuple(one for one in items if is_zero(one))
 
 
 def stateful_of(given: HasState | Sequence[HasState] | None, place: str) -> tuple[HasState, ...]:
-    """Schedulers, or scalers."""
+    """Schedulers or scalers; `place` is the argument's name. Raises AttachError for others."""
     return _several(given, _has_state, place)
 
 
@@ -102,7 +102,7 @@ def extra_of(
     dataloader: object | None,
     zeros: Sequence[ZeroOptimizer] = (),
 ) -> dict[str, HasState | Generator]:
-    """What the user names, and what of others has state: the loader, DeepSpeed's loss scalers."""
+    """The user's `extra`, the loader if it has a `state_dict`, and DeepSpeed's loss scalers."""
     if extra is not None and not _is_mapping(extra):
         raise AttachError(f"extra: found {_found(extra)}, wanted a mapping")
     items = dict(extra or {})

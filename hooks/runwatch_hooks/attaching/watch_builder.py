@@ -1,4 +1,4 @@
-"""Puts a watch together: the probe that sees, the actor that acts, the line that tells."""
+"""Builds a watch from its parts: a probe that measures, an actor that acts, a channel to report."""
 
 from collections.abc import Callable, Mapping
 
@@ -39,9 +39,10 @@ def build_watch(
     saved: Mapping[str, object] | None = None,
     open_sensors: Callable[[], DeviceSensors | None] = lambda: None,
 ) -> LiveWatch:
-    """A watch over objects, on a line of one's own, beside those of a team's other ranks.
+    """A watch over `objects`, for this rank of `team`.
 
-    `saved` is what an earlier one returned; `open_sensors` finds who tells how the devices are.
+    `open_line` opens the channel to the service, given the first step; `saved` is an earlier
+    watch's `state_dict`; `open_sensors` returns the sensors of the devices, or None.
     """
     faults = Faults()
     reports = Reports(faults)
@@ -78,7 +79,7 @@ def build_watch(
 
     def checkpoint(step: int) -> None:
         if keeper is not None and not keeper.is_writing:
-            with faults.guard("checkpoint"):  # else no command would be heard at this boundary
+            with faults.guard("checkpoint"):  # or a fault here would skip the boundary's commands
                 lr_scale.settle()
                 keeper.begin(step, state.capture, dict(actor.state_dict()))
 
@@ -125,7 +126,7 @@ def build_watch(
     )
     try:
         _set_out(watch, saved, lambda: instruments.install(probe, lr_scale), options)
-    except BaseException:  # nobody has the watch, to end it by
+    except BaseException:  # the caller never gets the watch, and could not end it
         watch.lifetime.give_up()
         lr_scale.close()
         raise
@@ -155,7 +156,8 @@ def _keeper(options: Options, state: TrainingState, team: Team) -> CheckpointKee
 
 
 def _detail(options: Options, objects: Objects, team: Team, faults: Faults) -> Detail | None:
-    """Of rank 0: what the others have is the same, or is theirs alone to tell by its loss."""
+    """On rank 0 only: the other ranks' weights are the same, and their batches show in their
+    losses."""
     if not team.world.is_leader:
         return None
     return Detail(objects.modules, Schedule(options.histograms, options.activations), faults)
@@ -170,7 +172,7 @@ def _sensors(
 
 
 def _governor(options: Options, team: Team) -> Governor | None:
-    """Of rank 0, which alone reads layers where they are whole: no rank needs to know."""
+    """On rank 0 only: where layers are whole, no other rank reads them."""
     if options.max_overhead is None or not team.world.is_leader:
         return None
     return Governor(options.max_overhead)
@@ -205,7 +207,7 @@ def _witness(
 
 
 def _may_resume(options: Options) -> bool:
-    """Whether there is something to resume from: then the attempt opens once that is decided,
-    since it says at which step it begins."""
+    """Whether there is a checkpoint to resume from. If so, the attempt is opened later, when
+    `resume` or the first step decides at which step it begins."""
     folder = options.checkpoints
     return folder is not None and folder.is_dir() and any(folder.iterdir())

@@ -1,4 +1,4 @@
-"""What cannot be done with a training under DeepSpeed's ZeRO: refused at `attach`, by name."""
+"""What the hook cannot do under DeepSpeed's ZeRO. `attach` refuses such options."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from runwatch_hooks.settings.options import Options
 
 
 def check_zero(optimizers: Sequence[ZeroOptimizer], options: Options) -> None:
-    """Raises AttachError for what is asked of one of these and cannot be done right."""
+    """Raises AttachError if an option cannot be honoured with one of these optimizers."""
     for optimizer in optimizers:
         objection = _objection_to(optimizer, options)
         if objection:
@@ -16,7 +16,7 @@ def check_zero(optimizers: Sequence[ZeroOptimizer], options: Options) -> None:
 
 
 def _objection_to(zero: ZeroOptimizer, options: Options) -> str:
-    """The first; empty where there is none."""
+    """The first objection; empty if there is none."""
     name = type(zero).__name__
     if is_offloaded(zero):
         return f"optimizer: found {name} with its states offloaded, wanted them on the device"
