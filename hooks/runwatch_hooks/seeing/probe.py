@@ -93,9 +93,9 @@ class Probe:
 
     def take(self, step: int) -> Reading:
         """What the step brought. The next step begins."""
-        self._thread.note()
+        self._thread.end_row()
         self._step.note({"optimizer_steps": float(self._num_optimizer_steps)})
-        if self._turns.are_taken:
+        if self._turns.end_row():
             self._step.note({"alternating": 1.0})
         if self._has_scaler and "skipped" not in self._step.numbers:
             self._step.note({"skipped": 0.0})
@@ -115,9 +115,13 @@ class Probe:
         self._begun: set[int] = set()
         self._with_closure: set[int] = set()
         self._num_optimizer_steps = 0
-        self._turns.end_row()
 
     # What torch tells, in the order of a step.
+
+    def before_backward(self, args: Arguments, kwargs: Keywords) -> None:
+        with self._faults.guard("backward", self.remove):
+            if self._thread.ends_rows_here():
+                self._turns.begin_pass()
 
     def after_unscale(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("unscale_", self.remove):
@@ -195,7 +199,6 @@ class Probe:
             again = is_handed or id(optimizer) in self._begun
             self._begun.add(id(optimizer))
             self._optimizers.follow(optimizer, slots, is_handed=is_handed)
-            self._turns.before_step(optimizer)
             self._step.note(self._optimizers.rates_of(optimizer, self._lr_scale()))
             self._omissions.before_step(optimizer)
             if closure_of(args, kwargs) is not None:
@@ -223,7 +226,7 @@ class Probe:
             self._step.note_stepped(slots)
             self._omissions.after_step(optimizer)
             self._board.after_step()
-            self._turns.after_step(optimizer, self._optimizers.living_beside(optimizer))
+            self._turns.after_step(optimizer, slots)
 
     def after_scaler_step(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("scaler.step", self.remove):

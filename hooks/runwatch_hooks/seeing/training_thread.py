@@ -10,15 +10,20 @@ class TrainingThread:
     """At first that which attached."""
 
     def __init__(self) -> None:
-        self._ident = threading.get_ident()
+        self._ident = self._of_rows = threading.get_ident()
 
-    def note(self) -> None:
+    def end_row(self) -> None:
         """A step has ended here."""
-        self._ident = threading.get_ident()
+        self._ident = self._of_rows = threading.get_ident()
+
+    def ends_rows_here(self) -> bool:
+        """Whether the calling thread is the one that ends the run's steps. It begins the backward
+        passes, though on an accelerator a pass may step optimizers in a thread of its own."""
+        return threading.get_ident() == self._of_rows
 
     def is_here(self, is_ours: Callable[[], bool]) -> bool:
         """Whether the calling thread trains the run, or from now on does: `is_ours` says, without
         looking at a gradient, whether what it is at is the run's."""
         if threading.get_ident() != self._ident and is_ours():
-            self.note()
+            self._ident = threading.get_ident()
         return threading.get_ident() == self._ident

@@ -1,58 +1,61 @@
-"""Whether optimizers take turns: between the steps of two, a backward pass made new gradients.
+"""Whether optimizers take turns: each has backward passes of its own.
 
 So do a generator and its judge, an actor and its critic: the loss of one depends on how good the
-other is by now, and need not fall. Two optimizers that share one backward pass (Muon for matrices,
-Adam for the rest) are one training. So are those that step within it, each as soon as its
-gradients are there: the next one's are still to come, by the same pass.
+other is by now, and need not fall. Two optimizers that share each backward pass (Muon for matrices,
+Adam for the rest) are one training, and so are those that step within it, one for each parameter.
+
+What tells them apart is the layers that are stepped after one pass, or within it, and those of the
+next: in a game they are others. The gradients say nothing of it, as a program may put others of
+its own making in their place between two steps.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping, Sequence
 
-from torch import Tensor
 from torch.optim import Optimizer
 
-from runwatch_hooks.seeing.weak_gradients import WeakGradient
 from runwatch_hooks.wrapping.backward_pass import is_in_backward
 
 
 class Turns:
-    """Looks at one parameter of each optimizer that has not stepped yet. Compares gradients as
-    objects: clipping and unscaling change a gradient's numbers, a new backward pass makes another
-    gradient, unless `zero_grad(set_to_none=False)` kept the old one."""
+    """Holds what was stepped by the last two passes of a row, and no more."""
 
     def __init__(self) -> None:
-        self.are_taken = False
-        """Stays true once it was seen."""
-        self._waiting: dict[int, tuple[Tensor, WeakGradient | None]] = {}
+        self._are_taken = False
+        self._is_new_pass = False
+        self._before: Mapping[int, Sequence[int]] = {}
+        self._stepped: dict[int, Sequence[int]] = {}
+        """The layers' slots of each optimizer, by its identity, since the last pass began."""
 
-    def before_step(self, optimizer: Optimizer) -> None:
-        if is_in_backward():
+    def begin_pass(self) -> None:
+        """A pass within another is a part of it, as of a module that is checkpointed."""
+        self._is_new_pass |= not is_in_backward()
+
+    def after_step(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
+        """Of the layers at `slots`; a pass that lay within the step, in its closure, counts."""
+        if self._are_taken:
             return
-        waited = self._waiting.pop(id(optimizer), None)
-        if waited is None:
-            return
-        parameter, gradient = waited
-        is_known = gradient is not None and gradient.is_of(parameter.grad)
-        self.are_taken |= parameter.grad is not None and not is_known
+        if self._is_new_pass:
+            self._judge()
+            self._before, self._stepped = self._stepped, {}
+            self._is_new_pass = False
+        self._stepped[id(optimizer)] = slots
 
-    def after_step(self, optimizer: Optimizer, all_optimizers: Iterable[Optimizer]) -> None:
-        if self.are_taken or is_in_backward():
-            return
-        for other in all_optimizers:
-            if other is not optimizer and (parameter := _any_parameter(other)) is not None:
-                gradient = None if parameter.grad is None else WeakGradient(parameter.grad)
-                self._waiting.setdefault(id(other), (parameter, gradient))
+    def end_row(self) -> bool:
+        """Whether turns were taken in this row, or in one before it."""
+        self._judge()
+        self._before, self._stepped = {}, {}
+        return self._are_taken
 
-    def end_row(self) -> None:
-        self._waiting.clear()
+    def _judge(self) -> None:
+        before, stepped = self._before, self._stepped
+        if before and stepped and not _have_layers_in_common(before, stepped):
+            self._are_taken = True
 
 
-def _any_parameter(optimizer: Optimizer) -> Tensor | None:
-    """The first with a gradient, or else the first."""
-    parameters: Iterator[Tensor] = (
-        one for group in optimizer.param_groups for one in group["params"]
-    )
-    first = next(parameters, None)
-    if first is None or first.grad is not None:
-        return first
-    return next((one for one in parameters if one.grad is not None), first)
+def _have_layers_in_common(
+    some: Mapping[int, Sequence[int]], others: Mapping[int, Sequence[int]]
+) -> bool:
+    if any(others.get(one) == slots for one, slots in some.items()):
+        return True  # the same optimizer, as nearly always: that is soon found
+    layers = {slot for slots in some.values() for slot in slots}
+    return not all(layers.isdisjoint(slots) for slots in others.values())

@@ -1,6 +1,6 @@
 """The optimizers of a run, each in its place, so that no learning rate changes its name."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary, WeakSet, ref
 
@@ -37,13 +37,6 @@ class WatchedOptimizers:
     @property
     def known(self) -> Sequence[KnownOptimizer]:
         return self._known
-
-    def living_beside(self, optimizer: Optimizer) -> Iterator[Optimizer]:
-        """The other ones, but for those that step the same tensors as it."""
-        for one in self._known:
-            other = one.optimizer
-            if other is not None and other is not optimizer and not self._share(optimizer, other):
-                yield other
 
     def take_changes(self) -> list[str]:
         """What is watched in the place of something else, since the last call."""
@@ -127,12 +120,6 @@ class WatchedOptimizers:
     def _successor_of(self, optimizer: Optimizer) -> Optimizer | None:
         later = self._successors.get(optimizer)
         return None if later is None else later()
-
-    def _share(self, one: Optimizer, other: Optimizer) -> bool:
-        """Whether one was put in the other's place."""
-        if not self._successors:
-            return False
-        return self._successor_of(one) is other or self._successor_of(other) is one
 
     def _places_of(self, known: KnownOptimizer) -> Sequence[int]:
         tensors = [tensor for group in known.param_groups for tensor in group["params"]]

@@ -1,8 +1,12 @@
-"""Whether a backward pass is running, as where a hook of it steps an optimizer."""
+"""Where a backward pass begins, and whether one is running, as where a hook steps an optimizer."""
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import torch
+
+ENGINE: Final = "_engine_run_backward"
+"""In `torch.autograd`, what `backward` and `grad` run a pass with. They look it up at each call, so
+that a program that has imported one of the two by name is heard as well."""
 
 
 def is_in_backward() -> bool:

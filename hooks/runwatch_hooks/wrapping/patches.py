@@ -18,6 +18,7 @@ from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 
 from runwatch_hooks.ranks.zero import clipping_module, zero_types
+from runwatch_hooks.wrapping.backward_pass import ENGINE
 from runwatch_hooks.wrapping.early_clips import GROUPING, is_unheard_clip
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 from runwatch_hooks.wrapping.step_hooks import StepHandle, hear_after_steps, hear_before_steps
@@ -30,6 +31,7 @@ OptimizerListener = Callable[[Optimizer, Arguments, Keywords], None]
 class Observer(Protocol):
     """What wants to know. None of these may raise."""
 
+    def before_backward(self, args: Arguments, kwargs: Keywords) -> None: ...
     def before_optimizer_step(
         self, optimizer: Optimizer, args: Arguments, kwargs: Keywords
     ) -> None: ...
@@ -73,6 +75,7 @@ class Patches:
             hear_before_steps(self._guarded_hook(see.before_optimizer_step)),
             hear_after_steps(self._guarded_hook(see.after_optimizer_step)),
         ]
+        self._holds.hold(torch.autograd, ENGINE, Ears(before=self._guarded(see.before_backward)))
         total_norm = Ears(before=self._guarded(see.before_total_norm))
         clip = Ears(before=self._guarded(see.before_clip))
         by_itself = Ears(before=self._guarded(see.before_own_clip))

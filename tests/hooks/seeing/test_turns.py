@@ -1,5 +1,6 @@
 """Which losses have no level of their own: where optimizers take turns, or a reward is recorded."""
 
+from threading import Thread
 from typing import Any, cast
 
 import torch
@@ -7,7 +8,7 @@ from tests.hooks.recorder import RecordingLine
 from tests.hooks.tiny import watched
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
-from torch.optim import SGD
+from torch.optim import SGD, Optimizer
 
 
 def test_a_generator_and_its_judge_take_turns(line: RecordingLine) -> None:
@@ -41,10 +42,79 @@ def test_optimizers_that_share_a_backward_pass_do_not(line: RecordingLine) -> No
     assert line.metric("alternating") == []
 
 
-def test_optimizers_that_step_within_a_backward_pass_do_not(line: RecordingLine) -> None:
+def test_optimizers_whose_gradients_are_put_there_by_hand_do_not(line: RecordingLine) -> None:
+    """As by who centres or projects them, right before each optimizer's step."""
     model = nn.Linear(2, 2)
-    optimizers = {one: SGD([one], 0.1) for one in model.parameters()}
-    watch = watched(model, *optimizers.values(), line=line)
+    optimizers = [SGD([one], 0.1) for one in model.parameters()]
+    watch = watched(model, *optimizers, line=line)
+    for _ in range(3):
+        model.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        for one, optimizer in zip(model.parameters(), optimizers, strict=True):
+            assert one.grad is not None
+            one.grad = one.grad - 0.5
+            optimizer.step()
+        watch.step(loss=1.0)
+
+    assert line.metric("optimizer_steps") == [2.0, 2.0, 2.0]
+    assert line.metric("alternating") == []
+
+
+def test_optimizers_that_share_each_of_several_passes_of_a_row_do_not(line: RecordingLine) -> None:
+    model = nn.Linear(2, 2)
+    optimizers = [SGD([one], 0.1) for one in model.parameters()]
+    watch = watched(model, *optimizers, line=line)
+    for _ in range(3):
+        for _ in range(4):
+            model.zero_grad()
+            model(torch.ones(1, 2)).sum().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        watch.step(loss=1.0)
+
+    assert line.metric("optimizer_steps") == [8.0, 8.0, 8.0]
+    assert line.metric("alternating") == []
+
+
+def test_an_optimizer_that_steps_less_often_than_the_other_does_not(line: RecordingLine) -> None:
+    model = nn.Linear(2, 2)
+    often, seldom = SGD([model.weight], 0.1), SGD([model.bias], 0.1)
+    watch = watched(model, often, seldom, line=line)
+    for _ in range(3):
+        for micro_batch in range(4):
+            often.zero_grad()
+            model(torch.ones(1, 2)).sum().backward()
+            often.step()
+            if micro_batch == 3:
+                seldom.step()
+                seldom.zero_grad()
+        watch.step(loss=1.0)
+
+    assert line.metric("optimizer_steps") == [5.0, 5.0, 5.0]
+    assert line.metric("alternating") == []
+
+
+def test_a_pass_of_another_thread_is_none_of_the_runs(line: RecordingLine) -> None:
+    model = nn.Linear(2, 2)
+    optimizers = [SGD([one], 0.1) for one in model.parameters()]
+    watch = watched(model, *optimizers, line=line)
+    for _ in range(3):
+        model.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        optimizers[0].step()
+        other = Thread(target=lambda: nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward())
+        other.start()
+        other.join()
+        optimizers[1].step()
+        watch.step(loss=1.0)
+
+    assert line.metric("optimizer_steps") == [2.0, 2.0, 2.0]
+    assert line.metric("alternating") == []
+
+
+def step_in_backward(*parameters: nn.Parameter) -> list[Optimizer]:
+    """An optimizer for each, which steps as soon as its gradient is there."""
+    optimizers: dict[nn.Parameter, Optimizer] = {one: SGD([one], 0.1) for one in parameters}
 
     def step(parameter: nn.Parameter) -> None:
         optimizers[parameter].step()
@@ -52,6 +122,43 @@ def test_optimizers_that_step_within_a_backward_pass_do_not(line: RecordingLine)
 
     for parameter in optimizers:
         cast(Any, parameter).register_post_accumulate_grad_hook(step)
+    return list(optimizers.values())
+
+
+def test_a_generator_and_its_judge_that_step_within_their_passes_take_turns(
+    line: RecordingLine,
+) -> None:
+    generator, judge = nn.Linear(2, 2), nn.Linear(2, 1)
+    model = nn.ModuleDict({"judge": judge, "generator": generator})
+    watch = watched(model, *step_in_backward(*model.parameters()), line=line)
+    for _ in range(3):
+        judge(generator(torch.ones(1, 2)).detach()).sum().backward()
+        judge.requires_grad_(False)
+        judge(generator(torch.ones(1, 2))).sum().backward()
+        judge.requires_grad_(True)
+        watch.step(loss=1.0)
+
+    assert line.metric("optimizer_steps") == [4.0, 4.0, 4.0]
+    assert line.metric("alternating") == [1.0, 1.0, 1.0]
+
+
+def test_heads_of_one_body_that_step_within_their_passes_do_not(line: RecordingLine) -> None:
+    """Of two tasks, each with a loss and a pass of its own."""
+    body, heads = nn.Linear(2, 2), nn.ModuleList([nn.Linear(2, 1), nn.Linear(2, 1)])
+    model = nn.ModuleDict({"body": body, "heads": heads})
+    watch = watched(model, *step_in_backward(*model.parameters()), line=line)
+    for _ in range(3):
+        for head in heads:
+            head(body(torch.ones(1, 2))).sum().backward()
+        watch.step(loss=1.0)
+
+    assert line.metric("optimizer_steps") == [8.0, 8.0, 8.0]
+    assert line.metric("alternating") == []
+
+
+def test_optimizers_that_step_within_a_backward_pass_do_not(line: RecordingLine) -> None:
+    model = nn.Linear(2, 2)
+    watch = watched(model, *step_in_backward(*model.parameters()), line=line)
     for _ in range(3):
         model(torch.ones(1, 2)).sum().backward()
         watch.step(loss=1.0)

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("alone")
 def facts() -> list[object]:
     """All of torch that the hook touches, and who listens there: a run of an earlier test may."""
     touched: list[object] = [
+        vars(torch.autograd)["_engine_run_backward"],
         vars(clip_grad)["_get_total_norm"],
         vars(clip_grad)["_clip_grads_with_norm_"],
         vars(clip_grad)["_group_tensors_by_device_and_dtype"],
@@ -118,6 +119,7 @@ def test_a_wrapped_function_still_looks_like_the_one_it_wraps(probe: Probe) -> N
 
 def functions() -> list[Any]:
     return [
+        vars(torch.autograd)["_engine_run_backward"],
         nn.utils.clip_grad_value_,
         nn.utils.get_total_norm,
         vars(clip_grad)["_get_total_norm"],
