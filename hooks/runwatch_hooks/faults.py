@@ -1,4 +1,4 @@
-"""Where the promise is kept that training is never harmed: a fault of ours ends here."""
+"""Catches the hook's own faults, so that none of them reaches the training loop."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -9,7 +9,7 @@ log = OwnLog(__name__)
 
 
 class Faults:
-    """Counts what went wrong inside the hook, and says it once a place."""
+    """Counts the hook's faults, and reports the first one at each place."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -17,16 +17,17 @@ class Faults:
         self._untold: list[str] = []
 
     def guard(self, place: str, disable: Callable[[], None] | None = None) -> "Guarded":
-        """Run a block whose faults must not reach the training loop; `disable` what had one."""
+        """A context manager that stops exceptions from its block. After one, `disable` is called,
+        which switches off the part that failed."""
         return Guarded(self, place, disable)
 
     def untold(self) -> list[str]:
-        """Descriptions of faults that the service has not been told of, each once."""
+        """Descriptions of faults not yet reported to the service, each returned once."""
         untold, self._untold = self._untold, []
         return untold
 
     def note(self, place: str, fault: Exception, *, is_off: bool) -> None:
-        """One has happened, and the block that had it is `is_off`."""
+        """Count a fault; `is_off` says whether the part that failed is switched off by it."""
         self.count += 1
         if place not in self._told:
             self._told.add(place)
@@ -36,7 +37,8 @@ class Faults:
 
 
 class Guarded:
-    """A block of ours. Each step enters a dozen: a class costs a fraction of a generator."""
+    """A block whose faults are caught. A class, because each step enters a dozen of them and
+    `contextlib.contextmanager` costs several times as much."""
 
     __slots__ = ("_disable", "_faults", "_place")
 
@@ -54,14 +56,14 @@ class Guarded:
         fault: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        """Training is never harmed, whatever we did wrong; what ends a program is not ours."""
+        """Stop an Exception. KeyboardInterrupt, SystemExit and the like pass: they end programs."""
         if not isinstance(fault, Exception):
             return False
         self._faults.note(self._place, fault, is_off=self._disable is not None)
         if self._disable is not None:
             try:
                 self._disable()
-            except Exception as error:  # noqa: BLE001 - what had a fault may have one here, too
+            except Exception as error:  # noqa: BLE001 - a part that failed may fail here as well
                 self._faults.note(f"{self._place}, as it was switched off", error, is_off=False)
         return True
 
@@ -69,5 +71,5 @@ class Guarded:
 def _text_of(fault: Exception) -> str:
     try:
         return str(fault)
-    except Exception:  # noqa: BLE001 - of an exception of other people's
+    except Exception:  # noqa: BLE001 - a user-defined exception whose `__str__` fails
         return "(without words)"

@@ -1,4 +1,4 @@
-"""What the hook writes into the trainer's log: each message says whose it is."""
+"""The hook's log messages: each begins with "runwatch:"."""
 
 import logging
 from collections.abc import MutableMapping
@@ -6,8 +6,8 @@ from typing import Any
 
 
 class OwnLog(logging.LoggerAdapter[logging.Logger]):
-    """A module's logger. The log is the program's, and so are its handlers and their format, in
-    which a logger's name need not show."""
+    """A module's logger. The prefix is part of the message because the program chooses handlers
+    and format, and its format may not show a logger's name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(logging.getLogger(name), {})

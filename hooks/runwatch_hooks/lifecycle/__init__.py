@@ -1,1 +1,1 @@
-"""How a run ends: by its block, its program, its thread, or another run in its place."""
+"""How a run ends: with its block, its program or its thread, or because another run follows."""

@@ -1,5 +1,8 @@
-"""The error by which a program is left: "the loss is nan, stopping" with `sys.exit(1)` is no end in
-order, and of a SystemExit Python has forgotten all by the time of its exit handlers."""
+"""Remembers the exception that ends the program, for use in exit handlers.
+
+A training that stops itself with `sys.exit(1)`, say because its loss is NaN, has failed. By the
+time `atexit` handlers run, Python no longer knows of a SystemExit, so it is noted on its way.
+"""
 
 import builtins
 import sys
@@ -14,28 +17,28 @@ from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords
 
 
 class CalledExits:
-    """Heard where they are called for: `sys.exit`, `exit` and `quit`.
+    """Notes exits by wrapping `sys.exit`, `exit` and `quit`, on Python 3.11.
 
-    Of `raise SystemExit(1)` Python 3.11 tells nobody.
+    `raise SystemExit(1)` is not noticed: Python 3.11 has no means to observe it.
     """
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
-        """What was heard last. It may have been caught: who trains another step knows."""
+        """The last exit called for. It may have been caught: another training step shows that."""
         self._holds = Holds()
 
     def hear(self) -> None:
-        """Stand before these functions, for as long as the process lives. Not from the first run's
-        beginning on: `sys.exit(main())` has taken the function before `main` opens one."""
+        """Wrap these functions for the life of the process. This is done at import, not when the
+        first run is opened: `sys.exit(main())` looks the function up before it calls `main`."""
         self._holds.hold(sys, "exit", Ears(before=self._note_exit))
         if hasattr(builtins, "exit"):  # of `site`; `quit` is another of its kind
             self._holds.hold(type(builtins.exit), "__call__", Ears(before=self._note_quit))
 
     def listen(self, listener: object) -> None:
-        """A run has been opened: all is heard by then, and nothing is to be done."""
+        """A run has been opened. Nothing to do: exits are noted since import."""
 
     def leave(self, listener: object) -> None:
-        """A run has ended: what is heard meanwhile is for the next one, and nothing is undone."""
+        """A run has ended. Nothing to undo: exits are still noted, for the next run."""
 
     def _note_exit(self, args: Arguments, kwargs: Keywords) -> None:
         if _is_in_main_thread():
@@ -49,17 +52,18 @@ class CalledExits:
 
 if sys.version_info >= (3, 12):
     _TOOLS: Final = (4, 3)
-    """Ids that Python promises to no kind of tool, as it does 0 to a debugger."""
+    """Tool ids of `sys.monitoring` that Python reserves for no kind of tool, unlike 0 (debuggers).
+    """
     _OF_CHILDREN: Final[CodeType | None] = getattr(
         getattr(BaseProcess, "_bootstrap", None), "__code__", None
     )
-    """What runs a child of multiprocessing, and turns its error into an exit code."""
+    """Runs the child process of multiprocessing, and turns its error into an exit code."""
 
     class LeavingErrors:
-        """Seen as they leave the program's outermost function, however they were raised.
+        """Notes errors as they leave the program's outermost function, however they were raised.
 
-        Python tells of functions that are left by an exception, and of nothing else: a step that
-        raises none costs nothing. Where other tools have taken the ids, nothing is seen.
+        `sys.monitoring` calls back only for functions that are left by an exception, so a step
+        without one costs nothing. If other tools have taken both ids, nothing is noted.
         """
 
         def __init__(self) -> None:
@@ -97,18 +101,19 @@ if sys.version_info >= (3, 12):
             called_by = None if caller is None else caller.f_code
             outermost = None if parent_process() is None else _OF_CHILDREN
             if called_by is outermost and _is_in_main_thread():
-                # Of other errors Python itself holds the frames, too, until its exit handlers ran.
+                # Other errors can be kept as they are: Python itself holds their frames until its
+                # exit handlers have run.
                 self.error = RememberedExit(error) if type(error) is SystemExit else error
 
     DEPARTURE: Final = LeavingErrors()
-    """Of the process, for all runs that it has open."""
+    """One per process, shared by all open runs."""
 else:
     DEPARTURE: Final = CalledExits()
-    """Of the process, for all runs that it has open."""
+    """One per process, shared by all open runs."""
     if not is_disabled():
         DEPARTURE.hear()
 
 
 def _is_in_main_thread() -> bool:
-    """Another thread ends itself alone."""
+    """An exit or error in another thread ends only that thread."""
     return threading.current_thread() is threading.main_thread()

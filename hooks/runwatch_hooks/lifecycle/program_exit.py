@@ -1,4 +1,4 @@
-"""By what a program is left that holds a run open: an error, a SystemExit, the end of its text."""
+"""Notices that a program ends while a run is open, and how: an error, a SystemExit, or its end."""
 
 import atexit
 import os
@@ -16,15 +16,16 @@ log = OwnLog(__name__)
 
 
 class ProgramExit:
-    """One run's ears at the end of its program, from `install` to `remove`."""
+    """Exit handlers of one run, from `install` to `remove`."""
 
     def __init__(
         self,
         on_exit: Callable[[BaseException | None], None],
         on_death: Callable[[BaseException], None],
     ) -> None:
-        """`on_exit` hears that the process ends, and by what; `on_death` that the thread which
-        trained has died, while the process goes on. Neither may raise."""
+        """`on_exit` is called when the process ends, with the error that ends it; `on_death` when
+        the thread that trained has died of an error while the process goes on. Neither may raise.
+        """
         self._on_exit = on_exit
         self._on_death = on_death
         self._holds = Holds()
@@ -41,7 +42,7 @@ class ProgramExit:
         self._holds.hold(threading, "excepthook", Ears(after=self._note_death))
         atexit.register(self._at_exit)
         if parent_process() is not None:
-            # Where it was forked it is left by os._exit, and nobody hears atexit.
+            # A forked child ends by os._exit, which does not run atexit handlers.
             self._finalizer = Finalize(None, self._at_exit, exitpriority=0)
 
     def remove(self) -> None:
@@ -53,13 +54,13 @@ class ProgramExit:
         self._finalizer = self._old_departure = self._old_error = None
 
     def go_on(self) -> None:
-        """Another step was trained, by this thread: an exit or error before was caught."""
+        """Another step was trained, by this thread: earlier exits and errors were caught."""
         self._thread = threading.get_ident()
         self._old_departure = DEPARTURE.error
         self._old_error = _last_error()
 
     def error(self) -> BaseException | None:
-        """What has been left uncaught since the last step; None where all went in order."""
+        """The error that nobody has caught since the last step; None if there is none."""
         last = _last_error()
         if last is not None and last is not self._old_error:
             return last
@@ -74,17 +75,17 @@ class ProgramExit:
 
     def _at_exit(self) -> None:
         if self._is_ours():
-            # As it passes, multiprocessing's finalizers are run.
+            # multiprocessing's finalizers run while the exception is still being handled.
             error = sys.exception() or self.error()
             self.remove()
             self._on_exit(error)
 
     def _is_ours(self) -> bool:
-        """Not in a child that was forked after the run had been opened."""
+        """False in a child process that was forked after the run was opened."""
         return os.getpid() == self._pid
 
 
 def _last_error() -> BaseException | None:
-    """What the main thread has died of; in a notebook a cell."""
+    """The error that ended the main thread or, in a notebook, a cell."""
     last: BaseException | None = getattr(sys, "last_value", None)
     return last

@@ -1,4 +1,4 @@
-"""How a watched run ends, and that it does so with the block that holds it."""
+"""The status and reason with which a run ends, worked out from what its program said or raised."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -14,20 +14,20 @@ Status = Literal["finished", "failed", "stopped"]
 STATUSES: Final[tuple[str, ...]] = get_args(Status)
 
 _MAX_REASON: Final = 500
-"""Characters of an exception's text that are told."""
+"""Characters of an exception's text that are kept."""
 
 
 _MAX_CAUSES: Final = 10
 _LEFT: Final = "the generator that trained was left"
-"""By its reader, which had enough, or was left itself by an error: Python says the same of both."""
+"""The caller stopped iterating, or was itself ended by an error: both raise GeneratorExit."""
 
 
 class Fatal(StrEnum):
-    """What ends a training from without, by the kind of the event that tells it."""
+    """Causes that lie outside the training code. Each value is the kind of the event reported."""
 
     OUT_OF_MEMORY = "out_of_memory"
     COLLECTIVE_ERROR = "collective_error"
-    """Of torch.distributed: a rank that is gone, a network, a time-out."""
+    """From torch.distributed: a lost rank, a network failure, a timeout."""
 
 
 _BY_CLASS: Final = {
@@ -41,12 +41,13 @@ _BY_TEXT: Final = (
     ("NCCL error", Fatal.COLLECTIVE_ERROR),
     ("Connection closed by peer", Fatal.COLLECTIVE_ERROR),  # gloo
 )
-"""Of a RuntimeError, which is all that torch makes of some."""
+"""Looked for in the text of a RuntimeError: torch has no class of its own for these."""
 
 
 def fatal_of(error: BaseException) -> Fatal | None:
-    """By names, so that programs without torch need none. An error that was caught and raised as
-    another is known by its cause."""
+    """The cause of an error if it is one of `Fatal`, looked for along `__cause__` as well.
+
+    Classes are compared by name, so that programs without torch need not import it."""
     one: BaseException | None = error
     for _ in range(_MAX_CAUSES):
         if one is None or isinstance(one, RememberedExit):
@@ -65,9 +66,10 @@ def fatal_of(error: BaseException) -> Fatal | None:
 
 
 class RememberedExit(SystemExit):
-    """A SystemExit as it is kept until the program's end: with the words of what was on its way, no
-    more. An error holds the frames that it came through, and all that lived in them: a model whose
-    trial failed would stay in memory though the exit was caught."""
+    """A SystemExit that can be kept until the program ends, with the text of the error it followed.
+
+    The original would keep alive the frames of its traceback and all their variables: a model
+    whose trial failed would stay in memory although the exit was caught."""
 
     def __init__(self, error: SystemExit) -> None:
         code = error.code
@@ -78,10 +80,10 @@ class RememberedExit(SystemExit):
 
 
 def ending_of(status: object, reason: object) -> tuple[Status, str]:
-    """How a run ended, and why, of what its program says of it, which may be anything.
+    """The status and reason that a program gave to `finish`, whatever their types.
 
-    A word that is none of ours is told as a failure, which it may be: the service would refuse it,
-    and believe that the run goes on.
+    An unknown status is recorded as failed: the service would refuse it, and believe that the run
+    is still going on.
     """
     text = reason_of(reason) if isinstance(reason, BaseException) else text_of(reason)
     text = text[:_MAX_REASON]
@@ -93,7 +95,7 @@ def ending_of(status: object, reason: object) -> tuple[Status, str]:
 
 
 def ending_by(error: BaseException | None) -> tuple[Status, str]:
-    """How a run ended, and why, that ended with its block or its program."""
+    """The status and reason of a run whose block or program ended with `error`; None: normally."""
     if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
         return "finished", ""
     if isinstance(error, GeneratorExit):
@@ -106,15 +108,16 @@ def ending_by(error: BaseException | None) -> tuple[Status, str]:
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Somebody ended it: by Ctrl-C, of which `asyncio.run` makes a cancellation of its task, or by
-    cancelling that task. It is asked for where it is in use: to import it takes its time."""
+    """Whether somebody ended it: by Ctrl-C, which `asyncio.run` turns into a cancellation of its
+    task, or by cancelling that task. asyncio is not imported here, because that is slow: if it is
+    not loaded yet, nothing can have been cancelled."""
     asyncio = sys.modules.get("asyncio")
     cancelled = () if asyncio is None else (asyncio.CancelledError,)
     return isinstance(error, (KeyboardInterrupt, *cancelled))
 
 
 def _handled_by(error: BaseException) -> BaseException | None:
-    """What was on its way when the program was told to exit: the cause, as a rule."""
+    """The error being handled when the program called for an exit, which is usually its cause."""
     return error.__context__ if isinstance(error, SystemExit) else None
 
 
@@ -126,21 +129,21 @@ def _words_before(error: BaseException) -> str:
 
 
 def text_of(value: object) -> str:
-    """Its text; where its own code fails at that, the name of its type."""
+    """`str(value)`, or the name of its type if its `__str__` fails."""
     try:
         return str(value)
-    except Exception:  # noqa: BLE001  somebody's own `__str__`
+    except Exception:  # noqa: BLE001  a user-defined `__str__`
         return type(value).__name__
 
 
 def reason_of(error: BaseException) -> str:
-    """What an exception says of itself, in a line or two; a group also what its first says."""
+    """An exception's type and text, at most 500 characters; of a group, also its first member's."""
     texts: list[str] = []
     one: BaseException | None = error
     while one is not None and len(texts) < _MAX_CAUSES:
         try:
             texts.append(f"{_name_of(one)}: {one}")
-        except Exception:  # noqa: BLE001  somebody's own `__str__`, at the worst of times
+        except Exception:  # noqa: BLE001  a user-defined `__str__`
             texts.append(_name_of(one))
         one = _first_of(one)
     return ": ".join(texts)[:_MAX_REASON]
@@ -151,15 +154,15 @@ def _name_of(error: BaseException) -> str:
 
 
 def _first_of(error: BaseException) -> BaseException | None:
-    """Of several that were raised together, as by tasks of asyncio."""
+    """The first of an exception group, as asyncio's task groups raise; None if it is no group."""
     if not isinstance(error, BaseExceptionGroup):
         return None
     return cast("tuple[BaseException, ...]", error.exceptions)[0]
 
 
 class EndsWithItsBlock(ABC):
-    """A run that a `with` finishes: as finished, stopped by Ctrl-C or by the cancelling of its
-    task, or failed with the reason."""
+    """A run that ends with its `with` block: finished; stopped, by Ctrl-C or because its task was
+    cancelled; or failed, with the reason."""
 
     @abstractmethod
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:
@@ -177,11 +180,11 @@ class EndsWithItsBlock(ABC):
         self._end_by(error)
 
     def _end_by(self, error: BaseException | None) -> None:
-        """End the run as its block, its thread or its program ended: by this, or in order."""
+        """End the run as its block, thread or program ended: with this error, or normally."""
         status, reason = ending_by(error)
         if error is not None and status == "failed":
             self._note_fatal(error)
         self.finish(status, reason=reason)
 
-    def _note_fatal(self, error: BaseException) -> None:  # noqa: B027  not every run has an ear
-        """An exception is on its way out of the training; it is not held up. Must not raise."""
+    def _note_fatal(self, error: BaseException) -> None:  # noqa: B027  optional for subclasses
+        """Called with the exception that ends the training, before `finish`. Must not raise."""

@@ -1,8 +1,9 @@
-"""The runs that one program has open, of which it trains one after another: folds, say, or trials.
+"""Several open runs in one program that trains one after another, such as folds or trials.
 
-While a later one trains, no step of an earlier one is due, though nobody has ended it; without that
-word the service would warn of each, and wake somebody. One that the program has let go, as of a
-notebook's cell that is run again, ends as the later one begins: nobody can step it any more.
+While a later run trains, the earlier ones are idle: no step of them is due, although nobody ended
+them. The service must hear that, or it would alert on each as overdue. A run whose watch the
+program has dropped, as when a notebook cell is run again, ends instead, because nothing can step it
+any more.
 """
 
 import threading
@@ -11,20 +12,20 @@ from collections.abc import Callable
 from typing import Final
 
 IDLE_AFTER_S: Final = 15.0
-"""Without a step of its own while another run makes some. Models that are trained by turns, as a
-critic and its generator, wait for each other far less; a missing step is told after 60 s at the
-earliest (StepOverdue)."""
+"""A run is idle after this long without a step while another run makes steps. Models trained in
+alternation, such as a GAN's critic and generator, wait for each other far less, and the alert on
+a missing step (StepOverdue) fires after 60 s at the earliest."""
 
 
 class Member:
-    """One run's place among the others of its process."""
+    """One open run among the others of its process."""
 
     def __init__(
         self, on_idle: Callable[[], None], is_let_go: Callable[[], bool], on_end: Callable[[], None]
     ) -> None:
-        """`on_idle` hears, once until the run's next step, that no step of it is due; `on_end` that
-        none will come, where the program has let it go (`is_let_go`). Both are called in the thread
-        that trains another run, and may neither raise nor wait."""
+        """`on_idle` is called when the run becomes idle, once until its next step; `on_end` when it
+        can have no more steps, because its watch was dropped (`is_let_go`). Both are called in the
+        thread that trains the other run, and must neither raise nor wait."""
         self._on_idle = on_idle
         self._is_let_go = is_let_go
         self._on_end = on_end
@@ -33,16 +34,16 @@ class Member:
         self._is_idle = False
 
     def join(self) -> None:
-        """The run begins here, now."""
+        """The run begins, in this thread."""
         self._note(time.monotonic())
         _COMPANY.add(self)
 
     def leave(self) -> None:
-        """The run has ended. May be repeated."""
+        """The run has ended. May be called more than once."""
         _COMPANY.drop(self)
 
     def trained(self) -> None:
-        """The run has made a step; the others that this thread trains have made none meanwhile."""
+        """The run has made a step; tell the others, which have made none meanwhile."""
         now = time.monotonic()
         self._note(now)
         for other in _COMPANY.members:
@@ -50,7 +51,7 @@ class Member:
                 other.hear(self._thread, now)
 
     def hear(self, thread: int, now: float) -> None:
-        """Another run was trained by this thread."""
+        """Another run has made a step, in this thread."""
         if self._is_let_go():
             self.leave()
             self._on_end()
@@ -65,11 +66,12 @@ class Member:
 
 
 class _Company:
-    """Changed by any thread, and gone over by others meanwhile."""
+    """The open runs. Any thread may add or drop one while another iterates: the tuple is replaced,
+    never changed."""
 
     def __init__(self) -> None:
         self.members: tuple[Member, ...] = ()
-        self._changing = threading.RLock()  # a signal handler may end a run within
+        self._changing = threading.RLock()  # reentrant: a signal handler may end a run here
 
     def add(self, member: Member) -> None:
         with self._changing:
@@ -81,4 +83,4 @@ class _Company:
 
 
 _COMPANY: Final = _Company()
-"""Two calls of `attach` share nothing but the process."""
+"""Module-level, because two calls of `attach` have nothing but the process in common."""

@@ -1,4 +1,4 @@
-"""Whether the program still holds its watch: one that it has let go can be stepped no more."""
+"""Callbacks that do not keep their object alive, so that a dropped watch can be noticed."""
 
 from collections.abc import Callable
 from typing import Concatenate, Generic, ParamSpec, TypeVar
@@ -9,7 +9,7 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class Held(Generic[_Owner]):
-    """An object as others call it that must not be what keeps it alive."""
+    """A weak reference to an object, through which others call its methods."""
 
     def __init__(self, owner: _Owner) -> None:
         self._owner = ref(owner)
@@ -17,21 +17,21 @@ class Held(Generic[_Owner]):
 
     @property
     def is_let_go(self) -> bool:
-        """Whether we alone keep it."""
+        """Whether the program has dropped the object and only `keep` holds it."""
         return self._kept is not None
 
     def keep(self, owner: _Owner) -> None:
-        """The program has let it go, and there is something left for it to say."""
+        """The program has dropped the object; hold it until `release`, since work is left."""
         self._kept = owner
 
     def release(self) -> None:
-        """All is said."""
+        """The object's work is done: no longer hold it."""
         self._kept = None
 
     def call(
         self, method: Callable[Concatenate[_Owner, _Arguments], None]
     ) -> Callable[_Arguments, None]:
-        """A method of its class, for others to call; of one that is gone it does nothing."""
+        """A callback for a method of the object's class. Does nothing once the object is gone."""
 
         def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
             owner = self._kept or self._owner()
