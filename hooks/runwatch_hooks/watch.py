@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # programs without torch use StepReport as well
 _Batch = TypeVar("_Batch")
 
 Loggable: TypeAlias = Union[float, "Tensor"]
-"""A number, or a tensor with one element. A tensor on an accelerator is read without a sync: its
-value arrives some steps later."""
+"""A number, or a tensor, of which the mean is recorded if it has several elements. A tensor on an
+accelerator is read without a sync: its value arrives some steps later."""
 
 
 @dataclass(frozen=True, slots=True)

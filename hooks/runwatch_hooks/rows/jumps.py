@@ -1,4 +1,4 @@
-"""Whether a step is worth telling at once, rather than with the next bundle of rows."""
+"""Decides whether a row is sent at once rather than with the next batch of rows."""
 
 import math
 from collections.abc import Mapping
@@ -7,15 +7,15 @@ from typing import Final
 _WATCHED: Final = ("loss", "grad_norm")
 _FACTOR: Final = 4.0
 _WEIGHT: Final = 0.02
-"""Of a new number in its moving average: about 50 steps back."""
+"""Weight of a new number in its exponential moving average, which spans about 50 steps."""
 _MIN_STEPS: Final = 20
-"""Numbers seen before one of them can jump: the first steps of a training fall steeply."""
+"""Numbers to see before one can count as a jump: in the first steps, losses change steeply."""
 
 
 class Jumps:
-    """Slow moving averages of the numbers whose sudden growth means trouble.
+    """Moving averages of the loss and the gradient norm, whose sudden growth means trouble.
 
-    It decides how soon a row is sent, nothing else: judging is the rules' part.
+    This only decides how soon a row is sent. Alerts are decided by the service's rules.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Jumps:
         self._num_seen: dict[str, int] = {}
 
     def is_urgent(self, metrics: Mapping[str, float]) -> bool:
-        """Whether a step's metrics hold a jump, or anything that is not finite. Learns from it."""
+        """Whether a step's metrics contain a jump or a non-finite value. Updates the averages."""
         jumps = [self._jumps(name, metrics[name]) for name in _WATCHED if name in metrics]
         num_nonfinite = metrics.get("nonfinite", 0.0) or metrics.get("local_nonfinite", 0.0)
         return any(jumps) or num_nonfinite != 0.0

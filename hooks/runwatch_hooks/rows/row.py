@@ -1,4 +1,4 @@
-"""One step as the trainer saw it, on its way to the transport."""
+"""The record of one step, as it is handed to the transport."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from runwatch_hooks.measuring.sharing import Sharing
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """What is known about one step.
+    """Metrics and layer statistics of one step.
 
-    A step may have several rows: a number that is logged later (a validation loss) travels in
-    a row of its own, under the step it belongs to.
+    A step may have several rows: a number logged later (a validation loss) has a row of its own,
+    with the number of the step that it belongs to.
     """
 
     step: int
@@ -26,11 +26,13 @@ class Row:
     metrics: Mapping[str, float]
     """Run metrics by name; may be NaN or infinite. A metric not recorded is left out."""
     layout: Layout | None = None
-    """Names the columns of `stats`; None where there are none."""
+    """The layers and stats that `stats` consists of; None without `stats`."""
     stats: NDArray[np.float32] | None = None
-    """(C,), stat by stat; 'not recorded' is `runwatch.nonfinite.ABSENT_32`. Owned by the row."""
+    """(C,) all layers' values of the first stat, then of the next; `runwatch.nonfinite.ABSENT_32`
+    means not recorded. Owned by the row."""
     sharing: Sharing | None = None
-    """Whose parts the stats are of, on the way to being joined; None: of whole tensors."""
+    """How the layers are split over ranks, if `stats` describes this rank's shards and has yet to
+    be joined with the other ranks'. None: `stats` describes whole tensors."""
     histograms: tuple[Histograms, ...] = ()
     urgent: bool = False
-    """Worth sending at once: something is not finite, or has jumped."""
+    """To be sent at once, because something is not finite or has jumped."""

@@ -1,4 +1,4 @@
-"""What a user gives as a number: taken where it is one, named once where it is none."""
+"""Numbers given by the user: checked and converted, or left out with one warning per name."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -18,26 +18,26 @@ _Given = TypeVar("_Given")
 _Number = TypeVar("_Number")
 
 _NO_NUMBER: Final = (TypeError, ValueError, OverflowError, RuntimeError)
-"""What `float` raises of a text, a dict, an integer beyond all floats, a tensor without numbers."""
+"""What `float` raises for a string, a dict, an integer too large, or a tensor without one value."""
 _MOST: Final = 256
 _MOST_NAMES: Final = 1000
 
 
 class GivenNumbers:
-    """Takes a run's own numbers. None is 'not recorded', and nothing to speak of."""
+    """Takes the metrics that a program gives. None means not recorded, and gives no warning."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
         self._told: set[str] = set()
         self._names: dict[str, None] = {}
         self.has_moving_target = False
-        """Whether a reward is among them, or the losses of two that play against each other: the
-        run's loss has no level of its own. Stays true once it was."""
+        """Whether a reward is among the metrics, or the losses of two adversaries. The loss then
+        has no level by which the run could be judged. Once true, it stays true."""
 
     def take(
         self, given: Mapping[str, _Given], number: Callable[[_Given], _Number]
     ) -> dict[str, _Number]:
-        """Those that `number` can make a number of, among the first 256."""
+        """The metrics that `number` can convert, among the first 256; others are left out."""
         numbers: dict[str, _Number] = {}
         for name, value in list(given.items())[:_MOST]:
             if value is None:
@@ -63,12 +63,12 @@ class GivenNumbers:
     def take_tokens(
         self, tokens: _Given | None, count: Callable[[_Given], _Number]
     ) -> _Number | None:
-        """A step's, where `count` can make a number of them."""
+        """The number of tokens of a step, if `count` can convert it."""
         given = {} if tokens is None else {"tokens": tokens}
         return self.take(given, count).get("tokens")
 
     def _note(self, name: str) -> None:
-        """Of a name that comes for the first time."""
+        """Check a name that is given for the first time."""
         if self.has_moving_target or len(self._names) >= _MOST_NAMES:
             return
         self._names[name] = None
@@ -88,14 +88,14 @@ def _can_be_sent(name: str) -> bool:
 
 
 def as_float(value: SupportsFloat) -> float:
-    """Of an array with one element, that element: numpy's own `float` wants no dimension at all."""
+    """`float(value)`, also for an array with one element: numpy's own requires zero dimensions."""
     if isinstance(value, np.ndarray):
         return float(cast("NDArray[Any]", value).item())
     return float(value)
 
 
 def as_count(value: SupportsFloat) -> float:
-    """Raises ValueError for what is not finite: nobody has counted that."""
+    """A count as a float. Raises ValueError if it is not finite."""
     count = as_float(value)
     if not math.isfinite(count):
         raise ValueError(f"it is {count}")
