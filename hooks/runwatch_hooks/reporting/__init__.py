@@ -1,1 +1,1 @@
-"""What the service is told about a run, and the channel that carries it there and back."""
+"""What the service is told about a run, and the channel that carries reports and commands."""

@@ -1,4 +1,4 @@
-"""The seam between a watch and the way to the service: the transport, or a test's recorder."""
+"""The interface between a watch and its connection to the service."""
 
 from typing import Protocol
 
@@ -10,7 +10,8 @@ from runwatch_hooks.rows.row import Row
 
 
 class Line(Protocol):
-    """The way to the service and back. Nothing here waits or raises."""
+    """Sends rows, events and receipts, and receives commands. Implemented by the transport, and by
+    a recorder in tests. Except `close`, no method waits; none raises."""
 
     def service_time(self) -> float: ...
     def put_row(self, row: Row) -> None: ...

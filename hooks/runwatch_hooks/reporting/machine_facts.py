@@ -1,4 +1,4 @@
-"""Where a trainer runs, and as whom: what its run is found by."""
+"""The machine, process and user of a trainer, by which its runs can be found."""
 
 import getpass
 import os
@@ -10,7 +10,8 @@ from runwatch.frames import Scalar
 
 
 def describe_machine() -> dict[str, Scalar]:
-    """Host, process, interpreter and user; a user without a name (a container's) is left out."""
+    """Host name, process id, Python version and user name. A user without an entry in the password
+    database, as in a container, is left out."""
     facts: dict[str, Scalar] = {
         "hostname": socket.gethostname(),
         "pid": os.getpid(),

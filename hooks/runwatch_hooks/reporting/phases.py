@@ -1,30 +1,30 @@
-"""In which phase a run is: it trains, or something else lies between two of its steps."""
+"""The phase of a run: it trains, or evaluates, writes a checkpoint, compiles, or is idle."""
 
 from runwatch.vocabulary import Phase
 
 
 class Phases:
-    """Phases that lie within one another; below them, whether the run trains."""
+    """A stack of nested phases. At its bottom is what the run does outside of any `phase` block."""
 
     def __init__(self) -> None:
         self._open = [Phase.INIT]
 
     @property
     def now(self) -> Phase:
-        """The innermost."""
+        """The innermost phase."""
         return self._open[-1]
 
     @property
     def are_open(self) -> bool:
-        """Whether one was entered and not left."""
+        """Whether a phase was entered and not yet left."""
         return len(self._open) > 1
 
     def settle(self, phase: Phase) -> None:
-        """What the run is at where it is in no other phase."""
+        """Set the phase at the bottom: `init`, `train` or `idle`."""
         self._open[0] = phase
 
     def enter(self, name: str) -> None:
-        """`eval`, `checkpoint`, `compile`; any other is `idle`."""
+        """Enter `eval`, `checkpoint` or `compile`; any other name is recorded as `idle`."""
         self._open.append(Phase.named(name))
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""How far a run has come, and what it is at: the service is told of each change."""
+"""The current step, segment and phase of a run, and telling the service when they change."""
 
 import time
 
@@ -9,27 +9,27 @@ from runwatch_hooks.reporting.reports import Reports
 
 
 class Progress:
-    """One watch's place in its run. For the training thread."""
+    """One watch's progress. Used by the training thread only."""
 
     def __init__(self, reports: Reports, actor: Actor, *, is_leader: bool) -> None:
-        """Phases are the same on all ranks, and told as events by the leader alone."""
+        """Only the leader reports phases as events: they are the same on all ranks."""
         self._reports = reports
         self._actor = actor
         self._is_leader = is_leader
         self._phases = Phases()
         self.next_step = 0
-        """The number of the step to be trained next."""
+        """The number of the step to train next."""
         self.segment = 0
-        """How often the run went back."""
+        """The number of rollbacks so far."""
 
     @property
     def last_step(self) -> int:
-        """The step that ended last, which numbers and events belong to; 0 before the first end."""
+        """The step that ended last, to which new numbers and events belong; 0 before any ended."""
         return max(self.next_step - 1, 0)
 
     @property
     def is_in_phase(self) -> bool:
-        """Whether it is in one that the program has entered."""
+        """Whether the program is inside a `phase` block."""
         return self._phases.are_open
 
     def go_back(self, to_step: int) -> None:
@@ -43,7 +43,7 @@ class Progress:
         self.tell()
 
     def wait(self) -> None:
-        """The program trains another run now."""
+        """The program is training another run now."""
         self._phases.settle(Phase.IDLE)
         self.tell()
 

@@ -1,4 +1,7 @@
-"""What the service is told about a run, and hears back: nothing at all before the line is open."""
+"""Everything that a watch sends to the service, and the commands that come back.
+
+Before the channel is opened, nothing is sent.
+"""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -19,7 +22,7 @@ log = OwnLog(__name__)
 
 
 class Reports:
-    """One watch's line, from before it is open to after its end."""
+    """One watch's reports, over a channel that may not be open yet."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
@@ -28,7 +31,7 @@ class Reports:
         self._num_lost = 0
 
     def service_time(self) -> float:
-        """As well as it is known here."""
+        """The service's clock, in Unix seconds, as well as it is known here."""
         return time.time() if self._line is None else self._line.service_time()
 
     def open(self, line: Line) -> None:
@@ -42,12 +45,12 @@ class Reports:
         return [] if self._line is None else self._line.take_commands()
 
     def put_row(self, row: Row) -> None:
-        """From any thread."""
+        """Send a row. May be called from any thread."""
         if self._line is not None:
             self._line.put_row(row)
 
     def put_outcome(self, outcome: Outcome) -> None:
-        """What a command came to."""
+        """Send the receipt and the events of a command."""
         self.tell(Notes((outcome.receipt,), outcome.events))
 
     def tell(self, notes: Notes) -> None:
@@ -66,37 +69,38 @@ class Reports:
             self._line.put_event(Event(step, kind, now, dict(detail)))
 
     def tell_stage(self, reading: Reading, step: int, now: float) -> None:
-        """Where gradients were read, at first and whenever it is another place than before."""
+        """Report at which point of a step gradients were read: once, and whenever it changes."""
         if reading.stage is not None and reading.stage.name.lower() != self._stage:
             self._stage = reading.stage.name.lower()
             self.tell_event(step, "grad_stage", now, {"stage": self._stage})
 
     def tell_unwatched(self, notices: Iterable[str], step: int, now: float) -> None:
-        """What of the training is not watched."""
+        """Report, and log as warnings, parts of the training that are not watched."""
         for notice in notices:
             log.warning("step %d: %s", step, notice)
             self.tell_event(step, "unwatched", now, {"what": notice})
 
     def tell_changes(self, changes: Iterable[str], step: int, now: float) -> None:
-        """What is watched in the place of something else. Models grow and optimizers are made anew
-        in trainings that are well: this stands on the timeline, and wakes nobody."""
+        """Report what is watched instead of something else. Healthy trainings replace optimizers
+        and add parameters too, so this is shown on the timeline and does not alert."""
         for change in changes:
             log.info("step %d: %s", step, change)
             self.tell_event(step, "watch_changed", now, {"what": change})
 
     def tell_omissions(self, omissions: Iterable[str], step: int, now: float) -> None:
-        """What the program leaves out of the training that it was to do."""
+        """Report, and log as warnings, what the program was expected to train and does not."""
         for omission in omissions:
             log.warning("step %d: %s", step, omission)
             self.tell_event(step, "untrained", now, {"what": omission})
 
     def tell_renamed(self, names: Iterable[str], step: int, now: float) -> None:
-        """The user's numbers that are kept under other names than they were given."""
+        """Report the user's metrics that are stored under other names than they were given."""
         for name in names:
             self.tell_event(step, "renamed", now, {"name": name, "kept_as": PREFIX + name})
 
     def tell_faults(self, step: int, now: float, *, num_lost: int) -> None:
-        """What went wrong in us, and the rows (counted from the start) that lost their stats."""
+        """Report faults of the hook, and rows that lost their stats; `num_lost` counts those from
+        the beginning of the run."""
         for fault in self._faults.untold():
             self.tell_event(step, "hook_fault", now, {"error": fault})
         if num_lost > self._num_lost:

@@ -1,4 +1,4 @@
-"""Which numbers' names are ours, and what becomes of a user's number of such a name."""
+"""Names of metrics that the hook records itself; a user's metric of the same name is renamed."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,17 +8,18 @@ from runwatch_hooks.seeing.numbers import Number
 log = OwnLog(__name__)
 
 PREFIX = "user/"
-"""Stands before the name of a user's number where we record one of that name ourselves."""
+"""Prefix for the name of a user's metric where the hook records one of that name itself."""
 OF_LAYERS = ("grad_norm", "layers_with_grad", "nonfinite", "param_norm")
-"""Numbers of ours that are made of the layers' stats."""
+"""Metrics that the hook computes from the stats of all layers."""
 
 
 class OwnNames:
-    """The names under which we have recorded numbers of this run.
+    """The names under which the hook has recorded metrics in this run.
 
-    Both numbers are kept: rules rely on what ours mean (`step_time` is in seconds, `grad_norm` is
-    from before the clip), and the user's is worth as much to the user. A name that we never record
-    in this run, such as `loss_scale` without a scaler, is the user's.
+    Where a user's metric has such a name, both are kept: rules rely on the meaning of the hook's
+    (`step_time` is in seconds, `grad_norm` is measured before clipping), and the user's matters to
+    the user. A name that the hook does not record in this run, such as `loss_scale` without a
+    scaler, is the user's.
     """
 
     def __init__(self) -> None:
@@ -27,17 +28,17 @@ class OwnNames:
         self._untold: list[str] = []
 
     def add(self, names: Iterable[str]) -> None:
-        """We record these."""
+        """Reserve the names of metrics that the hook records."""
         self._ours.update(names)
 
     def apart(self, numbers: Mapping[str, Number]) -> dict[str, Number]:
-        """The user's numbers, under names that are not ours."""
+        """The user's metrics, renamed where their names are reserved."""
         if self._ours.isdisjoint(numbers):
             return dict(numbers)
         return {self._other(name): value for name, value in numbers.items()}
 
     def untold(self) -> list[str]:
-        """Names that were changed and not told of, each once."""
+        """Names of renamed metrics that were not reported yet, each returned once."""
         untold, self._untold = self._untold, []
         return untold
 
