@@ -1,1 +1,1 @@
-"""The making of a step's row, from what was given and measured, until it leaves the watch."""
+"""Makes the row of a step from what was given and measured, until it is handed on."""

@@ -1,4 +1,4 @@
-"""What a watch may have beside its probe, and the order in which it is hooked in and taken out."""
+"""The optional parts of a watch beside its probe, and the order of installing and removing them."""
 
 import time
 from collections.abc import Callable
@@ -17,26 +17,26 @@ from runwatch_hooks.seeing.probe import Probe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instruments:
-    """Each is None where it was not asked for, or is another rank's."""
+    """Each is None if it was not asked for or belongs to another rank."""
 
     witness: Witness | None = None
     """Writes diagnostic bundles."""
     guard: Guard | None = None
-    """Stops steps that would spoil the weights."""
+    """Turns steps that would spoil the weights into no-ops."""
     detail: Detail | None = None
-    """Takes histograms and activations."""
+    """Measures histograms and activations."""
     own_time: OwnTime | None = None
-    """Tells how long this rank works by itself, where there are others to compare it with."""
+    """Measures how long this rank computes before it waits for others; with several ranks only."""
     governor: Governor | None = None
-    """Reads less where reading costs much; is told what each step costs."""
+    """Limits the cost of watching, by reading less of some steps."""
     sensors: DeviceSensors | None = None
-    """Tell how the devices are."""
+    """Read temperature, memory and utilisation of the devices."""
 
     def install(self, probe: Probe, lr_scale: LrScale) -> None:
-        """Hook in what hooks in, and the probe in its place among it."""
-        if self.guard is not None:  # around the scale: what it puts back is the schedule's rate
+        """Install all parts and the probe, in the order in which their step hooks must run."""
+        if self.guard is not None:  # outside the LR scale: it restores the schedule's own rate
             self.guard.install()
-        lr_scale.install()  # before the probe, which reads the rate that a schedule set
+        lr_scale.install()  # before the probe, which reads the rate that the schedule set
         probe.install()
         if self.own_time is not None:
             self.own_time.install()
@@ -44,7 +44,7 @@ class Instruments:
     def begin_step(
         self, step: int, segment: int, faults: Faults, tell: Callable[[Notes], None]
     ) -> None:
-        """A step is about to be trained; `tell` hears what there is to tell of earlier ones."""
+        """The next step is about to be trained. `tell` receives events of bundles written since."""
         if self.witness is not None:
             with faults.guard("bundle", self.witness.disable):
                 self.witness.begin_step(step, segment)
@@ -54,7 +54,7 @@ class Instruments:
                 self.detail.begin_step(step)
 
     def remove(self, faults: Faults) -> None:
-        """Leave the program as it was. The witness goes on: it may still be writing."""
+        """Remove all parts, except the witness, which may still be writing a bundle."""
         with faults.guard("guard"):
             if self.guard is not None:
                 self.guard.remove()

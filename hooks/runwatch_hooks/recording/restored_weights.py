@@ -1,9 +1,9 @@
-"""Whether a resumed training goes on with the weights that its checkpoint was made of.
+"""Detects layers that a resumed training did not restore from its checkpoint.
 
-A checkpoint whose names are not the model's, loaded without `strict`, leaves layers as they were
-made; the loss says so where they matter, and never which they are. So a watch's own state, which
-travels in the checkpoint, holds each layer's norm, and the first ones that are read after a resume
-are compared with them. Nothing is read for it that is not read anyway.
+If the names in a checkpoint differ from the model's and it is loaded with `strict=False`, some
+layers keep their initial values. The loss may show it, but not which layers they are. So a watch's
+`state_dict`, saved with the checkpoint, holds the norm of each layer, and the first norms read
+after a resume are compared with those. They are read anyway, so this costs nothing.
 """
 
 import math
@@ -19,31 +19,31 @@ from runwatch_hooks.measuring.layer_names import some_of
 from runwatch_hooks.rows.row import Row
 
 _OTHER: Final = 0.02
-"""Of the norm, beyond what training explains."""
+"""Relative difference of the norm, beyond what training explains, that means other weights."""
 _READINGS: Final = 4
-"""Times the last change from one reading to the next that training explains: a checkpoint lies up
-to seven steps behind one, and the first one of the next life up to seven further on."""
+"""Training explains this many times the layer's last change between two readings. The checkpoint
+lies up to seven steps after a reading, and the first reading after the resume up to seven later."""
 _SETTLED_AFTER: Final = 100
-"""Steps before which a layer's last change says little about its next one."""
+"""Steps at the beginning in which a layer's last change predicts its next one badly."""
 _TOLD_FOR: Final = 64
-"""Rows in which it is told."""
+"""Rows in which the number of such layers is recorded."""
 
 
 class RestoredWeights:
-    """One rank's; of parts of tensors it says nothing. Layers are read in turns, at every eighth
-    step each, and all of them at the first."""
+    """The weights of one rank. Sharded tensors are not compared. Each layer's norm is read at the
+    first step and then at every eighth, in turns."""
 
     def __init__(self) -> None:
         self._layout: Layout | None = None
         self._norms_L = np.empty(0, np.float32)
         self._changes_L = np.empty(0, np.float32)
-        """From one reading of a layer to its next; NaN before there were two."""
+        """(L,) change of each norm between its last two readings; NaN before the second."""
         self._expected: Mapping[str, Sequence[float]] = {}
         self._num_other = 0
         self._num_rows = 0
 
     def look(self, row: Row) -> list[str]:
-        """What is to be told of a row, in words."""
+        """Compare a row's norms; returns messages to report."""
         read_L = _norms_of(row)
         if read_L is None or not np.isfinite(read_L).any():
             return []
@@ -74,7 +74,7 @@ class RestoredWeights:
         return [] if self._layout is None else [layer.name for layer in self._layout.layers]
 
     def number(self) -> float | None:
-        """How many layers are not, in the first rows after that is known."""
+        """The number of layers not restored, in the first rows after that is known; else None."""
         if not self._num_other:
             return None
         self._num_rows += 1
@@ -84,19 +84,19 @@ class RestoredWeights:
         return float(num_other)
 
     def state_dict(self) -> dict[str, list[float]]:
-        """Of each layer its norm as it was read last, and how much it had changed by then."""
+        """Layer -> its norm at the last reading, and its change since the reading before."""
         read = zip(self._names(), self._norms_L.tolist(), self._changes_L.tolist(), strict=True)
         return {name: [norm, change] for name, norm, change in read if math.isfinite(norm + change)}
 
     def load_state_dict(self, state_dict: object, next_step: int) -> None:
-        """Compare with what an earlier life's `state_dict` returned."""
+        """Compare from now on with the `state_dict` of the earlier attempt."""
         if next_step >= _SETTLED_AFTER and isinstance(state_dict, dict):
             saved = cast("dict[str, object]", state_dict)
             self._expected = {name: pair for name, one in saved.items() if (pair := _pair_of(one))}
 
 
 def _pair_of(saved: object) -> tuple[float, float] | None:
-    """None of what somebody else has written there."""
+    """A saved pair of norm and change; None if it is something else."""
     try:
         return convert(saved, tuple[float, float])
     except ValidationError:
@@ -104,7 +104,7 @@ def _pair_of(saved: object) -> tuple[float, float] | None:
 
 
 def _norms_of(row: Row) -> NDArray[np.float32] | None:
-    """(L,) not finite where a layer's was not read, or is not finite; None where none is there."""
+    """(L,) norms; not finite where a layer was not read or its norm is not. None without norms."""
     if row.layout is None or row.stats is None or row.sharing is not None:
         return None
     if "param_norm" not in row.metrics or "param_norm" not in row.layout.stats:

@@ -1,4 +1,4 @@
-"""From what was read of a step to its row, once the last number has reached the host."""
+"""Turns what was read of a step into a row, once its last number has arrived from the device."""
 
 import time
 from collections import deque
@@ -25,7 +25,8 @@ from runwatch_hooks.seeing.own_time import Spans
 from runwatch_hooks.seeing.step_reading import Reading
 
 _ROOM_FOR_NUMBERS = 64
-"""Left free for more numbers than the first step had on a device: loss, scale, the user's own."""
+"""Spare places in a readback buffer, for metrics that the first step did not have on the device:
+a loss, a loss scale, the user's own."""
 
 _ASKED_EVERY_S = 0.001
 
@@ -36,7 +37,7 @@ _Slots = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """What lies on one device of an open row."""
+    """The values of an open row that come from one device."""
 
     ticket: Ticket
     slots: _Slots
@@ -60,14 +61,14 @@ class _OpenRow:
     own_time: Spans | None = None
 
     def is_there(self) -> bool:
-        """Whether its last number has come."""
+        """Whether all its numbers have arrived."""
         pieces = (*(part.ticket for part in self.parts), self.closeup, self.own_time)
         return all(one.is_there() for one in pieces if one is not None)
 
 
 def _leave_out_at_rest(stats: NDArray[np.float32], slots: list[int]) -> None:
-    """No update was asked of these layers, so that none is not recorded, rather than 0: beside
-    others that move they would look like layers that are stuck."""
+    """Mark the update ratio of these layers as not recorded where it is 0, if other layers moved.
+    The optimizer was not asked to update them; a 0 would look like a layer that is stuck."""
     updates = stats[_UPDATE_RATIO]
     if (updates > 0.0).any():
         still = np.zeros(len(updates), bool)
@@ -76,7 +77,8 @@ def _leave_out_at_rest(stats: NDArray[np.float32], slots: list[int]) -> None:
 
 
 class Assembly:
-    """Open rows, oldest first. On a CPU none waits; on a device, a step or three."""
+    """Open rows, oldest first. On a CPU a row is complete at once, on an accelerator one to three
+    steps later."""
 
     def __init__(self) -> None:
         self._open: deque[_OpenRow] = deque()
@@ -84,8 +86,8 @@ class Assembly:
         self._jumps = Jumps()
         self._totals = RunTotals()
         self.num_lost = 0
-        """Rows whose numbers on a device found no room on the way, sent without them; and those
-        that were given up as they had not come by the end of the run."""
+        """Rows sent without their numbers from a device, because the ring of buffers was full; and
+        rows given up at the end of the run, because their numbers had not arrived."""
 
     def add(
         self,
@@ -97,14 +99,14 @@ class Assembly:
         closeup: Closeup | None = None,
         own_time: Spans | None = None,
     ) -> None:
-        """Open the row of a step; `closeup` makes further ones, which follow it."""
+        """Open the row of a step. The rows that `closeup` makes follow it."""
         layout = reading.layout
         stats = np.full((len(STATS), len(layout.layers) if layout else 0), ABSENT_32, np.float32)
         distant: dict[torch.device, tuple[_Slots, Tensor | None]] = {}
         for slots, tensor in reading.stats.items():
             if tensor.device.type != "cpu":
                 distant[tensor.device] = slots, tensor
-            elif len(slots) == stats.shape[1]:  # all of them, in order
+            elif len(slots) == stats.shape[1]:  # all layers, in order
                 stats[:] = tensor.numpy()
             else:
                 stats[:, slots] = tensor.numpy()
@@ -128,7 +130,7 @@ class Assembly:
         )
 
     def finished(self) -> list[Row]:
-        """The rows whose numbers are all there, in order."""
+        """Take the oldest rows whose numbers have all arrived, in order."""
         rows: list[Row] = []
         while self._open and self._open[0].is_there():
             row = self._open.popleft()
@@ -138,8 +140,8 @@ class Assembly:
         return rows
 
     def wait(self, timeout_s: float) -> bool:
-        """Until every number is there, at the end of a run; False where one has not come by then.
-        A device is asked, not waited for: one that hangs would never let go."""
+        """At the end of a run: wait until every number has arrived; False after `timeout_s`. The
+        device is polled, because a wait for one that hangs would never return."""
         give_up_at = time.monotonic() + timeout_s
         while not all(row.is_there() for row in self._open):
             if time.monotonic() >= give_up_at:
@@ -148,7 +150,7 @@ class Assembly:
         return True
 
     def drop_open(self) -> int:
-        """Give up the rows whose numbers have not come; how many they are."""
+        """Give up the rows whose numbers have not arrived; returns how many."""
         num_open = len(self._open)
         self._open.clear()
         self.num_lost += num_open

@@ -1,4 +1,4 @@
-"""A step's row: what the user gave, what the probe read, and what we know ourselves."""
+"""Makes a step's row from the user's metrics, the probe's reading and the hook's own numbers."""
 
 import math
 import time
@@ -29,9 +29,10 @@ log = OwnLog(__name__)
 
 
 class RowMaker:
-    """One rank's rows, from a step's end to the outlet. For the training thread; `log` for any.
+    """One rank's rows. Used by the training thread; `log` may be called from any thread.
 
-    Of an accelerator a row is whole some steps later: what is sent now may be of an earlier step.
+    With an accelerator a row is complete some steps later, so the rows sent at a boundary may
+    belong to earlier steps.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class RowMaker:
         is_leader: bool,
         instruments: Instruments,
     ) -> None:
-        """What is the same on all ranks is told by the leader alone."""
+        """Only the leader records what is the same on all ranks."""
         self._probe = probe
         self._faults = faults
         self._reports = reports
@@ -72,8 +73,7 @@ class RowMaker:
 
     @property
     def num_lost(self) -> int:
-        """Rows that lost their stats, or what was taken of their steps on request, since the
-        beginning."""
+        """Rows that lost their stats or their requested detail, since the beginning of the run."""
         return self._assembly.num_lost + (0 if self._detail is None else self._detail.num_lost)
 
     def begin_step(self) -> None:
@@ -83,7 +83,7 @@ class RowMaker:
             self._own_time.begin(named[0].tensor.device)
 
     def pause(self) -> None:
-        """What comes now is no part of a step's time."""
+        """What follows, until `go_on`, does not count as step time."""
         self._timer.pause(time.monotonic())
         if self._own_time is not None:
             self._own_time.disturb()
@@ -92,8 +92,8 @@ class RowMaker:
         self._timer.go_on(time.monotonic())
 
     def take_health(self) -> bool:
-        """Whether all that was sent since the last call was healthy. What a rollback undid, and
-        comes late, says nothing about the states that are kept since."""
+        """Whether all rows sent since the last call were healthy. Late rows from before a rollback
+        do not count: they say nothing about states saved since."""
         was_healthy, self._is_healthy = self._is_healthy, True
         return was_healthy
 
@@ -107,7 +107,7 @@ class RowMaker:
         *,
         lr_scale: float,
     ) -> None:
-        """Make the row of a step that has ended, and send on what is whole."""
+        """Make the row of a step that has ended, and send all rows that are complete."""
         with self._row_by_row.turn():
             self._segment = segment
             governor, now = self._governor, time.time()
@@ -125,8 +125,8 @@ class RowMaker:
                     self._reports.tell_event(step, "sampling", now, change.detail())
 
     def record_broken_off(self, step: int, segment: int) -> None:
-        """The row of a step that its program failed in, where gradients of it are known not to be
-        finite: the failure follows from them, as a rule, and no other row would tell of them."""
+        """Record the step in which the program failed, if its gradients are known to be non-finite.
+        They usually caused the failure, and would appear in no other row."""
         if not self._probe.is_broken:
             return
         with self._row_by_row.turn():
@@ -145,9 +145,8 @@ class RowMaker:
         metrics: Mapping[str, Loggable],
         lr_scale: float,
     ) -> tuple[Reading, float] | None:
-        """What was read, and in how many seconds of training; None of a step that says nothing
-        about what others cost."""
-        # The loss before all others: of more numbers than are taken it is not the one left out.
+        """The reading and the step's seconds, or None if the step's cost is not typical."""
+        # The loss goes first: if there are too many metrics, the last ones are left out.
         theirs = self._numbers(metrics if loss is None else {"loss": loss, **metrics})
         step_time_s = self._timer.lap(time.monotonic())
         reading = self._probe.take(step)
@@ -166,7 +165,7 @@ class RowMaker:
         own_time = None if self._own_time is None else self._own_time.take()
         self._assembly.add(step, segment, now, numbers, reading, closeup, own_time)
         self._send()
-        # What was asked for on top is no usual cost, and of parts every rank reads all.
+        # Detail is not a usual cost, and sharded tensors are read at every step on every rank.
         if step_time_s is None or closeup is not None or reading.sharing is not None:
             return None
         return reading, step_time_s
@@ -174,7 +173,7 @@ class RowMaker:
     def _ours(
         self, reading: Reading, step_time_s: float | None, tokens: int | None, lr_scale: float
     ) -> dict[str, Number]:
-        """What we know of a step ourselves."""
+        """The hook's own metrics of a step."""
         numbers = self._pace(step_time_s, tokens) | self._outlet.numbers()
         if self._governor is not None:
             numbers |= self._governor.numbers()
@@ -191,7 +190,7 @@ class RowMaker:
         return numbers
 
     def _claim(self, numbers: Iterable[str], reading: Reading) -> None:
-        """Names that are ours from here on, also of what is known later only."""
+        """Reserve the names of the hook's metrics, including those whose values arrive later."""
         self._own_names.add(numbers)
         if self._own_time is not None:
             self._own_names.add(["own_time"])
@@ -201,7 +200,7 @@ class RowMaker:
             self._own_names.add(OF_LAYERS)
 
     def log(self, step: int, segment: int, metrics: Mapping[str, Loggable]) -> None:
-        """A row of the user's numbers alone, from any thread."""
+        """Record a row that contains only the user's metrics. May be called from any thread."""
         numbers = self._own_names.apart(self._numbers(metrics))
         if numbers:
             self._row_by_row.put(Logged(step, segment, time.time(), numbers))
@@ -213,8 +212,8 @@ class RowMaker:
         self._send()
 
     def send_last(self, timeout_s: float) -> bool:
-        """Wait for what an accelerator still holds, though not longer, and send it on. Whether all
-        of it came."""
+        """Wait up to `timeout_s` for numbers from accelerators and send the last rows. Returns
+        whether all of them arrived."""
         self._row_by_row.make_waiting()
         self._assembly.wait(timeout_s)
         self._send()
@@ -228,7 +227,7 @@ class RowMaker:
         return num_missing == 0
 
     def _pace(self, step_time_s: float | None, tokens: int | None) -> dict[str, Number]:
-        """How long the step took, and how many tokens a second that makes."""
+        """The step's time in seconds, and tokens per second."""
         if step_time_s is None:
             return {}
         numbers: dict[str, Number] = {"step_time": step_time_s}
@@ -238,7 +237,7 @@ class RowMaker:
         return numbers
 
     def _tell_sight(self, reading: Reading, step: int, now: float) -> None:
-        """Where gradients are seen, and what is not."""
+        """Report where gradients were read, what is not watched, and what changed."""
         self._reports.tell_stage(reading, step, now)
         blind = self._sight.look(reading.layout is not None)
         notices = [*reading.notices, *blind, *self._outlet.take_notices()]
@@ -256,7 +255,7 @@ class RowMaker:
         return closeup
 
     def _numbers(self, metrics: Mapping[str, Loggable]) -> dict[str, Number]:
-        """The user's numbers; what is none is left out."""
+        """The user's metrics as numbers; what cannot be converted is left out."""
         return self._given.take(metrics, number)
 
     def _send(self) -> None:
@@ -279,7 +278,7 @@ class RowMaker:
         self._outlet.put_rows(rows)
 
     def _tell_guarded(self, rows: Iterable[Row]) -> None:
-        """The first of steps in a row that were made to change nothing."""
+        """Report the first of consecutive steps that the guard turned into no-ops."""
         for row in rows:
             is_guarded = row.metrics.get("guarded_steps", 0.0) > 0.0
             if is_guarded and not self._was_guarded:
@@ -293,11 +292,12 @@ class RowMaker:
 
 
 def is_healthy(row: Row) -> bool:
-    """Whether a step speaks for the state it left: all finite, or skipped by AMP, as it may."""
+    """Whether the state after a step can be trusted: everything finite, or skipped by AMP, which is
+    normal."""
     metrics = row.metrics
     if not math.isfinite(metrics.get("loss", 0.0)):
         return False
     num_nonfinite = metrics.get("nonfinite", metrics.get("local_nonfinite"))
-    if num_nonfinite is None:  # gradients were not read: a clip still tells by NaN, or by 0
+    if num_nonfinite is None:  # gradients were not read: a clip coefficient of NaN or 0 still shows
         num_nonfinite = float(not metrics.get("clip_coef", 1.0) > 0.0)
     return num_nonfinite == 0.0 or metrics.get("skipped", 0.0) == 1.0

@@ -1,4 +1,4 @@
-"""The way of a row out of the watch: to the line, and past the other ranks where there are any."""
+"""Hands finished rows on: to the channel or, with several ranks, first to the exchange of ranks."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ PutRow = Callable[[Row], None]
 
 
 class Peers(Protocol):
-    """This rank's part in what all ranks do: `Leader` or `Follower`."""
+    """This rank's part in the exchange between ranks: `Leader` or `Follower`."""
 
     standing: Standing
 
@@ -34,7 +34,7 @@ class Peers(Protocol):
 
 
 class Outlet:
-    """One watch's way out. For the training thread: nothing but `close` waits."""
+    """One watch's output. Used by the training thread; only `close` waits."""
 
     def __init__(self, team: Team, faults: Faults, put_row: PutRow) -> None:
         self._team = team
@@ -45,9 +45,9 @@ class Outlet:
         self._sampler = None if world.is_alone else ReplicaSampler(world.rank, world.world_size)
 
     def numbers(self) -> dict[str, float]:
-        """How this rank stands among the others, as far as it is known: `replica_drift` (1 where
-        its parameters are others than its replicas', 0 where they are equal), `rank_lag` (seconds
-        a step) and `loss_gap` (a share of the loss): medians over the last steps compared."""
+        """This rank compared with the others, as far as it is known: `replica_drift` (1 if its
+        parameters differ from its replicas', 0 if they are equal), `rank_lag` (seconds per step)
+        and `loss_gap` (as a share of the loss), the last two as medians of recent steps."""
         if self._peers is None:
             return {}
         own = self._peers.standing
@@ -65,13 +65,13 @@ class Outlet:
         for row in rows:
             if self._peers is not None:
                 self._peers.put(row)
-            elif row.sharing is not None:  # parts of layers are not layers
+            elif row.sharing is not None:  # shards must not be taken for whole layers
                 self._put_row(replace(row, layout=None, stats=None, sharing=None))
             else:
                 self._put_row(row)
 
     def sample_replicas(self, step: int, named: Sequence[NamedTensor]) -> None:
-        """After a step: look at some of the parameters, for ranks to compare."""
+        """After a step: take fingerprints of some parameters, for the ranks to compare."""
         if self._peers is None or self._sampler is None:
             return
         fingerprints = self._sampler.sample(step, named)
@@ -79,11 +79,11 @@ class Outlet:
             self._peers.put_fingerprints(fingerprints)
 
     def take_notices(self) -> list[str]:
-        """What of other ranks is not watched, to be told once."""
+        """Messages about other ranks that are not watched, each returned once."""
         return [] if self._peers is None else self._peers.take_notices()
 
     def close(self, timeout_s: float) -> None:
-        """Let the last rows out, and leave the other ranks in order."""
+        """Send the last rows and say goodbye to the other ranks; waits `timeout_s` at most."""
         if self._peers is not None:
             self._peers.close(timeout_s)
 

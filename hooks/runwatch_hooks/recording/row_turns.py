@@ -1,5 +1,9 @@
-"""One row is made at a time. What is logged meanwhile, by a thread that evaluates or by a signal's
-handler, follows it: to make a row in the middle of another would tear both."""
+"""Makes rows one at a time, although several threads and signal handlers may log.
+
+What is logged while a row is being made, by another thread or by a signal handler that interrupts
+it, is queued and made into a row afterwards. A row made in the middle of another would corrupt
+both.
+"""
 
 import threading
 from collections import deque
@@ -11,12 +15,12 @@ from typing import Final
 from runwatch_hooks.seeing.numbers import Number
 
 _PATIENCE_S: Final = 1.0
-"""Another thread has the turn for some microseconds; training does not wait for one that hangs."""
+"""A row takes microseconds. If another thread hangs in one, training waits no longer than this."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Logged:
-    """A row of the user's numbers alone, yet to be made."""
+    """Logged metrics that have yet to be made into a row."""
 
     step: int
     segment: int
@@ -25,10 +29,10 @@ class Logged:
 
 
 class RowByRow:
-    """Whose turn it is to make a row.
+    """A lock for making rows, with a queue of logged metrics.
 
-    A signal's handler runs in the midst of what its thread does, and may take a turn that this has:
-    what it logs is left to whoever makes the row that it interrupted.
+    A signal handler runs in the thread that it interrupts, so a reentrant lock lets it in while
+    that thread is making a row. What it logs is left in the queue for the interrupted code.
     """
 
     def __init__(self, make: Callable[[Logged], None]) -> None:
@@ -39,7 +43,7 @@ class RowByRow:
 
     @contextmanager
     def turn(self) -> Generator[None]:
-        """A step's row is made within; what was logged meanwhile is next."""
+        """Make a step's row inside this block. Afterwards, what was logged meanwhile is made."""
         has_turn = self._turn.acquire(timeout=_PATIENCE_S)
         was_making, self._is_making = self._is_making, True
         try:
@@ -51,12 +55,13 @@ class RowByRow:
             self.make_waiting()
 
     def put(self, logged: Logged) -> None:
-        """Made at once, or after the row that is being made."""
+        """Make a row of logged metrics now, or after the row that is being made."""
         self._waiting.append(logged)
         self.make_waiting()
 
     def make_waiting(self) -> None:
-        """Make the rows that wait by now: who logs faster than rows are made keeps nobody here."""
+        """Make the rows that are queued by now, and no later ones: a thread that logs faster than
+        rows are made must not keep this one here."""
         if not self._waiting or not self._turn.acquire(timeout=_PATIENCE_S):
             return
         try:

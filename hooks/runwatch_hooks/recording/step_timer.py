@@ -1,8 +1,8 @@
-"""How long steps take, without the time that evaluations and checkpoints take between them."""
+"""Measures the time of a step, without evaluations and checkpoints."""
 
 
 class StepTimer:
-    """Times are seconds of a monotonic clock, given by the caller."""
+    """A stopwatch with nested pauses. `now` is a monotonic clock's time in seconds."""
 
     def __init__(self) -> None:
         self._began: float | None = None
@@ -10,20 +10,20 @@ class StepTimer:
         self._paused_s = 0.0
 
     def begin(self, now: float) -> None:
-        """A step begins, and its time with it. Pauses that go on, as a phase around a whole loop
-        does, are none of what was trained within them."""
+        """A step begins. A pause that is still open, such as a `phase` block around a whole loop,
+        counts from here on, and does not swallow the steps inside it."""
         self._began = now
         self._paused_s = 0.0
         self._pauses = [now] * len(self._pauses)
 
     def lap(self, now: float) -> float | None:
-        """The time of the step that ends now. None for the first: it began before we looked."""
+        """Seconds of the step that ends now. None for the first, whose beginning is not known."""
         if self._began is None:
             return None
         return max(now - self._began - self._paused_s, 0.0)
 
     def pause(self, now: float) -> None:
-        """Pauses may lie within one another."""
+        """Begin a pause; pauses may be nested."""
         self._pauses.append(now)
 
     def go_on(self, now: float) -> None:
