@@ -1,1 +1,1 @@
-"""The watch from the inside: what it does at each boundary, and from its beginning to its end."""
+"""The implementations of `Watch`: what is done at each boundary, at the beginning, at the end."""

@@ -1,7 +1,7 @@
-"""What `attach` hands out: a watch that lets its run go as the run ends.
+"""The watch that `attach` returns: a proxy that releases everything when the run ends.
 
-A program may hold its watch for as long as it likes, as a notebook does, and would hold the model,
-the optimizer and all snapshots by it.
+A program, such as a notebook, may keep a watch long after the run. Without this, it would keep the
+model, the optimizer and all snapshots in memory.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,9 +20,10 @@ _Batch = TypeVar("_Batch")
 
 
 class AttachedWatch(Watch):
-    """Hands every call on: to the run, and after its end to one that counts steps and no more.
+    """Forwards every call to a LiveWatch, and after the run's end to an InertWatch.
 
-    What a call is in the middle of as a signal's handler ends the run, it still has.
+    If a signal handler ends the run in the middle of a call, that call still finishes on the
+    LiveWatch.
     """
 
     def __init__(self, live: LiveWatch) -> None:
@@ -30,7 +31,7 @@ class AttachedWatch(Watch):
         self._num_boundaries = 0
         self._watch: LiveWatch | InertWatch = live
         self._num_faults = 0
-        let_go = WeakMethod(self._let_go)  # or else nobody would hear that the program dropped it
+        let_go = WeakMethod(self._let_go)  # a strong one would keep a dropped watch alive
 
         def on_end() -> None:
             if (found := let_go()) is not None:
@@ -48,7 +49,7 @@ class AttachedWatch(Watch):
 
     @property
     def num_faults(self) -> int:
-        """Faults of our own that were kept from the training."""
+        """The number of the hook's faults that were kept from the training."""
         watch = self._watch
         return watch.num_faults if isinstance(watch, LiveWatch) else self._num_faults
 
@@ -87,11 +88,11 @@ class AttachedWatch(Watch):
         self._watch.finish(status, reason=reason)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "AttachedWatch":
-        """A program that copies what holds its watch still trains one run."""
+        """The same watch: a program that copies the object holding it still trains one run."""
         return self
 
     def __reduce__(self) -> tuple[type[InertWatch], tuple[RunId]]:
-        """Pickled with what holds it, and read back by another process, it watches nothing."""
+        """Unpickles as an InertWatch: another process does not watch this run."""
         return InertWatch, (self.run_id,)
 
     def __exit__(
@@ -103,7 +104,7 @@ class AttachedWatch(Watch):
         self._watch.__exit__(kind, error, traceback)
 
     def _let_go(self) -> None:
-        """The run has ended, and all of it is said."""
+        """The run has ended and everything is sent: release what it used."""
         live = self._watch
         if isinstance(live, LiveWatch):
             self._num_faults = live.num_faults

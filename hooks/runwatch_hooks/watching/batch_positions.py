@@ -1,4 +1,4 @@
-"""The batches of a loader that a rollback positions, without those of the step that went wrong."""
+"""Iterates over a loader so that a rollback goes back in the data too, and skips bad batches."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -7,25 +7,27 @@ from typing import Final, TypeVar
 _Batch = TypeVar("_Batch")
 
 MAX_STEPS: Final = 100_000
-"""Remembered; a rollback goes back some hundred."""
+"""Steps whose batches are remembered. A rollback goes back a few hundred."""
 
 
 class BatchCourse:
-    """Which batches each step was trained on, by their places in the order of the loader."""
+    """The batches that each step was trained on, as places in the order of the loader.
+
+    A place is the number of batches that the loader has given before."""
 
     def __init__(self) -> None:
         self.num_rollbacks = 0
         self._place = 0
-        """Of the batch that comes next."""
+        """Place of the next batch."""
         self._ends: OrderedDict[int, int] = OrderedDict()
-        """Of each step, the place of the first batch after it."""
+        """Step -> place of the first batch after it."""
         self._discarded: set[int] = set()
 
     def over(
         self, loader: Iterable[_Batch], begin: Callable[[], None] = lambda: None
     ) -> Iterator[_Batch]:
-        """A loader's batches; after a rollback from where the loader stands then. `begin` hears
-        that the loader has made its iterator, and not been asked for a batch."""
+        """The batches of a loader whose position a rollback sets; after one, iteration starts again
+        from there. `begin` is called when the iterator has been made and no batch taken yet."""
         goes_on = True
         while goes_on:
             goes_on, num_rollbacks = False, self.num_rollbacks
@@ -37,11 +39,12 @@ class BatchCourse:
                     continue
                 yield batch
                 if self.num_rollbacks != num_rollbacks:
-                    goes_on = True  # this iterator is where it was, the loader stands elsewhere
+                    goes_on = True  # the loader's position was set, which this iterator ignores
                     break
 
     def over_any(self, loader: Iterable[_Batch], tell: Callable[[str], None]) -> Iterator[_Batch]:
-        """The batches of one that cannot be positioned: a rollback changes nothing of them."""
+        """The batches of a loader whose position cannot be set. After a rollback, `tell` gets a
+        message that the next batches follow."""
         num_rollbacks = self.num_rollbacks
         for batch in loader:
             yield batch
@@ -54,7 +57,7 @@ class BatchCourse:
 
     def end_step(self, step: int) -> None:
         if not self._ends:
-            if not self._place:  # the program goes over its batches without us
+            if not self._place:  # the program does not use `Watch.batches`
                 return
             self._ends[step - 1] = 0
         self._ends[step] = self._place
@@ -62,11 +65,11 @@ class BatchCourse:
             self._ends.popitem(last=False)
 
     def go_back(self, next_step: int, fault_step: int | None) -> int:
-        """The loader stands before a step again. Returns how many batches it will leave out:
-        those of the step that went wrong, where it is known."""
+        """The loader was positioned before `next_step` again. Returns how many batches will be
+        skipped: those of `fault_step`, if it is known."""
         self.num_rollbacks += 1
         start = self._ends.get(next_step - 1)
-        if start is None:  # further than is remembered: the places begin anew
+        if start is None:  # further back than is remembered: count places from here
             self._place = 0
             self._ends.clear()
             self._discarded.clear()

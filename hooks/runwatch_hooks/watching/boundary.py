@@ -1,4 +1,4 @@
-"""What is done between two steps: judge saved states, keep new ones, obey commands."""
+"""What is done between two steps: confirm saved states, save new ones, carry out commands."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from runwatch_hooks.watching.command_execution import Orders
 
 
 class Boundary:
-    """The acting part of a watch; the actor does it, and this says when."""
+    """The order of actions at a boundary. The actor carries them out."""
 
     def __init__(
         self,
@@ -20,14 +20,15 @@ class Boundary:
         checkpoint: Callable[[int], None],
         checkpoint_every: int | None,
     ) -> None:
-        """`checkpoint` saves the state after a step, unasked; due every so many steps, or never."""
+        """`checkpoint` saves the state after the given step; it is called every `checkpoint_every`
+        steps, or never if that is None."""
         self.actor = actor
         self.is_stopping = False
-        """Somebody has asked the run to end."""
+        """A stop was requested."""
         self.checkpoint_asked = False
-        """Somebody has asked for a checkpoint at the boundary last acted at."""
+        """A checkpoint was requested at the last boundary."""
         self.fault_step: int | None = None
-        """Where what the last rollback went back from began, if anybody knows."""
+        """The step at which the trouble behind the last rollback began, if it is known."""
         self._orders = orders
         self._checkpoint = checkpoint
         self._checkpoint_every = checkpoint_every
@@ -38,11 +39,12 @@ class Boundary:
         self._orders.begin(next_step)
 
     def resume(self) -> int | None:
-        """The step to train next, where there is a checkpoint to go on from."""
+        """Load the newest checkpoint; returns the step to train next, or None without one."""
         return self._orders.resume()
 
     def act(self, step: int, reports: Reports, *, healthy: bool) -> int | None:
-        """Do what is due after a step; the step to train next, where the run went back."""
+        """Do what is due after a step. Returns the step to train next after a rollback, else None.
+        `healthy` says whether the rows sent since the last boundary were."""
         self.checkpoint_asked = False
         reports.tell(self.actor.note_step(step, healthy=healthy, now=time.time()))
         every = self._checkpoint_every
@@ -52,7 +54,7 @@ class Boundary:
         for outcome in self._orders.carry_out(step):
             reports.put_outcome(outcome)
             self.is_stopping = self.is_stopping or outcome.stop
-            if outcome.receipt.state is CommandState.ACCEPTED:  # only a checkpoint takes time
+            if outcome.receipt.state is CommandState.ACCEPTED:  # only checkpoints end later
                 self.checkpoint_asked = True
             if outcome.rolled_back_to is not None:
                 rolled_back_to = outcome.rolled_back_to
@@ -60,5 +62,5 @@ class Boundary:
         return rolled_back_to
 
     def close(self) -> None:
-        """No command is obeyed any more."""
+        """Carry out no more commands."""
         self._orders.close()

@@ -1,4 +1,4 @@
-"""Commands carried out at a boundary: at once by a process alone, by several ranks together."""
+"""Commands carried out at a boundary: by one process at once, by several ranks together."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -11,33 +11,34 @@ from runwatch_hooks.reporting.reports import Reports
 
 
 class Orders(Protocol):
-    """What is ordered, and when it is done."""
+    """Receives commands and decides at which boundary each is carried out."""
 
     def begin(self, next_step: int) -> None:
-        """Commands may come from now on."""
+        """Accept commands from now on."""
         ...
 
     def carry_out(self, step: int) -> Iterator[Outcome]:
-        """What came of the commands that are due after a step, up to one that rolls back."""
+        """Carry out the commands due after a step, up to and including one that rolls back."""
         ...
 
     def close(self) -> None:
-        """None will be carried out any more."""
+        """Carry out no more commands."""
         ...
 
     def resume(self) -> int | None:
-        """Before the first step: go on from the newest checkpoint, with all ranks from one."""
+        """Before the first step: load the newest checkpoint, the same one on all ranks. Returns
+        the step to train next, or None without a checkpoint."""
         ...
 
 
 class OwnOrders:
-    """Of a process alone: each command is carried out at the boundary after it came."""
+    """The commands of a single process: each is carried out at the next boundary."""
 
     def __init__(self, actor: Actor, reports: Reports) -> None:
         self._actor = actor
         self._reports = reports
         self._waiting: list[Command] = []
-        """Of what arrived together, the commands that a rollback has put off by a step."""
+        """Commands not yet carried out: what follows a rollback waits for the next boundary."""
 
     def begin(self, next_step: int) -> None:
         pass
@@ -48,7 +49,7 @@ class OwnOrders:
             command = self._waiting.pop(0)
             outcome = self._actor.apply(
                 command,
-                attempt=command.attempt,  # the transport has refused those of other attempts
+                attempt=command.attempt,  # the transport refuses commands for other attempts
                 next_step=step + 1,
                 now=self._reports.service_time(),
             )
@@ -64,7 +65,7 @@ class OwnOrders:
 
 
 class SharedOrders:
-    """Of one of several ranks: what all of them have agreed to do at this boundary."""
+    """The commands of one of several ranks: those that all ranks agreed on for this boundary."""
 
     def __init__(self, actor: Actor, reports: Reports, team: Team) -> None:
         self._actor = actor
@@ -85,7 +86,7 @@ class SharedOrders:
     def carry_out(self, step: int) -> Iterator[Outcome]:
         ended = self._agreement.reach(step + 1, self._actor.prepare)
         now = self._reports.service_time()
-        for one in ended:  # at most one of them is carried out: all ranks stand still for it
+        for one in ended:  # at most one is carried out, with all ranks waiting at this boundary
             yield self._actor.end(one, next_step=step + 1, now=now)
         self._keep_pace()
         loss = self._agreement.loss
@@ -94,7 +95,8 @@ class SharedOrders:
             self._reports.tell_unwatched([f"no command is carried out any more: {loss}"], step, now)
 
     def _keep_pace(self) -> None:
-        """All ranks take their snapshots at the same steps, or none would be common to them."""
+        """Make all ranks take their snapshots at the same steps: a rollback needs one that they
+        all have."""
         if self._team.world.is_leader:
             self._agreement.tell(self._actor.pace.every)
         elif self._agreement.told is not None:

@@ -1,4 +1,4 @@
-"""A watch that does nothing: for RUNWATCH_DISABLED, and for ranks that cannot be watched."""
+"""A watch that does nothing: for RUNWATCH_DISABLED, for ended runs, for ranks not watched."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ log = OwnLog(__name__)
 
 
 class InertWatch(Watch):
-    """Counts steps, so that a loop over `steps` trains what it would have trained."""
+    """Counts steps, so that a loop over `steps` trains as many as it would with a real watch."""
 
     def __init__(
         self,
@@ -23,9 +23,9 @@ class InertWatch(Watch):
         is_stopping: bool = False,
         unwatched_since: str = "",
     ) -> None:
-        """`state` is what a watch returned that watched, or one like this; `next_step` stands
-        above the one in it. `is_stopping`: whether somebody had asked the run to end.
-        `unwatched_since` says why nothing is resumed, where the program would wonder."""
+        """`state` is a `state_dict` of any watch; `next_step` takes precedence over the one in it.
+        `is_stopping`: a stop was requested. `unwatched_since` is the reason for a warning in
+        `resume`; empty: no warning."""
         self.run_id = run_id
         self._next_step = 0
         self._num_boundaries = 0
@@ -67,7 +67,7 @@ class InertWatch(Watch):
         yield
 
     def resume(self) -> int | None:
-        """None, whatever checkpoints there are; a training that begins anew by that is warned."""
+        """Loads nothing and returns None, with a warning, as the training would start over."""
         why, self._unwatched_since = self._unwatched_since, ""
         if why:
             log.warning(
@@ -78,7 +78,7 @@ class InertWatch(Watch):
         return None
 
     def state_dict(self) -> dict[str, object]:
-        """With what was loaded: a later life that watches goes on with it."""
+        """What was loaded, with the current step, so that a later attempt can continue from it."""
         return {**self._state, "run_id": self.run_id, "next_step": self._next_step}
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:

@@ -1,5 +1,8 @@
-"""A watched run's beginning and its end, whoever brings that about: the program, by `finish` or by
-its own end, the death of the thread that trained, or another run that is trained in its place."""
+"""The beginning and end of a watched run.
+
+A run ends by `finish`, with the program, with the thread that trains, or because the program
+dropped its watch and trains another run.
+"""
 
 import os
 from collections.abc import Callable
@@ -32,7 +35,7 @@ log = OwnLog(__name__)
 
 
 class Lifetime(EndsWithItsBlock):
-    """One watch's, in the process that it was made in: a child made by fork has none of it."""
+    """The lifetime of one watch. In a forked child process it counts as ended."""
 
     def __init__(
         self,
@@ -48,10 +51,10 @@ class Lifetime(EndsWithItsBlock):
         last_words: LastWords,
         faults: Faults,
     ) -> None:
-        """`open_line` is given the number of the first step to be trained."""
+        """`open_line` opens the channel to the service, given the first step to be trained."""
         self.run_id = run_id
         self.on_end: Callable[[], None] = lambda: None
-        """Hears that the run has ended, and all of it is said."""
+        """Called when the run has ended and everything is sent."""
         self._open_line = open_line
         self._progress = progress
         self._reports = reports
@@ -76,7 +79,7 @@ class Lifetime(EndsWithItsBlock):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not ended yet, and this process is the one that it was made in."""
+        """Whether the run has not ended, and this is the process that opened it."""
         return not self._is_ended and os.getpid() == self._pid
 
     @property
@@ -84,9 +87,12 @@ class Lifetime(EndsWithItsBlock):
         return self._is_begun
 
     def begin(self, first_step: int | None = None) -> bool:
-        """Open the line, and keep the state that the run sets out from. Once: whether it was now.
-        `first_step` is the attempt's, where it is over by now: the program said nothing before its
-        end."""
+        """Open the channel, and save the state from which the run starts. Only the first call does
+        so; returns whether this was it.
+
+        `first_step` is the attempt's first step, if the run begins only at the end of that step.
+        None: the next step.
+        """
         if self._is_begun or not self.is_open:
             return False
         self._is_begun = True
@@ -103,11 +109,11 @@ class Lifetime(EndsWithItsBlock):
         return True
 
     def go_on(self) -> None:
-        """Another step was trained: an exit or an error before it was caught."""
+        """Another step was trained, so that earlier exits and errors were caught."""
         self._program_exit.go_on()
 
     def note_trained(self) -> None:
-        """To the other runs of the program, which were not trained meanwhile."""
+        """A step was trained; tells the program's other runs, which were not trained meanwhile."""
         self._member.trained()
 
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:
@@ -120,20 +126,20 @@ class Lifetime(EndsWithItsBlock):
         self._say_last(status, reason)
 
     def give_up(self) -> None:
-        """The watch could not be made: of a run that nobody has heard of nothing is said."""
+        """The watch could not be built. If the run has not begun, the service never hears of it."""
         if self._is_begun:
             self.finish("failed", reason="its watch could not be made")
         else:
             self._stand_down()
 
     def let_go(self) -> None:
-        """The program has dropped its watch. What it has to say at its end it says later: as the
-        program trains another run, or ends; by then it is known how."""
+        """The program has dropped its watch. The run stays open until the program trains another
+        run or ends, since only then is it known how the run ended."""
         if self._is_begun and self.is_open:
             self._held.keep(self)
 
     def _stand_down(self) -> None:
-        """No step comes any more: leave torch as it was."""
+        """No more steps: remove all hooks and patches from torch."""
         self._is_ended = True
         with self._faults.guard("end"):
             self._program_exit.remove()
@@ -149,13 +155,13 @@ class Lifetime(EndsWithItsBlock):
             self.on_end()
 
     def _wait_for_another(self) -> None:
-        """The program trains another run now."""
+        """The program is training another run now: this one is idle."""
         if self.is_open:
             with self._faults.guard("progress"):
                 self._progress.wait()
 
     def _end_let_go(self) -> None:
-        """Another run is trained, by a program that can step this one no more."""
+        """Another run is trained, and this one's watch was dropped: end it."""
         with self._faults.guard("let go"):
             status, reason = ending_by(self._program_exit.error())
             reason = reason or "the program let its watch go, and trains another run"
@@ -174,7 +180,7 @@ class Lifetime(EndsWithItsBlock):
             self._last_words.note_broken_off(self._progress.next_step, self._progress.segment)
 
     def _close_at_exit(self, error: BaseException | None) -> None:
-        """The process ends, by this."""
+        """The process ends, with this error or normally."""
         status, reason = ending_by(error)
         if error is not None and status == "failed":
             self._note_fatal(error)

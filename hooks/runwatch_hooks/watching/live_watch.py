@@ -1,4 +1,4 @@
-"""The watch that watches: rows out, commands in, at each boundary between two steps."""
+"""The watch of a run that is being trained: records rows and carries out commands."""
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -50,8 +50,8 @@ class LiveWatch(Watch):
         instruments: Instruments,
         loader: object | None = None,
     ) -> None:
-        """`open_line` is given the number of the first step to be trained; `loader` is the one
-        that a rollback positions."""
+        """`open_line` opens the channel to the service, given the first step to be trained;
+        `loader` is the data loader whose position a rollback sets."""
         self.run_id = run_id
         self._probe = probe
         self._faults = faults
@@ -98,11 +98,11 @@ class LiveWatch(Watch):
 
     @property
     def num_faults(self) -> int:
-        """Faults of our own that were kept from the training."""
+        """The number of the hook's faults that were kept from the training."""
         return self._faults.count
 
     def begin(self, first_step: int | None = None) -> None:
-        """Before anything is told of the run: see `Lifetime.begin`."""
+        """Begin the run, if it has not begun: see `Lifetime.begin`."""
         if self.lifetime.begin(first_step):
             self._begin_step()
 
@@ -153,14 +153,15 @@ class LiveWatch(Watch):
             batches = self._course.over_any(loader, self._tell_unpositioned)
         for batch in batches:
             self.note_batch(batch)
-            self._heed.note("rolled_back_to")  # of other loaders a notice is told as it is
+            self._heed.note("rolled_back_to")  # another loader gets a notice of its own
             yield batch
-            if self._boundary.is_stopping:  # the end of this pass, not of a loop around it
+            if self._boundary.is_stopping:  # ends this epoch; an outer loop must ask for itself
                 return
 
     def _begin_pass(self) -> None:
-        """The first batch comes next. What the program sets out from is the state that it has now:
-        it may have seeded its generators since `attach`, and the loader has drawn from them."""
+        """The first batch is taken next. Save the state from which the run starts again, as it is
+        now: since `attach` the program may have seeded its random generators, and the loader's
+        iterator has drawn from them."""
         if self._num_boundaries or not self.lifetime.is_open:
             return
         if not self.lifetime.is_begun:
@@ -177,7 +178,7 @@ class LiveWatch(Watch):
                 witness.note_batch(batch)
 
     def _begin_step(self) -> None:
-        """The next step is about to be trained; tells what was written about an earlier one."""
+        """The next step is about to be trained; reports bundles written for earlier ones."""
         progress = self._progress
         self._instruments.begin_step(
             progress.next_step, progress.segment, self._faults, self._reports.tell
@@ -226,7 +227,7 @@ class LiveWatch(Watch):
     def state_dict(self) -> dict[str, object]:
         guard = self._instruments.guard
         if self._last_words.does_device_hang:
-            guard = None  # to tell what it knows it would wait for the device
+            guard = None  # its state lies on the device, and reading it would hang too
         return {
             "run_id": self.run_id,
             "next_step": self._progress.next_step,
@@ -254,8 +255,8 @@ class LiveWatch(Watch):
         self._rows.weights.load_state_dict(state_dict.get("norms"), next_step)
 
     def _load(self, actor: dict[str, object] | None, past: dict[str, object]) -> None:
-        """Both or neither."""
-        if actor is not None:  # else nothing watched in that life
+        """Load both states, or neither if one of them does not fit."""
+        if actor is not None:  # None: the state comes from a run that was not watched
             self._actor.check_state_dict(actor)
         if (guard := self._instruments.guard) is not None:
             guard.load_state_dict(past)
@@ -263,11 +264,11 @@ class LiveWatch(Watch):
             self._actor.load_state_dict(actor)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "LiveWatch":
-        """A program that copies what holds its watch still trains one run."""
+        """The same watch: a program that copies the object holding it still trains one run."""
         return self
 
     def __reduce__(self) -> tuple[type[InertWatch], tuple[RunId]]:
-        """Pickled with what holds it, and read back by another process, it watches nothing."""
+        """Unpickles as an InertWatch: another process does not watch this run."""
         return InertWatch, (self.run_id,)
 
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:
@@ -282,12 +283,12 @@ class LiveWatch(Watch):
         self.lifetime.__exit__(kind, error, traceback)
 
     def __del__(self) -> None:
-        if hasattr(self, "lifetime"):  # else it was never whole
+        if hasattr(self, "lifetime"):  # false if `__init__` failed
             self.lifetime.let_go()
 
     def _is_captured(self, call: str) -> bool:
-        """Whether a call of ours stands within the capture of a CUDA graph, where no step is
-        trained and nothing may be asked of the device: it does nothing there, and says so once."""
+        """Whether a CUDA graph is being captured, reported once. No step is trained during capture
+        and the device must not be queried, so the call does nothing."""
         if not self.lifetime.is_open or not is_capturing():
             return False
         if not self._has_told_capture:
@@ -297,7 +298,7 @@ class LiveWatch(Watch):
         return True
 
     def _act(self, step: int) -> int | None:
-        """Do what is due after a step; the step to train next, where the run went back."""
+        """Do what is due after a step. Returns the step to train next after a rollback, or None."""
         self._reports.tell_unwatched(self._heed.end_step(), step, time.time())
         was_stopping = self._boundary.is_stopping
         rolled_back_to = self._boundary.act(step, self._reports, healthy=self._rows.take_health())

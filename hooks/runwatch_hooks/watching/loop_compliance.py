@@ -1,7 +1,8 @@
-"""Whether the program does its part of a stop and of a rollback, which its loop alone can do.
+"""Notices a training loop that ignores a stop or a rollback.
 
-A command counts as applied once the hook has done what it can: the report says `stop`, the state
-stands where it went back to. A loop that counts by itself goes on all the same, without a word.
+The hook counts a command as applied when it has done its own part: it reports `stop`, or it has
+restored the state. Only the loop can leave, or go back in its own counter. One that never asks
+trains on silently, so it is reported.
 """
 
 from dataclasses import fields
@@ -10,10 +11,10 @@ from typing import Final, Literal
 from runwatch_hooks.watch import StepReport
 
 PATIENCE_STEPS: Final = 20
-"""A loop may ask every few steps only."""
+"""Steps in which the loop must ask, as some loops ask only every few steps."""
 
 Part = Literal["stop", "rolled_back_to"]
-"""By the name of what a report says of it."""
+"""What the loop has to react to, by the attribute of StepReport that says so."""
 
 _NOTICES: Final[dict[Part, str]] = {
     "stop": (
@@ -29,23 +30,23 @@ _NOTICES: Final[dict[Part, str]] = {
 
 
 class Heed:
-    """What is expected of the program, until it asks or has been told of, once for each."""
+    """The reactions expected of the program. Each one missing is reported once."""
 
     def __init__(self) -> None:
         self._num_steps_left: dict[Part, int] = {}
         self._told: set[Part] = set()
 
     def expect(self, part: Part) -> None:
-        """From the next step on."""
+        """Expect a reaction, from the next step on."""
         if part not in self._told:
             self._num_steps_left[part] = PATIENCE_STEPS
 
     def note(self, part: Part) -> None:
-        """The program has asked."""
+        """The program has read this part, so it can react."""
         self._num_steps_left.pop(part, None)
 
     def end_step(self) -> list[str]:
-        """What there is to tell of those that nobody has asked for."""
+        """A step has ended; returns messages about reactions that are overdue."""
         if not self._num_steps_left:
             return []
         left: dict[Part, int] = {part: number - 1 for part, number in self._num_steps_left.items()}
@@ -55,7 +56,7 @@ class Heed:
         return [_NOTICES[part] for part in overdue]
 
     def heard(self, report: StepReport) -> StepReport:
-        """One that notes what the program reads of it, where something is expected."""
+        """The report; while a reaction is expected, a copy that notes which attributes are read."""
         return _HeardReport.of(report, self) if self._num_steps_left else report
 
 
@@ -66,7 +67,7 @@ class _HeardReport(StepReport):
     @classmethod
     def of(cls, report: StepReport, heed: Heed) -> "_HeardReport":
         heard = cls(**{one.name: getattr(report, one.name) for one in fields(report)})
-        object.__setattr__(heard, "_heed", heed)  # it is frozen for everybody else
+        object.__setattr__(heard, "_heed", heed)  # the dataclass is frozen
         return heard
 
     def __getattribute__(self, name: str) -> object:

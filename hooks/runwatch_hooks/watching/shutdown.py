@@ -1,4 +1,4 @@
-"""What a watch still says when its run has ended: rows, commands, checkpoints on their way."""
+"""Sends what is left when a run ends: rows, receipts, a checkpoint or bundle being written."""
 
 import time
 from typing import Final
@@ -14,14 +14,14 @@ from runwatch_hooks.watching.boundary import Boundary
 
 _CLOSE_TIMEOUT_S: Final = 10.0
 DEVICE_TIMEOUT_S: Final = 10.0
-"""How long a device may take to finish the last steps."""
+"""How long to wait for a device to finish the last steps."""
 _HANGS_TIMEOUT_S: Final = 1.0
 _LEAVE_TIMEOUT_S: Final[dict[Status, float]] = {"finished": 5.0, "stopped": 5.0, "failed": 1.0}
-"""How long the other ranks' last words are waited for: one that fails is on its own."""
+"""How long to wait for the other ranks' last rows. A rank that failed cannot count on them."""
 
 
 class LastWords:
-    """One watch's. Nothing here raises."""
+    """The shutdown of one watch. No method raises."""
 
     def __init__(
         self,
@@ -39,23 +39,23 @@ class LastWords:
         self._faults = faults
         self._witness = witness
         self._is_device_lost = False
-        """A collective has failed, and a device may wait for it for ever."""
+        """A collective has failed, and a device may wait for it forever."""
         self.does_device_hang = False
-        """One did not answer as the run ended."""
+        """A device did not answer when the run ended."""
 
     def note_fatal(self, fatal: Fatal, step: int, reason: str) -> None:
-        """What ends the training, after a step."""
+        """Report an error that ends the training after `step`."""
         self._is_device_lost = fatal is Fatal.COLLECTIVE_ERROR
         with self._faults.guard("fatal"):
             self._reports.tell_event(step, fatal, time.time(), {"error": reason})
 
     def note_broken_off(self, step: int, segment: int) -> None:
-        """The training has failed, in this step or before it."""
+        """The training has failed, in or before this step."""
         with self._faults.guard("broken step"):
             self._rows.record_broken_off(step, segment)
 
     def say(self, status: Status, reason: str, *, next_step: int) -> None:
-        """Send what is left. Waits for the network, for other ranks and for devices."""
+        """Send everything that is left. Waits for the network, for other ranks and for devices."""
         self._send_what_is_open(next_step)
         with self._faults.guard("ranks"):
             self._outlet.close(_LEAVE_TIMEOUT_S[status])
@@ -67,17 +67,18 @@ class LastWords:
             self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
 
     def say_at_exit(self, status: Status, reason: str) -> None:
-        """The process ends. What lies on a device is not waited for: that may be why."""
+        """The process ends: send the end only. A device is not waited for; it may be the cause."""
         with self._faults.guard("exit"):
             self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
 
     @property
     def _patience_s(self) -> float:
-        """With what is being written; of a device that hangs nothing comes that could be."""
+        """How long to wait for files being written. Short if a device hangs: their contents would
+        have to come from it."""
         return _HANGS_TIMEOUT_S if self.does_device_hang else _CLOSE_TIMEOUT_S
 
     def _send_what_is_open(self, next_step: int) -> None:
-        """What is on its way when the run ends: commands, rows, a checkpoint, a bundle."""
+        """Finish what is in progress: commands, rows, a checkpoint, a bundle."""
         with self._faults.guard("last commands"):
             self._boundary.close()
         with self._faults.guard("last rows"):
