@@ -1,1 +1,1 @@
-"""Stand-ins for functions of torch and of other libraries, by which we hear of their calls."""
+"""Hooks into torch and other libraries: wrappers around their functions, and step hooks."""

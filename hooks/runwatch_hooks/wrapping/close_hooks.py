@@ -1,10 +1,11 @@
-"""The place closest to an optimizer's step: the last hook before it, and the first after it.
+"""The hooks closest to an optimizer's step: the last one before it, and the first one after it.
 
-Torch calls an optimizer's own hooks between its global ones and the step. A schedule that is
-stepped by one of them, or a gradient that is mended there, belongs to the program: what changes
-rates or gradients for the length of a step does so within. So ours stand on each optimizer itself,
-the last of those before a step and the first of those after it, and look at each step whether
-they still do. Who came first is first before a step, and last after it, as blocks of `with` nest.
+Torch calls an optimizer's own hooks between its global hooks and the step. A program may use them
+to step a schedule or to fix gradients. A part of ours that changes learning rates or gradients for
+the duration of a step must do so inside of that. So our hooks are registered on each optimizer, as
+the last pre-hook and the first post-hook, and at each step they are moved back if others came
+between. Several listeners nest like `with` blocks: the first to register is the first before a
+step and the last after it.
 """
 
 import threading
@@ -27,11 +28,11 @@ from runwatch_hooks.wrapping.untraced import untraced
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
 Hooks = dict[int, Callable[..., Any]]
-"""An optimizer's own, by the numbers of their handles."""
+"""An optimizer's hooks, by the ids of their handles, as torch stores them."""
 
 
 class CloseHandle:
-    """What one listener has there; `remove` may be repeated."""
+    """One listener's registration; `remove` may be called more than once."""
 
     def __init__(self, before: StepHook, after: StepHook) -> None:
         self.before: Final = before
@@ -44,10 +45,11 @@ class CloseHandle:
 def hear_close_to_steps(
     before: StepHook, after: StepHook, optimizers: Iterable[Optimizer]
 ) -> CloseHandle:
-    """Be told of each step of each optimizer; after those that did not raise alone.
+    """Call `before` and `after` around each step of every optimizer; `after` only if the step did
+    not raise.
 
-    On those given here the place is taken at once: where the first step is compiled, torch reads
-    what hooks there are before it calls any.
+    On `optimizers` the hooks are registered at once, on others at their next step. A step that is
+    compiled needs them beforehand: torch reads the hooks before it calls any.
     """
     handle = CloseHandle(before, after)
     _PLACE.add(handle)
@@ -57,17 +59,17 @@ def hear_close_to_steps(
 
 
 class _Place:
-    """That of all runs of a process, on each optimizer that steps."""
+    """The close hooks of a process, shared by all its runs."""
 
     def __init__(self) -> None:
-        self._changing = threading.RLock()  # a signal handler may end a run within
+        self._changing = threading.RLock()  # reentrant: a signal handler may end a run here
         self._handles: tuple[CloseHandle, ...] = ()
         self._taking: StepHandle | None = None
         self._bearers: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
-        """Optimizers that have our hooks, and the thread in which they got them."""
+        """Optimizers with our hooks -> the thread in which those were registered."""
 
     @cached_property
-    def _before(self) -> StepHook:  # not before it is used: `untraced` imports torch's compiler
+    def _before(self) -> StepHook:  # made on first use, as `untraced` imports torch's compiler
         return Uncopied(untraced(self._tell_before))
 
     @cached_property
@@ -91,7 +93,7 @@ class _Place:
 
     def take(self, optimizer: Optimizer) -> None:
         if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
-            return  # it only hands its step on, never was made as torch's are, and has no hooks
+            return  # a wrapper that never called torch's `Optimizer.__init__` has no hooks
         before, after = _hooks_of(optimizer)
         is_last = next(reversed(before.values()), None) is self._before
         if is_last and next(iter(after.values()), None) is self._after:
@@ -102,8 +104,8 @@ class _Place:
             _put_at_end(after, self._after, optimizer.register_step_post_hook, last=False)
 
     def _leave(self, optimizer: Optimizer, thread: int) -> None:
-        """Torch raises into the training where a hook leaves as it goes over them: then, and where
-        another thread may be about to, ours stay, and tell nobody."""
+        """Remove our hooks, unless torch may be iterating over them, in this thread or in another:
+        it would raise into the training. Hooks that stay have no listeners and do nothing."""
         if thread == threading.get_ident() and not is_under_way(optimizer):
             before, after = _hooks_of(optimizer)
             _take_out(before, self._before)
@@ -111,13 +113,13 @@ class _Place:
             del self._bearers[optimizer]
 
     def _take_before_step(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
-        self.take(optimizer)  # torch begins to go over its own hooks when all global ones have run
+        self.take(optimizer)  # in time: torch iterates over these hooks after all global ones
 
     def _tell_before(
         self, optimizer: Optimizer, args: Arguments, kwargs: Keywords
     ) -> tuple[Arguments, Keywords] | None:
         changed = None
-        for handle in self._handles:  # a tuple of its own, whoever comes or leaves meanwhile
+        for handle in self._handles:  # a tuple: not affected by those that come or leave meanwhile
             told = handle.before(optimizer, args, kwargs)
             if told is not None:
                 changed = args, kwargs = told
@@ -129,7 +131,7 @@ class _Place:
 
 
 _PLACE: Final = _Place()
-"""Of a process, as torch's global hooks are."""
+"""One per process, like torch's global hooks."""
 
 
 def _hooks_of(optimizer: Optimizer) -> tuple[Hooks, Hooks]:
@@ -149,7 +151,7 @@ def _put_at_end(
     number = _number_of(hooks, ours)
     if number is None:
         number = register(ours).id
-    if isinstance(hooks, OrderedDict):  # as torch makes them, and calls them plain ones
+    if isinstance(hooks, OrderedDict):  # it is one, although torch annotates a plain dict
         cast("OrderedDict[int, Any]", hooks).move_to_end(number, last=last)
 
 

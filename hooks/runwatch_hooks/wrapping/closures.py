@@ -1,4 +1,4 @@
-"""The closure of an optimizer's step, which makes the gradients that the step is taken by."""
+"""Closures of optimizer steps, which compute the gradients during the step (LBFGS)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ Closure = Callable[[], Any]
 
 
 def closure_of(args: Arguments, kwargs: Keywords) -> Closure | None:
-    """Of a step's arguments, of which the first is the optimizer itself."""
+    """The closure among a step's arguments, the first of which is the optimizer; None without."""
     closure: Closure | None = kwargs.get("closure", args[1] if len(args) > 1 else None)
     return closure
 
@@ -17,7 +17,7 @@ def closure_of(args: Arguments, kwargs: Keywords) -> Closure | None:
 def followed_by(
     then: Callable[[], None], closure: Closure, args: Arguments, kwargs: Keywords
 ) -> tuple[Arguments, Keywords]:
-    """The same arguments, but for a closure that does something more whenever it has run."""
+    """The step's arguments with a closure that also calls `then` after each evaluation."""
 
     def evaluate() -> Any:
         loss = closure()

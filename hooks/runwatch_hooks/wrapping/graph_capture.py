@@ -1,4 +1,4 @@
-"""Whether what is queued now is recorded into a CUDA graph, to be replayed without our Python."""
+"""Whether a CUDA graph is being captured."""
 
 from typing import Any, Final
 
@@ -8,6 +8,6 @@ _CUDA: Final[Any] = torch.cuda  # torch leaves these functions without types
 
 
 def is_capturing() -> bool:
-    """On the current stream. What we queued there would run at each replay as it was recorded: by
-    addresses of long ago, into memory that is ours no more."""
+    """Whether the current stream is being captured. Work that the hook queued then would be part of
+    the graph, and each replay would write to addresses that may no longer belong to the hook."""
     return bool(_CUDA.is_initialized() and _CUDA.is_current_stream_capturing())

@@ -1,10 +1,10 @@
-"""The places in torch where a gradient can be seen before it is changed, and how they are undone.
+"""The places in torch where gradients can be read before they are changed.
 
-The optimizers' own global hooks see every step. Clipping and loss scaling need more: after a
-clip with a NaN every gradient is NaN, and a step that the scaler skips fires no hook. So the
-two functions that clipping consists of, and two methods of the scaler, are wrapped where torch
-looks them up at call time; a `clip_grad_norm_` that was imported by name long ago is seen too. So
-is any other clip, at the grouping of the gradients that it begins with.
+Torch's global optimizer hooks see every step. Clipping and loss scaling need more: after a clip
+with a NaN every gradient is NaN, and a step that the scaler skips runs no hook. So the two
+functions that clipping consists of, and two methods of the scaler, are wrapped where torch looks
+them up when called. That also covers a `clip_grad_norm_` that the program imported by name before
+`attach`. Any other clip imported that way is seen by the grouping of gradients that it begins with.
 """
 
 import os
@@ -29,7 +29,7 @@ OptimizerListener = Callable[[Optimizer, Arguments, Keywords], None]
 
 
 class Observer(Protocol):
-    """What wants to know. None of these may raise."""
+    """Receives the calls. No method may raise."""
 
     def before_backward(self, args: Arguments, kwargs: Keywords) -> None: ...
     def before_optimizer_step(
@@ -50,12 +50,12 @@ class Observer(Protocol):
 
 
 class Patches:
-    """One observer's hold on torch. Installing and removing may be repeated at will."""
+    """One observer's hooks and wrappers. Installing and removing may be repeated."""
 
     def __init__(
         self, observer: Observer, meter: AbstractContextManager[None] | None = None
     ) -> None:
-        """The observer is told of everything under `meter`."""
+        """`meter` is a context manager around each call of the observer, to measure its cost."""
         self._observer = observer
         self._meter = meter or nullcontext()
         self._handles: list[StepHandle] = []
@@ -110,7 +110,7 @@ class Patches:
         self._holds.release()
 
     def _guarded(self, listener: Listener) -> Listener:
-        """The listener, silent where `_hears` is not."""
+        """The listener, called only while `_hears`."""
 
         def listen(args: Arguments, kwargs: Keywords) -> None:
             if self._hears():
@@ -128,7 +128,7 @@ class Patches:
         return listen
 
     def _hears(self) -> bool:
-        """Not in a process that was forked from ours, nor while a CUDA graph is captured."""
+        """False in a forked child process, and while a CUDA graph is being captured."""
         return os.getpid() == self._pid and not is_capturing()
 
 

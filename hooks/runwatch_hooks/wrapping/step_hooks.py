@@ -1,9 +1,9 @@
-"""Where all that we want to hear of optimizers' steps stands among torch's hooks, as one of them.
+"""All of the hook's global optimizer step hooks, registered with torch as a single one.
 
-Torch goes over its global hooks at each step, and raises into the training where one is added or
-removed meanwhile: by a run that begins or ends in another thread, or by a part of ours that a fault
-switches off from within. Of ours it sees one, from the first that comes to the last that leaves.
-None of them is traced where a step is compiled.
+Torch iterates over its global hooks at each step, and raises into the training if one is added or
+removed meanwhile: by a run that begins or ends in another thread, or by a part of the hook that
+switches itself off after a fault. So torch gets one pre-hook and one post-hook, which stay from the
+first listener to the last and call all listeners. torch.compile does not trace them.
 """
 
 import sys
@@ -23,20 +23,20 @@ from runwatch_hooks.wrapping.untraced import untraced
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
 StepHook = Callable[[Optimizer, Arguments, Keywords], tuple[Arguments, Keywords] | None]
-"""Before a step it may return other arguments for it; after one what it returns is ignored."""
+"""Before a step, it may return changed arguments; after a step, its result is ignored."""
 
 _STEP: Final = "profile_hook_step.<locals>.wrapper"
-"""What torch puts around `step`, and calls the hooks from."""
+"""Qualified name of torch's wrapper around `step`, which calls the hooks."""
 
 
 class _Stand:
-    """All of ours at one of the two places, in the order in which they came."""
+    """The listeners before steps, or those after steps, in the order of registration."""
 
     def __init__(self, register: Callable[..., RemovableHandle]) -> None:
         self._register = register
         self._handle: RemovableHandle | None = None
         self._hooks: tuple[StepHook, ...] = ()
-        self._changing = threading.RLock()  # a signal handler may end a run within
+        self._changing = threading.RLock()  # reentrant: a signal handler may end a run here
 
     def add(self, hook: StepHook) -> None:
         with self._changing:
@@ -55,7 +55,7 @@ class _Stand:
         self, optimizer: Optimizer, args: Arguments, kwargs: Keywords
     ) -> tuple[Arguments, Keywords] | None:
         changed = None
-        for hook in self._hooks:  # a tuple of its own, whoever comes or leaves meanwhile
+        for hook in self._hooks:  # a tuple: not affected by those that come or leave meanwhile
             told = hook(optimizer, args, kwargs)
             if told is not None:
                 changed = args, kwargs = told
@@ -64,11 +64,11 @@ class _Stand:
 
 _BEFORE: Final = _Stand(register_optimizer_step_pre_hook)
 _AFTER: Final = _Stand(register_optimizer_step_post_hook)
-"""Of all runs of a process, as torch's own are."""
+"""One pair per process, shared by all runs, like torch's global hooks."""
 
 
 class StepHandle:
-    """One hook's place; `remove` may be repeated."""
+    """One listener's registration; `remove` may be called more than once."""
 
     def __init__(self, stand: _Stand, hook: StepHook) -> None:
         self._stand = stand
@@ -80,25 +80,25 @@ class StepHandle:
 
 
 def hear_before_steps(hook: StepHook) -> StepHandle:
-    """Be told before each step of each optimizer, in whatever thread."""
+    """Call `hook` before each step of every optimizer, in any thread."""
     return StepHandle(_BEFORE, hook)
 
 
 def hear_after_steps(hook: StepHook) -> StepHandle:
-    """Be told after each step that did not raise."""
+    """Call `hook` after each step of every optimizer that did not raise."""
     return StepHandle(_AFTER, hook)
 
 
 def is_within_another_step_of(optimizer: Optimizer) -> bool:
-    """Whether the step from which a hook is called, of this optimizer or of another, runs within
-    one of this. False where it was compiled: then none of them has a frame of torch's."""
+    """Whether the step that called this hook, of any optimizer, runs inside another step of this
+    one. False for compiled steps, which have no frame of torch's wrapper on the stack."""
     step = _next_step_above(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
     return step is not None and _is_of(optimizer, step.f_back)
 
 
 def is_under_way(optimizer: Optimizer) -> bool:
-    """Whether a step of the optimizer has begun in any thread, its hooks included, and has not
-    ended. False of one that was compiled."""
+    """Whether a step of the optimizer, including its hooks, is running in any thread. False for
+    compiled steps."""
     frames = sys._current_frames().values()  # pyright: ignore[reportPrivateUsage]
     return any(_is_of(optimizer, frame) for frame in frames)
 

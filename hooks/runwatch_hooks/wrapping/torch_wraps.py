@@ -1,4 +1,4 @@
-"""Stand-ins for functions of torch, which leave alone what torch.compile traces."""
+"""Wrappers around functions of torch, which do nothing while torch.compile traces a call."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from runwatch_hooks.wrapping.wraps import Holds, Wrap
 
 
 class TorchWrap(Wrap):
-    """Tells nobody of a call that is traced: what we did here would become a graph break."""
+    """Calls no listeners while a call is traced: their code would cause a graph break."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
@@ -17,7 +17,7 @@ class TorchWrap(Wrap):
 
 
 class TorchHolds(Holds):
-    """One listener's wraps of functions that may be traced."""
+    """One listener's wrappers around functions that may be traced."""
 
     def __init__(self) -> None:
         super().__init__(TorchWrap)

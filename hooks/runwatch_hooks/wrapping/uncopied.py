@@ -1,4 +1,4 @@
-"""Hooks of ours on what the program may copy, or save, with all that it bears."""
+"""Hooks on objects that the program may copy or pickle, such as optimizers."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -9,8 +9,7 @@ _Result = TypeVar("_Result")
 
 
 class Uncopied(Generic[_Arguments, _Result]):
-    """A hook that no copy takes along: a copied or pickled one does nothing, and needs nothing of
-    ours to be loaded."""
+    """A hook whose copies do nothing. A pickle of it can be loaded without this package."""
 
     def __init__(self, hook: Callable[_Arguments, _Result]) -> None:
         self._hook = hook
@@ -19,4 +18,4 @@ class Uncopied(Generic[_Arguments, _Result]):
         return self._hook(*args, **kwargs)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return getattr, (nullcontext(), "__exit__")  # takes what comes and returns None
+        return getattr, (nullcontext(), "__exit__")  # accepts any arguments and returns None

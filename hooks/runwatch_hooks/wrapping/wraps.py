@@ -1,8 +1,8 @@
-"""Stand-ins for functions of other people's libraries, which tell us of each call.
+"""Wrappers around functions of other libraries, which call listeners before and after each call.
 
-Nothing is kept in a module of ours: the wrap that stands in the library knows its listeners, and
-when the last one leaves, the function stands there again. Who has taken the wrap meanwhile, by an
-import or to wrap it in turn, keeps it: it calls the function, and tells nobody.
+A wrapper replaces the function in its module or class, and holds its own listeners: there is no
+registry. When the last listener leaves, the original function is put back. Code that has meanwhile
+imported the wrapper, or wrapped it, keeps a plain pass-through.
 """
 
 import functools
@@ -17,24 +17,27 @@ Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 Listener = Callable[[Arguments, Keywords], None]
 
-_CHANGING: Final = threading.RLock()  # a signal handler may end a run within
-"""Two runs that begin in two threads would take each other's wraps away."""
+_CHANGING: Final = threading.RLock()  # reentrant: a signal handler may end a run here
+"""Held while wrappers are put in place: two runs that begin at once in two threads would otherwise
+replace each other's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ears:
-    """What one observer has at one wrap."""
+    """One observer's listeners at one wrapper, called before and after the wrapped function."""
 
     before: Listener | None = None
     after: Listener | None = None
 
 
 class Wrap:
-    """Stands in for a function: tells its listeners of a call, and makes it. The function gets what
-    the caller gave, but for iterators: of each a list, which the listeners can read as well."""
+    """Replaces a function: calls the listeners and the function itself.
+
+    The function receives the caller's arguments, except that an iterator becomes a list, so that
+    the listeners can read it as well."""
 
     def __init__(self, original: Callable[..., Any], owner: ModuleType | type, name: str) -> None:
-        """`owner` and `name` are where it stands."""
+        """`owner` and `name` say where the function is replaced."""
         functools.update_wrapper(self, original)
         self.original: Final = original
         self.ears: tuple[Ears, ...] = ()
@@ -61,29 +64,29 @@ class Wrap:
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        """Itself, as any function: a copy's listeners would never leave."""
+        """Itself, like any function: nobody would remove a copy's listeners."""
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, str]]:
-        """As the name of what stands here, as any function: who reads that back needs nothing of
-        ours, and gets the function itself where nobody listens."""
+        """Pickled by its module and name, like any function. It can be loaded without this package,
+        and gives the original function in a process without listeners."""
         owner = self._owner
         return getattr, (_ByName(owner) if isinstance(owner, ModuleType) else owner, self._name)
 
 
 class Holds:
-    """One listener's wraps, to be let go together."""
+    """One listener's wrappers, released together."""
 
     def __init__(self, wrap: type[Wrap] = Wrap) -> None:
-        """`wrap` stands in where none of ours does yet."""
+        """`wrap` is the class for functions that are not wrapped yet."""
         self._wrap = wrap
         self._held: list[tuple[ModuleType | type, str, Wrap, Ears]] = []
 
     def hold(self, owner: ModuleType | type, name: str, ears: Ears) -> None:
-        """Be told of calls of a module's function, or of a class's method."""
+        """Listen to calls of a module's function or a class's method."""
         with _CHANGING:
             found = vars(owner).get(name)
-            if not callable(found):  # another version of the library: we see less
+            if not callable(found):  # a version of the library without it: fewer calls are seen
                 return
             wrap = found if isinstance(found, Wrap) else self._wrap(found, owner, name)
             setattr(owner, name, wrap)
@@ -95,13 +98,13 @@ class Holds:
         with _CHANGING:
             for owner, name, wrap, ears in held:
                 wrap.ears = tuple(one for one in wrap.ears if one is not ears)
-                # Somebody else may have wrapped our wrap: then it stays, and tells nobody.
+                # If other code has wrapped our wrapper, it stays as a pass-through.
                 if not wrap.ears and vars(owner).get(name) is wrap:
                     setattr(owner, name, wrap.original)
 
 
 class _ByName:
-    """A module, as it may stand in a pickle."""
+    """A module in a form that can be pickled."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
@@ -111,7 +114,7 @@ class _ByName:
 
 
 def _readable(argument: object) -> object:
-    """An iterator can be read once only: of a list, the original and we both can."""
+    """A list for an iterator, which could be read only once; anything else unchanged."""
     if isinstance(argument, Iterator):
         return list(cast("Iterator[object]", argument))
     return argument
