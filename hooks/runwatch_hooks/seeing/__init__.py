@@ -1,1 +1,1 @@
-"""Where a training step is seen: its optimizers, its layers, and the moments to read them at."""
+"""Follows training steps: the run's optimizers and layers, and when in a step each is read."""

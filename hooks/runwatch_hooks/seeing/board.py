@@ -1,4 +1,4 @@
-"""All layers of a run: which statistics hold which, on whatever devices they lie."""
+"""The statistics of all layers of a run, on all devices that hold them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -23,16 +23,17 @@ from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
 from runwatch_hooks.seeing.layer_table import LayerTable
 
 _LOOKED_THROUGH_EVERY: Final = 32
-"""Steps after which the modules' own parameters are compared with those that are measured: to ask
-all modules takes longer than all else that is asked of a step."""
+"""Steps between two comparisons of the modules' parameters with those being measured: walking all
+modules takes longer than everything else that is checked in a step."""
 _FEW: Final = 8
-"""Gradients that are no more than one of so many are looked for where they were."""
+"""If fewer than one in this many gradients is asked for, their slots are looked up in the last
+index instead of building a new one."""
 _NAMED: Final = 8
-"""Replaced parameters that are told by name."""
+"""Replaced parameters that are reported by name."""
 
 
 class Board:
-    """The layers' statistics of the step that is open. A slot is a layer's place in the layout."""
+    """The layers' statistics in the current step. A slot is a layer's index in the layout."""
 
     def __init__(
         self,
@@ -42,16 +43,16 @@ class Board:
         rank: int = 0,
         detail: Detail | None = None,
     ) -> None:
-        """`detail` takes histograms at the steps where they are wanted."""
+        """`detail` measures histograms, at the steps where they were asked for."""
         self._faults = faults
         self._detail = detail
         self._readers: dict[torch.device, GradientsOnDevice] = {}
         known = [KnownOptimizer(one) for one in optimizers]
         self._table = LayerTable(modules, known, STATS, rank)
         self._strangers: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
-        """Optimizers that attach was not given, with how many of their tensors have no place."""
+        """Optimizers not given to `attach` -> how many of their tensors are not watched."""
         self._owners: dict[int, int] = {}
-        """Places of tensors, by the ids of the gradients that they had when all were asked last."""
+        """Gradient's id -> slot, as of the last time that all tensors were indexed."""
         self._num_refreshes = 0
         self._is_doubtful = False
         self._has_partial = False
@@ -69,17 +70,17 @@ class Board:
 
     @property
     def sharing(self) -> Sharing | None:
-        """Whose parts the stats are of; None where each tensor lies here as a whole."""
+        """How the layers are split over ranks; None if every tensor is whole on this rank."""
         return self._table.sharing
 
     @property
     def named(self) -> Sequence[NamedTensor]:
-        """All that is trained, in the order in which every rank has it."""
+        """All trained tensors, in the same order on every rank."""
         return self._table.named
 
     def refresh(self, optimizers: Sequence[KnownOptimizer]) -> None:
-        """Begin anew, with another layout, where what is trained has changed. `optimizers` are
-        those that have stepped it, as far as they were seen."""
+        """Rebuild the layout if the set of trained tensors has changed. `optimizers` are those that
+        were seen to step them."""
         self._num_refreshes += 1
         if self._is_doubtful or self._num_refreshes % _LOOKED_THROUGH_EVERY == 0:
             self._is_doubtful = False
@@ -90,7 +91,7 @@ class Board:
             self._rebuild()
 
     def slots_of(self, optimizer: Optimizer) -> tuple[int, ...]:
-        """The places of an optimizer's tensors; empty where all are foreign to the run."""
+        """The slots of an optimizer's tensors; empty if none belongs to the run."""
         slots = self._table.slots_of(optimizer)
         num_unknown = self._table.num_unknown(optimizer)
         if num_unknown != self._strangers.get(optimizer, 0):
@@ -99,12 +100,12 @@ class Board:
         return slots
 
     def take_notices(self) -> list[str]:
-        """What is not watched, or not trained, to be told once."""
+        """Messages about what is not watched or not trained, each returned once."""
         notices, self._notices = self._notices, []
         return notices
 
     def take_changes(self) -> list[str]:
-        """What is watched in the place of something else, to be told once."""
+        """Messages about what is watched instead of something else, each returned once."""
         changes, self._changes = self._changes, []
         return changes
 
@@ -113,10 +114,10 @@ class Board:
         return [slots[id(tensor)] for tensor in tensors if id(tensor) in slots]
 
     def slots_of_grads(self, grads: Sequence[Tensor]) -> list[int]:
-        """The places of tensors whose gradients these are; foreign ones are left out."""
+        """The slots of the tensors with these gradients; others are left out."""
         tensors = self._table.tensors
         if len(grads) * _FEW < len(tensors):
-            # To ask all tensors takes long where each gradient is clipped by itself.
+            # Indexing all tensors would be slow in programs that clip each gradient by itself.
             found = [(one, self._owners.get(id(one))) for one in grads]
             slots = [at for one, at in found if at is not None and tensors[at].grad is one]
             if len(slots) == len(grads):
@@ -128,7 +129,8 @@ class Board:
         return self._table.tensors[slot].grad
 
     def read_gradients(self, slots: Sequence[int], scale: Tensor | None) -> None:
-        """Read these tensors' gradients; one that has none stays 'not recorded', not 0."""
+        """Read these tensors' gradients. Without a gradient, a layer stays 'not recorded', not 0.
+        `scale` is the loss scale that the gradients still contain."""
         tensors = self._table.tensors
         detail = self._wanted_detail()
         if detail is not None:
@@ -141,8 +143,8 @@ class Board:
                 found: list[Tensor] = []
                 for slot in ours:
                     grad = grad_of(tensors[slot])
-                    # Weights that a program keeps elsewhere for a while have gradients where they
-                    # were: an address of one device, read on another, ends the process.
+                    # If a program moves its weights for a while, their gradients stay on the old
+                    # device. Reading an address of one device on another would kill the process.
                     if grad is not None and grad.device == device:
                         places.append(self._local[slot])
                         found.append(grad)
@@ -151,14 +153,14 @@ class Board:
 
     @property
     def must_be_read(self) -> bool:
-        """Whether this step is not to be thinned: its histograms were asked for, or what is read
-        of it is joined with the parts of other ranks, which read all."""
+        """Whether this step must be read completely: because histograms were asked for, or because
+        tensors are sharded and the other ranks read all of theirs."""
         asked = self._detail is not None and self._detail.takes_histograms
         return asked or self._table.sharing is not None
 
     @property
     def is_broken(self) -> bool:
-        """Whether gradients read since the step began are known not to be finite."""
+        """Whether gradients read in this step are known to be non-finite, without a sync."""
         return any(part.is_broken for part in self._parts.values())
 
     def before_step(self, slots: Sequence[int]) -> None:
@@ -175,8 +177,8 @@ class Board:
                 part.after_step()
 
     def take(self, *, weights: bool) -> dict[tuple[int, ...], Tensor]:
-        """The step's (S, T) of each device, by the slots that its columns are; `weights`: whether
-        they were to be read."""
+        """The step's statistics (S, T) of each device, keyed by the slots of their columns.
+        `weights` says whether the weights were read."""
         with torch.no_grad():
             return {
                 tuple(self._slots[device]): part.take(weights=weights)
@@ -184,7 +186,7 @@ class Board:
             }
 
     def _wanted_detail(self) -> Detail | None:
-        """Who takes histograms of this step."""
+        """What measures this step's histograms; None if none are wanted or possible."""
         if self._detail is None or not self._detail.takes_histograms:
             return None
         if self._table.sharing is None:
@@ -198,8 +200,8 @@ class Board:
         return self._table.layout.layers[slot].name
 
     def _part_of_grad(self, tensor: Tensor) -> Tensor | None:
-        """What of a gradient lies here. A sum over ranks that is yet to be made is left out:
-        the norms of its terms say nothing about its own."""
+        """This rank's part of a gradient. None for one that has yet to be summed over ranks
+        (Partial): the norms of the terms do not give the norm of the sum."""
         if is_partitioned(tensor):
             return gradient_of(tensor)
         grad = tensor.grad
@@ -272,8 +274,8 @@ class Board:
         return DeviceStatistics(tensors, device, reader, turns, are_parts=are_parts)
 
     def _by_device(self, slots: Sequence[int]) -> Sequence[tuple[torch.device, Sequence[int]]]:
-        """By the devices on which the layers lay when they were given their places there: a
-        program may keep one elsewhere for a while."""
+        """Slots grouped by the device that held each layer when the layout was built. A program may
+        have moved one elsewhere for a while."""
         if len(self._slots) == 1:
             return [(device, slots) for device in self._slots]
         ours: dict[torch.device, list[int]] = {}

@@ -1,7 +1,7 @@
-"""Whether a resumed training goes on with a schedule that has begun anew.
+"""Detects a resumed training whose learning rate schedule was not restored.
 
-What the learning rate does tells it late, or never: torch's cosine, resumed with its optimizer and
-without itself, goes on from the rate that stands in the optimizer, and hardly lowers it any more.
+The learning rate shows it late or never: if the optimizer is restored and torch's cosine schedule
+is not, the schedule continues from the rate in the optimizer and hardly lowers it any more.
 """
 
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from typing import Final
 from runwatch_hooks.seeing.fresh_state import BEGINNING, told_at_first
 
 _ROWS_TO_STEP: Final = 2
-"""Within which a scheduler that counts steps has made its first: a loop may step it after the row
-is closed. One that counts epochs is at 0 in all of its first epoch, and says nothing."""
+"""Rows within which a scheduler that counts steps makes its first step; a loop may step it after
+`watch.step`. One that counts epochs stays at 0 throughout its first epoch and is not judged."""
 
 
 class FreshSchedules:
-    """Looks at the schedulers before the first step and after it: one that counts steps, and stood
-    at 0 where the training did not, was not restored."""
+    """Looks at the schedulers before and after the first step. One that counts steps and was at 0
+    although the training was not at its beginning was not restored."""
 
     def __init__(self, schedulers: Sequence[object]) -> None:
-        """Those without a `last_epoch`, which are not torch's, are left alone."""
+        """Schedulers without a `last_epoch`, which are not torch's, are ignored."""
         self._schedulers = schedulers
         self._at_zero: list[object] | None = None
-        """None before the first step: until then a program may still load what it saved."""
+        """None before the first step: until then the program may still load its checkpoint."""
         self._num_fresh = 0
         self._num_rows = 0
 
@@ -31,8 +31,8 @@ class FreshSchedules:
             self._at_zero = [one for one in self._schedulers if _place_of(one) == 0]
 
     def end_row(self, step: int) -> float | None:
-        """How many schedulers begin anew in a training that does not begin with this life's first
-        row, in its first rows; None where there is nothing to say."""
+        """The number of schedulers that were not restored, in the first rows of a resumed training;
+        otherwise None."""
         self._num_rows += 1
         if self._num_rows == 1 and step <= BEGINNING:
             self._at_zero = []
@@ -42,6 +42,6 @@ class FreshSchedules:
 
 
 def _place_of(scheduler: object) -> int:
-    """How often it has stepped; -1 where it does not say. Accelerate's holds the one that does."""
+    """How often a scheduler has stepped; -1 if unknown. Accelerate's wraps torch's."""
     place = getattr(getattr(scheduler, "scheduler", scheduler), "last_epoch", -1)
     return place if isinstance(place, int) else -1

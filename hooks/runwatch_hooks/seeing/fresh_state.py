@@ -1,6 +1,6 @@
-"""Whether a resumed training goes on with an optimizer that has forgotten everything.
+"""Detects a resumed training whose optimizer state was not restored.
 
-Adam without its moments takes steps of full size in each direction until it has learned them anew.
+Adam without its moments takes full-size steps in every direction until it has estimated them again.
 """
 
 from typing import Final
@@ -9,14 +9,14 @@ from weakref import WeakSet
 from torch.optim import Optimizer
 
 BEGINNING: Final = 1
-"""The first step of those that count from 1."""
+"""The first step of programs that count from 1."""
 _TOLD_FOR: Final = 64
-"""Rows in which it is told."""
+"""Rows in which the number is recorded."""
 
 
 class FreshState:
-    """Looks at the optimizers around their first step: one that keeps a state, and had none before,
-    was not restored."""
+    """Looks at the optimizers around their first step. One that has state after it, and had none
+    before, was not restored."""
 
     def __init__(self) -> None:
         self._known: WeakSet[Optimizer] = WeakSet()
@@ -36,8 +36,8 @@ class FreshState:
             self._num_fresh += 1
 
     def end_row(self, step: int) -> float | None:
-        """How many optimizers a training that does not begin with this row has without their
-        state, in its first rows; None where there is nothing to say."""
+        """The number of optimizers without their state, in the first rows of a resumed training;
+        otherwise None."""
         self._num_rows += 1
         if self._num_rows == 1 and step <= BEGINNING:
             self._num_fresh = 0
@@ -45,8 +45,8 @@ class FreshState:
 
 
 def told_at_first(num_fresh: int, num_rows: int) -> float | None:
-    """What a row says of so many that were not restored: their number in the first rows of a life,
-    0 in the next one, and then nothing. `num_rows` counts this row."""
+    """What to record for `num_fresh` objects that were not restored: their number in the first rows
+    of an attempt, then 0 once, then nothing. `num_rows` includes this row."""
     if num_fresh == 0 or num_rows > _TOLD_FOR + 1:
         return None
     return float(num_fresh) if num_rows <= _TOLD_FOR else 0.0

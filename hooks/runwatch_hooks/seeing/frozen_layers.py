@@ -1,4 +1,4 @@
-"""How many layers the program has frozen: those are silent on purpose."""
+"""Counts the layers that the program has frozen, and that have no gradient on purpose."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,12 +6,12 @@ from typing import Final
 from runwatch_hooks.measuring.layer_names import NamedTensor
 
 _LOOKED_EVERY: Final = 8
-"""Rows; a look at 500 layers takes some tens of microseconds. LayersWithoutGradient waits for
-longer than that."""
+"""Rows between two counts; counting 500 layers takes tens of microseconds. The rule
+LayersWithoutGradient waits longer than that."""
 
 
 class FrozenLayers:
-    """Counts the layers that require no gradient: all of them were trained once."""
+    """Counts the layers that do not require a gradient any more."""
 
     def __init__(self) -> None:
         self._num_rows = 0
@@ -19,7 +19,7 @@ class FrozenLayers:
         self._has_told = False
 
     def end_row(self, named: Sequence[NamedTensor]) -> float | None:
-        """The number at the last look; None where none has been frozen yet."""
+        """The number at the last count; None if none has been frozen yet."""
         if self._num_rows % _LOOKED_EVERY == 0:
             self._num_frozen = sum(not one.tensor.requires_grad for one in named)
         self._num_rows += 1

@@ -1,7 +1,7 @@
-"""Whether a step is that of another optimizer, which hands it on: `ZeroRedundancyOptimizer`, SAM.
+"""Detects optimizers that delegate their step to another: `ZeroRedundancyOptimizer`, SAM.
 
-Both have torch's hooks, and hold the same parameters: the two are one step. What is seen of it is
-seen where the inner one begins, which moves the parameters.
+Both run torch's hooks and hold the same parameters, but the two calls are one step. It is read at
+the inner call, which changes the parameters.
 """
 
 from collections.abc import Sequence
@@ -13,18 +13,19 @@ from runwatch_hooks.wrapping.step_hooks import is_within_another_step_of
 
 
 class HandedSteps:
-    """The steps that are under way, of all optimizers. To be asked by hooks, at the outermost step
-    of each; slots are the places of what it steps."""
+    """The steps in progress, of all optimizers. To be called by step hooks, at the outermost step
+    of each optimizer; `slots` are those of its parameters."""
 
     def __init__(self) -> None:
         self._under_way: list[_Step] = []
         self._wrappers: WeakSet[Optimizer] = WeakSet()
 
     def begin(self, optimizer: Optimizer, slots: Sequence[int]) -> bool:
-        """Whether the step is handed on by another one, which has some of these slots."""
+        """A step begins. Returns whether another optimizer with some of these slots delegates
+        it."""
         givers: list[_Step] = []
         if self._under_way:
-            # One that raised was heard to begin, and is never heard to end.
+            # A step that raised has run its pre-hook, and never runs its post-hook.
             self._under_way = [one for one in self._under_way if one.is_around()]
             ours = set(slots)
             givers = [one for one in self._under_way if not ours.isdisjoint(one.slots)]
@@ -34,7 +35,7 @@ class HandedSteps:
         return bool(givers)
 
     def end(self, optimizer: Optimizer) -> bool:
-        """Whether it was a step by itself, and no part of another's."""
+        """A step has ended. Returns whether it was a step of its own, not part of another's."""
         while self._under_way:
             step = self._under_way.pop()
             if step.optimizer() is optimizer:
@@ -44,21 +45,21 @@ class HandedSteps:
         return True
 
     def hands_on(self, optimizer: Optimizer) -> bool:
-        """Whether a step of it was seen to hand on all that it holds."""
+        """Whether this optimizer was seen to delegate a step for all its parameters."""
         return optimizer in self._wrappers
 
 
 class _Step:
-    """One that was heard to begin."""
+    """A step in progress."""
 
     def __init__(self, optimizer: Optimizer, slots: Sequence[int], *, is_handed: bool) -> None:
         self.optimizer = ref(optimizer)
         self.slots = slots
         self.is_handed = is_handed
         self.handed: set[int] = set()
-        """Of its slots, to others, since it began."""
+        """Slots that inner steps have taken over since it began."""
 
     def is_around(self) -> bool:
-        """Whether the step that a hook is called from is a part of this one."""
+        """Whether the step that called this hook runs inside this one."""
         optimizer = self.optimizer()
         return optimizer is not None and is_within_another_step_of(optimizer)

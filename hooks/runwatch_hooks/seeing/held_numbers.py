@@ -1,4 +1,4 @@
-"""Whether a gradient holds anything but zeros, by a sample of its elements and without a wait."""
+"""Whether a gradient contains anything but zeros, from a sample of its elements, without a sync."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from runwatch_hooks.wrapping.graph_capture import is_capturing
 
 
 class HeldNumbers:
-    """What is known of one parameter's gradient. An accelerator's answer comes some steps late."""
+    """The answer for one parameter's gradient. From an accelerator it arrives some steps later."""
 
     def __init__(self) -> None:
         self._device: torch.device | None = None
@@ -19,7 +19,7 @@ class HeldNumbers:
         self._were_there: bool | None = None
 
     def look(self, grad: Tensor) -> None:
-        """At what it holds now, unless an answer is still to come."""
+        """Sample the gradient now, unless an earlier answer has yet to arrive."""
         if self._asked is not None or is_capturing():
             return
         with torch.no_grad():
@@ -30,7 +30,7 @@ class HeldNumbers:
         self._asked = self._ring.send(flag)
 
     def were_there(self) -> bool | None:
-        """As it was looked at last; None where no answer has come yet."""
+        """The last answer; None before the first has arrived."""
         if self._asked is not None and self._asked.is_there():
             self._were_there = bool(self._asked.values()[0])
             self._asked = None

@@ -1,10 +1,9 @@
-"""Whether an optimizer steps by gradients that still hold those of its step before.
+"""Detects a missing `zero_grad`: gradients that still contain those of the step before.
 
-`zero_grad` is missing, or stands where it is not reached. A gradient that is cleared is another
-tensor afterwards, or one that somebody has written to; torch counts what is written to a tensor,
-but for what is written through `grad.data`: then it is all zeros. So one that is the same tensor at
-each step is followed for some steps through each of its accumulations: where nothing but these ever
-wrote to it, and the first of them found numbers there, it was not cleared.
+Clearing a gradient replaces the tensor or writes to it. Torch counts writes to a tensor, except
+those through `grad.data`, after which the tensor is all zeros. So a gradient that is the same
+tensor at every step is followed for some steps, through each accumulation. If only accumulations
+wrote to it, and the first of them found non-zero values, it was not cleared.
 """
 
 from collections.abc import Callable
@@ -28,18 +27,19 @@ Follow = Callable[[Callable[[Tensor], None]], RemovableHandle]
 Hear = Callable[["_Witness", Tensor], None]
 
 _unsaved = cast("Callable[[Hear], Hear]", cast(Any, hooks).unserializable_hook)
-"""What torch leaves out of a saved tensor without a warning."""
+"""Marks a hook that torch leaves out of a saved tensor without a warning."""
 
 SAME_FOR: Final = 8
-"""Steps by the same tensor before it is followed: by far the most programs make a new one each."""
+"""Steps with the same tensor before it is followed. Most programs get a new one at each step."""
 _FOLLOWED_FOR: Final = 4
-"""Steps that are enough to see it cleared; after them it is let go."""
+"""Steps in which it was cleared, after which it is no longer followed."""
 _AGAIN_AFTER: Final = 64
-"""Steps until one that was cleared is followed once more."""
+"""Steps until a tensor that was cleared is followed again."""
 
 
 class KeptGradients:
-    """Looks at one parameter of each optimizer: to clear some and not others is no oversight."""
+    """Looks at one parameter of each optimizer. One is enough: a program that clears only some
+    gradients does so on purpose."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
@@ -48,7 +48,7 @@ class KeptGradients:
         self._has_told = False
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """An optimizer is about to step, and its gradients are there."""
+        """An optimizer is about to step, and its gradients are complete."""
         witness = self._witnesses.get(optimizer)
         if witness is not None and witness.gradient is not None:
             self._is_kept = witness.look() or self._is_kept
@@ -65,19 +65,20 @@ class KeptGradients:
             witness.remember()
 
     def end_row(self) -> float | None:
-        """1 where a step of the row was by gradients that were kept, 0 where none is any more."""
+        """1 if a step of the row used gradients that were not cleared, 0 if none does any more,
+        None if none ever did."""
         is_kept, self._is_kept = self._is_kept, False
         self._has_told = self._has_told or is_kept
         return float(is_kept) if self._has_told else None
 
     def close(self) -> None:
-        """Leave the parameters as they were."""
+        """Remove all hooks from the parameters."""
         for witness in self._witnesses.values():
             witness.let_go()
 
 
 class _Witness:
-    """One parameter, and what became of its gradient since the last step."""
+    """One parameter, and what happened to its gradient since the last step."""
 
     def __init__(self, parameter: Tensor, faults: Faults) -> None:
         self._parameter = parameter
@@ -95,10 +96,10 @@ class _Witness:
         return self._parameter.grad
 
     def look(self) -> bool:
-        """Whether the gradient is known to hold that of the step before."""
+        """Whether the gradient is known to contain that of the step before."""
         gradient = self.gradient
         is_same = self._last is not None and self._last.is_of(gradient)
-        # A sparse one that was added to lies elsewhere: whether it is the same, following tells.
+        # Accumulation moves a sparse gradient to new memory, so it must be followed to know.
         may_be_same = is_same or (gradient is not None and gradient.layout is not torch.strided)
         self._num_same = self._num_same + 1 if may_be_same else 0
         if not self._handles:
@@ -116,7 +117,7 @@ class _Witness:
         return is_kept
 
     def remember(self) -> None:
-        """The step is done; what is written to the gradient from here on is looked at."""
+        """The step has ended; follow what is written to the gradient from here on."""
         gradient = self.gradient
         self._last = None if gradient is None else WeakGradient(gradient)
         self._num_accumulated, self._is_untouched = 0, True
@@ -136,7 +137,7 @@ class _Witness:
 
     @_unsaved
     def _hear_before(self, grad: Tensor) -> None:
-        if torch.compiler.is_compiling():  # a backward pass that is traced would trace us
+        if torch.compiler.is_compiling():  # compiled autograd would trace this hook
             return
         with self._faults.guard("kept gradients", self.let_go):
             self._note_before()
@@ -148,7 +149,7 @@ class _Witness:
             self._note_after()
 
     def _note_before(self) -> None:
-        """Backward is about to add to the gradient, or to make one."""
+        """Backward is about to add to the gradient, or to create it."""
         gradient = self.gradient
         if gradient is None or self._last is None or not self._last.is_unwritten(gradient):
             self._is_untouched = False
@@ -157,6 +158,6 @@ class _Witness:
         self._num_accumulated += 1
 
     def _note_after(self) -> None:
-        """Backward has. What is written to it from here on is not backward's."""
+        """Backward has written to the gradient. Later writes are not its own."""
         gradient = self.gradient
         self._last = None if gradient is None else WeakGradient(gradient)

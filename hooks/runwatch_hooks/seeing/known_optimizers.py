@@ -1,7 +1,7 @@
-"""A run's optimizers, each for as long as the program keeps it: to hold one is to hold its moments.
+"""Weak references to a run's optimizers, so that dropped ones release their state.
 
-A loop that makes a new optimizer for each epoch lets go of the one before. Moments are twice the
-size of the model, and no accelerator has room for those of every epoch.
+A loop may create a new optimizer for each epoch. The moments of Adam are twice the size of the
+model, and no accelerator has room for those of every epoch.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ Groups = list[dict[str, Any]]
 
 
 class KnownOptimizer:
-    """One whose parameters stay known when it is gone: those are the model's, not its own."""
+    """An optimizer whose parameter groups stay known after it is gone: they belong to the model."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = ref(optimizer)
@@ -23,12 +23,13 @@ class KnownOptimizer:
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """None once the program has let it go."""
+        """The optimizer; None once the program has dropped it."""
         return self._optimizer()
 
     @property
     def param_groups(self) -> Groups:
-        """As they are, or were last: `load_state_dict` puts others in their place."""
+        """Its current groups, or the last known. They are read anew each time, since
+        `load_state_dict` replaces them."""
         optimizer = self._optimizer()
         if optimizer is not None:
             self._groups = optimizer.param_groups
@@ -36,26 +37,28 @@ class KnownOptimizer:
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
-    """What it steps, in the order of its groups: a capture names them by it."""
+    """The tensors it steps, in the order of its groups. Saved states identify them by this
+    order."""
     groups = cast("list[dict[str, list[Tensor]]]", optimizer.param_groups)
     return [parameter for group in groups for parameter in group["params"]]
 
 
 def at_rest(optimizer: Optimizer) -> list[Tensor]:
-    """What it is told not to move, by a learning rate of 0. Rates that are tensors are not asked:
-    one on an accelerator would have to be waited for."""
+    """Tensors with a learning rate of 0. Rates that are tensors are not read: on an accelerator
+    that would be a sync."""
     groups: Groups = optimizer.param_groups
     resting = [one for one in groups if isinstance(one.get("lr"), (int, float)) and not one["lr"]]
     return [parameter for group in resting for parameter in group["params"]]
 
 
 def steps_as_torchs_own(optimizer: Optimizer) -> bool:
-    """Whether its step is one of torch's: what those do is known."""
+    """Whether its `step` is defined in torch, so that its behaviour is known."""
     return type(optimizer).step.__module__.startswith("torch.optim.")
 
 
 class Roster:
-    """Those that live, by the number of their coming. No number is given twice."""
+    """The optimizers still alive, numbered in the order in which they were added. No number is used
+    twice."""
 
     def __init__(self, optimizers: Iterable[Optimizer] = ()) -> None:
         self._numbers: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
@@ -68,9 +71,9 @@ class Roster:
         self._num_ever += 1
 
     def living(self) -> dict[int, Optimizer]:
-        """In the order in which they came. Held by whoever asks, and no longer than that."""
+        """Number -> optimizer, in order. The caller holds them; do not store the result."""
         return {number: optimizer for optimizer, number in self._numbers.items()}
 
     def has_given(self, number: int) -> bool:
-        """Whether one that lives or is gone bears it."""
+        """Whether an optimizer, alive or gone, has this number."""
         return number < self._num_ever

@@ -1,4 +1,4 @@
-"""The tensors that are measured, each with its place in the layout."""
+"""The tensors that are measured, each with its index in the layout."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +31,7 @@ _Signature = tuple[object, ...]
 
 
 class LayerTable:
-    """The layers of modules and optimizers as they are now. Built anew when they change."""
+    """The layers of modules and optimizers at one moment. A new table is built when they change."""
 
     def __init__(
         self,
@@ -41,31 +41,32 @@ class LayerTable:
         rank: int = 0,
         kept: Collection[int] = frozenset(),
     ) -> None:
-        """Rank 0 measures all of it; another only what rank 0 has no part of.
+        """Rank 0 measures everything that it holds a part of, other ranks only the rest.
 
-        `kept` are the ids of tensors that were trained once. They stay layers while they are
-        frozen: a loop that freezes and thaws (a critic while the generator trains, the heads of
-        other tasks) has one layout, and a layer that falls silent is seen to.
+        `kept` are the ids of tensors that were trained before. They stay layers while they are
+        frozen: a loop that freezes and unfreezes parameters (a critic while the generator trains,
+        the heads of other tasks) keeps one layout, and a layer that loses its gradient stays
+        visible.
         """
         self._modules = modules
         self._optimizers = optimizers
         self._rank = rank
         trained = name_tensors(modules, () if _are_in_pieces(modules) else optimizers, kept)
         self.hollow = tuple(one.name for one in trained if is_hollow(one.tensor))
-        """Names of what is trained and cannot be read."""
+        """Names of trained tensors that cannot be read."""
         if self.hollow:
             trained = tuple(one for one in trained if not is_hollow(one.tensor))
         self.named = trained[:MAX_LAYERS]
-        """All that is trained, whoever measures it: the same on every rank."""
+        """All trained tensors, whichever rank measures them: the same on every rank."""
         self.num_left_out = len(trained) - len(self.named)
-        """Layers beyond the most that a layout can have."""
+        """The number of layers above a layout's limit."""
         all_turns = deal([math.prod(shape_of(one.tensor)) for one in self.named])
         turns = {id(one.tensor): turn for one, turn in zip(self.named, all_turns, strict=True)}
         named = [one for one in self.named if rank in owners_of(one.tensor) or not rank]
         self.tensors: tuple[Tensor, ...] = tuple(one.tensor for one in named)
         self.turns = [turns[id(one)] for one in self.tensors]
         self.locals = [portion_of(one) for one in self.tensors]
-        """What of each lies here."""
+        """This rank's part of each tensor."""
         self.sharing = _sharing(self.tensors, self.locals)
         self.layout = Layout(layers=tuple(_layer(one) for one in named), stats=stats)
         self.slots = {id(tensor): slot for slot, tensor in enumerate(self.tensors)}
@@ -74,23 +75,23 @@ class LayerTable:
         for one in optimizers:
             if (optimizer := one.optimizer) is not None:
                 self._of_optimizers[optimizer] = self._find_slots(optimizer)
-        # Parameters are held, so that no id can pass to another tensor while the table lives.
+        # Strong references, so that no id can pass to another tensor while the table exists.
         self._watched = self._parameters()
         self._frozen = [one for one in self._watched if id(one) not in self._kept]
-        """What may be trained one day, and would be a layer from then on."""
+        """Tensors never trained so far, which would become layers if they are unfrozen."""
         self._signature = self._sign()
 
     def is_current(self) -> bool:
-        """False after a first unfreezing, `add_param_group`, other tensors in an optimizer's
-        groups, a change of dtype, device or number of elements, or the first forward of a lazy
-        module.
+        """Whether the table still describes the modules and optimizers.
 
-        Some 30 microseconds for 150 tensors, so it is asked every step.
+        False after a first unfreezing, `add_param_group`, other tensors in an optimizer's groups,
+        a change of dtype, device or number of elements, or the first forward of a lazy module.
+        Takes about 30 microseconds for 150 tensors, so it is checked at every step.
         """
         return self._signature == self._sign()
 
     def missed(self) -> list[str]:
-        """Names of parameters that the modules hold now and did not when the table was built."""
+        """Names of parameters that the modules have now and did not have when this was built."""
         known = {id(tensor) for tensor in self._watched}
         return [
             clean_name(name)
@@ -100,8 +101,7 @@ class LayerTable:
         ]
 
     def unheld(self, held: Collection[int]) -> list[str]:
-        """Names of the modules' parameters that require a gradient and are none of these, by their
-        ids."""
+        """Names of parameters that require a gradient and whose ids are not in `held`."""
         return [
             clean_name(name)
             for prefix, module in self._modules.items()
@@ -110,7 +110,8 @@ class LayerTable:
         ]
 
     def num_unknown(self, optimizer: Optimizer) -> int:
-        """How many tensors an optimizer steps that have no place, though it was not given to us."""
+        """How many tensors of an optimizer are not in the table, if it was not given to
+        `attach`."""
         if optimizer in self._of_optimizers:
             return 0
         return sum(
@@ -118,13 +119,13 @@ class LayerTable:
         )
 
     def rebuilt(self) -> "LayerTable":
-        """A table of what the modules and optimizers hold now."""
+        """A new table of the modules and optimizers as they are now."""
         return LayerTable(
             self._modules, self._optimizers, self.layout.stats, self._rank, self._kept
         )
 
     def slots_of(self, optimizer: Optimizer) -> tuple[int, ...]:
-        """The places of an optimizer's tensors; empty for an optimizer of foreign ones."""
+        """The slots of an optimizer's tensors; empty if none is in the table."""
         known = self._of_optimizers.get(optimizer)
         return self._find_slots(optimizer) if known is None else known
 
@@ -149,18 +150,19 @@ class LayerTable:
         dtypes, devices = [one.dtype for one in watched], [one.device for one in watched]
         facts = (stepped, trained, dtypes, devices, list(map(type, watched)))
         if self.sharing is None:
-            # Not the shapes, which take twice as long: they change with the number, as a rule.
+            # Not the shapes, which would take twice as long: they rarely change without `numel`.
             return (*facts, [tensor.numel() for tensor in self.tensors])
         return (*facts, [mark_of(tensor) for tensor in self.tensors])
 
 
 def _are_in_pieces(modules: Mapping[str, nn.Module]) -> bool:
-    """Whether what the optimizers step are pieces of the modules' parameters, no further layers."""
+    """Whether the optimizers step pieces of the modules' parameters (ZeRO), which are not layers of
+    their own."""
     return any(is_partitioned(one) for module in modules.values() for one in module.parameters())
 
 
 def _sharing(tensors: Sequence[Tensor], parts: Sequence[Tensor]) -> Sharing | None:
-    """None where nothing is sharded."""
+    """How the tensors are split over ranks; None if none is sharded."""
     if not any(is_shared(tensor) for tensor in tensors):
         return None
     return Sharing(

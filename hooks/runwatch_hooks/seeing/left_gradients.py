@@ -1,4 +1,4 @@
-"""Whether a gradient is still the one that a clip or an optimizer's step has left."""
+"""Whether a gradient is unchanged since a clip or an optimizer step."""
 
 from torch import Tensor
 
@@ -6,11 +6,11 @@ from runwatch_hooks.seeing.weak_gradients import WeakGradient, version_of
 
 
 class Left:
-    """How it was left. A backward pass makes another tensor, or writes to this one. A gradient
-    scaler that takes its scale out writes as well, which torch does not count."""
+    """A gradient at one moment. A backward pass replaces the tensor or writes to it. Unscaling by a
+    gradient scaler writes to it as well, but torch does not count that."""
 
     def __init__(self, grad: Tensor, num_writes: int) -> None:
-        """`num_writes` to it are still to come, and belong to the clip."""
+        """`num_writes` is the number of writes by the clip itself that are still to come."""
         self._grad = WeakGradient(grad)
         self._version = self._grad.version + num_writes
 

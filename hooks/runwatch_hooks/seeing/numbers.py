@@ -1,4 +1,4 @@
-"""A number of a step that may still lie on an accelerator."""
+"""Numbers that may still be on an accelerator."""
 
 import math
 
@@ -9,14 +9,15 @@ from runwatch_hooks.ranks.shards import whole
 from runwatch_hooks.rows.user_numbers import as_count, as_float
 
 Number = float | Tensor
-"""A tensor where the number lies on an accelerator, and asking for it would be a wait."""
+"""A tensor if the number is on an accelerator, where converting it to a float would be a sync."""
 
 
 def number(value: float | Tensor) -> Number:
-    """A float, or a copy on the device where asking for the float would be a wait.
+    """A float, or a copy on the accelerator, where a float would be a sync. Of a tensor with
+    several elements, their mean.
 
-    Raises ValueError for a tensor in parts, of which asking for the whole would be a collective,
-    and for one that has a shape and no numbers.
+    Raises ValueError for a sharded tensor, whose value would need a collective, and for a tensor on
+    the meta device, which has none.
     """
     if not isinstance(value, Tensor):
         return as_float(value)
@@ -31,8 +32,8 @@ def number(value: float | Tensor) -> Number:
 
 
 def count(value: float | Tensor) -> Number:
-    """A number of things. Raises ValueError for several, and for one that is not finite, as far
-    as that is known without a wait."""
+    """A count. Raises ValueError for a tensor with several elements, and for a value that is not
+    finite, unless a sync would be needed to know."""
     if not isinstance(value, Tensor):
         return as_count(value)
     if value.numel() != 1:
@@ -42,7 +43,7 @@ def count(value: float | Tensor) -> Number:
 
 
 def lesser(earlier: Number, later: Number) -> Number:
-    """The lesser of two; a NaN prevails. Of two that do not lie on one device it is the later."""
+    """The smaller of two numbers, or NaN if one is. If they are on different devices, the later."""
     if isinstance(earlier, float) and isinstance(later, float):
         return earlier if math.isnan(earlier) or earlier < later else later
     if isinstance(earlier, Tensor) and isinstance(later, Tensor) and earlier.device == later.device:
@@ -51,7 +52,7 @@ def lesser(earlier: Number, later: Number) -> Number:
 
 
 def either(earlier: Number, later: Number) -> Number:
-    """Whether one of two flags is set, 1 or 0. Of two on different accelerators it is the later."""
+    """1 if one of two flags is set, else 0. If they are on different accelerators, the later."""
     if isinstance(earlier, Tensor) and isinstance(later, Tensor):
         return torch.maximum(earlier, later) if earlier.device == later.device else later
     known, other = (earlier, later) if isinstance(earlier, float) else (later, earlier)

@@ -1,5 +1,8 @@
-"""What a program leaves out that no number shows: layers, `train()`, `zero_grad`, unscaling before
-a clip, or the state of an optimizer or a scheduler when it resumes."""
+"""Detects common omissions in training programs that no metric shows.
+
+These are: layers that are not trained, a missing `train()` or `zero_grad`, a clip before unscaling,
+and optimizers or schedulers that were not restored on resume.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,7 +20,7 @@ from runwatch_hooks.seeing.untrained import Untrained
 
 
 class Omissions:
-    """Looks at what each step passes anyway. Slots are layers' places in the layout."""
+    """All detectors, fed with the events of each step. Slots are layers' indices in the layout."""
 
     def __init__(
         self, modules: Mapping[str, nn.Module], faults: Faults, schedulers: Sequence[object] = ()
@@ -28,16 +31,16 @@ class Omissions:
         self._fresh = FreshState()
         self._schedules = FreshSchedules(schedulers)
         self._clipped: dict[int, float] = {}
-        """Thresholds of clips of gradients that still bear the loss scale, by a slot of each."""
+        """Slot -> `max_norm` of a clip that it passed while still multiplied by the loss scale."""
         self._unscaled: set[int] = set()
         self._scaled_clip: float | None = None
 
     def close(self) -> None:
-        """Leave torch as it was."""
+        """Remove all hooks from the parameters."""
         self._kept.close()
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """An optimizer is about to step: its state and the schedules are as yet untouched."""
+        """An optimizer is about to step; its state and the schedules are still unchanged."""
         self._mode.note_step()
         self._fresh.before_step(optimizer)
         self._schedules.before_step()
@@ -47,31 +50,31 @@ class Omissions:
         self._kept.after_step(optimizer)
 
     def note_gradients(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
-        """The gradients of its step are there: as it begins or, where a closure makes them in it,
-        as it ends."""
+        """The gradients of an optimizer's step are complete: at its beginning or, if a closure
+        computes them, at its end."""
         self._untrained.note_step(optimizer)
         self._kept.before_step(optimizer)
-        if getattr(optimizer, "grad_scale", None) is not None:  # it is fused, and unscales itself
+        if getattr(optimizer, "grad_scale", None) is not None:  # a fused one unscales itself
             self.note_unscaled(slots)
 
     def note_unscaled(self, slots: Sequence[int]) -> None:
-        """The scaler takes the scale out by itself where the program has not: then, of gradients
-        that were clipped already."""
+        """The scaler has unscaled these gradients. If the program did not ask for it, this happens
+        in `scaler.step`, after a clip that was therefore applied to scaled gradients."""
         if self._clipped:
             limits = [self._clipped[slot] for slot in slots if slot in self._clipped]
             self._scaled_clip = max(limits, default=self._scaled_clip)
         self._unscaled.update(slots)
 
     def note_clip(self, slots: Sequence[int], max_norm: float) -> None:
-        """They are about to be clipped, in a run that has a gradient scaler."""
+        """These gradients are about to be clipped, in a run with a gradient scaler."""
         if self._unscaled.isdisjoint(slots):
             self._clipped |= dict.fromkeys(slots, max_norm)
 
     def end_row(
         self, step: int, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]
     ) -> tuple[dict[str, float], list[str]]:
-        """Numbers of what is left out, and what is news of it; `named` are the layers that lie
-        here as a whole."""
+        """Metrics of what is omitted, and messages about what is new. `named` are the layers that
+        are whole on this rank."""
         numbers, news = self._untrained.end_row(named, optimizers)
         found = {
             "eval_mode": self._mode.end_row(),

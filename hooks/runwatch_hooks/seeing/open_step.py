@@ -1,8 +1,8 @@
-"""The step that is open: what is read of which layers, in which place, and what is known of it.
+"""The current step: which layers were read at which stage, and the metrics known so far.
 
-A gradient is read in the first place that it passes, and not again in the same step. Of several in
-one row (a clip for each micro-batch, steps of a critic) the last is told: one that was written to
-since the clip or the optimizer's step that followed the reading.
+A gradient is read at the first stage that it passes, and not again in the same step. If one row
+has several gradients of a layer (a clip for each micro-batch, several steps of a critic), the last
+counts: it is read again if it was written to since the clip or optimizer step after the reading.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,8 @@ from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
 
 
 class OpenStep:
-    """From the end of a row to the end of the next. Slots are layers' places in the layout."""
+    """One step, from the end of a row to the end of the next. Slots are layers' indices in the
+    layout."""
 
     def __init__(
         self,
@@ -30,7 +31,7 @@ class OpenStep:
         optimizers: WatchedOptimizers,
         governor: Governor | None,
     ) -> None:
-        """`governor` says how much is read of which step; without one it is everything."""
+        """`governor` decides how much of a step is read; without one, everything."""
         self._board = board
         self._optimizers = optimizers
         self._governor = governor
@@ -40,31 +41,31 @@ class OpenStep:
         self.numbers: dict[str, Number] = {}
         self._stages: dict[int, Stage] = {}
         self._stepped: list[Sequence[int]] = []
-        """Slots of each step of an optimizer since gradients were read last."""
+        """The slots of each optimizer step, not yet added to `_used`."""
         self._used: set[int] = set()
-        """Slots of what an optimizer has stepped by since it was read."""
+        """Slots whose gradients an optimizer has used since they were read."""
         self._left: dict[int, Left] = {}
-        """How a clip or a step leaves a gradient, by its slot; of the first of those it is for."""
+        """Slot -> its gradient as a clip or step left it; only for the first slot of each."""
         self._at_rest: set[int] = set()
         self._is_fresh = True
         self._sampled: Sampled | None = None
 
     @property
     def reads_weights(self) -> bool:
-        """Also where gradients have just broken, to find the culprit."""
+        """Whether weights are read. Always if gradients are non-finite, to find the culprit."""
         return self._plan().weights or self._board.is_broken
 
     def slots_of(self, optimizer: Optimizer) -> Sequence[int]:
-        """Where an optimizer's tensors are; empty where all are foreign to the run."""
+        """The slots of an optimizer's tensors; empty if none belongs to the run."""
         if self._governor is not None:
             slots = self._board.slots_of(optimizer)
             if slots and not self._plan().gradients:
-                return slots  # whether they still are all is asked where they are read
+                return slots  # a step that is not read need not be checked for new layers
         self._refresh()
         return self._board.slots_of(optimizer)
 
     def holds_any(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether one of them is watched, as far as it is known from the step before."""
+        """Whether one of these tensors is watched, as of the step before."""
         return bool(self._board.slots_of_tensors(tensors))
 
     def slots_of_tensors(self, tensors: Sequence[Tensor]) -> Sequence[int]:
@@ -76,36 +77,37 @@ class OpenStep:
         return self._board.slots_of_grads(grads)
 
     def note(self, numbers: Mapping[str, Number]) -> None:
-        """What is known of the step as a whole. What is said last stands."""
+        """Record metrics of the step; later values replace earlier ones."""
         self.numbers |= numbers
 
     def read(self, slots: Sequence[int], stage: Stage, scale: Tensor | None = None) -> None:
-        """Read gradients, unless they were in an earlier place; `scale` is what they still bear."""
+        """Read gradients, unless they were read at an earlier stage. `scale` is the loss scale that
+        they still contain."""
         if self._stages:
             stages, used = self._stages, self._take_used()
             slots = [one for one in slots if one in used or stages.get(one, stage) >= stage]
         self._read(slots, stage, scale)
 
     def read_unread(self, slots: Sequence[int], stage: Stage, scale: Tensor | None = None) -> None:
-        """Those that were read nowhere yet."""
+        """Read those gradients that were not read at any stage yet."""
         if self._stages:
             stages, used = self._stages, self._take_used()
             slots = [one for one in slots if one in used or one not in stages]
         self._read(slots, stage, scale)
 
     def read_unscaled(self, slots: Sequence[int]) -> None:
-        """The scaler has just taken the scale out of them."""
+        """Read gradients that the scaler has just unscaled."""
         self._forget_left(slots)
         self.read(slots, Stage.UNSCALED_PRECLIP)
 
     def read_scaled(self, slots: Sequence[int], scale: Tensor) -> None:
-        """Before an optimizer that takes `scale` out by itself, whatever was read of them before:
-        in no place before it is their scale at hand."""
+        """Read gradients before an optimizer that unscales them itself, even if they were read
+        before: at no earlier stage is `scale` available."""
         self._forget_left(slots)
         self._read(slots, Stage.PRESTEP, scale)
 
     def read_clipped(self, slots: Sequence[int], max_norm: float, total_norm: Tensor) -> None:
-        """Before a clip by a norm that is known."""
+        """Read gradients before a clip whose total norm is known."""
         if not self._plan().gradients and _is_known_broken(total_norm):
             self._sampled = EVERYTHING
         self.read_unread(slots, Stage.PRECLIP)
@@ -113,22 +115,22 @@ class OpenStep:
         self.note_clip(max_norm, total_norm)
 
     def note_stepped(self, slots: Sequence[int]) -> None:
-        """An optimizer has stepped by their gradients."""
+        """An optimizer has used these gradients for a step."""
         self._stepped.append(slots)
         self._note_left(slots)
 
     def note_skipped(self, skipped: Number) -> None:
-        """Whether an optimizer's step was left out: 1 or 0. That one was, stands."""
+        """Record whether an optimizer's step was skipped, 1 or 0. One skipped step makes it 1."""
         last = self.numbers.get("skipped")
         self.numbers["skipped"] = skipped if last is None else either(last, skipped)
 
     def note_at_rest(self, tensors: Sequence[Tensor]) -> None:
-        """An optimizer that steps now is told not to move these."""
+        """The optimizer that steps now has a learning rate of 0 for these tensors."""
         if tensors:
             self._at_rest.update(self._board.slots_of_tensors(tensors))
 
     def note_clip(self, max_norm: float, total_norm: Tensor) -> None:
-        # As torch computes it. A NaN stays NaN: `clipped` takes that for a clip.
+        # As torch computes it. NaN stays NaN, which `clipped` counts as a clip.
         known = whole(total_norm.detach())
         if known is None:
             return
@@ -137,7 +139,7 @@ class OpenStep:
         self.numbers["clip_coef"] = now if last is None else lesser(last, now)
 
     def close(self, changes: Iterable[str], omissions: Iterable[str]) -> Reading:
-        """All of it. The next step begins."""
+        """The reading of the whole step. The next step begins."""
         board, stages, sampled = self._board, set(self._stages.values()), self._sampled
         if sampled is not None:
             sampled = replace(sampled, weights=self.reads_weights)
@@ -165,14 +167,14 @@ class OpenStep:
                 self._used.difference_update(slots)
 
     def _take_used(self) -> set[int]:
-        """Put together once it is asked for: of most rows it never is."""
+        """Collected only when asked for, which most rows never do."""
         if self._stepped:
             self._used.update(*self._stepped)
             self._stepped.clear()
         return self._used
 
     def _note_left(self, slots: Sequence[int], num_writes: int = 0) -> None:
-        """`num_writes`: how often what is about to be done to a gradient writes to it."""
+        """Remember how the gradients look after `num_writes` more writes to each."""
         for slot in slots:
             if (grad := self._board.gradient_at(slot)) is not None:
                 self._left[slot] = Left(grad, num_writes)
@@ -184,15 +186,15 @@ class OpenStep:
                 self._left.pop(slot, None)
 
     def _are_left(self, slots: Sequence[int]) -> bool:
-        """Whether nobody has made other gradients since: a norm that is asked for after a clip, or
-        after the step, is asked of what was read before it."""
+        """Whether the gradients are unchanged since the last clip or step. A norm computed after
+        it, for logging, is of gradients that were already read before it."""
         if not self._left:
             return False
         left = next((slot for slot in slots if slot in self._left), None)
         return left is not None and self._left[left].is_as_left(self._board.gradient_at(left))
 
     def _plan(self) -> Sampled:
-        """How much is read of this step; asked for once something of ours is touched."""
+        """How much of this step is read; decided when it first concerns one of the run's layers."""
         if self._sampled is None:
             governor = None if self._board.must_be_read else self._governor
             self._sampled = EVERYTHING if governor is None else governor.next()
@@ -205,6 +207,6 @@ class OpenStep:
 
 
 def _is_known_broken(total_norm: Tensor) -> bool:
-    """Whether it is not finite, and saying so needs no waiting."""
+    """Whether a norm is non-finite and this is known without a sync."""
     known = whole(total_norm.detach())
     return known is not None and known.device.type == "cpu" and not bool(known.isfinite().all())

@@ -1,12 +1,12 @@
-"""How long a rank works by itself in a step: loading and forward, until its backward begins.
+"""Measures how long a rank works by itself in a step: data loading and forward, before backward.
 
-Ranks that train together end each step together, whoever is slow: in the backward pass each waits
-for the sums of all. So a step's time says nothing about a rank, and what lies before its backward
-does. Of accumulated gradients it is what lies before each of the backwards, added up.
+Ranks that train together end each step together, whichever is slow, because in the backward pass
+each waits for the all-reduce. So step times are equal, and only the time before the backward pass
+shows a slow rank. With gradient accumulation it is the sum over all backward passes.
 
-In the host's memory the clock says it. On an accelerator the host runs ahead, so events are
-recorded in its stream and their distance is asked for once they have passed: nothing waits.
-What is slow within the backward itself is not seen here, as it cannot be told from waiting.
+On a CPU it is measured by the clock. On an accelerator the host runs ahead, so events are recorded
+in the stream, and the time between them is read once they have passed: nothing waits. Slowness
+within the backward pass is not seen here, because it cannot be told from waiting.
 """
 
 import os
@@ -23,30 +23,30 @@ from runwatch_hooks.wrapping.torch_wraps import TorchHolds
 from runwatch_hooks.wrapping.wraps import Arguments, Ears, Keywords, Listener
 
 Mark = float | torch.Event
-"""A moment: monotonic seconds of the host, or a place in an accelerator's stream."""
+"""A moment: the host's monotonic clock in seconds, or an event in an accelerator's stream."""
 
 _MAX_SPANS: Final = 256
-"""Backwards of a step that are followed; a step of more says what the first ones took."""
+"""Backward passes per step that are measured; of a step with more, only the first ones."""
 
 
 class Spans:
-    """The stretches of one step in which a rank worked by itself."""
+    """The time spans of one step in which the rank worked by itself."""
 
     def __init__(self, marks: Sequence[tuple[Mark, Mark]]) -> None:
         self._marks = marks
 
     def is_there(self) -> bool:
-        """Whether the last of them has ended."""
+        """Whether the last span has ended on the device."""
         last = self._marks[-1][1]
         return not isinstance(last, torch.Event) or has_passed(last)
 
     def seconds(self) -> float:
-        """All of them together. Only once `is_there`."""
+        """The sum of all spans. Only valid once `is_there`."""
         return sum(_seconds(begin, end) for begin, end in self._marks)
 
 
 class OwnTime:
-    """One rank's. For the training thread: nothing here waits."""
+    """The stopwatch of one rank. Used by the training thread; never waits."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
@@ -54,11 +54,11 @@ class OwnTime:
         self._pid = os.getpid()
         self._device = torch.device("cpu")
         self._since: Mark | None = None
-        """Since when it works by itself; None while a backward runs."""
+        """Begin of the current span; None during a backward pass."""
         self._marks: list[tuple[Mark, Mark]] = []
         self._depth = 0
         self._is_disturbed = True
-        """Before the first step, and where an evaluation lay in it, a step says nothing."""
+        """Whether this step gives no measurement: the first, or one with an evaluation in it."""
 
     def install(self) -> None:
         ears = Ears(
@@ -71,18 +71,18 @@ class OwnTime:
         self._is_disturbed = True
 
     def begin(self, device: torch.device) -> None:
-        """A step begins, of a model on a device."""
+        """A step begins; the model is on `device`."""
         self._device = device
         self._marks, self._depth = [], 0
         self._is_disturbed = False
         self._since = self._mark()
 
     def disturb(self) -> None:
-        """Something else than training lies in this step."""
+        """Something other than training happened in this step."""
         self._is_disturbed = True
 
     def take(self) -> Spans | None:
-        """Of the step that ends now; None where nothing can be said of it."""
+        """The spans of the step that ends now; None without a measurement."""
         return None if self._is_disturbed or not self._marks else Spans(self._marks)
 
     def _enter_backward(self, args: Arguments, kwargs: Keywords) -> None:
@@ -92,7 +92,7 @@ class OwnTime:
             self._since = None
 
     def _leave_backward(self, args: Arguments, kwargs: Keywords) -> None:
-        self._depth -= 1  # a checkpointed module's backward lies within that of the loss
+        self._depth -= 1  # activation checkpointing runs a backward pass inside another
         if self._depth == 0:
             self._since = self._mark()
 
@@ -104,7 +104,7 @@ class OwnTime:
         def listen(args: Arguments, kwargs: Keywords) -> None:
             if os.getpid() != self._pid or self._is_disturbed:
                 return
-            if is_capturing():  # a mark would be recorded into the graph, and never pass
+            if is_capturing():  # an event would become part of the graph, and never pass
                 self.disturb()
             else:
                 with self._faults.guard("own_time", self.remove):

@@ -1,7 +1,8 @@
-"""Sees each optimizer step of a run and has its gradients read where they are whole and untouched.
+"""Follows each optimizer step of a run and reads its gradients at the right moment.
 
-That is the first of three places that a step passes: after the scaler has unscaled them, before
-a clip, before the optimizer itself.
+They must be complete and unscaled, and not yet clipped. So they are read at the first of three
+places that a step passes: after the scaler has unscaled them, before a clip, or before the
+optimizer steps.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,7 @@ from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
 
 class Probe:
-    """Observes the optimizer steps of one run. Raises nothing: a fault of ours ends it."""
+    """Observes the optimizer steps of one run. Never raises: after a fault it removes itself."""
 
     def __init__(
         self,
@@ -49,12 +50,13 @@ class Probe:
         governor: Governor | None = None,
         schedulers: Sequence[object] = (),
     ) -> None:
-        """`lr_scale` is the multiplier of the rates in the groups, in force while one steps.
+        """`lr_scale` returns the multiplier that applies to the groups' learning rates during a
+        step.
 
-        `on_broken` is told before an optimizer steps with gradients that are known not to be
-        finite: only those in the host's memory are, without waiting. It must not raise. `detail`
-        takes histograms where they are wanted. `governor` says how much is read of which step;
-        without one it is everything. Whether the `schedulers` go on is looked at after a resume.
+        `on_broken` is called before an optimizer steps with gradients known to be non-finite; on an
+        accelerator that is not known without a sync. It must not raise. `detail` measures
+        histograms when they were asked for. `governor` decides how much of a step is read; without
+        one, everything. After a resume, the `schedulers` are checked for being restored.
         """
         self._on_broken = on_broken
         self._faults = faults
@@ -65,7 +67,7 @@ class Probe:
         self._step = OpenStep(self._board, self._optimizers, governor)
         self._has_scaler = False
         self._is_left_out = False
-        """The scaler has been asked to step an optimizer, and it has not stepped yet."""
+        """`scaler.step` was called, and the optimizer has not stepped yet."""
         self._nesting = NestedSteps()
         self._handed = HandedSteps()
         self._turns = Turns()
@@ -76,12 +78,12 @@ class Probe:
 
     @property
     def named(self) -> Sequence[NamedTensor]:
-        """All that is trained, in the order in which every rank has it."""
+        """All trained tensors, in the same order on every rank."""
         return self._board.named
 
     @property
     def is_broken(self) -> bool:
-        """Whether gradients of the step that is open are known not to be finite."""
+        """Whether gradients read in the current step are known to be non-finite."""
         return self._board.is_broken
 
     def install(self) -> None:
@@ -92,7 +94,7 @@ class Probe:
         self._omissions.close()
 
     def take(self, step: int) -> Reading:
-        """What the step brought. The next step begins."""
+        """The reading of the step that has ended. The next step begins."""
         self._thread.end_row()
         self._step.note({"optimizer_steps": float(self._num_optimizer_steps)})
         if self._turns.end_row():
@@ -116,7 +118,7 @@ class Probe:
         self._with_closure: set[int] = set()
         self._num_optimizer_steps = 0
 
-    # What torch tells, in the order of a step.
+    # Callbacks from torch, in the order in which a step runs them.
 
     def before_backward(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("backward", self.remove):
@@ -132,7 +134,9 @@ class Probe:
 
     def before_total_norm(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("total_norm", self.remove):
-            if not self._thread.is_here(lambda: False):  # whose they are, our gradients would say
+            # Whether these gradients belong to the run could only be found out by reading its
+            # `grad` attributes, which is not safe from another thread.
+            if not self._thread.is_here(lambda: False):
                 return
             grads = _as_sequence(_argument(args, kwargs, 0, "tensors"))
             self._step.read(self._step.slots_of_grads(grads), Stage.PRECLIP)
@@ -151,8 +155,8 @@ class Probe:
                     self._omissions.note_clip(slots, max_norm)
 
     def before_own_clip(self, args: Arguments, kwargs: Keywords) -> None:
-        """By no norm that torch is asked for, so that no coefficient is known: each element cut by
-        itself, or DeepSpeed's clip at stage 0."""
+        """Before a clip with no known coefficient, as it computes no norm with torch: by value, or
+        DeepSpeed's at stage 0."""
         with self._faults.guard("own clip", self.remove):
             tensors = _as_sequence(_argument(args, kwargs, 0, "parameters"))
             if not self._trains_here(tensors):
@@ -160,8 +164,8 @@ class Probe:
             self._step.read(self._step.slots_of_tensors(tensors), Stage.PRECLIP)
 
     def before_unheard_clip(self, args: Arguments, kwargs: Keywords) -> None:
-        """One that was imported by name before we came: of its arguments nothing is known but the
-        gradients."""
+        """Before a clip that the program imported by name before `attach`. Of its arguments only
+        the gradients are known."""
         with self._faults.guard("unheard clip", self.remove):
             if not self._thread.is_here(lambda: False):
                 return
@@ -177,7 +181,7 @@ class Probe:
             if self._step.slots_of(optimizer) and scaler.is_enabled():
                 self._has_scaler = True
                 self._is_left_out = True
-                scale: Tensor | None = scaler._scale  # `get_scale` would wait for the device
+                scale: Tensor | None = scaler._scale  # `get_scale` would be a sync
                 if scale is not None:
                     self._step.note({"loss_scale": number(scale)})
 
@@ -195,7 +199,7 @@ class Probe:
             is_handed = self._handed.begin(optimizer, slots)
             self._is_left_out = False
             if self._handed.hands_on(optimizer):
-                return  # it is read where the other one steps
+                return  # it is read at the inner optimizer's step
             again = is_handed or id(optimizer) in self._begun
             self._begun.add(id(optimizer))
             self._optimizers.follow(optimizer, slots, is_handed=is_handed)
@@ -235,11 +239,11 @@ class Probe:
                 return
             if self._is_left_out and self._step.slots_of(optimizer):
                 self._is_left_out = False
-                self._step.note_skipped(1.0)  # the scaler found infinities
+                self._step.note_skipped(1.0)  # the scaler found non-finite gradients
                 self._step.note(self._optimizers.rates_of(optimizer, self._lr_scale()))
 
     def before_zero_step(self, args: Arguments, kwargs: Keywords) -> None:
-        """DeepSpeed's own, in which it unscales, clips, and steps piece by piece."""
+        """Before DeepSpeed's `step`, which unscales, clips, and steps piece by piece."""
         with self._faults.guard("zero step", self.remove):
             zero: ZeroOptimizer = args[0]
             slots = self._step.slots_of_tensors(stepped_by(zero))
@@ -271,13 +275,13 @@ class Probe:
         if scale is not None:
             self._step.read_scaled(slots, scale)
             return
-        # Of several steps in one row the last is told, also after one that raised.
+        # Of several steps in one row the last counts, even if an earlier one raised.
         read = self._step.read if again else self._step.read_unread
         read(slots, Stage.PRESTEP)
 
     def _note_bad(self, optimizer: Optimizer) -> None:
         found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
-        if found_inf is not None:  # a fused optimizer skips by itself, on the device
+        if found_inf is not None:  # a fused optimizer skips the step itself, on the device
             self._step.note_skipped(number(found_inf))
         elif self._board.is_broken:
             self._on_broken()

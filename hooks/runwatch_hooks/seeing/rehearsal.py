@@ -1,7 +1,7 @@
-"""A step that only brings an optimizer's state into being, and trains nothing.
+"""Recognises a step that only initialises an optimizer's state, and trains nothing.
 
-torch.distributed.checkpoint takes such a step where it finds no state, by gradients and rates of 0.
-A warm-up that begins at 0 takes its first step alike, so that numbers do not tell them apart.
+torch.distributed.checkpoint makes such a step if an optimizer has no state, with gradients and
+learning rates of 0. The first step of a warm-up from 0 looks the same, so the caller is checked.
 """
 
 import sys
@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 _REHEARSES: Final = "_init_optim_state"
-"""The function of torch that takes it; it has no public name."""
+"""The private function of torch that makes such a step."""
 
 
 def is_rehearsal(optimizer: Optimizer) -> bool:
-    """Asked from within a hook of the step. The stack is looked at only where it may be one."""
-    rates = (group.get("lr") for group in optimizer.param_groups)  # one of one's own may have none
+    """To be called from a step hook. Walks the call stack only if the step may be one of these."""
+    rates = (group.get("lr") for group in optimizer.param_groups)  # custom optimizers may lack it
     if optimizer.state or any(not isinstance(rate, Tensor) and rate != 0.0 for rate in rates):
         return False
     here: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]

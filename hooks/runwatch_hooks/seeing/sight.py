@@ -1,9 +1,10 @@
-"""Whether we still see gradients, at each boundary: a blind watcher says so."""
+"""Notices, and reports, that no gradients are seen any more."""
 
 from typing import Final
 
 BLIND_AFTER: Final = 100
-"""Boundaries without a gradient. A loop that has one for each micro-batch sees none in most."""
+"""Boundaries without a gradient before it is reported. A loop that calls `watch.step` for each
+micro-batch has none at most boundaries."""
 
 _LOST: Final = (
     f"no gradient was seen for {BLIND_AFTER} steps: where another model or another optimizer is "
@@ -24,7 +25,7 @@ class Sight:
         self._has_seen = False
 
     def look(self, sees: bool) -> list[str]:
-        """What to tell, once each time that sight is lost."""
+        """Messages to report, once each time that gradients are no longer seen."""
         self._num_blind = 0 if sees else self._num_blind + 1
         self._has_seen = self._has_seen or sees
         if self._num_blind != BLIND_AFTER:

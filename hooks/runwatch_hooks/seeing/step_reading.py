@@ -1,4 +1,4 @@
-"""What is known of one step once it has ended, before any number has left its device."""
+"""What was read of one step, before its numbers have left their devices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,36 +13,38 @@ from runwatch_hooks.seeing.numbers import Number
 
 
 class Stage(IntEnum):
-    """Where gradients were read; a later one in this order does not replace an earlier one."""
+    """The point of a step at which gradients were read. A reading at a later stage does not replace
+    one at an earlier stage."""
 
     UNSCALED_PRECLIP = 0
     PRECLIP = 1
     PRESTEP = 2
-    """As the optimizer used them: clipped already, where something we do not see clips."""
+    """As the optimizer uses them; already clipped, if the clip was not seen."""
     CLOSURE_POST = 3
-    """After a step that evaluates its own closure (LBFGS): those of the last evaluation."""
+    """After a step that evaluates a closure (LBFGS): the gradients of the last evaluation."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """What the probe knows of one step."""
+    """What the probe read of one step."""
 
     layout: Layout | None
-    """None where no gradient was read, unless it was left out to save its cost."""
+    """None if no gradient was seen. Set, with empty `stats`, if the governor skipped the
+    reading."""
     stats: Mapping[tuple[int, ...], Tensor]
-    """(S, T) of each device, by the slots that its columns are."""
+    """Slots of the columns -> statistics (S, T), one entry for each device."""
     numbers: Mapping[str, Number]
     """`lr`, `clip_coef`, `loss_scale`, `skipped`, `optimizer_steps`, `alternating`."""
     stage: Stage | None
     sampled: Sampled | None = None
-    """What was read of the step; None where none was seen."""
+    """How much of the step was read; None if no step of the run's layers was seen."""
     sharing: Sharing | None = None
-    """Whose parts the stats are of; None where they are of whole tensors."""
+    """How the layers are split over ranks; None if the stats describe whole tensors."""
     at_rest: tuple[int, ...] = ()
-    """Slots of what an optimizer stepped by a learning rate of 0."""
+    """Slots that an optimizer stepped with a learning rate of 0."""
     notices: tuple[str, ...] = ()
-    """What is not watched, or cannot be."""
+    """Messages about what is not watched, or cannot be."""
     changes: tuple[str, ...] = ()
-    """What is watched in the place of something else."""
+    """Messages about what is watched instead of something else."""
     omissions: tuple[str, ...] = ()
-    """What the program was found to leave out."""
+    """Messages about omissions of the program."""

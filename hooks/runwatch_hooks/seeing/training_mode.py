@@ -1,4 +1,4 @@
-"""Whether the program goes on training in evaluation mode: `train()` was forgotten."""
+"""Detects a training that continues in evaluation mode, because `train()` was forgotten."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,16 +8,16 @@ from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivat
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
 _BEGAN_AFTER: Final = 8
-"""Rows in training mode after which evaluation mode is a change: a fine-tuning that trains without
-dropout from the start may mean it."""
+"""Rows in training mode after which evaluation mode counts as a mistake. A fine-tuning that is in
+evaluation mode from the start may want to train without dropout."""
 
 
 class TrainingMode:
-    """Compares the modules' mode at each optimizer step with that of the first ones.
+    """Compares the mode of the modules at each optimizer step with that at the first ones.
 
-    To look costs one attribute of each model. It counts as evaluation mode where all models stand
-    in it, and with them every part of theirs that computes otherwise in it: layers of batch
-    normalisation that are frozen on purpose leave the model itself in training mode.
+    This reads one attribute of each model. It counts as evaluation mode if all models are in it,
+    and with them every submodule whose output depends on it. Batch norm layers that are frozen on
+    purpose do not count: the model itself is then in training mode.
     """
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
@@ -36,8 +36,8 @@ class TrainingMode:
             self._evaluated = True
 
     def end_row(self) -> float | None:
-        """1 where all steps of the row were in evaluation mode though the run began in training
-        mode, 0 where they no longer are; None where there is nothing to say."""
+        """1 if all steps of the row were in evaluation mode although the run began in training
+        mode, 0 if that is over, None if it never happened."""
         trained, evaluated = self._trained, self._evaluated
         self._trained = self._evaluated = False
         if trained or not evaluated:
@@ -56,7 +56,7 @@ class TrainingMode:
 
 
 def _is_sensitive(part: nn.Module) -> bool:
-    """Whether a part is known to compute otherwise in evaluation mode."""
+    """Whether a submodule's output is known to depend on the mode."""
     if isinstance(part, _DropoutNd):
         return part.p > 0.0
     if isinstance(part, _NormBase):

@@ -1,19 +1,22 @@
-"""In which thread a run is trained. Torch tells all watches of a process of each clip and step, and
-what another thread clips is of another run, whose own gradients may be written at that moment: to
-look at ours from there would be to read memory that a backward pass is giving away."""
+"""The thread in which a run is trained.
+
+Torch's hooks call all watches of a process for every clip and step. A clip in another thread
+belongs to another run. To check that, this run's gradients must not be read from there: its own
+thread may be in a backward pass that frees them.
+"""
 
 import threading
 from collections.abc import Callable
 
 
 class TrainingThread:
-    """At first that which attached."""
+    """The training thread; at first the one that called `attach`."""
 
     def __init__(self) -> None:
         self._ident = self._of_rows = threading.get_ident()
 
     def end_row(self) -> None:
-        """A step has ended here."""
+        """A step has ended in the calling thread."""
         self._ident = self._of_rows = threading.get_ident()
 
     def ends_rows_here(self) -> bool:
@@ -22,8 +25,8 @@ class TrainingThread:
         return threading.get_ident() == self._of_rows
 
     def is_here(self, is_ours: Callable[[], bool]) -> bool:
-        """Whether the calling thread trains the run, or from now on does: `is_ours` says, without
-        looking at a gradient, whether what it is at is the run's."""
+        """Whether the calling thread trains the run. If `is_ours` returns true, it does from now
+        on; `is_ours` must not read a gradient."""
         if threading.get_ident() != self._ident and is_ours():
             self._ident = threading.get_ident()
         return threading.get_ident() == self._ident

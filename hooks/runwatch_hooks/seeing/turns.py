@@ -1,12 +1,13 @@
-"""Whether optimizers take turns: each has backward passes of its own.
+"""Whether optimizers alternate: each steps after backward passes of its own.
 
-So do a generator and its judge, an actor and its critic: the loss of one depends on how good the
-other is by now, and need not fall. Two optimizers that share each backward pass (Muon for matrices,
-Adam for the rest) are one training, and so are those that step within it, one for each parameter.
+This is so for a GAN's generator and discriminator, or an actor and its critic. The loss of one then
+depends on how good the other has become, and need not fall. Two optimizers that share one backward
+pass (Muon for matrices, Adam for the rest) are one training. So are optimizers that step within
+the backward pass, one for each parameter.
 
-What tells them apart is the layers that are stepped after one pass, or within it, and those of the
-next: in a game they are others. The gradients say nothing of it, as a program may put others of
-its own making in their place between two steps.
+The two cases differ in the layers that are stepped after (or within) one pass and the next: when
+optimizers alternate, these are different layers. The gradients cannot tell, because a program may
+replace them with tensors of its own between two steps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from runwatch_hooks.wrapping.backward_pass import is_in_backward
 
 
 class Turns:
-    """Holds what was stepped by the last two passes of a row, and no more."""
+    """Remembers which layers were stepped after the last two backward passes of a row."""
 
     def __init__(self) -> None:
         self._are_taken = False
@@ -27,11 +28,11 @@ class Turns:
         """The layers' slots of each optimizer, by its identity, since the last pass began."""
 
     def begin_pass(self) -> None:
-        """A pass within another is a part of it, as of a module that is checkpointed."""
+        """A backward pass begins. One inside another (activation checkpointing) is part of it."""
         self._is_new_pass |= not is_in_backward()
 
     def after_step(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
-        """Of the layers at `slots`; a pass that lay within the step, in its closure, counts."""
+        """The optimizer has stepped the layers at `slots`. A pass inside its closure counts."""
         if self._are_taken:
             return
         if self._is_new_pass:
@@ -41,7 +42,7 @@ class Turns:
         self._stepped[id(optimizer)] = slots
 
     def end_row(self) -> bool:
-        """Whether turns were taken in this row, or in one before it."""
+        """Whether optimizers have alternated in this row or in an earlier one."""
         self._judge()
         self._before, self._stepped = {}, {}
         return self._are_taken
@@ -56,6 +57,6 @@ def _have_layers_in_common(
     some: Mapping[int, Sequence[int]], others: Mapping[int, Sequence[int]]
 ) -> bool:
     if any(others.get(one) == slots for one, slots in some.items()):
-        return True  # the same optimizer, as nearly always: that is soon found
+        return True  # the same optimizer stepped again: the usual case, and quick to find
     layers = {slot for slots in some.values() for slot in slots}
     return not all(layers.isdisjoint(slots) for slots in others.values())

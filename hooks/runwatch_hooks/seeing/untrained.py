@@ -1,7 +1,7 @@
-"""Layers that are to be trained and are not: no gradient reaches them, or no optimizer holds them.
+"""Detects layers that should be trained and are not: without a gradient, or in no optimizer.
 
-Neither shows in a number: a layer that never had a gradient has no norm that could fall, and what
-no optimizer steps has no update that could be too small. The loss falls by what the others learn.
+No metric shows either: a layer that never had a gradient has no norm that could fall, and a layer
+in no optimizer has no update that could be too small. The loss falls, as the others learn.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,23 +19,23 @@ from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, parameters_of
 from runwatch_hooks.seeing.left_gradients import Left
 
 IN_VAIN_AFTER: Final = 100
-"""Steps of an optimizer none of whose parameters ever had a gradient."""
+"""Steps of an optimizer without any gradient, after which it is reported."""
 UNREACHED_AFTER: Final = 500
-"""Steps of an optimizer after which a layer without a gradient is told: an expert, or the head of
-a rare task, may have to wait for its first."""
+"""Steps of an optimizer after which a layer that never had a gradient is reported. An expert of a
+mixture, or the head of a rare task, may have to wait for its first."""
 LOOKED_EVERY: Final = 64
-"""Rows between two looks at the layers that no optimizer holds."""
+"""Rows between two checks of the layers that are in no optimizer."""
 _LOOKS: Final = 4
-"""At which a layer has had a gradient and stood still before it is told: an optimizer that attach
-was not given is known once it steps."""
+"""Checks in which such a layer had a gradient and did not change before it is reported: an
+optimizer not given to `attach` is known only once it steps."""
 
 
 @dataclass(slots=True)
 class _Course:
-    """One optimizer's parameters, as its steps found them."""
+    """What is known about one optimizer's parameters."""
 
     silent: list[Tensor]
-    """Those that never had a gradient."""
+    """Parameters that never had a gradient."""
     has_gradients: bool = False
     num_steps: int = 0
 
@@ -50,45 +50,44 @@ class _Course:
 
 @dataclass(slots=True)
 class _Unheld:
-    """A layer that has a gradient and is in no optimizer."""
+    """A layer that has a gradient and is in no optimizer, as of the last check."""
 
     address: int
     version: int
     sample: Tensor
     gradient: Left
-    """At the last look."""
     num_looks: int = 1
 
     def stands_still(self, tensor: Tensor) -> bool:
-        """Whether nobody moves it by hand. Of memory that is not the host's, only what torch
-        counts: to compare numbers would be a wait."""
+        """Whether the program did not change it by hand. On an accelerator, only by torch's count
+        of writes: comparing values would be a sync."""
         if _address_of(tensor) != self.address or tensor._version != self.version:
             return False
         return tensor.device.type != "cpu" or torch.equal(sample(tensor), self.sample)
 
     def look(self, grad: Tensor) -> None:
-        """Counts where a backward pass has been here since: a gradient that an earlier training
-        left, as of a teacher, comes no more."""
+        """Count this check if a backward pass has written the gradient since the last one. Stale
+        gradients of an earlier training, such as a frozen teacher's, do not change."""
         if not self.gradient.is_as_left(grad):
             self.gradient = Left(grad, num_writes=0)
             self.num_looks += 1
 
 
 class Untrained:
-    """What the optimizers' steps leave out. For one rank that holds whole layers."""
+    """The layers that optimizer steps leave out. For ranks that hold whole layers."""
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         self._modules = modules
         self._courses: WeakKeyDictionary[Optimizer, _Course] = WeakKeyDictionary()
         self._unheld: dict[int, _Unheld] = {}
         self._told: dict[str, int] = {}
-        """Numbers of layers that were told, by why they are not trained."""
+        """Kind of omission -> the number of layers last reported."""
         self._num_rows = 0
         self._is_due = False
 
     def note_step(self, optimizer: Optimizer) -> None:
-        """An optimizer steps; the gradients that it steps by are there. Costs what a look-up does,
-        once all of its parameters have had one."""
+        """An optimizer steps, and its gradients are complete. Once all of its parameters have had a
+        gradient, this costs one dictionary look-up."""
         course = self._courses.get(optimizer)
         if course is None:
             course = self._courses[optimizer] = _Course(parameters_of(optimizer))
@@ -102,7 +101,7 @@ class Untrained:
     def end_row(
         self, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]
     ) -> tuple[dict[str, float], list[str]]:
-        """Numbers of layers, once there were any; and what is news of them, in words."""
+        """Metrics: the numbers of such layers, once there were any. Messages: what is new."""
         self._num_rows += 1
         looks = self._num_rows % LOOKED_EVERY == 0
         if looks:
@@ -115,7 +114,7 @@ class Untrained:
         in_vain = _silent(names, (one for one in courses if one.steps_in_vain))
         unreached = _silent(names, (one for one in courses if one.leaves_out))
         if not any(one.has_gradients for one in courses):
-            in_vain = []  # none at all: that the watch is blind is told already
+            in_vain = []  # no gradients at all: `Sight` reports that
         lasting = (key for key, one in self._unheld.items() if one.num_looks >= _LOOKS)
         unheld = [names[key] for key in lasting if key in names]
         news = [
@@ -137,8 +136,8 @@ class Untrained:
         return [f"{words}, though they are to be trained: {some_of(names)}"]
 
     def _look(self, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]) -> None:
-        """Compare the layers that are in no optimizer with how they were at the last look. What has
-        left the models, as a replaced parameter does, has its last gradient and learns no more."""
+        """Compare the layers that are in no optimizer with their state at the last check. Tensors
+        no longer in the models, such as replaced parameters, are left out."""
         groups = [group for one in optimizers for group in one.param_groups]
         held = {id(tensor) for group in groups for tensor in group["params"]}
         own = {id(one) for module in self._modules.values() for one in module.parameters()}
@@ -149,7 +148,8 @@ class Untrained:
             if id(one.tensor) in unheld and one.tensor.requires_grad
             and one.tensor.grad is not None
         ]  # fmt: skip
-        # Optimizers that hold tensors which are none of the models', such as copies in float32.
+        # The optimizers hold tensors that are not the models', such as float32 master copies: then
+        # a parameter of lower precision is trained through its copy.
         if found and not own.issuperset(held):
             found = [one for one in found if one[0].dtype == torch.float32]
         before, self._unheld = self._unheld, {}
@@ -166,12 +166,12 @@ class Untrained:
 
 
 def _address_of(tensor: Tensor) -> int:
-    """0 of a sparse one, which does not lie in one piece."""
+    """The tensor's address; 0 for a sparse one, which has several."""
     return tensor.data_ptr() if tensor.layout is torch.strided else 0
 
 
 def _silent(names: Mapping[int, str], courses: Iterable[_Course]) -> list[str]:
-    """The names of the layers that never had a gradient, and require one."""
+    """Names of the layers that require a gradient and never had one."""
     silent = {
         id(tensor): None for course in courses for tensor in course.silent if tensor.requires_grad
     }

@@ -1,4 +1,4 @@
-"""The optimizers of a run, each in its place, so that no learning rate changes its name."""
+"""The optimizers of a run, in a fixed order, so that each learning rate keeps its metric's name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from runwatch_hooks.seeing.numbers import Number, number
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Place:
-    """Of one that lives."""
+    """The place of a living optimizer."""
 
     known: KnownOptimizer
     first_group: int
-    """Its number among the groups of all."""
+    """Index of its first parameter group among the groups of all optimizers."""
     num_groups: int
 
 
 class WatchedOptimizers:
-    """Those that `attach` was given, and whatever steps the run's parameters later."""
+    """The optimizers given to `attach`, and any other that later steps the run's parameters."""
 
     def __init__(self, optimizers: Sequence[Optimizer], board: Board) -> None:
         self._known = [KnownOptimizer(one) for one in optimizers]
         self._ever_known: WeakSet[Optimizer] = WeakSet(optimizers)
         self._successors: WeakKeyDictionary[Optimizer, ref[Optimizer]] = WeakKeyDictionary()
-        """Who was put in the place of one that still lives, as it steps the same tensors."""
+        """A living optimizer -> the one that took its place, because it steps the same tensors."""
         self._places: WeakKeyDictionary[Optimizer, _Place] = WeakKeyDictionary()
         self._number_groups()
         self._board = board
@@ -39,16 +39,18 @@ class WatchedOptimizers:
         return self._known
 
     def take_changes(self) -> list[str]:
-        """What is watched in the place of something else, since the last call."""
+        """Messages about optimizers watched instead of others, since the last call."""
         changes, self._changes = self._changes, []
         return changes
 
     def follow(self, optimizer: Optimizer, slots: Sequence[int], *, is_handed: bool) -> None:
-        """Take an optimizer that was made later for ours, in the place of those whose tensors it
-        steps: its rate stands where theirs stood. One of those that steps once more has its place
-        again, and the later one another. Those that are gone keep their places, so that no rate
-        changes its name, as long as their tensors are in the run. `is_handed`: whether it steps
-        for one that is known."""
+        """Watch an optimizer that steps the run's parameters.
+
+        A new one takes the place of those whose tensors it steps, so that its learning rate is
+        recorded under their name. If one of those steps again, it gets its place back, and the
+        newer one another. Optimizers that are gone keep their places as long as their tensors
+        belong to the run. `is_handed`: it was called by a known optimizer that delegates to it.
+        """
         if optimizer in self._places:
             return
         if (place := self._place_of_successor(optimizer)) is not None:
@@ -58,7 +60,7 @@ class WatchedOptimizers:
             return
         wrapped = any(one.param_groups is optimizer.param_groups for one in self._known)
         self._replace(optimizer, set(slots))
-        # Else the one that we were given only hands the step on, as Accelerate's.
+        # If it is wrapped, the optimizer given to `attach` only delegates to it, as Accelerate's.
         if not (wrapped or is_handed or optimizer in self._ever_known):
             self._changes.append(
                 f"an optimizer that attach was not given ({type(optimizer).__name__}) steps the "
@@ -67,9 +69,9 @@ class WatchedOptimizers:
         self._ever_known.add(optimizer)
 
     def rates_of(self, optimizer: Optimizer, scale: float = 1.0) -> dict[str, Number]:
-        """An optimizer's learning rates, times `scale`: `lr` of the run's first parameter group,
-        `lr.1`, `lr.2`, ... of the others. A group whose rate is none has none, as where the
-        optimizer finds it by itself (Adafactor's relative steps: `lr=None`)."""
+        """An optimizer's learning rates, times `scale`: `lr` for the run's first parameter group,
+        `lr.1`, `lr.2`, ... for the others. A group without a number as its rate is left out, such
+        as Adafactor's with relative steps (`lr=None`)."""
         place = self._places.get(optimizer)
         if place is None:
             return {}
@@ -84,7 +86,8 @@ class WatchedOptimizers:
         }
 
     def _number_groups(self) -> None:
-        """Not at each step: where each parameter has an optimizer, they are many."""
+        """Index the groups. Not done at each step: with an optimizer per parameter they are
+        many."""
         self._places.clear()
         num_groups = 0
         for known in self._known:
@@ -126,5 +129,5 @@ class WatchedOptimizers:
         return self._board.slots_of_tensors(tensors)
 
     def _is_gone(self, known: KnownOptimizer) -> bool:
-        """With all that it stepped."""
+        """Whether the optimizer is gone, and all its tensors have left the run."""
         return known.optimizer is None and not self._places_of(known)

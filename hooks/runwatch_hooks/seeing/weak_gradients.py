@@ -1,8 +1,8 @@
-"""Gradients that are known again without being kept alive: by their memory.
+"""Recognises a gradient again without keeping it alive, by a weak reference to its storage.
 
-A weak reference of Python's to the tensor itself would raise into the training: torch exchanges no
-tensor that has one (`torch.utils.swap_tensors`), as `model.to()` wants to with DTensors, quantised
-parameters, and all others where a program has asked for it.
+A Python weak reference to the tensor itself would raise into the training:
+`torch.utils.swap_tensors` refuses tensors that have one. `model.to()` uses it for DTensors and
+quantised parameters, and for all others if the program has asked for it.
 """
 
 from typing import Any, Final, cast
@@ -15,7 +15,7 @@ _COMPRESSED: Final = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torc
 
 
 class WeakGradient:
-    """A gradient as it is now. A backward pass makes another, or adds to this one."""
+    """A gradient at one moment. A backward pass replaces it or adds to it."""
 
     def __init__(self, grad: Tensor) -> None:
         memory = _memory_of(grad)
@@ -23,34 +23,36 @@ class WeakGradient:
         self.version = version_of(grad)
 
     def is_of(self, grad: Tensor | None) -> bool:
-        """Whether it is this one, whatever was written to it since. No later gradient is taken for
-        one that is gone: what torch points to weakly has an address that it gives to nobody."""
+        """Whether `grad` is the same tensor, whatever was written to it since. A later gradient is
+        never mistaken for one that is gone: while a weak reference exists, torch does not reuse the
+        address of the storage object."""
         if grad is None or self._memory is None:
             return False
         memory = _memory_of(grad)
-        # By address: another weak pointer to compare with would cost as much again.
+        # Compared by address: creating a second weak reference would double the cost.
         address: int = cast(Any, memory)._cdata if memory is not None else 0
         return address == cast(int, self._memory.cdata)
 
     def is_unwritten(self, grad: Tensor) -> bool:
-        """Whether it is this one, and nobody has written to it since, as far as torch counts."""
+        """Whether `grad` is the same tensor and, by torch's count, was not written to since."""
         return self.is_of(grad) and version_of(grad) == self.version
 
 
 def version_of(grad: Tensor) -> int:
-    """Torch's count of writes, which it does not keep for a tensor made in inference mode."""
+    """Torch's count of writes; -1 for a tensor made in inference mode, which has none."""
     return -1 if grad.is_inference() else grad._version  # pyright: ignore[reportPrivateUsage]
 
 
 def elements_of(grad: Tensor) -> Tensor:
-    """What of it lies in memory: itself, or the elements that a sparse one holds."""
+    """The tensor itself, or the stored elements of a sparse one."""
     if grad.layout is torch.sparse_coo:
         return grad._values()
     return grad.values() if grad.layout in _COMPRESSED else grad
 
 
 def _memory_of(grad: Tensor) -> torch.UntypedStorage | None:
-    """None of a kind that has none to show. A sparse gradient that is added to has another."""
+    """The storage; None for a kind of tensor without one. Adding to a sparse gradient changes
+    it."""
     try:
         return elements_of(grad).untyped_storage()
     except NotImplementedError:
