@@ -1,4 +1,5 @@
-"""Acting on the run: capture, rollback, checkpoints, the LR scale, and the actor over them."""
+"""Acts on the training: snapshots, rollback, checkpoints, LR scale, and the actor that uses
+them."""
 
 from runwatch_hooks.actions.actor import Actor
 from runwatch_hooks.actions.checkpoints import Checkpoint, CheckpointStore

@@ -1,7 +1,7 @@
-"""Does what a command asks, at a step's boundary, and says what came of it.
+"""Carries out commands at the boundary after a step, and produces their receipts.
 
-The trainer's last word: the allow-list, the expiry, the attempt and the journal stand between a
-command and its effect. Nothing here raises into the training loop.
+Before a command has an effect, the allow-list, its expiry, its attempt and the journal of commands
+already answered are checked: the trainer decides. Nothing here raises into the training loop.
 """
 
 import time
@@ -63,17 +63,17 @@ class Actor:
 
     @property
     def lr_scale(self) -> float:
-        """What is in force."""
+        """The multiplier on the learning rate that is in force."""
         return self._lr_scale.scale
 
     def begin(self, next_step: int) -> None:
-        """Before the first step: keeps the state from which the run sets out."""
+        """Before the first step: take a snapshot of the state from which the run starts."""
         self._take_snapshot(next_step - 1, now=0.0)
 
     def note_step(self, step: int, *, healthy: bool, now: float) -> Notes:
-        """Judges what is on probation by the step that ended, and keeps its state when due.
+        """A step has ended: judge the saved states on probation, and take a snapshot when due.
 
-        Healthy means: loss and gradients were finite. A step that AMP skipped is healthy.
+        `healthy` means that loss and gradients were finite. A step that AMP skipped is healthy.
         """
         self._snapshots.note_step(step, healthy=healthy)
         self._time_step()
@@ -100,9 +100,11 @@ class Actor:
             self.pace.note_step(time.perf_counter() - self._noted_at)
 
     def apply(self, command: Command, *, attempt: int, next_step: int, now: float) -> Outcome:
-        """Obeys, or says why not. Never raises; applies an id at most once.
+        """Carry out a command, or refuse it with a reason. Never raises; an id is applied at most
+        once.
 
-        `attempt` is the one that runs; `now` is the service's time as well as it is known.
+        `attempt` is the current one; `now` is the service's time in Unix seconds, as well as it is
+        known here.
         """
         known = self._journal.find(command.id)
         if known is not None:
@@ -110,10 +112,10 @@ class Actor:
         effect = self._refusal(command, attempt, now) or self._attempt_action(command, next_step)
         return self._outcome(command, effect, next_step, now)
 
-    # Several ranks: each is asked, and then all do it at one boundary, or none.
+    # With several ranks: each is asked, and then all carry it out at one boundary, or none does.
 
     def objection(self, command: Command) -> str:
-        """Why this rank would never do it; empty where it might. Called by another thread."""
+        """Why this rank would never carry it out; empty if it might. Called by another thread."""
         if command.id in self._journal:
             return "it has been answered before"
         if command.action.kind not in self._allow:
@@ -121,19 +123,19 @@ class Actor:
         return ""
 
     def prepare(self, command: Command, to_step: int | None = None) -> Standing:
-        """What this rank can do of it at this boundary. Changes nothing; never raises.
+        """Whether this rank can carry it out at this boundary. Changes nothing; never raises.
 
-        With the step of a rollback's state it gets that ready first: see `Effects.prepare`.
+        With `to_step`, the state for a rollback to that step is made ready: see `Effects.prepare`.
         """
         self._lr_scale.settle()
         try:
             return self._effects.prepare(command.action, to_step)
-        except Exception as error:  # a fault of ours is a reason for all ranks not to do it
+        except Exception as error:  # a fault of the hook is a reason for all ranks to refuse
             log.exception("%s cannot be prepared", command.action.kind)
             return Standing(refusal=repr(error))
 
     def end(self, ended: Ended, *, next_step: int, now: float) -> Outcome:
-        """Does what all ranks agreed to do now, or notes that none will. Never raises."""
+        """Carry out what all ranks agreed on, or record that none of them will. Never raises."""
         command, verdict = ended.command, ended.verdict
         if verdict.is_go:
             effect = self._attempt_action(command, next_step, verdict.to_step)
@@ -159,12 +161,12 @@ class Actor:
         return Outcome(receipt, events, effect.rolled_back_to, effect.fault_step, effect.stop)
 
     def resume(self, meeting: Meeting | None = None) -> int | None:
-        """Puts the newest checkpoint on disk that nothing speaks against into the objects, of this
-        run or else of another; with several ranks, the newest that each of them can load.
+        """Load the newest sound checkpoint: of this run, or else of another in the folder. With
+        several ranks, the newest that all of them can load.
 
-        Returns the number of the step to be trained next, or None where there is none. One still
-        on probation will do here, unlike for a rollback: the last one of a run that was stopped
-        in order never got the steps to prove itself. Raises StateMismatchError, StoreError.
+        Returns the step to train next, or None without a checkpoint. Unlike a rollback, this takes
+        a checkpoint that is still on probation: the last one of a run that was stopped normally had
+        no further steps to prove itself. Raises StateMismatchError, StoreError.
         """
         loaded = self._load_newest() if meeting is None else self._load_common(meeting)
         if self._checkpoints is None:
@@ -194,11 +196,11 @@ class Actor:
             run_id = None if loaded is None else loaded.checkpoint.facts.run_id
             if meeting.all_took_one(run_id):
                 return loaded
-            held.discard(step)  # damaged somewhere, or another run's: none of the ranks takes it
+            held.discard(step)  # damaged on a rank, or not the same run's: no rank takes it
         return None
 
     def close(self, *, next_step: int, now: float, timeout_s: float) -> Notes:
-        """Waits for a checkpoint that is being written, and scales no more."""
+        """Wait for a checkpoint that is being written, and stop scaling learning rates."""
         self._lr_scale.close()
         if self._checkpoints is None:
             return Notes()
@@ -207,20 +209,21 @@ class Actor:
         return self._report_written(next_step, now)
 
     def state_dict(self) -> dict[str, object]:
-        """For the user's own checkpoints; the actor's contain it. The rates that are saved beside
-        it are the schedule's: after a step that raised, from here on."""
+        """Journal and LR scale; part of the hook's checkpoints, and for the user's own. Puts back
+        learning rates that a failed step left scaled, so that the optimizer saved beside it holds
+        the schedule's."""
         self._lr_scale.settle()
         return {"journal": self._journal.to_document(), "lr_scale": self._lr_scale.scale}
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
-        """Adds to what is known already; the LR scale is the loaded one. Raises as
-        `check_state_dict`, and takes nothing then."""
+        """Merge the saved journal into this one, and set the saved LR scale. Raises like
+        `check_state_dict`, with nothing changed."""
         self.check_state_dict(state_dict)
         self._journal.merge(receipts_of(state_dict["journal"]))
         self._lr_scale.set(cast(float, state_dict["lr_scale"]))
 
     def check_state_dict(self, state_dict: Mapping[str, object]) -> None:
-        """Whether it can be loaded. Raises KeyError, TypeError, ValueError and LrScaleError."""
+        """Raises KeyError, TypeError, ValueError or LrScaleError if it cannot be loaded."""
         receipts_of(state_dict["journal"])
         self._lr_scale.check(cast(float, state_dict["lr_scale"]))
 
@@ -253,22 +256,22 @@ class Actor:
             return Effect(CommandState.FAILED, {"error": repr(error)})
 
     def _contents(self, command: Command, next_step: int) -> dict[str, object]:
-        """What a checkpoint made by a command holds of the actor."""
-        # In the file the command counts as applied: whoever reads it there finds it done.
+        """The actor's state for a checkpoint that a command asked for."""
+        # In it the command counts as applied: whoever loads the file finds it done.
         done = Receipt(command.id, command.attempt, self._rank, CommandState.APPLIED, next_step)
         actor = self.state_dict()
         actor["journal"] = [*self._journal.to_document(), msgspec.to_builtins(done)]
         return actor
 
     def _take_snapshot(self, step: int, now: float) -> tuple[Event, ...]:
-        """What there is to tell of it: that it costs too much to be done as often as before."""
-        if "rollback" not in self._allow:  # nobody could ever ask for it
+        """Take a snapshot. Returns an event if its cost has changed the interval."""
+        if "rollback" not in self._allow:  # nothing could ever use it
             return ()
         self._lr_scale.settle()
         began_at = time.perf_counter()
         try:
             self._snapshots.take(step)
-        except Exception:  # of the user's own state_dict(), or memory is full
+        except Exception:  # from a user's `state_dict`, or out of memory
             log.warning("no snapshot after step %d", step, exc_info=True)
             return ()
         if not self.pace.note_capture(time.perf_counter() - began_at):

@@ -1,4 +1,4 @@
-"""Disk work beside the training thread, one piece after the other."""
+"""A background thread for disk work, which runs one piece at a time."""
 
 import atexit
 import queue
@@ -14,12 +14,13 @@ log = OwnLog(__name__)
 Work = Callable[[], None]
 
 EXIT_TIMEOUT_S: Final = 60.0
-"""How long the interpreter's exit waits for what is being written: a checkpoint is worth it, and
-a thread that is inside torch while the interpreter goes down would abort the process."""
+"""How long the interpreter's exit waits for work in progress. A checkpoint is worth waiting for,
+and a thread that is inside torch while the interpreter shuts down would abort the process."""
 
 
 class Background:
-    """One thread, from the first piece of work to `close`. Work must not raise."""
+    """One thread, started with the first piece of work and ended by `close`. Work must not
+    raise."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
@@ -27,23 +28,23 @@ class Background:
 
     def submit(self, work: Work) -> None:
         if self._thread is None:
-            # A daemon: a hanging disk must not keep the trainer from exiting (waits are bounded).
+            # A daemon thread, so that a hanging disk cannot keep the trainer from exiting.
             self._thread = threading.Thread(target=self._run, name="runwatch-disk", daemon=True)
             self._thread.start()
             atexit.register(self._close_at_exit)
         self._work.put(work)
 
     def drain(self, timeout_s: float) -> bool:
-        """Waits for what was submitted; False where it took too long."""
-        if self._thread is None or not self._thread.is_alive():  # after a fork it is the parent's
+        """Wait for all submitted work; False after `timeout_s`."""
+        if self._thread is None or not self._thread.is_alive():  # in a forked child it is not
             return True
         done = threading.Event()
         self._work.put(done.set)
         return done.wait(timeout_s)
 
     def close(self, timeout_s: float) -> bool:
-        """Waits for what was submitted, and ends the thread; False where it took too long: then
-        the thread goes on, and the interpreter's exit waits for it again."""
+        """Wait for all submitted work and end the thread. After `timeout_s` False: the thread goes
+        on, and the interpreter's exit waits for it again."""
         if not self.drain(timeout_s):
             return False
         if self._thread is not None:

@@ -1,14 +1,13 @@
-"""The training state on disk: whole or absent, checked before it is trusted, rotated with care.
+"""Checkpoints on disk: written atomically, verified before they are loaded, and rotated.
 
-A checkpoint is two files: `step-000000499-000003.pt`, which `torch.load(weights_only=True)`
-reads, and the same name with `.json`, written last: its checksum and what is known of it. One
-without the other is what a process left that died, and counts as absent. The second number
-grows with every save, since a step can be reached twice: a rollback leads back before it.
+A checkpoint is two files: `step-000000499-000003.pt`, which `torch.load(weights_only=True)` reads,
+and the same name with `.json`, written last, with its checksum and facts. One without the other
+was left by a process that died, and counts as absent. The second number grows with every save,
+because a step can be reached twice, after a rollback.
 
-The folder may hold others' files too: a program's own checkpoints, and those of other runs, which
-may be trained at this moment. What is not named as ours is never touched, of other runs' only what
-this one goes on from counts, and what seems left by a process that died may be another's that is
-just being written.
+The folder may also hold a program's own checkpoints, and those of other runs, which may be training
+right now. Files with other names are never touched. Checkpoints of other runs count only if this
+run continues from them. Files that look left behind may be another run's, just being written.
 """
 
 import contextlib
@@ -44,11 +43,12 @@ _ASIDE: Final = re.compile(
     rf"{re.escape(TEMPORARY_PREFIX)}(?P<mark>(\w+-)?){_NAME.pattern}\.(pt|json)"
 )
 _LEFT_S: Final = 3600.0
-"""Since it was written to: the disk may hang meanwhile, and machines' clocks differ."""
+"""Seconds since the last write after which a file counts as left behind. Generous, because the disk
+may hang and the clocks of machines differ."""
 
 
 class CheckpointFacts(msgspec.Struct, frozen=True):
-    """What stands beside a checkpoint, in JSON."""
+    """The content of the JSON file beside a checkpoint."""
 
     step: int
     serial: int
@@ -57,15 +57,15 @@ class CheckpointFacts(msgspec.Struct, frozen=True):
     is_finite: bool
     is_good: bool = False
     is_suspect: bool = False
-    """An unhealthy step followed too soon."""
+    """An unhealthy step followed while it was on probation."""
     is_undone: bool = False
-    """A rollback led to before it: its step is not part of the run's history any more."""
+    """A rollback went back to before it, so its step is no longer part of the run's history."""
     world_size: int = 0
-    """How many ranks saved it together; 0 where nobody wrote that down."""
+    """How many ranks saved it together; 0 if unknown."""
     run_id: str = ""
-    """Empty where nobody wrote that down."""
+    """The run that saved it; empty if unknown."""
     resumed: tuple[str, ...] = ()
-    """The runs that `run_id` goes on from, as far as the folder held something of them."""
+    """The runs that `run_id` continued from, as far as the folder held checkpoints of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +80,14 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """A checkpoint read back."""
+    """A checkpoint that was loaded."""
 
     checkpoint: Checkpoint
     tree: Mapped
     actor: Mapped
-    """What the actor had to say: the journal, the LR scale."""
+    """The actor's state: the journal and the LR scale."""
     places: Mapped = field(default_factory=dict[object, object])
-    """Which part of each tensor it holds, where several ranks share them."""
+    """Which part of each tensor it holds, if tensors are sharded over ranks."""
 
 
 class CheckpointStore:
@@ -102,7 +102,7 @@ class CheckpointStore:
         world_size: int = 1,
         run_id: str = "",
     ) -> None:
-        """Without a `run_id` all that the folder holds is one run's."""
+        """Without a `run_id`, everything in the folder belongs to one run."""
         for name, number in (("keep", keep), ("keep_good", keep_good)):
             if number < 1:
                 raise ValueError(f"{name}: found {number}, wanted at least 1")
@@ -113,16 +113,16 @@ class CheckpointStore:
         self._run_id = run_id
         self._resumed: frozenset[str] = frozenset()
         self._mark = f"{run_id}-" if run_id else ""
-        """In the names of what is being written: whose it is."""
+        """Prefix for the names of temporary files, which says whose they are."""
         self._bare = set[Path]()
-        """What this store has given a name, and no facts."""
+        """Checkpoints written by this store that have no JSON file yet."""
 
     @property
     def folder(self) -> Path:
         return self._folder
 
     def save(self, step: int, captured: Captured, actor: Mapping[str, object]) -> Checkpoint:
-        """Writes the state after a step, durably, then rotates. Raises CheckpointError."""
+        """Write the state after a step durably, then rotate. Raises CheckpointError."""
         captured.wait()
         serial = self._next_serial()
         path = self._folder / _name_of(step, serial)
@@ -155,26 +155,27 @@ class CheckpointStore:
             checkpoint = self._write_facts(Checkpoint(path, facts))
             self._bare.discard(path)
         except (OSError, RuntimeError, NotPlainError) as error:
-            # torch.save turns an OSError of the file into a RuntimeError of its own.
+            # torch.save turns an OSError of the file into a RuntimeError.
             raise CheckpointError(f"{path}: not written ({error})") from error
         self._rotate()
         return checkpoint
 
     def places(self) -> Mapped:
-        """Which part of each tensor this process holds: all, where nothing is said."""
+        """Which part of each tensor this process holds; empty: everything."""
         return {}
 
     def adopt(self, checkpoint: Checkpoint) -> None:
-        """The run goes on from this one: what led to it is the run's own from now on."""
+        """The run continues from this checkpoint: from now on, the checkpoints of the run that
+        saved it count as this run's."""
         self._resumed |= {checkpoint.facts.run_id, *checkpoint.facts.resumed}
 
     def is_ours(self, facts: CheckpointFacts) -> bool:
-        """Whether it is of this run, or of one that it goes on from."""
+        """Whether it belongs to this run, or to one that this run continues from."""
         known = ("", self._run_id)
         return not self._run_id or facts.run_id in known or facts.run_id in self._resumed
 
     def list(self) -> list[Checkpoint]:
-        """All that are complete, of whichever run, by the order of their saving."""
+        """All complete checkpoints, of any run, in the order in which they were saved."""
         held = [self._read_facts(path) for path in self._files()]
         return sorted(
             (checkpoint for checkpoint in held if checkpoint is not None),
@@ -189,7 +190,7 @@ class CheckpointStore:
         is_suspect: bool = False,
         is_undone: bool = False,
     ) -> Checkpoint:
-        """Writes down what was learnt of a checkpoint. Raises CheckpointError."""
+        """Update the facts of a checkpoint. Raises CheckpointError."""
         if not checkpoint.path.exists():
             raise CheckpointError(f"{checkpoint.path}: not marked (rotated away)")
         facts = msgspec.structs.replace(
@@ -204,7 +205,7 @@ class CheckpointStore:
             raise CheckpointError(f"{checkpoint.path}: not marked ({error})") from error
 
     def verify(self, checkpoint: Checkpoint) -> None:
-        """Raises DamagedCheckpointError unless the file is, byte for byte, what was written."""
+        """Raises DamagedCheckpointError unless the file is byte for byte what was written."""
         try:
             found = sha256_of(checkpoint.path)
         except OSError as error:
@@ -215,7 +216,7 @@ class CheckpointStore:
             )
 
     def load(self, checkpoint: Checkpoint, *, mapped: bool = False) -> Loaded:
-        """`mapped` leaves tensors in the file until they are looked at.
+        """Verify and load a checkpoint. `mapped` maps the file into memory instead of reading it.
 
         Raises DamagedCheckpointError, also for a checkpoint of another format.
         """
@@ -235,16 +236,15 @@ class CheckpointStore:
         return Loaded(checkpoint, cast(Mapped, tree), cast(Mapped, actor), cast(Mapped, places))
 
     def loadable(self) -> Sequence[Checkpoint]:
-        """Those of which all is there that `load` needs, of whichever run; the newest last."""
+        """The checkpoints that `load` has everything for, of any run; the newest last."""
         return self.list()
 
     def acceptable(
         self, accepts: Callable[[CheckpointFacts], bool], *, of_any_run: bool = False
     ) -> Sequence[Checkpoint]:
-        """Those loadable ones that are accepted; the newest last.
+        """The loadable checkpoints that `accepts` accepts; the newest last.
 
-        `of_any_run` is for a run that has not begun yet: where it has none itself, it may go on
-        from another run's.
+        With `of_any_run`, for a run that has not begun: if it has none, those of other runs.
         """
         accepted = [held for held in self.loadable() if accepts(held.facts)]
         ours = [held for held in accepted if self.is_ours(held.facts)]
@@ -253,7 +253,7 @@ class CheckpointStore:
     def load_newest(
         self, accepts: Callable[[CheckpointFacts], bool], *, of_any_run: bool = False
     ) -> Loaded | None:
-        """The newest acceptable one that is undamaged; damaged ones are passed over with a word."""
+        """The newest acceptable and undamaged one. Damaged ones are skipped with a warning."""
         for checkpoint in reversed(self.acceptable(accepts, of_any_run=of_any_run)):
             try:
                 return self.load(checkpoint)
@@ -262,11 +262,11 @@ class CheckpointStore:
         return None
 
     def _files(self) -> Sequence[Path]:
-        """Those with a name of ours, complete or not."""
+        """All files named like a checkpoint of the hook, complete or not."""
         return [one for one in self._folder.glob("step-*.pt") if _NAME.fullmatch(one.stem)]
 
     def _next_serial(self) -> int:
-        # By the names, so that one whose facts are lost is not written over.
+        # From the names, so that one without its JSON file is not overwritten.
         return max(map(_serial_of, self._files()), default=0) + 1
 
     def _rotate(self) -> None:
@@ -286,7 +286,7 @@ class CheckpointStore:
                     path.unlink(missing_ok=True)
 
     def _is_left(self, path: Path) -> bool:
-        """Whether nobody writes it any more, by its age where it may be another run's."""
+        """Whether nobody is writing it any more; if it may be another run's, judged by its age."""
         if not self._run_id:
             return True
         with contextlib.suppress(OSError):
@@ -294,7 +294,7 @@ class CheckpointStore:
         return False
 
     def _delete(self, path: Path) -> None:
-        # The facts first: what is half deleted then counts as absent.
+        # The JSON file first, so that a half-deleted checkpoint counts as absent.
         with contextlib.suppress(OSError):
             _facts_path(path).unlink(missing_ok=True)
             path.unlink(missing_ok=True)

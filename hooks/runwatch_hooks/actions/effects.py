@@ -1,4 +1,4 @@
-"""What each action does to the training, and what stands against it; when is the actor's to say."""
+"""What each action does to the training, and when it is impossible. The actor decides when."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,26 +31,26 @@ _CANNOT: Final = "the state after step %d cannot be gone back to: %s"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What carrying out an action came to."""
+    """The result of carrying out an action."""
 
     state: CommandState
     detail: dict[str, Scalar] = field(default_factory=dict[str, Scalar])
     event_kind: str = ""
-    """Empty where there is nothing to tell beside the receipt."""
+    """Kind of the event to report; empty: none besides the receipt."""
     rolled_back_to: int | None = None
     fault_step: int | None = None
-    """The step that a rollback goes back before."""
+    """The step at which the trouble began, before which a rollback went back."""
     stop: bool = False
 
 
 class LooksClosely(Protocol):
-    """Who takes histograms and activations when asked."""
+    """Measures histograms and activations on request."""
 
     def ask(self, next_step: int, num_steps: int) -> None: ...
 
 
 class Effects:
-    """On one process's training state."""
+    """The actions on one process's training state."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Effects:
         checkpoints: CheckpointKeeper | None,
         detail: LooksClosely | None = None,
     ) -> None:
-        """Without `detail`, on another rank than the first, there is nothing to look at."""
+        """`detail` is None on ranks other than 0, where that action does nothing."""
         self._detail = detail
         self._state = state
         self._snapshots = snapshots
@@ -70,10 +70,10 @@ class Effects:
         self._unfit: set[int] = set()
 
     def prepare(self, action: AnyAction, to_step: int | None = None) -> Standing:
-        """What this rank can do of an action that all ranks are to do now. Changes nothing.
+        """Whether this rank can carry out an action now, together with all others. Changes nothing.
 
-        With the step of a rollback's state it reads that first, and looks whether it fits. What
-        is ready, and what was found unfit, is kept until `forget`.
+        With `to_step`, the state for a rollback to that step is read and checked first. It, and the
+        steps of states that do not fit, are kept until `forget`.
         """
         try:
             match action:
@@ -90,7 +90,7 @@ class Effects:
         return Standing()
 
     def forget(self) -> None:
-        """What was made ready: the command has ended."""
+        """The command has ended: drop what was made ready for it."""
         self._ready = None
         self._unfit.clear()
 
@@ -102,7 +102,7 @@ class Effects:
         return Standing(states=states, ready=None if self._ready is None else self._ready.step)
 
     def _get_ready(self, to_step: int) -> None:
-        self._ready = None  # the one before, which another rank lacks: there is memory for one
+        self._ready = None  # frees the previous candidate: there may be memory for one only
         try:
             target = target_at(to_step, self._snapshots, self._checkpoints)
             self._state.check(target.tree)
@@ -120,8 +120,8 @@ class Effects:
         actor: Mapping[str, object],
         to_step: int | None = None,
     ) -> Effect:
-        """Raises ActionError. `actor` goes into a checkpoint; `to_step` is what the ranks agreed
-        to roll back to, and all have ready."""
+        """Carry out a command. `actor` is the actor's state for a checkpoint; `to_step` is the
+        state that all ranks agreed to go back to, and have ready. Raises ActionError."""
         match command.action:
             case Checkpoint():
                 self._writer().begin(next_step - 1, self._state.capture, actor, command)
@@ -146,8 +146,8 @@ class Effects:
         return self._checkpoints
 
     def _choose(self, action: Rollback) -> Target:
-        """The state that was named, or the newest good one that fits what lives now, as several
-        ranks would agree on. Raises ActionError; where none fits, the newest one's."""
+        """The state that the action names, or else the newest good one that fits the live objects.
+        Raises ActionError; if no state fits, the one of the newest."""
         if action.to_step is not None:
             return target_at(action.to_step, self._snapshots, self._checkpoints)
         unfit: dict[int, ActionError] = {}
@@ -167,9 +167,9 @@ class Effects:
                 return target
 
     def _roll_back(self, action: Rollback, next_step: int, to_step: int | None) -> Effect:
-        """The LR scale stays what commands made it: a cut that was made after the state was
-        captured answers the very trouble that the run goes back to avoid."""
-        if to_step is None:  # one rank, which asks nobody
+        """Go back. The LR scale is not rolled back: a cut made after the capture was made because
+        of the trouble that the run goes back to avoid."""
+        if to_step is None:  # a single rank chooses by itself
             target = self._choose(action)
         elif self._ready is not None and self._ready.step == to_step:
             target = self._ready

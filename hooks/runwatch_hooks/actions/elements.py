@@ -1,4 +1,4 @@
-"""What a tensor is in memory: whether it can be written to, and whether it holds what it held."""
+"""A tensor's memory: which elements it has, whether they can be written, whether they changed."""
 
 from collections.abc import Sequence
 
@@ -8,20 +8,21 @@ from torch import Tensor
 from runwatch_hooks.ranks.shards import local_of
 
 Elements = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""Where the first one lies, how many there are in each dimension, and how far apart."""
+"""Address of the first element, shape, strides. Identifies a tensor's elements."""
 
 
 def elements_of(tensor: Tensor) -> Elements:
-    """Which ones it is made of: by its address alone a view of a part would be the whole."""
+    """The elements of a tensor. The address alone would not tell a view of a part from the
+    whole."""
     part = local_of(tensor)
     if not is_plain(part) or not part.numel():
-        return (id(tensor), (), ())  # without elements all have the address 0, and none is written
+        return (id(tensor), (), ())  # empty tensors all have the address 0
     return (part.data_ptr(), tuple(part.shape), part.stride())
 
 
 def rewrite(live: Tensor, saved: Tensor) -> None:
-    """Copies into a tensor what it held. What it holds already is left alone: it may lie where
-    nobody may write, as a file's read-only map, which its program only reads."""
+    """Copy saved values into a tensor. If it holds them already it is not written to, because its
+    memory may be read-only, such as a mapped file that the program only reads."""
     repeated = _repeated(live)
     live, saved = _once(live, repeated), _once(saved, repeated)
     if live.device.type != "cpu" or not is_same(live, saved):
@@ -29,19 +30,20 @@ def rewrite(live: Tensor, saved: Tensor) -> None:
 
 
 def may_be_rewritten(live: Tensor, saved: Tensor | None = None) -> bool:
-    """Whether torch lets it be written to, and what was saved of it can stand in its elements."""
+    """Whether torch allows writing to it, and its elements can hold the saved values."""
     repeated = _repeated(live)
     fits = saved is None or not repeated or _repeats(saved, repeated)
     return fits and not live.is_inference()
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Numbers in memory at equal distances: not sparse, nested, or in a library's own format."""
+    """Whether it is strided: not sparse, nested, quantised, or in another format."""
     return tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
 
 
 def is_same(one: Tensor, other: Tensor) -> bool:
-    """To the bit: -0.0 is not 0.0. False where the host's memory does not say."""
+    """Whether two tensors are equal to the bit (-0.0 is not 0.0). False if that cannot be seen
+    without leaving the host's memory."""
     for tensor in (one, other):
         if not is_plain(tensor) or tensor.device.type != "cpu":
             return False
@@ -56,7 +58,7 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def _repeated(tensor: Tensor) -> tuple[int, ...]:
-    """The dimensions along which it has one element again and again, as `expand` makes them."""
+    """The dimensions along which a single element is repeated, as by `expand`."""
     if not is_plain(tensor):
         return ()
     lying = enumerate(zip(tensor.shape, tensor.stride(), strict=True))

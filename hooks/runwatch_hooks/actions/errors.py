@@ -1,7 +1,7 @@
-"""Why an action on the run could not be carried out. None of them leaves the actor.
+"""Why an action on the run could not be carried out. The actor catches all of them.
 
 ActionError (RunwatchError)
-├── StateMismatchError       a saved state does not fit the objects that live now
+├── StateMismatchError       a saved state does not fit the live objects
 ├── NotPlainError            a value that cannot be written to disk without pickling a class
 ├── CheckpointError          a checkpoint that cannot be written
 │   └── DamagedCheckpointError   one that cannot be read back as it was written

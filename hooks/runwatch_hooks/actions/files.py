@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever happens while they are written."""
+"""Atomic writing of files: complete or absent, whatever happens meanwhile."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ TEMPORARY_PREFIX: Final = ".writing-"
 
 
 class HashingWriter:
-    """A file that knows the SHA-256 of what was written to it, in order."""
+    """A file that computes the SHA-256 of what is written to it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -35,10 +35,10 @@ class HashingWriter:
 def write_atomically(
     path: Path, write: Callable[[HashingWriter], None], *, mark: str = ""
 ) -> HashingWriter:
-    """Writes aside, makes it durable, and gives it its name. Raises what `write` does, OSError.
+    """Write a temporary file, sync it, and rename it. Raises OSError, and what `write` raises.
 
-    After a crash at any instant the name holds the old content or the new. The folder is synced
-    too, or a power cut could take the new name away again. `mark` stands in the name aside.
+    After a crash at any instant, `path` has the old content or the new. The folder is synced too,
+    or a power cut could undo the rename. `mark` is a prefix in the temporary file's name.
     """
     with _written_aside(path, write, mark) as (aside, writer):
         aside.replace(path)
@@ -52,8 +52,8 @@ def write_anew(
     *,
     mark: str = "",
 ) -> tuple[Path, HashingWriter]:
-    """The same, under the first of the names that nobody has: another process may give names in
-    the folder at that very moment. Returns the path, too."""
+    """Like `write_atomically`, under the first of `names` that is free, even if another process
+    takes names in the folder at the same moment. Returns the path as well."""
     path = folder / next(names)
     with _written_aside(path, write, mark) as (aside, writer):
         while not _takes(path, aside):
@@ -62,7 +62,7 @@ def write_anew(
 
 
 def _takes(path: Path, aside: Path) -> bool:
-    """Whether the name was free, and is now that of the file aside."""
+    """Give the temporary file this name; False if the name is taken."""
     try:
         _name_anew(aside, path)
     except FileExistsError:
@@ -71,12 +71,12 @@ def _takes(path: Path, aside: Path) -> bool:
 
 
 def _name_anew(aside: Path, path: Path) -> None:
-    """Raises FileExistsError where another has the name."""
+    """Rename without overwriting. Raises FileExistsError if the name is taken."""
     try:
         os.link(aside, path)
     except (FileExistsError, FileNotFoundError):
         raise
-    except OSError:  # some file systems give no file a second name: an empty one holds it first
+    except OSError:  # no hard links on this file system: reserve the name with an empty file
         path.open("xb").close()
         aside.replace(path)
     else:
@@ -87,7 +87,7 @@ def _name_anew(aside: Path, path: Path) -> None:
 def _written_aside(
     path: Path, write: Callable[[HashingWriter], None], mark: str
 ) -> Generator[tuple[Path, HashingWriter]]:
-    """Durable once the block has given it a name; gone where that fails."""
+    """A synced temporary file, to be renamed in the block; deleted if that fails."""
     aside = path.with_name(f"{TEMPORARY_PREFIX}{mark}{path.name}")
     try:
         with aside.open("wb") as file:
@@ -103,7 +103,7 @@ def _written_aside(
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable. Raises OSError."""
+    """Make the names in a folder durable. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -112,6 +112,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Raises OSError."""
+    """The hex digest of a file's content. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

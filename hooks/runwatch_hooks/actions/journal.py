@@ -1,8 +1,8 @@
-"""Which commands this run has answered already, so that none is applied twice.
+"""The commands that this run has answered, so that none is applied twice.
 
-It travels in every checkpoint: a trainer that was restarted from one still knows what it had
-done by then. It is never rolled back, only added to: a command stays applied even where the
-step at which it was applied is undone.
+It is part of every checkpoint, so that a trainer restarted from one knows what it had done by then.
+A rollback does not touch it: a command stays applied even if the step at which it was applied is
+undone.
 """
 
 from collections import OrderedDict
@@ -15,16 +15,16 @@ from runwatch.commands import Receipt
 from runwatch.vocabulary import CommandId
 
 _MAX_RECEIPTS: Final = 1024
-"""A command expires long before so many others were sent."""
+"""A command expires long before this many others have been sent."""
 
 
 def receipts_of(document: object) -> Sequence[Receipt]:
-    """Those of a journal's document. Raises ValidationError."""
+    """The receipts in `Journal.to_document`. Raises ValidationError."""
     return msgspec.convert(document, list[Receipt])
 
 
 class Journal:
-    """The newest receipts, by the id of the command that they answer."""
+    """The newest receipts, by command id."""
 
     def __init__(self) -> None:
         self._receipts: OrderedDict[CommandId, Receipt] = OrderedDict()
@@ -48,6 +48,6 @@ class Journal:
         return [msgspec.to_builtins(receipt) for receipt in self._receipts.values()]
 
     def merge(self, older: Sequence[Receipt]) -> None:
-        """Adds what an older journal knows and this one does not."""
+        """Add the receipts of an older journal; this one's take precedence."""
         for receipt in [*older, *self._receipts.values()]:
             self.add(receipt)

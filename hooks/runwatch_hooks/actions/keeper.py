@@ -1,4 +1,4 @@
-"""Checkpoints of a run as it trains: written in the background, promoted as steps stay healthy."""
+"""Checkpoints during training: written in the background, and marked good as steps stay healthy."""
 
 import queue
 import threading
@@ -17,10 +17,11 @@ from runwatch_hooks.own_log import OwnLog
 log = OwnLog(__name__)
 
 DRAIN_S: Final = 120.0
-"""How long a rollback waits for a checkpoint that is being written; it may be the one wanted."""
+"""How long a rollback waits for a checkpoint being written, which may be the one it needs."""
 _ARRIVAL_S: Final = 10.0
-"""How long the disk's thread leaves it to the training thread to ask the device for a copy: to be
-asked by another thread breaks the capture of a CUDA graph. Longer, where no step comes any more."""
+"""How long the disk thread waits for the training thread to notice that a copy has arrived on the
+host. After that it queries the device itself, which would break the capture of a CUDA graph, but by
+then no steps are coming."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,11 +33,12 @@ class Save:
     checkpoint: Checkpoint | None = None
     error: ActionError | None = None
     is_undone: bool = False
-    """A rollback led to before its step."""
+    """A rollback went back to before its step."""
 
 
 class CheckpointKeeper:
-    """Stands between the training thread, which never waits for the disk, and the store."""
+    """Writes the checkpoints of the store in a thread, so that training never waits for the
+    disk."""
 
     def __init__(self, store: CheckpointStore, *, good_after: int) -> None:
         self._store = store
@@ -65,7 +67,8 @@ class CheckpointKeeper:
         actor: Mapping[str, object],
         command: Command | None = None,
     ) -> None:
-        """Captures the state after a step now, and writes it in the background."""
+        """Capture the state after a step now, and write it in the background. Raises
+        CheckpointError while another is being written."""
         self.check_free()
         captured = self._captured = capture(self._captured)
         save = Save(Probation(step, self._good_after), command)
@@ -76,13 +79,13 @@ class CheckpointKeeper:
         self._background.submit(lambda: self._write(save, captured, actor, has_arrived))
 
     def note_step(self, step: int, *, healthy: bool) -> list[Checkpoint]:
-        """Judges what is on probation; what became good by it."""
+        """Judge the checkpoints on probation by a step; returns those that are good now."""
         for save in self._on_probation:
             save.probation.note(step, healthy=healthy)
         return self._promote()
 
     def written(self) -> list[Save]:
-        """What has been written, or could not be, since the last call."""
+        """The saves that have finished or failed since the last call."""
         self._note_arrival()
         saves: list[Save] = []
         while not self._written.empty():
@@ -98,7 +101,8 @@ class CheckpointKeeper:
     def load_newest(
         self, accepts: Callable[[CheckpointFacts], bool], *, of_any_run: bool = False
     ) -> Loaded | None:
-        """Waits for what is being written: a rollback stands still for its state anyway."""
+        """The newest accepted, finite and undamaged checkpoint. Waits for one being written, as the
+        training stands still for a rollback anyway."""
         if not self.drain(DRAIN_S):
             log.warning("the disk hangs: no checkpoint can be read")
             return None
@@ -109,43 +113,43 @@ class CheckpointKeeper:
     def steps(
         self, accepts: Callable[[CheckpointFacts], bool], *, of_any_run: bool = False
     ) -> list[int]:
-        """Of the finite ones on disk now that are accepted; what they hold is not looked at."""
+        """Steps of the finite, accepted checkpoints on disk. Their content is not verified."""
         held = self._store.acceptable(
             lambda facts: facts.is_finite and accepts(facts), of_any_run=of_any_run
         )
         return [checkpoint.step for checkpoint in held]
 
     def num_nonfinite(self) -> int:
-        """Of those on disk: no state that is not finite is ever gone back to, or on from."""
+        """How many checkpoints on disk are non-finite. Those are never restored or resumed from."""
         return sum(not held.facts.is_finite for held in self._store.loadable())
 
     def go_on_from(self, checkpoint: Checkpoint) -> None:
-        """Takes one of an earlier life into the run's history, and puts it on probation (again)."""
+        """Continue from a checkpoint of an earlier attempt, which is on probation again."""
         self._store.adopt(checkpoint)
-        is_ours = checkpoint.path.parent == self._store.folder  # else rank 0 watches over it
+        is_ours = checkpoint.path.parent == self._store.folder  # otherwise rank 0 looks after it
         if is_ours and not checkpoint.facts.is_good:
             probation = Probation(checkpoint.step, self._good_after)
             self._on_probation.append(Save(probation, None, checkpoint))
 
     def rewind(self, to_step: int) -> None:
-        """Takes the steps after this one out of the run's history."""
+        """A rollback went back to `to_step`: mark checkpoints of later steps as undone."""
         for save in self._on_probation:
             save.probation.rewind(to_step)
             save.is_undone = save.probation.step > to_step
         self._background.submit(lambda: self._mark_undone(to_step))
 
     def drain(self, timeout_s: float) -> bool:
-        """Waits for what is being written; False where it took too long."""
+        """Wait for a checkpoint being written; False after `timeout_s`."""
         self._has_arrived.set()
         return self._background.drain(timeout_s)
 
     def close(self, timeout_s: float) -> bool:
-        """The same, and ends the thread that writes."""
+        """Like `drain`, and end the thread."""
         self._has_arrived.set()
         return self._background.close(timeout_s)
 
     def _note_arrival(self) -> None:
-        """At a boundary, where nothing is captured into a graph."""
+        """Called at a boundary, where no CUDA graph is being captured."""
         captured, has_arrived = self._captured, self._has_arrived
         if captured is not None and not has_arrived.is_set() and captured.is_ready():
             has_arrived.set()
@@ -189,7 +193,7 @@ class CheckpointKeeper:
             result = self._store.save(save.probation.step, captured, actor)
         except CheckpointError as error:
             result = error
-        except Exception as error:  # the thread must live: nobody would write again
+        except Exception as error:  # the thread must survive, to write later checkpoints
             log.exception("a checkpoint failed")
             result = CheckpointError(f"checkpoint: {error!r}")
         self._written.put((save, result))

@@ -1,6 +1,6 @@
-"""What else moves as a program trains: schedulers, loaders, an EMA, random generators.
+"""Objects with a `state_dict`: schedulers, loaders, an EMA; and random generators.
 
-The only part of the training state that runs other people's code, which may refuse its state.
+This is the only part of the training state that runs other people's code, which may refuse a state.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,8 @@ log = OwnLog(__name__)
 
 
 class LiveObjects:
-    """By name. Python's, NumPy's and torch's global generators are always among them."""
+    """These objects, by name. Python's, NumPy's and torch's global generators are always
+    included."""
 
     def __init__(
         self,
@@ -24,7 +25,7 @@ class LiveObjects:
         extra: Mapping[str, HasState | Generator],
         own: Mapping[str, HasState],
     ) -> None:
-        """`own` is state of the hook's: it goes along, and a capture that has none of it fits."""
+        """`own` is state of the hook itself. Captures without it can be restored as well."""
         self._all: dict[str, HasState] = {
             f"scheduler{index}": item for index, item in enumerate(schedulers)
         }
@@ -36,20 +37,20 @@ class LiveObjects:
                 self._generators[f"extra.{name}"] = GeneratorState(item)
         self._own = {f"own.{name}": item for name, item in own.items()}
         self._all |= self._own
-        self._all |= self._generators  # last: others may draw from them as they are put back
+        self._all |= self._generators  # last: restoring the others may draw from them
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all)
 
     def capture(self, copies: HostCopies, old: Mapped) -> Mapped:
-        """Owned copies of what they hold."""
+        """Owned copies of their states."""
         return {
             name: copies.copy(item.state_dict(), old.get(name)) for name, item in self._all.items()
         }
 
     def completed(self, saved: Mapped) -> Mapped:
-        """With the hook's own state that a capture lacks as that is now, and without what nobody
-        has any more."""
+        """A capture with the hook's own current state where it has none, and without state of the
+        hook that no longer exists."""
         known = {
             name: state
             for name, state in saved.items()
@@ -59,8 +60,9 @@ class LiveObjects:
         return {**known, **{name: self._own[name].state_dict() for name in missing}}
 
     def load(self, saved: Mapped, *, is_agreed: bool) -> list[str]:
-        """Gives each its part. Where one refuses, all are left as they were, and StateMismatchError
-        is raised; if `is_agreed` that one alone is, and the names of such are returned."""
+        """Restore each object. If one refuses its state, all are put back as they were and
+        StateMismatchError is raised. If `is_agreed`, only that one is put back, and the names of
+        such objects are returned."""
         generators = {name: _copied(one.state_dict()) for name, one in self._generators.items()}
         before: dict[str, dict[str, object]] = {}
         refused: list[str] = []
@@ -81,7 +83,7 @@ class LiveObjects:
         for name, state in states.items():
             try:
                 self._all[name].load_state_dict(state)
-            except Exception as error:  # noqa: BLE001  # one must not keep the others from it
+            except Exception as error:  # noqa: BLE001  # the others must still be put back
                 log.warning("%s refuses even the state that it had: %s", name, error)
 
 

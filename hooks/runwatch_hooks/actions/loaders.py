@@ -1,7 +1,8 @@
-"""Where a data loader stands, taken and put back with the training's generators left as they were.
+"""Saves and restores the position of a torchdata StatefulDataLoader without side effects.
 
-torchdata's StatefulDataLoader makes its iterator to say where it stands, and again after it was put
-somewhere; an iterator draws its seeds as it is made, from torch's generator or from its own.
+The loader creates its iterator when it is asked for its state, and again after a state was loaded.
+A new iterator draws its seeds, from torch's global generator or its own. So asking for the position
+would change the random numbers of the training.
 """
 
 from typing import Any, Final, cast
@@ -15,13 +16,14 @@ _NEXT: Final = "next_iter_state"
 
 
 class LoaderPosition:
-    """A StatefulDataLoader, with its generators, among what has state."""
+    """A StatefulDataLoader with its generators, as an object with state."""
 
     def __init__(self, loader: HasState) -> None:
         self._loader = loader
 
     def state_dict(self) -> dict[str, object]:
-        """Of a loader that nobody has gone over yet: what its first iterator will be made from."""
+        """Position and generators. If the loader has no iterator yet, none is created: the position
+        is the state that its first iterator will be created from."""
         loader: Any = self._loader
         has_begun = getattr(loader, _ITERATOR) is not None
         return {
@@ -31,8 +33,8 @@ class LoaderPosition:
         }
 
     def load_state_dict(self, state_dict: dict[str, object], /) -> None:
-        """The iterator is made here, where it had been made: what it draws is drawn here, and can
-        be put back, and the loop draws nothing that it did not draw the first time."""
+        """If there was an iterator at the capture, it is created here. What it draws is then drawn
+        before the generators are restored, and the loop draws the same numbers as before."""
         self._loader.load_state_dict(cast("dict[str, object]", state_dict["position"]))
         if state_dict["has_begun"]:
             self._loader.state_dict()
@@ -42,13 +44,13 @@ class LoaderPosition:
 
 
 def draws_by_itself(item: object) -> bool:
-    """Whether it is a loader that is to be held as a `LoaderPosition`."""
+    """Whether it is a loader that needs a `LoaderPosition`."""
     return hasattr(item, _ITERATOR) and hasattr(item, _NEXT)
 
 
 def _generators_of(loader: object) -> list[torch.Generator]:
-    """Those that it was given, or made for its sampler: torchdata puts them back to where the pass
-    began, and draws the order of the pass anew, but not its seeds."""
+    """The loader's generators, given to it or made for its sampler. torchdata itself restores them
+    to the beginning of the epoch and draws its order again, but not its seeds."""
     holders = (loader, getattr(loader, "sampler", None))
     found = [getattr(holder, "generator", None) for holder in holders]
     generators = [one for one in found if isinstance(one, torch.Generator)]

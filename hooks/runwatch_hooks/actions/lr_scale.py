@@ -1,12 +1,12 @@
-"""A multiplier on the learning rate that every scheduler survives, and that survives them.
+"""A multiplier on the learning rate that works with every scheduler.
 
-To write `group["lr"] *= 0.5` once would last under recursive schedulers and be wiped out by the
-next step of closed-form ones (LambdaLR, OneCycle). Here the schedule's value stays in the group;
-the scaled one stands there only while the optimizer steps (`scaled_rates`): no division, so no
-drift.
+Writing `group["lr"] *= 0.5` once would last under recursive schedulers, but be overwritten by the
+next step of closed-form ones (LambdaLR, OneCycle). Here the schedule's value stays in the group,
+and is replaced by the scaled one only while the optimizer steps (`scaled_rates`). The old value is
+put back rather than divided, so nothing drifts.
 
-Checkpoints and `get_last_lr()` show the schedule's value. AdamW's decay is lr x weight_decay, so
-it shrinks as well.
+Checkpoints and `get_last_lr()` show the schedule's value. AdamW's decay is lr x weight_decay, so it
+shrinks too.
 """
 
 import math
@@ -39,12 +39,15 @@ from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 log = OwnLog(__name__)
 
 _AVERAGING_KEYS: Final = frozenset({"weight_sum", "d", "d_coef"})
-"""Groups of schedule-free, Prodigy and D-Adaptation: they use the rate inside their averages. No
-optimizer of torch's does, whose Adafactor calls the threshold of its clip `d`."""
+"""Group keys of schedule-free optimizers, Prodigy and D-Adaptation, which use the rate inside their
+averages. Not checked for torch's own optimizers: none does so, but its Adafactor has a clipping
+threshold called `d`."""
 
 
 class LrScale:
-    """Of the given optimizers, and of every later one that steps a parameter of the modules."""
+    """The multiplier for the given optimizers, and any later one that steps the modules'
+    parameters.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,8 @@ class LrScale:
         on_new: Callable[[Optimizer], None] = lambda optimizer: None,
         faults: Faults | None = None,
     ) -> None:
-        """`on_new` is told of each later optimizer, before its first step that we see."""
+        """`on_new` is called with each later optimizer, before the first step of it that is
+        seen."""
         self._faults = faults or Faults()
         self._scale = 1.0
         self._modules = tuple((modules or {}).values())
@@ -62,18 +66,18 @@ class LrScale:
         self._scaled: WeakKeyDictionary[Optimizer, ScaledRates] = WeakKeyDictionary()
         self._nesting = NestedSteps()
         self._captured: WeakKeyDictionary[Optimizer, float] = WeakKeyDictionary()
-        """The scale by which a step was captured into a CUDA graph."""
+        """Optimizer -> the scale at which its step was captured into a CUDA graph."""
         self._notices: list[str] = []
         self._on_new = on_new
         for optimizer in optimizers:
             self._ours[optimizer] = True
         self._handles: tuple[StepHandle | CloseHandle, ...] = ()
         self._savings: WeakKeyDictionary[Optimizer, RemovableHandle] = WeakKeyDictionary()
-        """What hears that a state is asked for of those that were scaled."""
+        """Handles of the `state_dict` hooks on optimizers that were scaled."""
         self._pid = os.getpid()
 
     def install(self) -> None:
-        """From here on the rates are scaled while an optimizer steps, and not before."""
+        """Scale learning rates during optimizer steps from now on."""
         self._handles = (
             hear_before_steps(self._hear_first),
             hear_close_to_steps(self._hear_before, self._hear_after, list(self._ours)),
@@ -81,11 +85,11 @@ class LrScale:
 
     @property
     def scale(self) -> float:
-        """What is in force."""
+        """The multiplier in force."""
         return self._scale
 
     def set(self, scale: float) -> None:
-        """From the next step on. Raises LrScaleError where an optimizer does not allow it."""
+        """Set the multiplier, from the next step on. Raises LrScaleError like `check`."""
         self.check(scale)
         self.settle()
         self._scale = scale
@@ -93,7 +97,8 @@ class LrScale:
             self._tell_captured(optimizer)
 
     def check(self, scale: float) -> None:
-        """Whether `set` would do it. Raises LrScaleError."""
+        """Raises LrScaleError if the scale is not positive and finite, or cannot be applied to one
+        of the optimizers."""
         if not (math.isfinite(scale) and scale > 0):
             raise LrScaleError(f"scale: found {scale}, wanted a finite number above 0")
         if scale != 1.0:
@@ -102,31 +107,32 @@ class LrScale:
                     _check_scalable(optimizer)
 
     def take_notices(self) -> list[str]:
-        """What the scale does not reach, since the last call."""
+        """Messages about steps that the scale does not reach, since the last call."""
         notices, self._notices = self._notices, []
         return notices
 
     def settle(self) -> None:
-        """Puts the schedule's values back that a step which raised has left scaled."""
+        """Put back the schedule's values where a step that raised has left scaled ones."""
         for optimizer in list(self._scaled.keys()):
-            if not is_under_way(optimizer):  # a signal's handler may call within a step
+            if not is_under_way(optimizer):  # a signal handler may call this during a step
                 self._put_back(optimizer)
 
     def close(self) -> None:
-        """No optimizer is scaled any more."""
+        """Stop scaling, and put all values back."""
         for optimizer in list(self._scaled.keys()):
             self._put_back(optimizer)
         for handle in (*self._handles, *self._savings.values()):
             handle.remove()
 
     def _hear_first(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
-        """Before the program's own hooks, which read and set the schedule's rate."""
+        """Called before the program's own hooks, which must see the schedule's rate."""
         with self._faults.guard("lr scale"):
             if optimizer in self._scaled and not is_within_another_step_of(optimizer):
                 self._put_back(optimizer)  # after a step that raised
 
     def _hear_saving(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-        """After a step that raised, or within one: the state is to hold the schedule's rates."""
+        """Called when a `state_dict` is made. During a step, or after one that raised, the group
+        holds the scaled rate, but the saved state must hold the schedule's."""
         with self._faults.guard("lr scale"):
             if (scaled := self._scaled.get(optimizer)) is not None:
                 scaled.put_into(state_dict["param_groups"], optimizer.param_groups)
@@ -136,7 +142,7 @@ class LrScale:
             try:
                 self._before_step(optimizer)
             except Exception:
-                self._put_back(optimizer)  # the step goes by the schedule's rate, not by half of it
+                self._put_back(optimizer)  # all groups at the schedule's rate, rather than some
                 raise
 
     def _hear_after(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
@@ -144,7 +150,7 @@ class LrScale:
             self._after_step(optimizer)
 
     def _before_step(self, optimizer: Optimizer) -> None:
-        # A child made by fork trains on its own, and by the rate that it sees.
+        # A forked child trains by itself, with the rate that it sees.
         if os.getpid() != self._pid or not self._is_ours(optimizer):
             return
         if is_capturing():
@@ -159,7 +165,7 @@ class LrScale:
     def _put_in(self, optimizer: Optimizer) -> None:
         in_force = list(self._scaled.values())
         groups = cast("list[Group]", optimizer.param_groups)
-        # An optimizer that hands its step on to another has the other's groups.
+        # An optimizer that delegates its step shares its groups with the inner one.
         plain = [one for one in groups if not any(scaled.holds(one) for scaled in in_force)]
         scaled = self._scaled[optimizer] = ScaledRates()
         scaled.put_in(plain, self._scale)

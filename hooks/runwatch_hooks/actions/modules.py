@@ -1,4 +1,4 @@
-"""A module's part of the training state: parameters, every buffer, extra state, no gradients."""
+"""A module's training state: parameters, all buffers, extra state; no gradients."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -16,7 +16,7 @@ log = OwnLog(__name__)
 
 
 def capture_module(module: nn.Module, copies: HostCopies, old: Mapped) -> Mapped:
-    """An owned copy. Buffers that `state_dict` leaves out (non-persistent) are in it too."""
+    """An owned copy, including non-persistent buffers, which `state_dict` leaves out."""
     parts: Mapped = {
         "parameters": dict(module.named_parameters()),
         "buffers": {name: home._buffers[key] for name, home, key in _buffers(module)},  # pyright: ignore[reportPrivateUsage]
@@ -29,8 +29,7 @@ def capture_module(module: nn.Module, copies: HostCopies, old: Mapped) -> Mapped
 
 
 def check_module(place: str, module: nn.Module, saved: Mapped) -> None:
-    """Raises StateMismatchError unless the parameters are those of the capture, and can be written
-    to."""
+    """Raises StateMismatchError unless the parameters match the capture and are writable."""
     found = {name: _form(p) for name, p in module.named_parameters()}
     wanted = {name: _form(p) for name, p in cast("dict[str, Tensor]", saved["parameters"]).items()}
     if found != wanted:
@@ -49,15 +48,15 @@ def check_module(place: str, module: nn.Module, saved: Mapped) -> None:
 def restore_module(
     module: nn.Module, saved: Mapped, in_place: InPlace, *, is_resumed: bool = False
 ) -> None:
-    """Puts the capture back into the tensors that live. Which of them are trained goes back too,
-    unless another life of the program has begun (`is_resumed`), which says that itself."""
+    """Restore a capture in place. `requires_grad` of each parameter is restored too, unless
+    `is_resumed`: a restarted program decides that itself."""
     parameters = cast("dict[str, Tensor]", saved["parameters"])
     for name, parameter in module.named_parameters():
         in_place.put(parameter, parameters[name], parameter.device)
     buffers = cast("dict[str, Tensor | None]", saved["buffers"])
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     for name, home, key in _buffers(module):
-        if name not in buffers:  # perhaps a cache, which its module counts on by now
+        if name not in buffers:  # possibly a cache that its module relies on by now
             log.warning("buffer %s is younger than the state gone back to, and is left alone", name)
         else:
             live = home._buffers[key]  # pyright: ignore[reportPrivateUsage]
@@ -72,16 +71,16 @@ def restore_module(
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """What must be finite, by name: parameters and buffers."""
+    """The tensors that must be finite, by name: parameters and buffers."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def _clear_gradients(module: nn.Module, with_grad: frozenset[str]) -> None:
-    """No gradient where there was none, zeros elsewhere.
+    """Set gradients to None where there was none at the capture, and to zero elsewhere.
 
-    Zeroed in place, because buckets and CUDA graphs hold the gradients' addresses. A parameter
-    without a gradient is skipped by its optimizer, one with zeros is not (decay, momentum):
-    an expert that was idle at the capture must be idle again.
+    They are zeroed in place, because DDP buckets and CUDA graphs hold their addresses. Optimizers
+    skip parameters without a gradient, but not those with a gradient of zero (weight decay,
+    momentum): an expert that was idle at the capture must be idle again.
     """
     for name, parameter in module.named_parameters():
         if name not in with_grad:
@@ -91,8 +90,8 @@ def _clear_gradients(module: nn.Module, with_grad: frozenset[str]) -> None:
 
 
 def _freeze_again(module: nn.Module, trained: frozenset[str]) -> None:
-    """What was unfrozen since, by a schedule of the program's, is to be trained no earlier the
-    second time; and the other way round."""
+    """Restore `requires_grad`. A layer that the program unfroze or froze after the captured step
+    must not be trained, or stay frozen, before that step is reached again."""
     changed = {
         name: parameter
         for name, parameter in module.named_parameters()
@@ -100,7 +99,7 @@ def _freeze_again(module: nn.Module, trained: frozenset[str]) -> None:
     }
     for name, parameter in changed.items():
         parameter.requires_grad_(name in trained)
-    if changed:  # a loop that counts by itself may not come by the place where it does that again
+    if changed:  # a loop that counts by itself may not repeat the freezing or unfreezing
         log.warning(
             "frozen, or trained, as in the state gone back to: %d parameters, the first of them %s",
             len(changed),
@@ -114,7 +113,7 @@ def _form(tensor: Tensor) -> str:
 
 
 def _buffers(module: nn.Module) -> list[tuple[str, nn.Module, str]]:
-    """(full name, its module, its key) of every buffer, those that are None included."""
+    """(full name, its module, its key) of every buffer, including those that are None."""
     return [
         (f"{prefix}.{key}" if prefix else key, part, key)
         for prefix, part in _parts(module)
@@ -123,7 +122,7 @@ def _buffers(module: nn.Module) -> list[tuple[str, nn.Module, str]]:
 
 
 def _extra(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Modules with state of their own kind, such as the scales of FP8 layers."""
+    """Modules with extra state, such as the scales of FP8 layers."""
     return [
         (name, part)
         for name, part in _parts(module)

@@ -1,4 +1,4 @@
-"""An optimizer's part of the training state: every state tensor and every hyper-parameter."""
+"""An optimizer's training state: every state tensor and every hyperparameter."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, cast
@@ -14,7 +14,7 @@ from runwatch_hooks.ranks.shards import is_sharded
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 
 _ITSELF: Final = "(itself)"
-"""The one entry of a parameter's state that is no mapping."""
+"""Key for a parameter's state that is not a mapping."""
 
 
 def capture_optimizer(
@@ -24,10 +24,10 @@ def capture_optimizer(
     own: Mapping[int, Tensor] | None = None,
     names: Mapping[int, str] | None = None,
 ) -> Mapped:
-    """An owned copy, with parameters named by their place in the groups.
+    """An owned copy, with parameters identified by their index over all groups.
 
-    `own` are the parameters that no module holds: of others the module's part has a copy. `names`
-    are those that modules have for parameters, by their ids.
+    `own` are parameters that belong to no module, by index; the others are captured with their
+    modules. `names` are the modules' names of parameters, by the parameters' ids.
     """
     states = {
         index: _entries(optimizer.state[parameter])
@@ -54,7 +54,7 @@ def capture_optimizer(
 def check_optimizer(
     place: str, optimizer: Optimizer, saved: Mapped, names: Mapping[int, str]
 ) -> None:
-    """Raises StateMismatchError unless the groups, and parameters of its own, are those of the
+    """Raises StateMismatchError unless the groups, and the optimizer's own parameters, match the
     capture."""
     found, wanted = _sizes(optimizer), saved["sizes"]
     if found != wanted:
@@ -70,7 +70,8 @@ def check_optimizer(
 
 
 def _check_order(place: str, optimizer: Optimizer, saved: Mapped, names: Mapping[int, str]) -> None:
-    """Moments that came to other parameters would fit where shapes do, and train them apart."""
+    """Raises StateMismatchError if the parameters come in another order. Moments restored to other
+    parameters would go unnoticed where the shapes are equal."""
     captured = cast("list[str]", saved.get("names", []))  # older captures have none
     for index, (found, wanted) in enumerate(zip(_names(optimizer, names), captured, strict=False)):
         if found and wanted and found != wanted:
@@ -80,7 +81,7 @@ def _check_order(place: str, optimizer: Optimizer, saved: Mapped, names: Mapping
 
 
 def restore_optimizer(optimizer: Optimizer, saved: Mapped, in_place: InPlace) -> None:
-    """Puts the capture back into the tensors that live; states born later are removed."""
+    """Restore a capture in place; states created since are removed."""
     for group, options in zip(
         _groups(optimizer), cast("list[Mapped]", saved["groups"]), strict=True
     ):
@@ -125,8 +126,8 @@ def _restore_state(
 
 
 def _make_shards(live: Mapped, saved: Mapped, keys: list[str], parameter: Tensor) -> None:
-    """Tensors that lie on the ranks as their parameter does, where a process that has not taken
-    a step yet has none."""
+    """Create sharded state tensors, laid out like their parameter, in a process that has not made a
+    step yet and has none."""
     for key in keys:
         if key not in live:
             dtype = cast(Tensor, saved[key]).dtype
@@ -134,14 +135,14 @@ def _make_shards(live: Mapped, saved: Mapped, keys: list[str], parameter: Tensor
 
 
 def optimizer_tensors(optimizer: Optimizer) -> Iterator[Tensor]:
-    """What must be finite: the state tensors."""
+    """The tensors that must be finite: all state tensors."""
     for state in cast("dict[object, object]", optimizer.state).values():
         yield from tensors_in(state)
 
 
 def _others(optimizer: Optimizer) -> Mapped:
-    """What it keeps under keys that are no tensors, as torch's own `state_dict` allows: numbers,
-    texts and tensors. What else there is may be anything, a module or a function."""
+    """State under keys that are not tensors, which torch's `state_dict` allows. Only plain values
+    and tensors: others may be anything, such as a module or a function."""
     state = cast(Mapped, optimizer.state)
     return {
         key: item
@@ -151,18 +152,18 @@ def _others(optimizer: Optimizer) -> Mapped:
 
 
 def _entries(state: object) -> Mapped:
-    """Of one parameter's state. Torch's own `state_dict` takes one that is no mapping, too: a
-    moment that is kept as it is, say."""
+    """One parameter's state as a mapping. Torch's `state_dict` also allows states that are not
+    mappings, such as a single moment tensor."""
     return cast(Mapped, state) if isinstance(state, dict) else {_ITSELF: state}
 
 
 def _names(optimizer: Optimizer, names: Mapping[int, str]) -> list[str]:
-    """Of its parameters, in the groups' order; empty of those that no module has."""
+    """Names of its parameters, in the order of the groups; empty for those of no module."""
     return [names.get(id(parameter), "") for parameter in parameters_of(optimizer)]
 
 
 def _own_parameters(saved: Mapped) -> dict[int, Tensor]:
-    """Of a capture; older ones have none."""
+    """The optimizer's own parameters in a capture; older captures have none."""
     return cast("dict[int, Tensor]", saved.get("parameters", {}))
 
 
@@ -184,10 +185,10 @@ def _device_of(group: Mapped) -> torch.device:
 
 
 def _on_host(optimizer: Optimizer) -> dict[int, list[str]]:
-    """Which state tensors of each parameter live on the host, wherever the parameter lives.
+    """Which state tensors of each parameter are on the host, wherever the parameter is.
 
-    Where all is on the CPU nothing shows it: there Adam's rule for `step` is taken, so that a
-    checkpoint of a CPU can be resumed on a GPU.
+    If everything is on the CPU, this cannot be seen, and Adam's rule for `step` is assumed, so that
+    a checkpoint made on a CPU can be resumed on a GPU.
     """
     on_host: dict[int, list[str]] = {}
     index = 0

@@ -1,4 +1,4 @@
-"""What came of commands, and what else there is to tell of a boundary."""
+"""Results of commands, and other things to report at a boundary."""
 
 from dataclasses import dataclass
 
@@ -8,20 +8,20 @@ from runwatch.frames import Event, Scalar
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a command came to, and what the watch must do about it."""
+    """The result of a command, and what the watch must do about it."""
 
     receipt: Receipt
     events: tuple[Event, ...] = ()
     rolled_back_to: int | None = None
-    """The number of the step to be trained next; the segment grows by one."""
+    """The step to train next, after a rollback; the segment grows by one."""
     fault_step: int | None = None
-    """The step at which it began to go wrong, where a rollback names one."""
+    """The step at which the trouble began, if a rollback names one."""
     stop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What came up at a boundary without a command: checkpoints that are written, or proved."""
+    """Receipts and events without a new command, such as of checkpoints written or found good."""
 
     receipts: tuple[Receipt, ...] = ()
     events: tuple[Event, ...] = ()
@@ -30,7 +30,7 @@ class Notes:
 def event_of(
     kind: str, step: int, now: float, command: Command | None, detail: dict[str, Scalar]
 ) -> Event:
-    """An event, with the command that it answers to."""
+    """An event, with the id and reason of the command that caused it."""
     told: dict[str, Scalar | list[str]] = {**detail}
     if command is not None:
         told |= {"command_id": command.id, "reason": command.reason}

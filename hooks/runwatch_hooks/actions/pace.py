@@ -1,28 +1,30 @@
-"""How often the training state is captured: as often as costs little, and never more often."""
+"""How often snapshots are taken: as often as their cost allows."""
 
 from typing import Final
 
 DEFAULT_EVERY: Final = 50
-"""Steps, at first and at least."""
+"""Steps between two snapshots at first, and at least."""
 MAX_EVERY: Final = 3200
 MAX_SHARE: Final = 0.01
-"""Of the time of a step. A capture copies the state: 12 ms for 21 MB (100 tensors), so that every
-50 steps of 5 ms it would take a twentieth of the time."""
+"""Limit on the share of training time. A capture copies the state: 12 ms for 21 MB (100 tensors),
+which every 50 steps of 5 ms would be a twentieth of the time."""
 WARM_UP: Final = 3
-"""Captures that make their buffers, and take ten times as long: no measure of the rest."""
+"""First captures, which are not measured: they allocate their buffers and take ten times as
+long."""
 _WEIGHT_OF_LAST: Final = 0.05
-"""In the running mean of a step's time."""
+"""Weight of the last step in the moving average of step times."""
 
 
 class SnapshotPace:
-    """Doubles the interval while captures cost more than their share, and halves it again."""
+    """The interval between snapshots: doubled while captures cost more than their share, and halved
+    again when they cost less."""
 
     def __init__(self, every: int | None = None) -> None:
-        """`every` is the user's own, which stays; None: by what it costs."""
+        """`every` is a fixed interval given by the user; None: chosen by cost."""
         if every is not None and every < 1:
             raise ValueError(f"snapshot_every: found {every}, wanted at least 1 step")
         self.every = every or DEFAULT_EVERY
-        """Steps between captures."""
+        """Steps between two captures."""
         self._is_given = every is not None
         self._num_captures = 0
         self._step_s: float | None = None
@@ -30,21 +32,21 @@ class SnapshotPace:
 
     @property
     def step_s(self) -> float:
-        """The mean time of a step, captures left out."""
+        """The average time of a step in seconds, without captures."""
         return self._step_s or 0.0
 
     @property
     def capture_s(self) -> float:
-        """Of the newest capture."""
+        """Seconds of the newest capture."""
         return self._capture_s
 
     def note_step(self, seconds: float) -> None:
-        """A step took so long, with no capture in it."""
+        """A step took this long, without a capture."""
         before = seconds if self._step_s is None else self._step_s
         self._step_s = before + _WEIGHT_OF_LAST * (seconds - before)
 
     def note_capture(self, seconds: float) -> bool:
-        """A capture took so long; whether the interval is another from now on."""
+        """A capture took this long. Returns whether the interval has changed."""
         self._num_captures += 1
         self._capture_s = seconds
         if self._is_given or self._num_captures <= WARM_UP or not self._step_s:
@@ -57,6 +59,6 @@ class SnapshotPace:
         return self.every != before
 
     def follow(self, every: int) -> None:
-        """Several ranks capture at the same steps: at the pace of the leader."""
+        """Use the leader's interval: all ranks must capture at the same steps."""
         if not self._is_given:
             self.every = every

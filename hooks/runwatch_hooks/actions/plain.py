@@ -1,7 +1,7 @@
-"""Nested values in the few types that `torch.load(weights_only=True)` reads.
+"""Converts nested values to the few types that `torch.load(weights_only=True)` reads.
 
-A checkpoint that needed pickle would run code of whoever wrote it, and would not load once a
-user's class has moved. So a value of any other type is refused when it is written, by its place.
+A checkpoint that needs pickle could run arbitrary code, and would not load once a user's class has
+moved. So values of any other type are refused when a checkpoint is written.
 """
 
 from collections import Counter, OrderedDict
@@ -20,7 +20,7 @@ _SCALARS: Final = (bool, int, float, complex, str, bytes, type(None), torch.Size
 
 
 def to_plain(value: object, place: str = "state") -> object:
-    """The same value in plain types; tensors as they are. Raises NotPlainError."""
+    """The value in plain types; tensors are kept. Raises NotPlainError, which names the place."""
     if type(value) in _SCALARS or isinstance(value, (Tensor, torch.device)):
         return value.detach() if isinstance(value, Tensor) else value
     if isinstance(value, (np.ndarray, np.generic)):
@@ -40,7 +40,7 @@ def to_plain(value: object, place: str = "state") -> object:
 
 
 def is_plain_value(value: object) -> bool:
-    """Whether `to_plain` takes it."""
+    """Whether `to_plain` accepts it."""
     try:
         to_plain(value)
     except NotPlainError:
@@ -49,7 +49,7 @@ def is_plain_value(value: object) -> bool:
 
 
 def from_plain(value: object) -> object:
-    """What `to_plain` was given."""
+    """The inverse of `to_plain`."""
     if type(value) in (dict, OrderedDict, Counter):
         mapping = cast(Mapped, value)
         if mapping.keys() == {_ARRAY}:

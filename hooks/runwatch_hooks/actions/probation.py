@@ -1,14 +1,13 @@
-"""When a saved state counts as good: the time it is on probation, and what is seen meanwhile.
+"""When a saved state counts as good: after enough healthy steps, its probation.
 
-A state is taken before anybody can know whether it is poisoned already: a bad update shows in
-the loss some steps later. So it is *good* only once `needed_steps` healthy steps in a row have
-followed it; one unhealthy step among them makes it suspect for good.
+When a state is captured, nobody can know whether it is already spoiled: a bad update shows in the
+loss some steps later. So a state is *good* only once `needed_steps` healthy steps in a row have
+followed it. One unhealthy step among them makes it suspect forever.
 
-What is good for a rollback because of something that began at step s is stricter: the healthy
-steps must lie before s, for of s and what follows the alarm says that they were not healthy,
-even where the trainer's own, coarser eye saw nothing. Where no state had that many steps before
-s, the newest one whose steps up to s - 1 were all healthy is taken: the onset itself then is the
-evidence, since the rule judged every step before it and let it pass.
+A rollback because of trouble that began at step s is stricter: the healthy steps must be before s,
+because the alert says that the steps from s on were not healthy, even if the trainer's simpler
+check saw nothing. If no state had enough steps before s, the newest one is taken whose steps up to
+s - 1 were all healthy: the rule judged each of those steps and did not fire.
 """
 
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Probation:
-    """Of the state after `step`."""
+    """The probation of the state after `step`."""
 
     step: int
     needed_steps: int
@@ -29,7 +28,7 @@ class Probation:
         return self.unhealthy_step is not None
 
     def note(self, step: int, *, healthy: bool) -> bool:
-        """Judges by one more step; True where that made the state good. In step order."""
+        """Judge by one more step, in step order. Returns whether the state became good by it."""
         if self.is_good or self.is_suspect or step <= self.step:
             return False
         if not healthy:
@@ -39,14 +38,14 @@ class Probation:
         return self.is_good
 
     def rewind(self, to_step: int) -> None:
-        """The steps after `to_step` are undone: what they showed was their own, perhaps."""
+        """The steps after `to_step` are undone, and no longer count against this state."""
         if self.unhealthy_step is not None and self.unhealthy_step > to_step:
             self.unhealthy_step = None
 
     def is_good_before(self, step: int | None) -> bool:
-        """Good, and found so by steps before this one alone."""
+        """Whether it is good by steps before this one alone; None: by any steps."""
         return self.is_good and (step is None or self.step + self.needed_steps < step)
 
     def was_healthy_until(self, step: int) -> bool:
-        """Taken before this step, with nothing unhealthy seen between."""
+        """Whether it was captured before this step, and no step between was unhealthy."""
         return self.step < step and (self.unhealthy_step is None or self.unhealthy_step >= step)

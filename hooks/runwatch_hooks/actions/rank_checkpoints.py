@@ -1,7 +1,7 @@
-"""Checkpoints of one of several ranks: what it holds, read back by as many ranks or by others.
+"""Checkpoints of jobs with several ranks, which can be resumed by another number of ranks.
 
-Rank 0 writes to the folder itself, and every other rank to one of its own below it. A job with
-another number of ranks takes what it needs from all of them, where it can read their folders.
+Rank 0 writes to the folder itself, and every other rank to a subfolder of its own. A job with
+another number of ranks takes what it needs from all of these folders, if it can read them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,10 +29,10 @@ _OPTIMIZERS: Final = "optimizers"
 
 
 class RankCheckpoints(CheckpointStore):
-    """Of this rank's state; see the module.
+    """The checkpoints of one rank.
 
-    Under DistributedDataParallel parameters and optimizer are the same on all ranks, and the
-    others leave them to rank 0. Any other rank writes all that it holds: its shards, its stage.
+    With DistributedDataParallel, parameters and optimizer state are the same on all ranks, and only
+    rank 0 writes them. Otherwise each rank writes everything it holds: its shards or its stage.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class RankCheckpoints(CheckpointStore):
         }
 
     def loadable(self) -> Sequence[Checkpoint]:
-        """Ours, and those of other numbers of ranks of which every rank's part is there.
+        """This rank's checkpoints, and those of other numbers of ranks that are complete.
 
-        Where a run saved a step by both, rank 0's newest says which it is, so that all ranks take
-        the same. Rank 0's order of saving is that of all, where it is known: each folder counts
-        by itself.
+        If a run saved a step with two numbers of ranks, rank 0's newest decides, so that all ranks
+        take the same. The order is that of rank 0's folder if it is known, because each folder
+        numbers its files by itself.
         """
         newest = {_saving_of(one): one for one in _sound(_store(self._root).list())}
         foreign = {saving: one for saving, one in newest.items() if self._is_foreign(one)}
@@ -102,7 +102,7 @@ class RankCheckpoints(CheckpointStore):
         return Loaded(checkpoint, _joined(whole.tree, own.tree), own.actor)
 
     def _is_foreign(self, checkpoint: Checkpoint) -> bool:
-        """Whether another number of ranks wrote it; those of earlier versions do not say."""
+        """Whether another number of ranks wrote it. Old checkpoints do not record the number."""
         return checkpoint.facts.world_size not in (0, self.world_size)
 
     def _is_whole(self, checkpoint: Checkpoint) -> bool:
@@ -112,7 +112,7 @@ class RankCheckpoints(CheckpointStore):
         )
 
     def _find_part(self, rank: int, checkpoint: Checkpoint) -> Checkpoint | None:
-        """What a rank saved of the same run's step, when there were as many ranks."""
+        """The checkpoint that `rank` saved together with this one; None if it is missing."""
         world_size = checkpoint.facts.world_size
         held = _sound(_store(_folder_of(self._root, rank)).list())
         found = [
@@ -136,15 +136,16 @@ class RankCheckpoints(CheckpointStore):
     def _gathered(self, checkpoint: Checkpoint) -> Loaded:
         """This rank's part of a state that another number of ranks wrote.
 
-        Files are mapped, not read whole: of other ranks' only what lies here is copied.
-        Raises StateMismatchError: a job must not begin anew because its state was not understood.
+        Files are mapped into memory, and only what this rank needs is copied. Raises
+        StateMismatchError, rather than skip the checkpoint: a job must not start over because its
+        state was not understood.
         """
         num_ranks = checkpoint.facts.world_size
         parts = [self._part_of(rank, checkpoint, mapped=True) for rank in range(num_ranks)]
         is_new = self._rank >= num_ranks
         base = parts[0 if is_new else self._rank].tree
         objects = cast(Mapped, base["objects"])
-        if is_new:  # the same generators as rank 0's would drop out the same units
+        if is_new:  # with rank 0's generators it would drop out the same units as rank 0
             objects = {**objects, "rng": ProcessRng().state_dict()}
         log.warning(
             "step %d was saved by %d ranks, and is taken up by %d: weights and optimizers are "
@@ -156,7 +157,7 @@ class RankCheckpoints(CheckpointStore):
         try:
             modules = self._gathered_modules(base, parts)
             optimizers = self._gathered_optimizers(base, parts)
-        except (StateMismatchError, KeyError, IndexError) as error:  # of names and of numbers
+        except (StateMismatchError, KeyError, IndexError) as error:  # unknown names or indices
             raise StateMismatchError(
                 f"{checkpoint.path}: the parts of {num_ranks} ranks do not fit ({error!r})"
             ) from error
@@ -209,7 +210,8 @@ class RankCheckpoints(CheckpointStore):
     def _gathered_state(
         self, index: int, number: int, parts: Sequence[Loaded], live: Tensor
     ) -> Mapped:
-        """One parameter's, of which the tensors that lie as it does are put together."""
+        """One parameter's optimizer state. Tensors that are sharded like the parameter are joined
+        from all parts."""
         scattered: dict[str, Scattered] = {}
         state: Mapped = {}
         for part in parts:
@@ -231,13 +233,12 @@ def _folder_of(root: Path, rank: int) -> Path:
 
 
 def _store(folder: Path) -> CheckpointStore:
-    """To be read from."""
+    """A store used only for reading."""
     return CheckpointStore(folder)
 
 
 def _saving_of(checkpoint: Checkpoint) -> tuple[str, int]:
-    """What the ranks saved together bears one run's name and one step's number, and may lie
-    beside another run's of that step."""
+    """(run id, step), which identifies what the ranks saved together."""
     return checkpoint.facts.run_id, checkpoint.step
 
 
@@ -246,7 +247,7 @@ def _sound(held: Iterable[Checkpoint]) -> list[Checkpoint]:
 
 
 def _lying(tensor: Tensor) -> Mapped:
-    """Where a tensor's part lies in the whole: what is written down of it."""
+    """Which part of a tensor this rank holds, in the form that is saved."""
     place = place_of(tensor)
     size = [sum(length for _, length in runs) for runs in place or ()]
     return {"shape": list(tensor.shape), "place": place, "size": size}
@@ -274,7 +275,8 @@ def _are_replicas(modules: Mapping[str, nn.Module]) -> bool:
 
 
 def _own_part(tree: Mapped) -> Mapped:
-    """Buffers (BatchNorm sees each rank's own batches), generators, loaders, schedulers."""
+    """What differs between DDP ranks: buffers (BatchNorm statistics of the rank's own batches),
+    generators, loaders; also schedulers."""
     modules: Mapped = {
         name: {**cast(Mapped, module), "parameters": Mapped()}
         for name, module in cast(Mapped, tree[_MODULES]).items()

@@ -1,4 +1,4 @@
-"""The random generators that a training step draws from: process-wide ones, and the user's own."""
+"""State of random generators: the process-wide ones, and the user's own."""
 
 import random
 from typing import Protocol, cast, runtime_checkable
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @runtime_checkable
 class HasState(Protocol):
-    """Anything that can be put back: a scheduler, a sampler, a StatefulDataLoader, an EMA."""
+    """An object that can be restored: a scheduler, a sampler, a StatefulDataLoader, an EMA."""
 
     def state_dict(self) -> dict[str, object]: ...
 
@@ -21,7 +21,7 @@ Generator = torch.Generator | np.random.Generator | random.Random
 
 
 class GeneratorState:
-    """A generator with the manners of everything else that has state."""
+    """A generator with `state_dict` and `load_state_dict`."""
 
     def __init__(self, generator: Generator) -> None:
         self._generator = generator
@@ -45,10 +45,10 @@ class GeneratorState:
 
 
 class ProcessRng:
-    """Python, NumPy's global generator, torch on the CPU and on every CUDA device in use."""
+    """The global generators of Python, NumPy, and torch on the CPU and all CUDA devices."""
 
     def state_dict(self) -> dict[str, object]:
-        # CUDA's generators keep seed and offset on the host: reading them waits for nothing.
+        # CUDA generators keep seed and offset on the host, so reading them is no sync.
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         return {
             "python": random.getstate(),

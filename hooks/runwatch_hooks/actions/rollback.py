@@ -1,4 +1,4 @@
-"""Chooses the state that a run goes back to: memory first, disk where it knows better."""
+"""Chooses the state for a rollback: from snapshots in memory, or a newer good one on disk."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Target:
     """A state to go back to."""
 
     step: int
-    """It is the state after this step."""
+    """The state is the one after this step."""
     tree: Mapped
     source: str
     """`snapshot`, or the path of a checkpoint."""
@@ -28,9 +28,9 @@ def choose_target(
     checkpoints: CheckpointKeeper | None,
     unfit: Collection[int] = (),
 ) -> Target:
-    """The newest good state before a step, but for those of the steps that were found unfit.
+    """The newest good state before a step, except those of the steps in `unfit`.
 
-    Raises NoGoodStateError where there is none.
+    Raises NoGoodStateError if there is none.
     """
     snapshot = _newest(snapshots.all_good(before), unfit)
     held = -2 if snapshot is None else snapshot.step
@@ -45,7 +45,7 @@ def choose_target(
     if target is not None:
         return target
     if snapshot is None and before is not None:
-        # what makes it trusted: see `probation`
+        # why it can be trusted: see `probation`
         snapshot = _newest(snapshots.all_healthy(before), unfit)
     if snapshot is None:
         steps = ", ".join(str(item.step) for item in snapshots) or "none"
@@ -62,7 +62,7 @@ def _newest(snapshots: Sequence[Snapshot], unfit: Collection[int]) -> Snapshot |
 def _newest_on_disk(
     accepts: Callable[[CheckpointFacts], bool], checkpoints: CheckpointKeeper | None
 ) -> Target | None:
-    """The newest undamaged checkpoint of these."""
+    """The newest accepted, undamaged checkpoint."""
     loaded = None if checkpoints is None else checkpoints.load_newest(accepts)
     if loaded is None:
         return None
@@ -77,9 +77,10 @@ def _is_good_before(facts: CheckpointFacts, before: int | None, good_after: int)
 def held_states(
     action: Rollback, snapshots: SnapshotRing, checkpoints: CheckpointKeeper | None
 ) -> tuple[tuple[int, ...], ...]:
-    """The steps that `choose_target` would choose from, by trust: what several ranks compare.
+    """The steps that `choose_target` would choose from, for several ranks to compare.
 
-    The good ones first, in memory and on disk; then also those with only healthy steps since.
+    First the good ones, in memory and on disk; then those together with the ones that had only
+    healthy steps since.
     """
     if action.to_step is not None:
         return (_steps_at(action.to_step, snapshots, checkpoints),)
@@ -106,9 +107,9 @@ def _steps_at(
 
 
 def target_at(step: int, snapshots: SnapshotRing, checkpoints: CheckpointKeeper | None) -> Target:
-    """Exactly the state after this step, good or not; but never one that is not finite.
+    """The state after exactly this step, good or not, but finite.
 
-    Raises NoGoodStateError.
+    Raises NoGoodStateError if there is none.
     """
     snapshot = snapshots.at_step(step)
     if snapshot is not None:

@@ -1,11 +1,12 @@
-"""What stands in an optimizer's groups while it steps by a scaled rate, and what stood there.
+"""Replaces the learning rates in an optimizer's groups for one step, and puts the old ones back.
 
-What was there is put back as the same object, or the same bits in the same tensor. Where somebody
-has set another rate meanwhile, theirs stays: after a step that raised a schedule may have moved.
+They are put back as the same object, or as the same bits in the same tensor. If other code has set
+another rate meanwhile, that one stays: after a step that raised, a schedule may have moved.
 
-An optimizer that changes its rate in its own step does so to the scaled one, and what it did is
-done to the schedule's; or it has a schedule in it, whose rate stands there as it would unscaled.
-Nobody says which, so the nearer one is taken: steps change rates little by little.
+If the optimizer changed the rate in its own step, there are two cases. Either it changed the scaled
+rate, and the same change must be made to the schedule's. Or it contains a schedule and wrote an
+unscaled rate. They cannot be told apart with certainty, so the rate it left is compared with both,
+and the nearer one decides: a single step changes rates only a little.
 """
 
 import math
@@ -18,17 +19,17 @@ Group = dict[str, object]
 
 
 class ScaledRates:
-    """Those of one optimizer, for the length of a step."""
+    """The rates of one optimizer, during one step."""
 
     def __init__(self) -> None:
         self._scale = 1.0
         self._numbers: list[tuple[Group, float, float]] = []
-        """A group, its rate, and the scaled one."""
+        """(group, its rate, the scaled rate)"""
         self._tensors: list[tuple[Tensor, Tensor, int]] = []
-        """A rate, its value before, and torch's count of writes to it once it was scaled."""
+        """(the rate's tensor, its old value, torch's count of writes to it after scaling)"""
 
     def put_in(self, groups: Sequence[Group], scale: float) -> None:
-        """Rates that are neither numbers nor tensors stay as they are."""
+        """Scale the rates. Rates that are neither numbers nor tensors stay as they are."""
         self._scale = scale
         seen: set[int] = set()
         with torch.no_grad():
@@ -46,12 +47,13 @@ class ScaledRates:
                     self._numbers.append((group, rate, lowered))
 
     def holds(self, group: Group) -> bool:
-        """Whether what stands in a group is a scaled rate already."""
+        """Whether a group's rate is already scaled."""
         rate = group.get("lr")
         return self._before(group, rate) is not rate
 
     def put_back(self, *, has_ended: bool = False) -> None:
-        """`has_ended`: the step went to its end, and a rate that it left is the optimizer's own."""
+        """Put the old rates back. `has_ended`: the step did not raise, so that another rate found
+        now was set by the optimizer itself."""
         with torch.no_grad():
             for tensor, before, version in self._tensors:
                 if _is_as_written(tensor, version):
@@ -66,7 +68,7 @@ class ScaledRates:
                 group["lr"] = _unscaled(found, rate, lowered)
 
     def put_into(self, saved: Sequence[Group], groups: Sequence[Group]) -> None:
-        """Into what an optimizer returned as its state, made of these groups as they are now."""
+        """Put the old rates into an optimizer's `state_dict` groups, which hold the scaled ones."""
         for copied, group in zip(saved, groups, strict=True):
             copied["lr"] = self._before(group, copied.get("lr"))
 
@@ -85,7 +87,7 @@ def _is_as_written(tensor: Tensor, version: int) -> bool:
 
 
 def _unscaled(found: float, rate: float, lowered: float) -> float:
-    """What a step left, had it begun with the schedule's rate instead of the lowered one."""
+    """The rate that the step would have left if it had begun with the schedule's."""
     if not (found > 0 and rate > 0 and lowered > 0):
         return found
     is_of_the_lowered = abs(math.log(found / lowered)) <= abs(math.log(found / rate))
@@ -93,6 +95,6 @@ def _unscaled(found: float, rate: float, lowered: float) -> float:
 
 
 def _unscaled_tensor(found: Tensor, rate: Tensor, lowered: Tensor) -> Tensor:
-    """The same, where the rate lies: it is not waited for."""
+    """Like `_unscaled`, computed on the rate's device, without a sync."""
     is_of_the_lowered = (found / lowered).log().abs() <= (found / rate).log().abs()
     return torch.where(is_of_the_lowered, rate * (found / lowered), found)

@@ -1,4 +1,4 @@
-"""A gradient scaler's part of the training state: its scale and its growth tracker."""
+"""A gradient scaler's training state: its scale and its growth tracker."""
 
 from typing import Final, cast
 
@@ -20,8 +20,8 @@ _OPTIONS: Final = (
 
 
 def capture_scaler(scaler: HasState, copies: HostCopies) -> Mapped:
-    """An owned copy. Of torch's scaler the tensors are taken, because its `state_dict` waits for
-    the GPU (`get_scale` is an `item()`) and its `load_state_dict` makes new ones."""
+    """An owned copy. From torch's scaler the tensors are copied directly, because its `state_dict`
+    is a sync (`get_scale` calls `item()`) and its `load_state_dict` makes new tensors."""
     if isinstance(scaler, GradScaler):
         parts = {key: getattr(scaler, key, None) for key in (*_TENSORS, *_OPTIONS)}
         return cast(Mapped, copies.copy(parts))
@@ -40,5 +40,5 @@ def restore_scaler(scaler: HasState, saved: Mapped, in_place: InPlace) -> None:
         live = cast("Tensor | None", getattr(scaler, key, None))
         device = torch.device(getattr(scaler, "_device", "cpu"))
         setattr(scaler, key, in_place.put(live, saved[key], device))
-    # What was noted between `unscale_` and `update` belongs to a step that is undone.
+    # What the scaler noted between `unscale_` and `update` belongs to a step that is undone.
     getattr(scaler, "_per_optimizer_states", {}).clear()

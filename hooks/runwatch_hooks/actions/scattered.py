@@ -1,7 +1,7 @@
-"""A tensor that lies in parts on the disk, of which each rank takes what it now holds.
+"""Reads a sharded tensor from the checkpoints of several ranks, for another sharding.
 
-The ranks that wrote it need not be those that read it: a part says which indices of the whole
-tensor it holds along each dimension, and so does the living tensor that is to be filled.
+Each saved part records which indices of the whole tensor it holds along each dimension. The same is
+computed for the live tensor to be filled, and the overlaps are copied.
 """
 
 import math
@@ -16,17 +16,17 @@ from runwatch_hooks.actions.errors import StateMismatchError
 from runwatch_hooks.ranks.shards import is_sharded, local_of
 
 Runs = tuple[tuple[int, int], ...]
-"""(first, length) of consecutive indices, in the order in which they lie here."""
+"""(first, length) of ranges of consecutive indices, in their order in memory."""
 
 Place = tuple[Runs, ...]
-"""What of a tensor lies in a part: along each of its dimensions."""
+"""The indices that a part holds of a tensor, for each dimension."""
 
 _Overlap = tuple[int, int, int]
-"""Where it begins in one part, where in the other, and how long it is."""
+"""(begin in one part, begin in the other, length)"""
 
 
 class Scattered:
-    """The parts of one tensor, those that replicas hold as well once."""
+    """The parts of one tensor. A part held by several replicas is kept once."""
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype) -> None:
         self.shape = tuple(shape)
@@ -34,13 +34,13 @@ class Scattered:
         self._parts: dict[Place, Tensor] = {}
 
     def add(self, place: Place, part: Tensor) -> None:
-        """`part` is not copied, and may lie in a file that is mapped into memory."""
+        """Add a part. It is not copied, and may be in a file mapped into memory."""
         self._parts.setdefault(place, part)
 
     def part_for(self, live: Tensor | None) -> Tensor:
-        """A new tensor with what lies here of a living one; all of it, where there is none.
+        """A new tensor with this rank's part of `live`; the whole tensor if that is None.
 
-        Raises StateMismatchError where the parts do not hold all of that.
+        Raises StateMismatchError if the parts do not cover it.
         """
         place = _all_of(self.shape) if live is None else place_of(live)
         if place is None:
@@ -57,12 +57,12 @@ class Scattered:
 
 
 def place_of(tensor: Tensor) -> Place | None:
-    """Which elements lie on this rank; None for a layout that this does not know."""
+    """The part of a tensor on this rank; None for an unknown layout."""
     if not is_sharded(tensor):
         return _all_of(tensor.shape)
     shared = cast(Any, tensor)
     coordinate = shared.device_mesh.get_coordinate()
-    if coordinate is None:  # this rank is not of its mesh
+    if coordinate is None:  # this rank is not part of the tensor's mesh
         return tuple(() for _ in tensor.shape)
     indices = [torch.arange(size, device="cpu") for size in tensor.shape]
     for mesh_dim, placement in enumerate(shared.placements):
@@ -79,7 +79,7 @@ def place_of(tensor: Tensor) -> Place | None:
 
 
 def _shard(indices: Tensor, num_ranks: int, rank: int, split_factor: int) -> Tensor:
-    """Of a dimension, what one rank gets: as `torch.chunk` cuts it. A strided shard (that of FSDP
+    """The indices of one rank along a dimension, split as by `torch.chunk`. A strided shard (FSDP
     over tensor parallelism) takes its share of each of `split_factor` pieces."""
     shares = [piece.chunk(num_ranks) for piece in indices.chunk(split_factor) if len(piece)]
     return torch.cat([indices[:0], *(share[rank] for share in shares if rank < len(share))])
@@ -106,7 +106,7 @@ def _layout_of(tensor: Tensor | None) -> object:
 
 
 def _fill(cut: Tensor, place: Place, part: Tensor, lies: Place) -> int:
-    """Copies what a part holds of what is wanted; how many elements that were."""
+    """Copy the overlap of a part with the wanted place; returns the number of elements."""
     num_filled = 0
     along = [_overlaps(*runs) for runs in zip(place, lies, strict=True)]
     for box in product(*along):

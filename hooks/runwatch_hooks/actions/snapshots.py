@@ -1,4 +1,4 @@
-"""The training state of some recent steps, kept in the host's memory for a rollback."""
+"""Snapshots: training states of recent steps, kept in host memory for a rollback."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from runwatch_hooks.actions.probation import Probation
 from runwatch_hooks.actions.training_state import Captured, TrainingState
 
 MIN_SIZE = 3
-"""One that is good, one on probation, and one to be written."""
+"""One that is good, one on probation, and one being written."""
 
 
 @dataclass(slots=True, eq=False)
 class Snapshot:
-    """The state after a step, and what is known of it."""
+    """The state after a step, and its probation."""
 
     probation: Probation
     captured: Captured
     is_lent: bool = False
-    """Somebody else reads it: its buffers are not to be written again."""
+    """Another thread reads it, so its buffers must not be reused."""
 
     @property
     def step(self) -> int:
@@ -25,15 +25,15 @@ class Snapshot:
 
     @property
     def is_sound(self) -> bool:
-        """It has arrived on the host and is finite."""
+        """Whether it has arrived on the host and is finite."""
         return self.captured.is_ready() and self.captured.is_finite
 
 
 class SnapshotRing:
-    """At most `size` snapshots. Their buffers are made once each and written again.
+    """At most `size` snapshots. Buffers are allocated once and reused.
 
-    The newest good one is never given up, and neither is the oldest on probation: if each new
-    snapshot took its place, none would ever live long enough to become good.
+    The newest good one is never dropped. Nor is the oldest one on probation: if each new snapshot
+    replaced it, none would be kept long enough to become good.
     """
 
     def __init__(self, state: TrainingState, *, size: int = MIN_SIZE, good_after: int = 10) -> None:
@@ -54,7 +54,7 @@ class SnapshotRing:
         return len(self._held)
 
     def take(self, step: int) -> Snapshot:
-        """Keeps the state after a step, which is the state now."""
+        """Save the current state, which is the one after `step`."""
         self._drop(lambda snapshot: snapshot.step >= step)
         while len(self._held) >= self._size:
             self._give_up(self._least_useful())
@@ -65,19 +65,19 @@ class SnapshotRing:
         return snapshot
 
     def note_step(self, step: int, *, healthy: bool) -> None:
-        """Judges what is on probation by a step that was trained."""
+        """Judge the snapshots on probation by a step that was trained."""
         for snapshot in self._held:
             snapshot.probation.note(step, healthy=healthy)
 
     def newest_good(self, before_step: int | None = None) -> Snapshot | None:
-        """The newest sound snapshot that is good (`probation`) before a step."""
+        """The newest sound snapshot that is good before a step, as defined in `probation`."""
         return _last(self.all_good(before_step))
 
     def all_good(self, before_step: int | None) -> list[Snapshot]:
         return self._sound(lambda probation: probation.is_good_before(before_step))
 
     def all_healthy(self, before_step: int) -> list[Snapshot]:
-        """The sound snapshots with only healthy steps between them and this one."""
+        """The sound snapshots with only healthy steps between them and this step."""
         return self._sound(lambda probation: probation.was_healthy_until(before_step))
 
     def at_step(self, step: int) -> Snapshot | None:
@@ -85,14 +85,14 @@ class SnapshotRing:
         return _last(self._sound(lambda probation: probation.step == step))
 
     def lend_newest_good(self) -> Snapshot | None:
-        """The newest good one, to be read by another thread for as long as that takes."""
+        """The newest good one, for another thread to read; its buffers are not reused."""
         snapshot = self.newest_good()
         if snapshot is not None:
             snapshot.is_lent = True
         return snapshot
 
     def rewind(self, to_step: int) -> None:
-        """Forgets the snapshots of steps that a rollback undid."""
+        """Drop the snapshots of steps that a rollback undid."""
         self._drop(lambda snapshot: snapshot.step > to_step)
         for snapshot in self._held:
             snapshot.probation.rewind(to_step)
@@ -101,7 +101,8 @@ class SnapshotRing:
         return [held for held in self._held if accepts(held.probation) and held.is_sound]
 
     def _least_useful(self) -> Snapshot:
-        """First what will never be good; then an older good one; then the newest on probation."""
+        """The snapshot to drop: one that will never be good, or else an older good one, or else the
+        newest on probation."""
         newest_good = self.newest_good()
         for snapshot in self._held:
             if snapshot.probation.is_suspect or not snapshot.captured.is_ready():

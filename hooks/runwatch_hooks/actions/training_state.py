@@ -1,4 +1,4 @@
-"""Everything that must go back when a run goes back, captured as owned copies and put in place."""
+"""The whole training state: captured as owned copies, and restored in place."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from runwatch_hooks.seeing.known_optimizers import Roster, parameters_of
 
 @dataclass(slots=True, eq=False)
 class Captured:
-    """The state after a step, on the host. Read `tree` only once `is_ready`."""
+    """A captured state, on the host. `tree` may be read only once `is_ready`."""
 
     tree: Mapped
     flag: FiniteFlag
@@ -42,25 +42,24 @@ class Captured:
         return self.flag.is_ready()
 
     def wait(self) -> None:
-        """Until copies that an accelerator still makes have arrived."""
+        """Wait until the copies from accelerators have arrived."""
         self.flag.wait()
 
     @property
     def is_finite(self) -> bool:
-        """Whether every parameter, buffer and optimizer state is; asked once it is ready."""
+        """Whether all parameters, buffers and optimizer states are finite. Valid once ready."""
         return self.flag.value()
 
 
 class TrainingState:
     """The objects of a training program that hold its state.
 
-    `extra` holds what else moves as the program trains: a StatefulDataLoader, a sampler, an EMA,
-    random generators of its own. Python's, NumPy's and torch's global generators are always in.
-    Of optimizers the program decides how long they live: what a capture holds of one that is gone
-    is left alone.
+    `extra` holds other stateful objects: a StatefulDataLoader, a sampler, an EMA, the program's own
+    random generators. Python's, NumPy's and torch's global generators are always included.
+    Optimizers are held weakly: a capture's part of one that the program has dropped is ignored.
 
-    To be called at a step's boundary only: inside an optimizer's step the scheduler and the
-    scaler still follow, and would move what was put back.
+    Capture and restore only at a boundary between steps. Inside an optimizer's step, the scheduler
+    and the scaler have yet to step, and would change what was restored.
     """
 
     def __init__(
@@ -72,11 +71,11 @@ class TrainingState:
         extra: Mapping[str, HasState | Generator] | None = None,
         own: Mapping[str, HasState] | None = None,
     ) -> None:
-        """`own` is state of the hook's own."""
+        """`own` is state of the hook itself."""
         self.modules = dict(modules)
         self._roster = Roster(optimizers)
         self._unused: WeakKeyDictionary[Optimizer, Mapped] = WeakKeyDictionary()
-        """Later optimizers as they were before their first step: in no older capture."""
+        """Later optimizers -> their state before their first step, for captures older than them."""
         self.scalers = tuple(scalers)
         self._objects = LiveObjects(schedulers, extra or {}, own or {})
         self._exemptions = Exemptions()
@@ -84,22 +83,22 @@ class TrainingState:
 
     @property
     def optimizers(self) -> dict[int, Optimizer]:
-        """Those that the program still keeps, by the number of their coming."""
+        """The optimizers that the program still holds, numbered in the order they were added."""
         return self._roster.living()
 
     def follow(self, optimizer: Optimizer) -> None:
-        """Take in an optimizer that was made later, before its first step.
+        """Include an optimizer that was created later, before its first step.
 
-        One that takes another's groups over, as a wrapper does, is that other one.
+        One that shares another's groups, as a wrapper does, counts as that other one.
         """
         if any(one.param_groups is optimizer.param_groups for one in self.optimizers.values()):
             return
-        if not optimizer.state:  # else older captures do not fit: nobody knows where it began
+        if not optimizer.state:  # otherwise its beginning is unknown: older captures do not fit
             self._unused[optimizer] = capture_optimizer(optimizer, HostCopies(), {})
         self._roster.add(optimizer)
 
     def capture(self, into: Captured | None = None) -> Captured:
-        """Owned copies, made in the buffers of an older capture where one is given."""
+        """Capture the state, in the buffers of an older capture if one is given."""
         old = {} if into is None else into.tree
         self._exemptions.look_at(self._module_tensors())
         names = self._names()
@@ -127,8 +126,8 @@ class TrainingState:
         return Captured(tree, self._finite_flag(copies))
 
     def capture_bare(self, *, with_optimizers: bool) -> Captured:
-        """Modules, scalers and perhaps optimizers alone, which may also be asked for inside an
-        optimizer's step: to be looked at, not to be put back."""
+        """Capture only modules, scalers and, if asked, optimizers. May be called inside an
+        optimizer's step: the result is for inspection, and cannot be restored."""
         copies = HostCopies()
         tree: Mapped = {
             "modules": {name: capture_module(one, copies, {}) for name, one in self.modules.items()}
@@ -144,27 +143,27 @@ class TrainingState:
         return Captured(tree, self._finite_flag(copies))
 
     def num_bytes(self) -> tuple[int, int]:
-        """Of what lies here of the modules' tensors, and of the optimizers'."""
+        """Bytes on this rank of the modules' tensors, and of the optimizers'."""
         modules = [one for item in self.modules.values() for one in module_tensors(item).values()]
         optimizers = [one for item in self.optimizers.values() for one in optimizer_tensors(item)]
         return _num_bytes(modules), _num_bytes(optimizers)
 
     def check(self, tree: Mapped) -> None:
-        """Raises StateMismatchError where a capture's tree does not fit the living objects; what
-        those of other people's classes refuse shows only as they are given it."""
+        """Raises StateMismatchError if a capture does not fit the live objects. Whether objects
+        with a `load_state_dict` of their own accept their state shows only when it is loaded."""
         optimizers = self.optimizers
         self._check(self._completed(tree, optimizers), optimizers)
 
     def restore(
         self, tree: Mapped, *, is_agreed: bool = False, is_resumed: bool = False
     ) -> list[str]:
-        """Puts a capture's tree back, in place; it can be put back any number of times.
+        """Restore a capture in place. It can be restored any number of times.
 
-        Raises StateMismatchError, with nothing changed, where it does not fit the living objects
-        or one of them refuses its part. Where other ranks put theirs back whatever happens here
-        (`is_agreed`), an object that refuses is left as it is instead, and named in what is
-        returned: weights that went back on some ranks alone would be trained apart for good.
-        `is_resumed` is for a capture of another life of the program's.
+        Raises StateMismatchError, with nothing changed, if it does not fit the live objects or one
+        of them refuses its state. With `is_agreed`, the other ranks restore theirs whatever happens
+        here; an object that refuses is then left as it is, and its name is returned, because
+        weights restored on some ranks only would diverge for good. `is_resumed` says that the
+        capture is from an earlier process.
         """
         optimizers = self.optimizers
         tree = self._completed(tree, optimizers)
@@ -182,9 +181,9 @@ class TrainingState:
         return refused
 
     def _completed(self, tree: Mapped, optimizers: Mapping[int, Optimizer]) -> Mapped:
-        """With the optimizers that came after it, as they were before their first step, without
-        those that are gone; and with the hook's own state that it lacks as that is now, without
-        what nobody has any more."""
+        """A capture adapted to the live objects: optimizers created after it are added as they were
+        before their first step, dropped ones are left out, and missing state of the hook itself is
+        added as it is now."""
         held = self._of_this_life(cast("dict[int, Mapped]", tree["optimizers"]), optimizers)
         unused = {
             index: self._unused[one] for index, one in optimizers.items() if one in self._unused
@@ -195,10 +194,10 @@ class TrainingState:
     def _of_this_life(
         self, saved: Mapping[int, Mapped], optimizers: Mapping[int, Optimizer]
     ) -> dict[int, Mapped]:
-        """Parts of optimizers by the numbers that they have now, without those that are gone.
+        """Optimizer parts by the numbers used in this process, without dropped optimizers.
 
-        In another life of the run others may have come and gone before them: where it knew numbers
-        that this one has not given, the first is the first of ours, and so on.
+        In an earlier process, other optimizers may have come and gone before them. If it used
+        numbers that this one has not, the parts are matched in order.
         """
         if all(map(self._roster.has_given, saved)):
             return {number: part for number, part in saved.items() if number in optimizers}
@@ -240,7 +239,7 @@ class TrainingState:
         }
 
     def _names(self) -> dict[int, str]:
-        """Of the modules' parameters, by their ids."""
+        """Names of the modules' parameters, by their ids."""
         return {
             id(parameter): f"{module_name}.{name}"
             for module_name, module in self.modules.items()
@@ -248,8 +247,8 @@ class TrainingState:
         }
 
     def _own_parameters(self, optimizer: Optimizer) -> dict[int, Tensor]:
-        """Those that an optimizer steps and no module holds, by their place in its groups: flat
-        buffers (DeepSpeed's), tensors that the program keeps by itself."""
+        """Tensors that an optimizer steps and no module holds, by their index in its groups:
+        DeepSpeed's flat buffers, or tensors that the program keeps by itself."""
         held = {id(one) for module in self.modules.values() for one in module.parameters()}
         stepped = enumerate(parameters_of(optimizer))
         return {index: one for index, one in stepped if id(one) not in held}

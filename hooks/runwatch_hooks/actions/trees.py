@@ -1,10 +1,10 @@
-"""Nested values with tensors in them: owned copies on the host, and back again in place.
+"""Copies nested values with tensors to the host, and restores them in place.
 
-`state_dict()` of a module or an optimizer aliases the living tensors, so a 'snapshot' made of it
-rolls back to nothing; and `load_state_dict` of a copy gives the optimizer other tensors, while
-the old addresses are baked into CUDA graphs, buckets and compiled steps. Hence these two.
+`state_dict()` of a module or optimizer aliases the live tensors, so a snapshot made of it would
+change with them. And `load_state_dict` gives an optimizer new tensors, while CUDA graphs, buckets
+and compiled steps hold the old addresses. Hence these two classes.
 
-Of a tensor that lies on several ranks in parts, each rank copies its own part, as a plain tensor.
+Of a sharded tensor, each rank copies its own part, as a plain tensor.
 """
 
 import copy
@@ -31,20 +31,20 @@ _COPIED_MAPPINGS: Final = (dict, OrderedDict, Counter)
 
 
 class HostCopies:
-    """Copies of one capture. Tensors that are one in the original are one in the copy."""
+    """The copies of one capture. A tensor that occurs twice is copied once, and stays shared."""
 
     def __init__(self) -> None:
         self._copies: dict[int, Tensor] = {}
-        self._originals: list[Tensor] = []  # kept alive, so that no id is given out twice
+        self._originals: list[Tensor] = []  # kept alive, so that no id is used twice
         self._reused: set[int] = set()
         self.devices: set[torch.device] = set()
-        """Where the originals lie: copies are done once what is queued there is."""
+        """Devices of the originals. Copies are complete once the work queued there is."""
 
     def copy(self, value: object, old: object = None) -> object:
-        """An owned copy of a nested value, in the buffers of an older copy where these fit.
+        """An owned copy of a nested value, in the buffers of an older copy if they fit.
 
-        Copies from an accelerator go to pinned memory without waiting: they are done when the work
-        that is queued on the current stream is.
+        Copies from an accelerator go to pinned memory asynchronously. They are complete once the
+        work queued on the current stream is.
         """
         if isinstance(value, Tensor):
             return self._copy_tensor(value, old)
@@ -85,18 +85,19 @@ class HostCopies:
 
 
 class InPlace:
-    """Puts one saved tree back into the living one, and keeps the addresses of its tensors."""
+    """Restores one saved tree into the live one, and keeps the addresses of its tensors."""
 
     def __init__(self) -> None:
         self._placed: dict[int, Tensor] = {}
         self._written: dict[Elements, Tensor] = {}
-        """What now stands where: the saved tensors."""
+        """Memory already written -> the saved tensor that was written to it."""
 
     def put(self, live: object, saved: object, device: torch.device) -> object:
-        """What shall stand in the place of `live`: itself, rewritten, wherever that can be.
+        """The restored value, to be stored in place of `live`: the same object, rewritten, wherever
+        possible.
 
-        A tensor that has to be made anew is made on the device of the one whose place it takes,
-        or else on `device`. The saved tree stays untouched and is not aliased.
+        A new tensor is created on the device of the one it replaces, or else on `device`. The saved
+        tree is not changed and not aliased.
         """
         if isinstance(saved, Tensor):
             return self._put_tensor(live, saved, device)
@@ -125,7 +126,7 @@ class InPlace:
             live = type(saved)()
         mapping = cast(Mapped, live)
         for key in [key for key in mapping if key not in saved]:
-            del mapping[key]  # born after the capture
+            del mapping[key]  # created after the capture
         for key, item in saved.items():
             mapping[key] = self.put(mapping.get(key), item, device)
         return mapping
@@ -147,13 +148,14 @@ class InPlace:
         if part.shape != saved.shape or part.dtype != saved.dtype:
             return False
         written = self._written.get(elements_of(live))
-        if written is not None:  # one by now, and two at the capture unless both held the same
+        # Two tensors at the capture may share memory by now: then both must have had equal values.
+        if written is not None:
             return is_same(written, saved)
         return may_be_rewritten(part, saved)
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
-    """Those in mappings, lists and tuples, however deep."""
+    """All tensors in nested mappings, lists and tuples."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, dict):
