@@ -1,4 +1,4 @@
-"""From the training thread to the service, and back: queue, spool, sender, inbox."""
+"""The connection to the service: queue, spool and sender for rows, inbox for commands."""
 
 from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.transport import EndStatus, Transport

@@ -1,4 +1,4 @@
-"""How long to leave a service alone that did not answer."""
+"""How long to wait before asking a service again that did not answer."""
 
 import math
 from dataclasses import dataclass
@@ -7,20 +7,20 @@ from typing import Final
 _FIRST_S: Final = 0.5
 _LONGEST_S: Final = 60.0
 _LARGEST_EXPONENT: Final = 7
-"""0.5 s doubled seven times is past the longest; further powers would only overflow."""
+"""0.5 s doubled seven times exceeds the longest pause; further powers would only overflow."""
 
 
 @dataclass(slots=True)
 class Backoff:
-    """Doubles with each failure in a row, with jitter so that trainers do not march in step."""
+    """Exponential backoff with jitter, so that many trainers do not ask at the same time."""
 
     num_failures: int = 0
 
     def failed(self, jitter: float, retry_after_s: float | None = None) -> float:
-        """Seconds until the next try. `jitter` is drawn from 0 to 1.
+        """Seconds until the next try. `jitter` is a random number from 0 to 1.
 
-        The service's own wish is stretched by up to a half, never cut short; one for no pause at
-        all would have all trainers ask as fast as they can.
+        A pause that the service asked for is extended by up to a half, and never shortened. It is
+        at least 0.5 s, or a wish for no pause would let all trainers ask as fast as they can.
         """
         exponent = min(self.num_failures, _LARGEST_EXPONENT)
         self.num_failures += 1

@@ -1,4 +1,4 @@
-"""Brings the spool of a life that is over to the service, as often as it takes."""
+"""Sends the spool of an ended process to the service, with as many retries as it takes."""
 
 import random
 import time
@@ -33,16 +33,16 @@ _NO_WORD: Final = "the process ended without a word"
 
 @dataclass(slots=True)
 class Tally:
-    """What has been brought in of one spool so far."""
+    """What was sent from one spool so far."""
 
     num_frames: int = 0
     num_steps: int = 0
     last_step: int | None = None
     num_refused: int = 0
-    """Frames that the service would not have; they lie beside the records as .bad files."""
+    """Frames that the service refused; kept as .bad files in the spool."""
     num_damaged_bytes: int = 0
     num_damaged_files: int = 0
-    """Files of records in which bytes were damaged; they stay as .seg.bad files."""
+    """Segment files with damage; kept as .seg.bad files in the spool."""
     num_bytes_left: int = 0
 
     @property
@@ -52,13 +52,13 @@ class Tally:
 
 @dataclass(slots=True)
 class Patience:
-    """Asks again, with pauses, until nothing has gone right for a time."""
+    """Retries with pauses, until a request has failed for `limit_s`."""
 
     limit_s: float
     _backoff: Backoff = field(default_factory=Backoff)
 
     def persist(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Raises the last RetryLaterError once patience is at its end."""
+        """Call `ask` until it succeeds. Raises the last RetryLaterError when the time is over."""
         give_up_at = time.monotonic() + self.limit_s
         while True:
             try:
@@ -80,11 +80,11 @@ def bring_in(
     patience: Patience,
     on_progress: Callable[[Tally], None],
 ) -> Tally:
-    """Sends a locked folder's records in order, then its receipts, then how the attempt ended.
+    """Send a locked folder's records in order, then its receipts, then how the attempt ended.
 
-    Each step is marked on disk before the next begins and the service takes repetitions for
-    what they are, so it can be broken off anywhere and begun again. A spool that came in whole
-    is removed. Raises TransportError where the service cannot or will not go on.
+    Progress is marked on disk and the service recognises repetitions, so this can be interrupted
+    anywhere and started again. A spool that was sent completely is removed. Raises TransportError
+    if the service does not answer or refuses to go on.
     """
     meta = folder.read_meta()
     service = service_of(meta.run.run_id)
@@ -102,7 +102,7 @@ def bring_in(
         patience.persist(partial(send_receipt, service, receipt))
     folder.write_receipts([])
     closing = meta.closing or AttemptClose("failed", tally.last_step, _NO_WORD)
-    if meta.closing is not None or meta.rank == 0:  # what rank 0 did not say is said for it alone
+    if meta.closing is not None or meta.rank == 0:  # only rank 0 ends the attempt
         patience.persist(lambda: delivery.close(closing))
     tally.num_damaged_files = len(folder.damaged_files())
     if not folder.bad_files():
@@ -136,7 +136,7 @@ def _send_records(
 def _is_delivered(record: Record, delivery: Delivery, patience: Patience) -> bool:
     try:
         patience.persist(lambda: delivery.deliver(record))
-    except StaleAttemptError:  # a service that does not take late frames: keep them
+    except StaleAttemptError:  # an old service that does not accept late frames: keep them
         raise
     except (RefusedError, InvalidInputError) as error:
         log.warning("frame %d is set aside: %s", record.seq, error)

@@ -1,4 +1,4 @@
-"""HTTP as far as the hook needs it: one small, bounded exchange at a time."""
+"""A small HTTP client with bounded replies and times."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ class Reply:
     content_type: str
     retry_after: str | None
     location: str | None
-    """Where a redirect points to."""
+    """The target of a redirect."""
 
 
 class Client:
-    """Keeps connections alive, follows no redirect (it would carry the token away).
+    """Keeps connections alive. Does not follow redirects, which could send the token elsewhere.
 
     Safe to use from several threads.
     """
@@ -49,7 +49,7 @@ class Client:
 
     @classmethod
     def of(cls, settings: TransportSettings) -> "Client | None":
-        """None where there is no service to talk to."""
+        """A client for the settings' service; None if they have no URL."""
         if settings.url is None:
             return None
         return cls(
@@ -69,18 +69,18 @@ class Client:
         wait_s: float = 0.0,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> Reply:
-        """One exchange; `wait_s` is how long the service was asked to hold it.
+        """One request; `wait_s` is how long the service was asked to hold its reply.
 
-        Every request of ours may be repeated, so one that finds its idle connection closed
-        (uvicorn does that after 5 s) goes out again at once, on a fresh one. Raises
-        RetryLaterError where there is no answer.
+        All requests of the hook are idempotent. So one that finds its idle connection closed
+        (uvicorn does that after 5 s) is repeated at once on a new one. Raises RetryLaterError if
+        there is no answer.
         """
         try:
             try:
                 return self._exchange(method, path, body, content_type, wait_s, headers)
             except ProtocolError:
                 return self._exchange(method, path, body, content_type, wait_s, headers)
-        except LocationParseError:  # whose words repeat the address, and what secrets it holds
+        except LocationParseError:  # its text contains the address, which may contain secrets
             raise RetryLaterError(f"{method} {path}: the address cannot be read") from None
         except HTTPError as error:
             raise RetryLaterError(f"{method} {path}: {type(error).__name__}: {error}") from error

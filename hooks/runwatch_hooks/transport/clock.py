@@ -1,4 +1,4 @@
-"""The service's clock, as far as its replies betray it."""
+"""An estimate of the service's clock, from its replies."""
 
 import time
 from collections import deque
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 _NUM_SAMPLES: Final = 30
-"""Five minutes of heartbeats: long enough for a quick reply, short enough for a drifting clock."""
+"""Five minutes of heartbeats: enough to include a fast reply, and few enough for clock drift."""
 
 
 def running_s() -> float:
-    """Seconds of a clock that nobody sets, and that goes on while the machine sleeps, where there
-    is such a one."""
+    """Seconds of a clock that is never set. It continues during system sleep where the platform has
+    such a clock (Linux), and is `time.monotonic` elsewhere."""
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boottime is None else time.clock_gettime(boottime)
 
@@ -25,8 +25,8 @@ class _Sample:
 
 @dataclass(slots=True)
 class ServiceClock:
-    """The service's time. This machine's own clock may be set while it trains, which must make no
-    order late or early: it is asked only until a reply told the service's."""
+    """The service's time. This machine's wall clock may be set during the training, which must not
+    make commands expire early or late. So it is used only until the first reply."""
 
     wall: Callable[[], float] = time.time
     running: Callable[[], float] = running_s
@@ -35,8 +35,8 @@ class ServiceClock:
     """How far the service's clock is ahead of the running one."""
 
     def observe(self, *, service_time: float, sent_at: float, received_at: float) -> None:
-        """One reply that bore the service's time; ours by the running clock. The quickest is the
-        most exact."""
+        """A reply contained `service_time`; the other times are of the running clock. The reply
+        with the shortest round trip gives the most exact estimate."""
         middle = (sent_at + received_at) / 2
         self._samples.append(_Sample(max(received_at - sent_at, 0.0), service_time - middle))
         self._ahead_s = min(self._samples).ahead_s

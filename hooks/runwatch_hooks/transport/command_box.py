@@ -1,4 +1,4 @@
-"""Commands between the threads that receive them and the boundary that applies them."""
+"""Holds received commands until the next boundary, and rejects invalid ones."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -15,17 +15,17 @@ log = OwnLog(__name__)
 
 
 class CommandBox:
-    """Hands each command on once, by its id, however often the service repeats it.
+    """Passes each command on once, by its id, however often the service repeats it.
 
-    One that is past its time, meant for another attempt, or not signed as it should be, is
-    answered and not handed on.
+    A command that has expired, is meant for another attempt, or is not signed properly, gets a
+    receipt and is not passed on.
     """
 
     def __init__(self, receipts: ReceiptBox, run_id: RunId, rank: int) -> None:
         self._receipts = receipts
         self._run_id = run_id
         self._rank = rank
-        self._lock = threading.RLock()  # as RowQueue's, for the sake of signal handlers
+        self._lock = threading.RLock()  # reentrant because of signal handlers, as in RowQueue
         self._waiting: list[Command] = []
         self._seen: set[CommandId] = set()
 
@@ -38,8 +38,8 @@ class CommandBox:
         service_time: float,
         next_step: int,
     ) -> int:
-        """Takes in what a reply carried; returns how many of the commands are new. Without a
-        `secret` no signature is asked for."""
+        """Take the commands from a reply; returns how many are new. With an empty `secret`,
+        signatures are not checked."""
         with self._lock:
             fresh = [command for command in commands if command.id not in self._seen]
             self._seen.update(command.id for command in fresh)
@@ -58,7 +58,7 @@ class CommandBox:
         return len(fresh)
 
     def take(self, *, service_time: float, next_step: int) -> list[Command]:
-        """What came since the last call and is still in time, in the order of its coming."""
+        """The commands received since the last call that have not expired, in order."""
         if not self._waiting:  # the usual case, at every boundary: no lock
             return []
         with self._lock:
@@ -91,7 +91,7 @@ class CommandBox:
 
 
 def _forged(command: Command) -> dict[str, Scalar]:
-    """Why a command that is not signed with the attempt's secret is not obeyed."""
+    """Receipt detail for a command that is not signed with the attempt's secret."""
     found = "wrong" if command.signature else "missing"
     error = (
         f"signature: found {'one that does not fit' if command.signature else 'none'}, wanted the "

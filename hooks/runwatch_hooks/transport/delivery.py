@@ -1,4 +1,4 @@
-"""Brings records to the service, one after the other; the live sender and sync share it."""
+"""Delivers records to the service, one at a time. Used by the live sender and by `sync`."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -36,11 +36,11 @@ _SMALLEST_LIMIT: Final = 2**16
 
 
 class Delivery:
-    """One rank's records under one attempt. Methods raise TransportError.
+    """The records of one rank and attempt. Methods raise TransportError.
 
-    RefusedError speaks of the record alone: whatever else is refused may be mended on the
-    service's side, so it is asked again later and nothing is thrown away. But for a layout that is
-    refused for what it is: its rows are delivered without their layers.
+    RefusedError means that the record itself is refused. Anything else that is refused may be fixed
+    on the service's side, so it is retried later and nothing is discarded. The exception is a
+    layout that is invalid or too large: its rows are delivered without their layers.
     """
 
     def __init__(
@@ -59,25 +59,26 @@ class Delivery:
         self._layouts = layouts
         self._registered: set[str] = set()
         self._refused: set[str] = set()
-        """Layouts that the service will not have, by their hash."""
+        """Hashes of layouts that the service refused."""
         self._notices: list[str] = []
         self._splits = splits
         self._late = late
         self.attempt: int | None = None
-        """The service's number of it; None until it answers."""
+        """The attempt's number, given by the service; None until it answers."""
         self.secret = b""
-        """What its commands must be signed with; empty where the service does not sign."""
+        """The key with which commands must be signed; empty if the service does not sign."""
         self.max_frame_bytes = MAX_FRAME_BYTES
-        """Unpacked; halved each time the service, or a proxy before it, finds one too large."""
+        """Limit on an uncompressed frame; halved each time that the service, or a proxy in front of
+        it, finds one too large."""
 
     def open(self) -> int:
-        """Makes run and attempt known, unless that was done."""
+        """Open run and attempt at the service, once; returns the attempt's number."""
         if self.attempt is None:
             with self._asked_again():
                 self._service.open_run(self._run)
                 opened = self._service.open_attempt(self._attempt)
-            # Once it was announced it is wanted for good: else whoever can make the service
-            # forget the attempt could make it forget the secret too.
+            # A secret is kept once there was one. Otherwise, whoever can make the service forget
+            # the attempt could switch signatures off.
             self.secret = opened.secret or self.secret
             self.attempt = opened.attempt
             log.info("run %s: attempt %d is open", self._run.run_id, self.attempt)
@@ -85,7 +86,7 @@ class Delivery:
 
     @property
     def begins_anew(self) -> bool:
-        """Whether it counts its steps from 0, in a run that had attempts before."""
+        """Whether the attempt counts its steps from 0 in a run that has earlier attempts."""
         return (self.attempt or 0) > 1 and self._attempt.resume_step == 0
 
     def close(self, closing: AttemptClose) -> None:
@@ -93,7 +94,7 @@ class Delivery:
             self._service.close_attempt(self.open(), closing)
 
     def beat(self, beat: Heartbeat) -> HeartbeatReply | None:
-        """None once the run has ended: nobody waits for a sign of life."""
+        """Send a heartbeat; None once the run has ended, where none is needed."""
         try:
             with self._asked_again():
                 return None if self._late else self._service.heartbeat(beat)
@@ -102,7 +103,7 @@ class Delivery:
             return None
 
     def deliver(self, record: Record) -> tuple[Command, ...]:
-        """Returns once the record is stored, with the commands that came back."""
+        """Send a record; returns once it is stored, with the commands in the replies."""
         attempt = self.open()
         commands: dict[str, Command] = {}
         bodies = self._bodies(record, attempt)
@@ -119,12 +120,12 @@ class Delivery:
         return tuple(commands.values())
 
     def take_notices(self) -> list[str]:
-        """What of the run goes without its layers, to be told once."""
+        """Messages about rows sent without their layers, each returned once."""
         notices, self._notices = self._notices, []
         return notices
 
     def _bodies(self, record: Record, attempt: int) -> list[bytes]:
-        """A record as it travels: in one body, or in several where it was found too large."""
+        """The request bodies of a record: one, or several if it was too large."""
         seq = self._splits.wire_seq(record.seq)
         if not self._splits.is_cut(record.seq):
             return [_addressed(record.payload, attempt, seq)]
@@ -158,7 +159,7 @@ class Delivery:
         return self._send_registered(body)
 
     def _come_late(self, error: StaleAttemptError) -> None:
-        """Go on as one that comes after the end, where it was another rank that ended the run."""
+        """Continue in late mode if another rank has ended the run; otherwise raise `error`."""
         if self._late or self._attempt.world_size == 1 or error.code != _RUN_ENDED:
             raise error
         self._late = True
@@ -167,7 +168,7 @@ class Delivery:
         if not layout_hash or layout_hash in self._registered or layout_hash in self._refused:
             return
         document = self._layouts.get(layout_hash)
-        if document is not None:  # else the service may know it, or refuses the frame
+        if document is not None:  # without it: the service may know it, or refuses the frame
             with self._asked_again():
                 try:
                     self._service.put_layout(layout_hash, document)
@@ -179,8 +180,8 @@ class Delivery:
         self._registered.add(layout_hash)
 
     def _do_without(self, layout_hash: str, error: RefusedError) -> None:
-        """The rows under this layout go without their layers from now on: asked again, the service
-        would say the same, and all that comes after would wait behind it for good."""
+        """Send rows of this layout without their layers from now on. Asking again would give the
+        same answer, and all later records would wait behind it forever."""
         self._refused.add(layout_hash)
         notice = f"the service does not take the run's layers, only its metrics: {error}"
         log.warning("%s", notice)
@@ -199,7 +200,8 @@ class Delivery:
             raise RetryLaterError(str(error)) from error
 
     def _forgotten(self, error: RefusedError) -> RetryLaterError:
-        """The service has lost run or attempt (an older database was put back): open them anew."""
+        """The service no longer knows run or attempt, because an older database was restored: open
+        them again."""
         self.attempt = None
         self._registered.clear()
         self._refused.clear()
@@ -207,7 +209,7 @@ class Delivery:
 
 
 def _without_layers(body: bytes) -> bytes:
-    """A frame's steps with their metrics alone; the same bytes each time."""
+    """The frame with its metrics only. Gives the same bytes each time."""
     frame = decode_frame(body)
     stats = np.empty((frame.num_steps, 0), np.float32)
     return encode_frame(replace(frame, layout_hash="", stats=stats))

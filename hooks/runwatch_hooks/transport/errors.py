@@ -1,11 +1,11 @@
-"""What can come back instead of an answer.
+"""Errors of requests to the service.
 
 TransportError (RunwatchError)
-├── RetryLaterError      nobody there, overloaded, or no answer that we understand
-├── ForbiddenError       401, 403: the key is not good for this run
+├── RetryLaterError      no service there, overloaded, or a reply that cannot be understood
+├── ForbiddenError       401, 403: the key is not valid for this run
 └── RefusedError         any other 4xx: asking again would not help
-    ├── StaleAttemptError    a newer life of the run has begun, or the run was ended
-    └── UnknownLayoutError   the frame's columns were not registered, or that was forgotten
+    ├── StaleAttemptError    a newer attempt of the run has begun, or the run has ended
+    └── UnknownLayoutError   the service does not know the frame's layout
 """
 
 from runwatch.errors import RunwatchError

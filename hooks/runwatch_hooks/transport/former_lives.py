@@ -1,5 +1,7 @@
-"""Brings in what earlier lives of a run have left: a trainer that was killed could not send its
-last steps, and those are the ones that somebody wants to see."""
+"""Sends the spools that earlier attempts of a run left behind.
+
+A trainer that was killed could not send its last steps, and those are the most interesting ones.
+"""
 
 import threading
 import time
@@ -24,12 +26,13 @@ log = OwnLog(__name__)
 
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.05
-"""From frame to frame, so that what is trained now goes first: a second's frame takes no longer."""
+"""Between two frames, so that the current attempt is served first: a frame of one second's steps
+takes no longer than this."""
 
 
 class FormerLives:
-    """The spools of one rank's earlier attempts, beside its own. What does not come in now stays
-    for the next life, or for `runwatch sync`."""
+    """The spools of one rank's earlier attempts, in the same folder as its own. What cannot be sent
+    now stays for the next attempt, or for `runwatch sync`."""
 
     def __init__(self, settings: TransportSettings, own_spool: Path, rank: int) -> None:
         self._settings = settings
@@ -38,8 +41,7 @@ class FormerLives:
         self._is_started = False
 
     def start(self) -> None:
-        """Once the service has answered. Begins a thread where something was left, else does
-        nothing."""
+        """Start a thread, if there is something to send. Called once the service has answered."""
         if self._is_started:
             return
         self._is_started = True
@@ -51,7 +53,7 @@ class FormerLives:
         )
         try:
             thread.start()
-        except RuntimeError as error:  # no thread to be had
+        except RuntimeError as error:  # no thread could be started
             log.debug("what earlier lives left stays where it is: %s", error)
 
     def _find(self) -> list[Path]:
@@ -69,14 +71,14 @@ class FormerLives:
         try:
             for spool in left:
                 _bring_in(SpoolFolder(spool), client)
-        except Exception:  # the last line between a fault of our own and the trainer's output
+        except Exception:  # a fault of the hook must not end up in the trainer's output
             log.exception("former lives: a fault of our own")
         finally:
             client.close()
 
 
 def _bring_in(folder: SpoolFolder, client: Client) -> None:
-    """One spool. One that cannot come in holds up no other."""
+    """Send one spool. A failure does not affect the others."""
     try:
         folder.lock()
         tally = bring_in(

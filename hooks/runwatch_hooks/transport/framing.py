@@ -1,4 +1,4 @@
-"""Rows become frames: consecutive steps of one segment, with the same layers."""
+"""Groups rows into frames: consecutive steps of one segment, with the same layers."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,22 +16,23 @@ from runwatch_hooks.transport.losses import Loss, LossReason
 from runwatch_hooks.transport.row_queue import Item
 
 MAX_FRAME_BYTES: Final = 4 * 2**20
-"""Unpacked. Half of what the service takes compressed, as random numbers do not compress."""
+"""Uncompressed. Half of the service's limit for compressed frames, as random numbers do not
+compress."""
 _MAX_EVENTS: Final = 256
-"""A quarter of the format's limit, so that wordy events still fit into a header."""
+"""A quarter of the format's limit, so that long events still fit into the header."""
 _MOST_MIXED_METRICS: Final = 128
-"""Rows with other metrics than those before (a loss of each task in turn, an accuracy now and
-then) share a frame up to so many: what a row lacks is 'not recorded', and takes eight bytes."""
+"""Rows with different metrics (a loss per task in turn, an accuracy now and then) share a frame up
+to this many names. A metric that a row lacks is 'not recorded', and takes eight bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Rows and events that go into one frame."""
+    """The rows and events of one frame."""
 
     rows: list[Row] = field(default_factory=list[Row])
     events: list[Event] = field(default_factory=list[Event])
     names: dict[str, None] = field(default_factory=dict[str, None])
-    """Of the rows' metrics, in the order in which they first came."""
+    """Names of the rows' metrics, in the order in which they first occurred."""
 
     def add(self, row: Row) -> None:
         self.rows.append(row)
@@ -47,9 +48,9 @@ class Draft:
 
 
 def drafts_of(items: Iterable[Item], max_bytes: int = MAX_FRAME_BYTES) -> Iterator[Draft]:
-    """Cuts items, in order, into drafts that can each be one frame.
+    """Split items, in order, into drafts that each fit into one frame.
 
-    An event goes with the rows before it; its own step says where it belongs.
+    An event goes with the rows before it; it contains the step that it belongs to.
     """
     draft = Draft()
     for item in items:
@@ -68,10 +69,9 @@ def drafts_of(items: Iterable[Item], max_bytes: int = MAX_FRAME_BYTES) -> Iterat
 
 
 def frame_of(draft: Draft, *, rank: int, seq: int, segment: int) -> Frame:
-    """The frame of a draft, with attempt 0: the true one is filled in when it is sent.
+    """The frame of a draft, with attempt 0: the real number is filled in when it is sent.
 
-    `segment` is for a draft that holds only events. Raises FrameError for rows that make no
-    frame.
+    `segment` is for a draft with only events. Raises FrameError for rows that cannot be a frame.
     """
     rows, layout = draft.rows, draft.layout
     metrics = np.full((len(rows), len(draft.names)), ABSENT_64)
@@ -127,7 +127,8 @@ def _has_room_for(draft: Draft, row: Row, max_bytes: int) -> bool:
 
 
 def _can_be_sent(names: Iterable[str]) -> bool:
-    """Whether a row that cannot be encoded would take its neighbours with it."""
+    """Whether the names can be encoded. A row with one that cannot gets a frame of its own, so that
+    its neighbours are not lost with it."""
     try:
         "".join(names).encode()
     except UnicodeEncodeError:
@@ -143,5 +144,5 @@ def _same_layout(left: Row, right: Row) -> bool:
 
 
 def _layout(row: Row) -> Layout | None:
-    """A layout with no numbers under it, or without columns, says nothing."""
+    """The row's layout; None if it has no stats under it."""
     return row.layout if row.stats is not None and row.stats.size else None

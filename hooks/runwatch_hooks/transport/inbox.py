@@ -1,4 +1,4 @@
-"""The thread that waits at the service for commands, so that one arrives within milliseconds."""
+"""A thread that long-polls the service for commands, so that they arrive within milliseconds."""
 
 import random
 import threading
@@ -22,11 +22,12 @@ log = OwnLog(__name__)
 
 _FORBIDDEN_PAUSE_S: Final = 60.0
 _REPEAT_PAUSE_S: Final = 0.25
-"""A command that waits for a long step to end is repeated by each poll, at once."""
+"""Pause after a poll without new commands: until a long step ends, each poll returns the command
+that waits for it again, at once."""
 
 
 class Inbox:
-    """Polls while `attempt()` names one. `offer` says how many of the commands were new."""
+    """Polls while `attempt()` is not None. `offer` returns how many commands were new."""
 
     def __init__(
         self,
@@ -47,12 +48,12 @@ class Inbox:
         self._thread = threading.Thread(target=self._run, name="runwatch-inbox", daemon=True)
 
     def start(self) -> None:
-        """Begins to poll, unless it does already."""
+        """Start polling, once."""
         if self._thread.ident is None:
             self._thread.start()
 
     def stop(self) -> None:
-        """Without waiting: a poll on its way is left to the service, or to the process's end."""
+        """Stop polling, without waiting for the current poll to return."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -70,15 +71,15 @@ class Inbox:
             except RefusedError as error:
                 log.debug("inbox: %s", error)
                 pause_s = self._backoff.failed(random.random())
-            except Exception:  # a thread that dies would leave the run out of reach
+            except Exception:  # without this thread, no command would arrive any more
                 log.exception("inbox: a fault of our own")
                 pause_s = self._backoff.failed(random.random())
             self._stopped.wait(pause_s)
 
     def _poll(self) -> float:
-        """One question; returns how long to wait before the next."""
+        """Poll once; returns seconds to wait before the next poll."""
         attempt = self._attempt()
-        if attempt is None:  # the sender has to open it anew
+        if attempt is None:  # the sender has yet to open it again
             return self._backoff.failed(random.random())
         asked_at = time.monotonic()
         commands = self._service.next_commands(attempt, self._rank, self._long_poll_s).commands

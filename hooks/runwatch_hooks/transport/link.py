@@ -1,4 +1,4 @@
-"""The conversation with the service while the run lives: what is said when its turn comes."""
+"""The exchange with the service during a run: receipts, heartbeats and records, in that order."""
 
 import time
 from collections.abc import Callable
@@ -27,7 +27,7 @@ _ANEW: Final = (
 
 
 class Link:
-    """Methods raise TransportError; what was not said then is said the next time."""
+    """Methods raise TransportError; what was not sent is sent the next time."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Link:
         self._progress = progress
         self._beat_at = 0.0
         self._phase: Phase | None = None
-        """Last told; None before the first heartbeat."""
+        """The phase last sent; None before the first heartbeat."""
 
     @property
     def attempt(self) -> int | None:
@@ -64,7 +64,7 @@ class Link:
         return self._delivery.max_frame_bytes
 
     def talk(self, until: float) -> None:
-        """Says what is due; the backlog only until a time of the monotonic clock."""
+        """Send what is due; records only until `until`, a time of the monotonic clock."""
         is_known = self._delivery.attempt is not None
         attempt = self._delivery.open()
         if not is_known and obeys(self._rank) and self._delivery.begins_anew:
@@ -85,7 +85,7 @@ class Link:
                 return
 
     def offer(self, commands: tuple[Command, ...]) -> int:
-        """Takes in what a reply carried; returns how many commands are new."""
+        """Take the commands from a reply; returns how many are new."""
         attempt = self._delivery.attempt
         if not commands or attempt is None or not obeys(self._rank):
             return 0
@@ -106,7 +106,8 @@ class Link:
             self._receipts.delivered(receipt)
 
     def _beat(self, attempt: int) -> None:
-        """When its time has come, and at once when the phase changes: absence is judged by it."""
+        """Send a heartbeat if it is due, or at once if the phase has changed, because the phase
+        decides when the service alerts on missing steps."""
         progress, now = self._progress(), time.monotonic()
         if progress.phase == self._phase and now - self._beat_at < self._heartbeat_s:
             return
@@ -134,13 +135,13 @@ class Link:
 
 
 def obeys(rank: int) -> bool:
-    """Whether a rank hears the service's commands: the others hear of them from this one, so
-    that all do them at one step."""
+    """Whether a rank receives commands from the service. Only rank 0 does; it passes them on, so
+    that all ranks carry them out at one step."""
     return rank == 0
 
 
 def send_receipt(service: Service, receipt: Receipt) -> None:
-    """Delivers an answer. One that the service will never take is told to the log, and done."""
+    """Send a receipt. One that the service refuses is logged and dropped."""
     try:
         service.send_receipt(receipt)
     except RefusedError as error:

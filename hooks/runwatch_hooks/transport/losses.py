@@ -1,4 +1,4 @@
-"""What was lost on the way, so that a blind watcher can say so."""
+"""Rows and events lost on the way to the service, which are reported as gaps."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -10,13 +10,13 @@ class LossReason(StrEnum):
     QUEUE_FULL = "queue_full"
     """The sender did not keep up."""
     SPOOL_FULL = "spool_full"
-    """The service was away for longer than the disk could hold."""
+    """The service was away for longer than the spool has room for."""
     SPOOL_DAMAGED = "spool_damaged"
     """A record on disk failed its checksum."""
     INVALID = "invalid"
-    """Rows that make no frame: a name too long, columns that are not the layout's."""
+    """Rows that cannot be a frame: a name too long, or columns that do not match the layout."""
     REFUSED = "refused"
-    """The service would not have the frame; its bytes are kept beside the spool."""
+    """The service refused the frame; its bytes are kept in the spool's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Loss:
         )
 
     def to_event(self, at: float) -> Event:
-        """As the next frame tells it."""
+        """The `gap` event that reports it, in the next frame."""
         return Event(
             step=self.first_step,
             kind="gap",
@@ -52,7 +52,7 @@ class Loss:
 
 
 def loss_of(event: Event) -> Loss | None:
-    """The loss that a gap tells of; None for any other event."""
+    """The loss that a `gap` event reports; None for any other event."""
     detail = event.detail
     reason, last_step = detail.get("reason"), detail.get("last_step")
     num_rows, num_events = detail.get("lost_rows"), detail.get("lost_events")
@@ -66,7 +66,7 @@ def loss_of(event: Event) -> Loss | None:
 
 
 class LossLedger:
-    """Losses that no frame has told of yet, one for each reason, and the count of all rows."""
+    """Losses not yet reported in a frame, one for each reason, and the count of all lost rows."""
 
     def __init__(self) -> None:
         self._untold: dict[LossReason, Loss] = {}
@@ -77,7 +77,7 @@ class LossLedger:
         self.tell_again(loss)
 
     def tell_again(self, loss: Loss) -> None:
-        """Of one that is counted, but was told in a frame that was lost in its turn."""
+        """Report a counted loss again, because the frame with its report was lost."""
         earlier = self._untold.get(loss.reason)
         self._untold[loss.reason] = loss if earlier is None else earlier.joined(loss)
 

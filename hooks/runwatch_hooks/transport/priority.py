@@ -1,4 +1,4 @@
-"""Threads that yield to the training thread."""
+"""Lowers the priority of the hook's threads, so that they do not slow the training thread."""
 
 import os
 import sys
@@ -13,13 +13,13 @@ LOWEST_NICENESS: Final = 19
 
 
 def yield_to_training() -> None:
-    """Gives the calling thread the lowest priority, where one thread can have its own.
+    """Give the calling thread the lowest priority, on Linux.
 
-    Measured with torch on 2 cores: a neighbour at normal priority that is busy a quarter of the
-    time stretches a step by a third, because each parallel region waits for its last core; at
-    niceness 19 it costs nothing that can be measured.
+    Measured with torch on 2 cores: another thread at normal priority that is busy a quarter of the
+    time makes a step a third longer, because each parallel region waits for its last core. At
+    niceness 19 the cost cannot be measured.
     """
-    if sys.platform != "linux":  # elsewhere the call would speak of the whole process
+    if sys.platform != "linux":  # elsewhere the call would change the whole process
         return
     try:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_NICENESS)

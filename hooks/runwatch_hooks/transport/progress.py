@@ -1,4 +1,4 @@
-"""What the trainer is doing: as the training thread last said, and as the models' mode shows."""
+"""What the trainer is doing: as the training thread reported, and by the mode of its modules."""
 
 import time
 from collections.abc import Callable
@@ -9,14 +9,15 @@ from runwatch.vocabulary import Phase
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Replaced as a whole, so that the sender never reads half of a change."""
+    """The state of the training. Replaced as a whole, so that the sender never sees half a
+    change."""
 
     last_step: int | None
     """None before the first step."""
     phase: Phase
     lr_scale: float
     since: float
-    """When the last step ended, or the phase or the attempt began; by the monotonic clock."""
+    """When the last step ended, or the phase or the attempt began; monotonic clock."""
 
     @property
     def next_step(self) -> int:
@@ -24,19 +25,19 @@ class Progress:
 
 
 def never() -> bool:
-    """For a program without modules."""
+    """False: for a program without modules."""
     return False
 
 
 class ProgressBoard:
     """Written by the training thread (`tell`), read by the sender (`see`).
 
-    A loop that evaluates without a word (`watch.phase("eval")`) would look as if it hung. Its
-    modules are in evaluation mode meanwhile, and were not as the last step ended.
+    A loop that evaluates without `watch.phase("eval")` would look as if it hung. It is recognised
+    by its modules, which are in evaluation mode and were not when the last step ended.
     """
 
     def __init__(self, is_evaluating: Callable[[], bool] = never) -> None:
-        """`is_evaluating` says whether all modules are in evaluation mode, from any thread."""
+        """`is_evaluating` says whether all modules are in evaluation mode; called in any thread."""
         self._is_evaluating = is_evaluating
         self._told = Progress(None, Phase.INIT, 1.0, since=time.monotonic())
         self._trains_in_eval = False
@@ -52,16 +53,16 @@ class ProgressBoard:
         return self._told.next_step
 
     def tell(self, step: int | None, phase: Phase, lr_scale: float) -> None:
-        """What goes on; the time begins anew with each step and each phase."""
+        """Report the current state. `since` starts again with each step and each phase."""
         told = self._told
         is_same = (step, phase) == (told.last_step, told.phase)
         since = told.since if is_same else time.monotonic()
-        if step != told.last_step:  # a model whose training leaves it in evaluation mode, as some
+        if step != told.last_step:  # some models are trained in evaluation mode
             self._trains_in_eval = self._is_evaluating()
         self._told = Progress(step, phase, lr_scale, since)
 
     def see(self) -> Progress:
-        """What goes on now."""
+        """The current state, with the phase `eval` if the modules show it."""
         told = self._told
         phase = told.phase
         if phase is Phase.TRAIN and not self._trains_in_eval and self._is_evaluating():

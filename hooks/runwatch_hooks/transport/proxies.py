@@ -1,4 +1,4 @@
-"""The environment's proxy on the way to a service, as every other program there goes by it."""
+"""Connections through the HTTP proxy of the environment, as other programs use it."""
 
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -16,7 +16,7 @@ _LOOPBACK: Final = ("localhost", "::1")
 
 
 def pool_to(url: str, headers: dict[str, str]) -> urllib3.PoolManager:
-    """Connections to a service, two at most: by the environment's proxy, where it names one."""
+    """A pool of at most two connections to a service, through the environment's proxy if any."""
     proxy = proxy_to(url)
     if proxy is not None:
         try:
@@ -29,15 +29,15 @@ def pool_to(url: str, headers: dict[str, str]) -> urllib3.PoolManager:
                 retries=False,
                 timeout=None,
             )
-        except (HTTPError, ValueError):  # whose words may repeat a password
+        except (HTTPError, ValueError):  # their text may contain a password
             scheme = proxy.partition("://")[0]
             log.warning("the environment's proxy (%s://...) is of no kind known here", scheme)
     return urllib3.PoolManager(num_pools=1, maxsize=2, headers=headers, retries=False, timeout=None)
 
 
 def proxy_to(url: str) -> str | None:
-    """What HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY say of an address. None leads to this
-    machine itself."""
+    """The proxy for an address by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY. Never one for
+    this machine itself."""
     place = urlsplit(url)
     host = place.hostname or ""
     if (
@@ -52,7 +52,7 @@ def proxy_to(url: str) -> str | None:
 
 
 def _credentials(proxy: str) -> dict[str, str]:
-    """A user and a password in its address, as the proxy is told them."""
+    """The header for a user and password in the proxy's address; empty without."""
     place = urlsplit(proxy)
     if place.username is None:
         return {}

@@ -1,4 +1,4 @@
-"""Answers to commands, kept until the service has them."""
+"""Receipts that the service has not received yet."""
 
 import threading
 from collections.abc import Iterable
@@ -7,13 +7,13 @@ from runwatch.commands import Receipt
 
 
 class ReceiptBox:
-    """Put by any thread; delivered by the sender."""
+    """Receipts are put by any thread and delivered by the sender."""
 
     def __init__(self, receipts: Iterable[Receipt] = ()) -> None:
-        self._lock = threading.RLock()  # as RowQueue's, for the sake of signal handlers
+        self._lock = threading.RLock()  # reentrant because of signal handlers, as in RowQueue
         self._waiting = list(receipts)
         self.version = 0
-        """Changes with the content, so that a copy on disk can follow."""
+        """Changes with the content, so that the copy on disk can be kept up to date."""
 
     def put(self, receipt: Receipt) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""From the queue to the spool: frames are formed, numbered and kept before anything is sent."""
+"""Makes frames of queued rows and writes them to the spool, before anything is sent."""
 
 import time
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ log = OwnLog(__name__)
 
 
 class Recorder:
-    """One rank's spool as it is written. Used by one thread; without a disk it keeps to memory."""
+    """Writes one rank's spool. Used by one thread. If the disk fails, frames stay in memory."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Recorder:
         queue: RowQueue,
         receipts: ReceiptBox,
     ) -> None:
-        """Touches no disk yet, as the training thread builds it."""
+        """Does not touch the disk, because the training thread builds it."""
         self._segment_bytes = settings.segment_bytes
         self._folder = folder
         self._meta = meta
@@ -59,11 +59,11 @@ class Recorder:
 
     @property
     def layouts(self) -> dict[str, dict[str, object]]:
-        """Documents of all layouts met so far, by their hash."""
+        """Hash -> document of all layouts so far."""
         return self._meta.layouts
 
     def open(self) -> None:
-        """Makes the folder, once."""
+        """Create the folder, once."""
         if self._is_open:
             return
         self._is_open = True
@@ -75,7 +75,7 @@ class Recorder:
             log.warning("spool: no folder, so in memory only: %s", error)
 
     def record(self, *, now: float, max_frame_bytes: int, is_last: bool = False) -> None:
-        """Takes what is queued, and tells of losses in the frame that follows them."""
+        """Make frames of what is queued. Losses are reported in the frame that follows them."""
         taken = self._queue.take()
         for loss in taken.losses:
             self.ledger.add(loss)
@@ -99,7 +99,7 @@ class Recorder:
         return record
 
     def set_aside(self, record: Record) -> None:
-        """Gives up a record that the service refused, and keeps its bytes."""
+        """Drop a record that the service refused, and keep its bytes in a file."""
         self.lose(record, LossReason.REFUSED)
         try:
             self._folder.keep_refused(record.seq, record.payload)
@@ -117,7 +117,7 @@ class Recorder:
         self.ledger.add(Loss(reason, header.first_step, last_step, header.num_steps, num_events))
 
     def tell_unwatched(self, notices: Iterable[str], record: Record) -> None:
-        """What is not watched from a record on, as the next frame tells it."""
+        """Report what is not watched from this record on, in the next frame."""
         for notice in notices:
             step = split_frame(record.payload)[0].first_step
             self._queue.put(Event(step, "unwatched", time.time(), {"what": notice}))
@@ -129,20 +129,21 @@ class Recorder:
             log.debug("spool: splits are not written: %s", error)
 
     def note_end(self, closing: AttemptClose) -> None:
-        """How the attempt ended, for a sync that has to tell it."""
+        """Write down how the attempt ended, for a later `sync`."""
         self._meta = msgspec.structs.replace(self._meta, closing=closing)
         self._unwritten_meta = True
         self._write_meta()
 
     def say_what_is_left(self) -> None:
-        """Else a run that nobody heard of looks like one that is stored."""
+        """Warn that records are left in the spool, and how to send them."""
         log.warning(
             "not all was delivered; bring in the rest by: runwatch sync %s",
             self._folder.path,
         )
 
     def close(self, *, is_delivered: bool) -> None:
-        """Leaves what a sync will need, which may be nothing; says what it cannot leave."""
+        """Close the spool, and remove it if everything was delivered. Warns about rows that neither
+        the disk nor the service has taken."""
         num_rows = self.ledger.num_rows
         if self.spool.give_up_memory():
             log.warning(
@@ -163,7 +164,7 @@ class Recorder:
     def _keep(self, draft: Draft) -> None:
         if draft.layout is not None:
             self._note_layout(draft.layout)
-            self._write_meta()  # or a kill would leave frames of a layout that nobody knows
+            self._write_meta()  # or a kill could leave frames with an unknown layout
         if draft.rows:
             self._segment = draft.rows[-1].segment
         seq = self.spool.next_seq
@@ -184,7 +185,7 @@ class Recorder:
             self._unwritten_meta = True
 
     def _write_meta(self) -> None:
-        """Tried again each time while the disk is full."""
+        """Write meta.json if it has changed. While the disk is full, tried again each time."""
         if not (self._on_disk and self._unwritten_meta):
             return
         try:

@@ -1,7 +1,7 @@
-"""Spool records as bytes: `"RWS1" | length | crc32 | seq | payload`, one after the other.
+"""The format of spool records: `"RWS1" | length | crc32 | seq | payload`, one after the other.
 
-The mark at the head lets a reader find the next record behind a damaged one, whose length
-cannot be trusted.
+The mark at the head lets a reader find the next record after a damaged one, whose length cannot be
+trusted.
 """
 
 import struct
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_PAYLOAD_BYTES: Final = 64 * 2**20
-"""A length beyond it is damage, not a record."""
+"""A greater length means damage."""
 
 _MARK: Final = b"RWS1"
 _HEAD: Final = struct.Struct("<4sIIQ")
@@ -26,14 +26,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What stands at a place in a segment file."""
+    """The result of looking for a record in a segment file."""
 
     record: Record | None
-    """None where no whole record follows."""
+    """None if no complete record follows."""
     end: int
-    """Where to read on; the end of the bytes where there is no record."""
+    """Where to continue; the end of the bytes if there is no record."""
     skipped_bytes: int
-    """Damage passed over on the way."""
+    """Damaged bytes before the record."""
 
 
 def encode_record(record: Record) -> bytes:
@@ -42,7 +42,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def record_bytes(head: bytes) -> int:
-    """The size that a record's head claims; that of a head where it claims nonsense."""
+    """The size of a record according to its head; of the head alone if it is invalid."""
     if len(head) < HEAD_BYTES or not head.startswith(_MARK):
         return HEAD_BYTES
     _, length, _, _ = _HEAD.unpack(head)
@@ -50,7 +50,7 @@ def record_bytes(head: bytes) -> int:
 
 
 def scan_record(segment: bytes, start: int) -> Scan:
-    """The first whole record at or after a place."""
+    """The first complete record at or after `start`."""
     place = start
     while (place := segment.find(_MARK, place)) >= 0:
         record = _record_at(segment, place)

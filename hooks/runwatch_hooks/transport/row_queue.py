@@ -1,4 +1,4 @@
-"""Rows between the training thread, which never waits, and the sender, which may be away."""
+"""The queue between the training thread, which never waits, and the sender, which may be slow."""
 
 import itertools
 import threading
@@ -13,7 +13,7 @@ from runwatch_hooks.rows.row import Row
 from runwatch_hooks.transport.losses import Loss, LossReason
 
 _ROW_BYTES: Final = 400
-"""Of a row itself, beside its numbers, as Python keeps it."""
+"""Memory of a row without its numbers."""
 _METRIC_BYTES: Final = 100
 _EVENT_BYTES: Final = 1000
 
@@ -23,12 +23,13 @@ Item = Row | Event
 @dataclass(frozen=True, slots=True)
 class Taken:
     items: list[Item]
-    """In the order in which they were put."""
+    """In the order in which they were queued."""
     losses: list[Loss]
 
 
 class RowQueue:
-    """Bounded by bytes; when full, the oldest rows go first, and urgent ones and events last."""
+    """Bounded by bytes. When full, the oldest ordinary rows are dropped first; urgent rows and
+    events last."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -50,7 +51,7 @@ class RowQueue:
         return 0 if loss is None else loss.num_rows
 
     def put(self, item: Item) -> None:
-        """Never waits but for a `take`, which swaps two references."""
+        """Queue an item. Waits for nothing but a `take`, which only swaps two references."""
         size = item_bytes(item)
         is_ordinary = isinstance(item, Row) and not item.urgent
         with self._lock:
@@ -61,7 +62,7 @@ class RowQueue:
                 self._drop_oldest()
 
     def take(self) -> Taken:
-        """All that was put since the last call."""
+        """Everything queued since the last call."""
         with self._lock:
             kinds, self._kinds = self._kinds, _Lanes()
             loss, self._loss = self._loss, None
@@ -82,7 +83,7 @@ class RowQueue:
 
 
 def item_bytes(item: Item) -> int:
-    """What an item holds in memory, about."""
+    """The approximate memory of an item."""
     if isinstance(item, Event):
         return _EVENT_BYTES
     stats_bytes = 0 if item.stats is None else item.stats.nbytes
@@ -91,7 +92,7 @@ def item_bytes(item: Item) -> int:
 
 
 class _Lanes:
-    """Two lines of numbered items, so that dropping the oldest of one takes no search."""
+    """Two queues of numbered items, so that the oldest ordinary row is found without a search."""
 
     __slots__ = ("kept", "ordinary")
 

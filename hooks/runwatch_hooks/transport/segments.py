@@ -1,13 +1,13 @@
-"""A queue of records on disk: segment files, and a mark of what was acknowledged.
+"""A queue of records on disk: segment files, and a file with what was acknowledged.
 
     00000000000000000001.seg   named by the first sequence number in it; append only
     00000000000000004711.seg
     acked                      the highest sequence number acknowledged
-    *.seg.bad                  files with damage in them, once all else of them was read
+    *.seg.bad                  files with damage, kept after their other records were read
 
-One thread writes and reads. Nothing is synced to the platter: a spool outlives its process,
-however it ends; after a loss of power the torn tail is skipped. A sync in every interval would
-stand in line with the trainer's own checkpoints.
+One thread writes and reads. Files are not fsynced: the spool survives any end of its process, and
+after a loss of power the torn end is skipped. An fsync in every interval would compete with the
+trainer's own checkpoints.
 """
 
 import os
@@ -31,14 +31,14 @@ _ACKED: Final = struct.Struct("<QI")
 _ACKED_NAME: Final = "acked"
 _BAD: Final = ".bad"
 _MOST_KEPT: Final = 16
-"""Damaged files that a trainer leaves on its disk; a sync, which writes no more, keeps all."""
+"""Damaged files that a trainer keeps. A `sync`, which writes no new ones, keeps all."""
 
 
 class Segments:
-    """Records in order of their sequence numbers. Methods raise OSError as the disk does."""
+    """Records in order of their sequence numbers. Methods raise OSError."""
 
     def __init__(self, folder: Path, segment_bytes: int) -> None:
-        """Goes on with what a folder holds, which may be nothing."""
+        """Opens a folder, which may hold segments. With `segment_bytes` 0 it is only read."""
         self.folder = folder
         self._segment_bytes = segment_bytes
         self._sizes = {path: path.stat().st_size for path in sorted(folder.glob("*.seg"))}
@@ -86,12 +86,12 @@ class Segments:
         return self._head
 
     def acknowledge(self, seq: int) -> None:
-        """Everything up to a sequence number has arrived."""
+        """Everything up to this sequence number has arrived."""
         self.acked_seq = max(self.acked_seq, seq)
         _write_acked(self.folder / _ACKED_NAME, self.acked_seq)
 
     def drop_oldest(self) -> list[Record]:
-        """Gives up the oldest file, and returns what was lost with it; never the newest file."""
+        """Drop the oldest file, but never the newest; returns the records lost with it."""
         if len(self._sizes) < 2:
             return []
         path = next(iter(self._sizes))
@@ -116,10 +116,10 @@ class Segments:
         return self._writer
 
     def _abandon(self, writer: "_Writer") -> None:
-        """Whatever stands in its file now, nothing is written behind it."""
+        """Write no more to this file, whose end may be damaged."""
         self._writer = None
         writer.close()
-        if writer.num_bytes == 0:  # a full disk would collect an empty file a frame
+        if writer.num_bytes == 0:  # or a full disk would get an empty file for each frame
             self._remove(writer.path)
 
     def _open_reader(self) -> "_Reader | None":
@@ -131,7 +131,7 @@ class Segments:
         return self._writer is not None and self._writer.path == path
 
     def _retire(self, path: Path) -> None:
-        """Of a file that is read; what could not be is for a person to look at."""
+        """A file was read to its end: remove it, or keep it if it is damaged."""
         if path in self._damaged and (not self._segment_bytes or self._num_kept < _MOST_KEPT):
             path.rename(path.with_name(path.name + _BAD))
         self._remove(path)
@@ -159,7 +159,7 @@ class _Reader:
         self._place = 0
 
     def read(self) -> Scan:
-        """The next whole record, where there is one; places count from the last one's end."""
+        """The next complete record. Places in the result count from the end of the last one."""
         scan = scan_record(self._next_record(), 0)
         if scan.record is None or scan.skipped_bytes:  # damage: look for the next mark
             scan = scan_record(self._rest(), 0)
@@ -185,7 +185,7 @@ class _Writer:
         self._descriptor = files.create(path, os.O_APPEND)
 
     def append(self, octets: bytes) -> None:
-        """All of it, or, where the disk is full, none."""
+        """Append all bytes or, if the disk is full, none. Raises OSError."""
         try:
             files.write_all(self._descriptor, octets)
         except OSError:
@@ -206,7 +206,8 @@ def _records_in(path: Path) -> Iterator[Record]:
 
 
 def _read_acked(path: Path) -> int:
-    """0 where nothing was acknowledged, or the mark is damaged: sending again does no harm."""
+    """The acknowledged sequence number. 0 if there is none or the file is damaged: sending again is
+    harmless."""
     try:
         octets = path.read_bytes()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The thread that takes rows from the queue to the spool, and from the spool to the service."""
+"""The thread that moves rows from the queue to the spool, and from the spool to the service."""
 
 import random
 import threading
@@ -27,15 +27,17 @@ from runwatch_hooks.transport.wakeup import Wakeup
 log = OwnLog(__name__)
 
 _OFFLINE_INTERVAL_S: Final = 1.0
-"""Nobody waits for the frames then, and larger ones are fewer to bring in afterwards."""
+"""Without a service nobody waits for the frames, and fewer, larger ones are faster to send
+later."""
 _FORBIDDEN_PAUSE_S: Final = 60.0
 _FORBIDDEN_WARNING_S: Final = 600.0
 _PORTION_S: Final = 0.5
-"""A backlog is sent in portions of this length, so that the queue is emptied in between."""
+"""A backlog is sent in turns of this length, between which the queue is emptied."""
 
 
 class Sender:
-    """Runs until it is told to end, whatever fails: all that touches disk or network is here."""
+    """Runs until it is closed, whatever fails. All work on disk and network happens in its
+    thread."""
 
     def __init__(
         self,
@@ -47,8 +49,8 @@ class Sender:
         wakeup: Wakeup,
         pace: Pace,
     ) -> None:
-        """`client` is the one that the link goes by, to be closed at the end. Without them
-        everything stays in the spool."""
+        """`client` is the link's, to be closed at the end. If both are None, everything stays in
+        the spool."""
         self._recorder = recorder
         self._client = client
         self._link = link
@@ -67,7 +69,7 @@ class Sender:
         self._thread.start()
 
     def close(self, closing: AttemptClose, timeout_s: float) -> None:
-        """Sends what it can within a time; the rest stays in the spool."""
+        """Send what is possible within `timeout_s`; the rest stays in the spool."""
         self._close_by = time.monotonic() + timeout_s
         self._closing = closing
         self._wakeup.ring()
@@ -81,14 +83,14 @@ class Sender:
         while self._closing is None:
             try:
                 self._turn()
-            except Exception:  # the last line between a fault of our own and a run unwatched
+            except Exception:  # the thread must survive a fault, or the run is no longer watched
                 log.exception("sender: a fault of our own")
                 self._pause(self._backoff.failed(random.random()))
             if self._wakeup.wait(self._interval_s()):
                 self._pace.stir(time.monotonic())
         try:
             self._finish(self._closing)
-        except Exception:  # a thread's end must not be printed over the trainer's last lines
+        except Exception:  # a traceback of the thread must not follow the trainer's last lines
             log.exception("sender: a fault of our own at the end")
         if self._client is not None:
             self._client.close()
@@ -112,7 +114,7 @@ class Sender:
         self._recorder.record(now=time.time(), max_frame_bytes=limit, is_last=is_last)
 
     def _talk(self, link: Link, until: float) -> bool:
-        """Whether the service answered all that was asked of it."""
+        """Talk to the service until `until`; returns whether every request succeeded."""
         try:
             link.talk(until)
         except StaleAttemptError as error:
@@ -150,7 +152,7 @@ class Sender:
             self._warn_at = time.monotonic() + _FORBIDDEN_WARNING_S
 
     def _fall_silent(self, error: TransportError) -> None:
-        """A newer life of the run speaks now; what this one still does is kept for a sync."""
+        """A newer attempt has begun, or the run has ended: only write to the spool from now on."""
         log.warning("this attempt is over; what comes is kept: %s", error)
         self._link = None
         if self._inbox is not None:
@@ -166,10 +168,10 @@ class Sender:
         self._recorder.close(is_delivered=is_delivered)
 
     def _deliver_rest(self, link: Link, closing: AttemptClose) -> bool:
-        """Whether all of it arrived, and the end of the attempt as well.
+        """Send the rest and the end of the attempt; returns whether everything arrived.
 
-        A service that answered before is given until the end of the time, as it may be
-        restarting; one that never did gets one chance, and the process may go.
+        A service that has answered before may be restarting, and is asked until the time is over.
+        One that never did is asked once, so that the process can exit.
         """
         while True:
             if self._talk(link, until=self._close_by):

@@ -1,4 +1,4 @@
-"""The service as the hook calls it: typed messages out, typed answers or errors back."""
+"""The service's HTTP API as used by the hook, with typed messages, replies and errors."""
 
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
@@ -44,7 +44,7 @@ _Message = TypeVar("_Message")
 
 
 class Service:
-    """One run's calls. Every method raises TransportError as `errors` tells."""
+    """The calls for one run. Every method raises TransportError, see `errors`."""
 
     def __init__(self, client: Client, run_id: RunId) -> None:
         self._client = client
@@ -106,7 +106,7 @@ def _checked(reply: Reply, path: str) -> Reply:
 def _error(reply: Reply, path: str) -> TransportError:
     problem = _problem(reply)
     message = f"{path}: {reply.status} {problem.code} {problem.detail}".rstrip()
-    if reply.location is not None:  # it would carry the key to wherever it points
+    if reply.location is not None:  # following a redirect could send the key elsewhere
         message = f"{message} to {reply.location}, which is not followed: the address is another"
     if reply.status in (401, 403):
         return ForbiddenError(message)
@@ -124,7 +124,8 @@ def _problem(reply: Reply) -> Problem:
 
 
 def retry_after_s(header: str | None) -> float | None:
-    """Seconds to wait. A date, as some proxies send, is left to our own back-off."""
+    """Seconds from a Retry-After header. None for a date, as some proxies send: then the hook's own
+    backoff applies."""
     try:
         seconds = float(header or "nan")
     except ValueError:

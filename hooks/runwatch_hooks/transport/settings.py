@@ -1,4 +1,4 @@
-"""How rows travel: where to, how often, and how much may be kept while they cannot."""
+"""Settings of the transport: the service, intervals and limits."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,27 +13,28 @@ _LARGEST_SEGMENT_BYTES: Final = 16 * 2**20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransportSettings:
-    """Values of one `Transport`. Raises InvalidInputError where one cannot work."""
+    """Settings of one `Transport`. Raises InvalidInputError for a value that cannot work."""
 
     url: str | None = field(default=None, repr=False)
-    """Address of the service, as in `https://runwatch.example:8080`; None: spool only."""
+    """Address of the service, such as `https://runwatch.example:8080`; None: spool only."""
     token: str | None = field(default=None, repr=False)
-    """A key with the scope `ingest`. Never logged."""
+    """An API key with the scope `ingest`. Never logged."""
     spool_dir: Path
-    """Each attempt's rank makes a folder of its own below it."""
+    """Each rank of an attempt creates a folder of its own below it."""
     queue_bytes: int = 64 * 2**20
-    """Rows that the sender has not yet taken; also frames in memory while the disk is full."""
+    """Limit on rows that the sender has not taken yet, and on frames in memory while the disk is
+    full."""
     spool_bytes: int = 2**30
-    """Frames on disk that wait for the service: weeks of a small model, a night of a large one."""
+    """Limit on frames on disk: weeks of a small model, a night of a large one."""
     min_free_bytes: int = 256 * 2**20
-    """The spool leaves at least this much of the disk to the trainer's own checkpoints."""
+    """The spool leaves at least this much of the disk free, for the trainer's own checkpoints."""
     send_interval_s: float = 0.2
-    """Steps that end within it travel in one frame; an urgent row does not wait for it."""
+    """Steps that end within it are sent in one frame; an urgent row does not wait for it."""
     calm_interval_s: float = 1.0
-    """The same for a run in which nothing urgent has happened for some seconds."""
+    """The interval for a run in which nothing urgent has happened for some seconds."""
     heartbeat_s: float = 10.0
     long_poll_s: float = 25.0
-    """How long the service may hold a poll: below the 60 s at which proxies give up."""
+    """How long the service may hold a poll: less than the 60 s at which proxies time out."""
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 10.0
 
@@ -53,7 +54,7 @@ class TransportSettings:
 
     @property
     def segment_bytes(self) -> int:
-        """Size of a spool file. A full spool gives up its oldest file, so there are several."""
+        """Size of a spool file. A full spool drops its oldest file, so there must be several."""
         return min(_LARGEST_SEGMENT_BYTES, self.spool_bytes // 8)
 
 

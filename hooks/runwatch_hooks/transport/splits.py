@@ -1,8 +1,8 @@
-"""Frames that the service wants in smaller pieces (413), under unbroken sequence numbers.
+"""Frames split into smaller ones because the service found them too large (413).
 
-Every frame behind one that became n pieces moves up by n - 1 on the wire. Which frame was cut
-where is written down before a piece is sent, so that a repetition, by this process or by a
-sync, sends the same bytes under the same numbers.
+The sequence numbers that the service sees have no gaps: after a frame that became n pieces, all
+later numbers increase by n - 1. Splits are written to disk before a piece is sent, so that a
+repetition, by this process or by `sync`, sends the same bytes under the same numbers.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from runwatch_hooks.transport.spool_folder import Splits
 
 
 class SplitLedger:
-    """Which records were cut, and at which of their steps each piece begins."""
+    """Which records were split, and at which of their steps each piece begins."""
 
     def __init__(
         self, splits: Mapping[int, tuple[int, ...]], save: Callable[[Splits], None]
@@ -25,7 +25,7 @@ class SplitLedger:
         self._save = save
 
     def wire_seq(self, seq: int) -> int:
-        """The number under which a record, or its first piece, travels."""
+        """The sequence number under which a record, or its first piece, is sent."""
         return seq + sum(len(starts) - 1 for cut, starts in self._splits.items() if cut < seq)
 
     def is_cut(self, seq: int) -> bool:
@@ -37,9 +37,9 @@ class SplitLedger:
         return [piece_of(frame, *ends) for ends in pairwise((*starts, frame.num_steps))]
 
     def cut(self, record: Record, index: int) -> bool:
-        """Halves one piece of a record; False where it is a single step already.
+        """Halve one piece of a record; False if it is a single step already.
 
-        The pieces before it are stored under their numbers; those keep their place.
+        The pieces before it are already stored by the service, and keep their numbers.
         """
         num_steps = decode_frame(record.payload).num_steps
         starts = self._splits.get(record.seq, (0,))
@@ -53,7 +53,7 @@ class SplitLedger:
 
 
 def piece_of(frame: Frame, first: int, last: int) -> Frame:
-    """Some of the steps of a frame; its events and histograms go with the first of them."""
+    """A range of a frame's steps; events and histograms go with the first piece."""
     return replace(
         frame,
         first_step=frame.first_step + first,

@@ -1,4 +1,4 @@
-"""What was framed and not yet acknowledged: on disk within limits, or, failing that, in memory."""
+"""Frames that were not acknowledged yet: on disk or, if that fails, in memory; both bounded."""
 
 import shutil
 from collections import deque
@@ -12,9 +12,9 @@ log = OwnLog(__name__)
 
 
 class Spool:
-    """Bounded twice: by bytes on disk and by bytes in memory. Never raises OSError.
+    """A queue of records, bounded by bytes on disk and by bytes in memory. Never raises OSError.
 
-    One thread uses it. `on_lost` hears of every record that had to be given up.
+    Used by one thread. `on_lost` is called with every record that had to be dropped.
     """
 
     def __init__(
@@ -35,16 +35,16 @@ class Spool:
         self._num_abandoned_bytes = 0
         self.next_seq = 1
         self.memory_only = True
-        """No disk yet, or it is full or broken: what comes now dies with the process."""
+        """No disk yet, or it is full or broken: records are lost if the process ends."""
 
     def use(self, segments: Segments) -> None:
-        """Goes to the disk from now on, where it can."""
+        """Write to disk from now on, if possible."""
         self._segments = segments
         self.memory_only = False
 
     @property
     def num_pending(self) -> int:
-        """Records that wait, at most: damaged and lost ones count until they are reached."""
+        """An upper limit on the waiting records: damaged and lost ones count until reached."""
         head = self.head()
         return 0 if head is None else self.next_seq - head.seq
 
@@ -54,7 +54,7 @@ class Spool:
         return self._num_abandoned_bytes + (segments.num_damaged_bytes if segments else 0)
 
     def append(self, payload: bytes) -> None:
-        """Keeps a payload under `next_seq`."""
+        """Add a payload, under `next_seq`."""
         record = Record(self.next_seq, payload)
         self.next_seq += 1
         if self._segments is None or not self._write(self._segments, record):
@@ -66,17 +66,17 @@ class Spool:
         return min(heads, key=lambda record: record.seq, default=None)
 
     def acknowledge(self, record: Record) -> None:
-        """The head has arrived, or is done with."""
+        """The head has arrived, or was set aside."""
         if self._memory_head() == record:
             self._pop_memory()
         if self._segments is not None:
             try:
                 self._segments.acknowledge(record.seq)
-            except OSError as error:  # it would be sent once more by a sync: a duplicate
+            except OSError as error:  # at worst, a sync sends it again, which is harmless
                 log.debug("spool: the mark of what was acknowledged is not written: %s", error)
 
     def give_up_memory(self) -> int:
-        """At the end: what was never on disk is lost. Returns how many records that were."""
+        """At the end, drop the records in memory; returns how many are lost."""
         num_lost = len(self._memory)
         while self._memory:
             self._on_lost(self._pop_memory())
@@ -133,7 +133,8 @@ class Spool:
             return None
 
     def _abandon(self, segments: Segments) -> None:
-        """A folder that was removed under us, say: its open file would swallow all that comes."""
+        """Stop using the disk, for example because the folder was removed: writes to its open file
+        would be lost."""
         self._num_abandoned_bytes += segments.num_damaged_bytes + segments.num_bytes
         self._segments = None
         self.memory_only = True

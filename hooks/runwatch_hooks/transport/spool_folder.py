@@ -1,13 +1,13 @@
-"""The folder of one rank's spool: all that `runwatch sync` needs beside the records.
+"""The folder of one rank's spool: everything that `runwatch sync` needs.
 
 <spool_dir>/<run_id>/<attempt's token>-<rank>/
-    meta.json      what to tell the service: run, attempt, layouts, how it ended
-    receipts.json  answers to commands that were not delivered
-    splits.json    frames that the service wanted in smaller pieces
+    meta.json      run, attempt, layouts, and how the attempt ended
+    receipts.json  receipts that were not delivered
+    splits.json    frames that were split because they were too large
     *.seg, acked   the records (segments.py)
     frame-*.bad    frames that the service refused
-    *.seg.bad      records with damage in them (segments.py)
-    lock           held for as long as the trainer lives
+    *.seg.bad      segments with damage (segments.py)
+    lock           locked while the trainer is running
 """
 
 import errno
@@ -34,37 +34,37 @@ _MAX_BAD_FILES: Final = 64
 _Content = TypeVar("_Content")
 
 _Claim = tuple[int, Path]
-"""A process, by its id (a child by fork has none of its parent's locks), and a folder."""
+"""(process id, folder). A forked child does not inherit its parent's locks."""
 
 _CLAIMS: Final[dict[_Claim, "SpoolFolder"]] = {}
-"""Who in this process has a folder. The process's own lock would let it in again, and closing any
-descriptor of the file would open the lock to all."""
+"""The folders that are locked in this process. Needed besides the file lock, which a process could
+take twice, and which is released when any descriptor of the file is closed."""
 
 Splits = dict[int, tuple[int, ...]]
-"""For a record's sequence number, the steps within its frame at which a piece begins."""
+"""Sequence number of a record -> the steps within its frame at which a piece begins."""
 
 
 class SpoolMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """`meta.json`."""
+    """The content of `meta.json`."""
 
     run: RunOpen
     attempt: AttemptOpen
     rank: int
     layouts: dict[str, dict[str, object]] = {}
-    """Documents by their hash."""
+    """Hash -> document."""
     closing: AttemptClose | None = None
-    """None for a process that was killed."""
+    """How the attempt ended; None if the process was killed."""
 
 
 class SpoolFolder:
-    """Methods raise OSError as the disk does, and ValueError for files that are not ours."""
+    """One spool's folder. Methods raise OSError, and ValueError for files in another format."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: tuple[int, _Claim] | None = None
 
     def create(self, meta: SpoolMeta) -> None:
-        """A new, locked folder, readable by its owner alone."""
+        """Create the folder, locked and readable by its owner only."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.path.mkdir(mode=0o700)
         os.close(files.create(self.path / _LOCK))
@@ -72,10 +72,11 @@ class SpoolFolder:
         self.write_meta(meta)
 
     def lock(self) -> None:
-        """Raises BlockingIOError or PermissionError while another has it, in this process or not.
+        """Lock the folder. Raises BlockingIOError or PermissionError if it is locked already, by
+        this process or another.
 
-        A POSIX record lock, as children by fork do not inherit it: a data loader's worker that
-        outlives its trainer would keep the spool from being synced.
+        It is a POSIX record lock, which forked children do not inherit: otherwise a data loader
+        worker that outlives its trainer would keep the spool from being synced.
         """
         claim = os.getpid(), self.path.resolve()
         if _CLAIMS.setdefault(claim, self) is not self:
@@ -123,13 +124,13 @@ class SpoolFolder:
         files.replace(self.path / _SPLITS, msgspec.json.encode(splits))
 
     def keep_refused(self, seq: int, payload: bytes) -> None:
-        """Keeps aside what the service refused, for a person to look at; only so many."""
+        """Keep a refused frame in a file, for people to inspect; up to a limit."""
         path = self.path / f"{_REFUSED}{seq}.bad"
         if not path.exists() and len(self.refused_files()) < _MAX_BAD_FILES:
             files.write_new(path, payload)
 
     def bad_files(self) -> list[Path]:
-        """All that is kept for a person to look at: a folder that holds one is not removed."""
+        """All files kept for people to inspect. A folder with any is not removed."""
         return [*self.refused_files(), *self.damaged_files()]
 
     def refused_files(self) -> list[Path]:
@@ -139,13 +140,13 @@ class SpoolFolder:
         return sorted(self.path.glob("*.seg.bad"))
 
     def remove(self) -> None:
-        """The whole folder, and the run's where it was the last."""
-        (self.path / _META).unlink()  # first: without it a folder that is half gone is no spool
+        """Remove the folder, and the run's folder if it is empty then."""
+        (self.path / _META).unlink()  # first, so that a half-removed folder is no spool
         for path in self.path.iterdir():
             path.unlink()
         self.path.rmdir()
         self.close()
-        with suppress(OSError):  # other ranks' or attempts' spools lie there
+        with suppress(OSError):  # not empty: it holds spools of other ranks or attempts
             self.path.parent.rmdir()
 
     def _read(self, name: str, content: type[_Content], *, default: _Content) -> _Content:
@@ -157,6 +158,6 @@ class SpoolFolder:
 
 
 def find_spools(root: Path) -> Iterator[Path]:
-    """Every spool at or below a folder, in order of run and attempt (both sort by time). Passes
-    over what vanishes meanwhile: others may bring theirs in."""
+    """Every spool at or below a folder, in order of run and attempt (both sort by time). Folders
+    that vanish meanwhile are skipped: another process may be sending them."""
     yield from sorted(Path(folder) for folder, _, names in os.walk(root) if _META in names)

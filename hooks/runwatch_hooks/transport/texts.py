@@ -1,7 +1,7 @@
-"""Texts that UTF-8 cannot carry or the service cannot store, made such that they can be sent.
+"""Makes any text encodable as UTF-8 and storable by the service.
 
-A file name with an odd byte holds half a surrogate pair; in the text of an exception it gets here.
-A zero byte, which PostgreSQL cannot hold, would have the whole frame or run refused.
+A file name with an invalid byte contains a lone surrogate, and may occur in the text of an
+exception. A zero byte cannot be stored by PostgreSQL, so the whole frame or run would be refused.
 """
 
 from typing import Any, Final, cast
@@ -12,16 +12,16 @@ from runwatch.commands import Receipt
 from runwatch.frames import Event
 
 UNENCODABLE: Final = (ValueError, TypeError, OverflowError)
-"""What an encoder raises. It must not end the sender's turn: nothing would be said any more."""
+"""What encoders raise. To be caught, or the sender would never get past the item."""
 
 
 def sendable(text: str) -> str:
-    """The text, with a question mark for what has no encoding, and for a zero byte."""
+    """The text, with question marks for lone surrogates and zero bytes."""
     return text.encode(errors="replace").replace(b"\0", b"?").decode()
 
 
 def sendable_document(value: Any) -> Any:
-    """The same for every text in a value of JSON's types."""
+    """Like `sendable`, for every text in a value of JSON types."""
     if isinstance(value, str):
         return sendable(value)
     if isinstance(value, list | tuple):

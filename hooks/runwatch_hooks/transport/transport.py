@@ -1,4 +1,4 @@
-"""The face of the transport: what the training thread calls, which never waits and never fails."""
+"""The interface of the transport for the training thread: it never waits and never raises."""
 
 import numbers
 import os
@@ -49,11 +49,11 @@ _MAX_CONFIG_BYTES: Final = 256 * 1024
 
 
 class Transport:
-    """One rank's way to the service and back, for one attempt.
+    """One rank's connection to the service, for one attempt.
 
-    From `start` on, every method may be called at every step: none but `close` waits for the
-    network, the disk or a thread that does, and none raises. In a child made by fork all of them
-    do nothing: the threads live in the parent alone.
+    After `start`, every method may be called at every step. Only `close` waits for the network, the
+    disk or other threads; no method raises. In a forked child all of them do nothing, because the
+    threads exist only in the parent.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Transport:
         rank: int,
         is_evaluating: Callable[[], bool] = never,
     ) -> None:
-        """`attempt.token` names the attempt, and is the same for all its ranks; `is_evaluating`
-        is asked by the sender, see ProgressBoard."""
+        """`attempt.token` identifies the attempt, and is the same on all ranks. `is_evaluating` is
+        called by the sender, see ProgressBoard."""
         self.run_id: RunId = run.run_id
         self.spool_path: Path = settings.spool_dir / run.run_id / f"{attempt.token}-{rank}"
         self._rank = rank
@@ -95,23 +95,23 @@ class Transport:
 
     @property
     def num_dropped_rows(self) -> int:
-        """Rows lost since the attempt began, for whatever reason."""
+        """Rows lost since the attempt began, for any reason."""
         return self._recorder.ledger.num_rows + self._queue.num_untold_rows
 
     def service_time(self) -> float:
-        """As well as it is known; expiries are by the service's clock."""
+        """The service's time in Unix seconds, as well as it is known. Commands expire by it."""
         return self._clock.now()
 
     def start(self) -> None:
-        """Begins to send; what was put before is not lost."""
+        """Start sending. What was queued before is sent too."""
         try:
             self._sender.start()
-        except RuntimeError as error:  # no thread to be had
+        except RuntimeError as error:  # no thread could be started
             self._is_closed = True
             log.warning("the run is not watched: %s", error)
 
     def put_row(self, row: Row) -> None:
-        """An urgent row is sent at once."""
+        """Queue a row. An urgent one is sent at once."""
         if self._is_inert():
             return
         self._queue.put(row)
@@ -119,22 +119,22 @@ class Transport:
             self._wakeup.ring()
 
     def put_event(self, event: Event) -> None:
-        """Travels with the rows before and after it."""
+        """Queue an event, to be sent with the rows around it."""
         if not self._is_inert():
             self._queue.put(sendable_event(event))
 
     def put_receipt(self, receipt: Receipt) -> None:
-        """Sent at once, and again until the service has it."""
+        """Send a receipt at once, and again until the service has it."""
         if not self._is_inert():
             self._receipts.put(sendable_receipt(receipt))
             self._wakeup.ring()
 
     def set_progress(self, step: int | None, phase: Phase, lr_scale: float) -> None:
-        """What the heartbeats tell: the last step that ended, what goes on, the LR's multiplier."""
+        """Set what heartbeats report: the last step that ended, the phase, the LR scale."""
         self._progress.tell(step, phase, lr_scale)
 
     def take_commands(self) -> list[Command]:
-        """What arrived since the last call, each command once, none past its time."""
+        """Commands received since the last call: each once, and none that has expired."""
         if self._is_inert():
             return []
         return self._commands.take(
@@ -142,7 +142,7 @@ class Transport:
         )
 
     def close(self, status: EndStatus, timeout_s: float = 10.0, *, reason: str = "") -> None:
-        """Sends what it can within a time. What is left stays in the spool, for a sync."""
+        """Send what is possible within `timeout_s`. The rest stays in the spool, for `sync`."""
         if self._is_inert():
             return
         self._is_closed = True
@@ -155,8 +155,8 @@ class Transport:
         self._sender.close(closing, timeout_s)
 
     def _is_inert(self) -> bool:
-        # By the process id and not by a hook on fork: no hook can be taken back, and a lock
-        # that another thread held when the process forked is never released in the child.
+        # By the process id, not by `os.register_at_fork`: such a hook cannot be removed, and a lock
+        # held by another thread at the fork is never released in the child.
         return self._is_closed or os.getpid() != self._pid
 
     def _connect(
@@ -188,9 +188,9 @@ class Transport:
 
 
 def _plain(run: RunOpen) -> RunOpen:
-    """The run with a configuration that JSON can carry: a path or a dtype becomes its text.
+    """The run with its configuration as JSON values: a path or a dtype becomes its text.
 
-    One that cannot be carried is left out: the service would refuse the run for its sake.
+    If that is not possible the configuration is left out, or the service would refuse the run.
     """
     try:
         config = sendable_document(

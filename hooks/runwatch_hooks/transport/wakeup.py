@@ -1,13 +1,13 @@
-"""A bell that the training thread can ring from anywhere, even from a signal handler."""
+"""Wakes the sender. May be called from any code, including signal handlers."""
 
 import queue
 
 
 class Wakeup:
-    """As `threading.Event`, but `ring` takes no lock that an interrupted `ring` could hold.
+    """Like `threading.Event`, but reentrant.
 
-    `SimpleQueue.put` is documented as reentrant; `Event.set` is not, and a handler of SIGTERM
-    that ends the run would hang where it interrupted one.
+    `SimpleQueue.put` is documented as reentrant and `Event.set` is not: a SIGTERM handler that ends
+    the run would deadlock if it interrupted one.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,9 @@ class Wakeup:
             self._rings.put(None)
 
     def wait(self, timeout_s: float) -> bool:
-        """Until the bell has rung since the last wait, at most for a time; whether it has."""
+        """Wait for a `ring` since the last wait, at most `timeout_s`; returns whether there was
+        one.
+        """
         try:
             self._rings.get(timeout=max(timeout_s, 0.0))
         except queue.Empty:
