@@ -44,10 +44,10 @@ def run_lost(lost_s: float) -> Rule:
         name=RUN_LOST,
         absence=Absence(timeout_s=lost_s),
         severity=Severity.CRITICAL,
-        summary=Template("no word from rank {rank} since step {step}"),
+        summary=Template("the run has sent nothing since step {step}"),
         description=Template(
-            "The process, its machine or the network between us is gone. Look whether the process "
-            "is there; if it is, its frames wait in its spool and will come."
+            "The process, its machine or the network is gone. Check whether the process is there. "
+            "If it is, its frames wait in its spool and arrive later."
         ),
         runbook="docs/runbooks/run-lost.md",
         document={"builtin": RUN_LOST, "version": 1, "lost_s": lost_s},
@@ -61,9 +61,9 @@ def rank_lost(lost_s: float) -> Rule:
         scope=Scope.RANK,
         absence=Absence(timeout_s=lost_s),
         severity=Severity.CRITICAL,
-        summary=Template("no word from rank {rank} since step {step}, while other ranks speak"),
+        summary=Template("rank {rank} has sent nothing since step {step}, while other ranks do"),
         description=Template(
-            "The process of rank {rank}, its machine or its network is gone; the others wait for "
+            "The process of rank {rank}, its machine or its network is gone. The others wait for "
             "it at the next collective operation. Look at that process and its machine, then "
             "restart the job from its last checkpoint."
         ),

@@ -37,8 +37,8 @@ RULE: Final = Rule(
     severity=Severity.INFO,
     summary=Template("loss about {value:.4g} at step {step}, far above the group's other runs"),
     description=Template(
-        "At the same steps at least four other runs of its group lie close together, and this one "
-        "lies above them by more than they and its own noise explain."
+        "At the same steps at least four other runs of its group lie close together. This one lies "
+        "further above them than their spread and its own noise explain."
     ),
     runbook="docs/runbooks/group-outlier.md",
     document={"builtin": GROUP_OUTLIER, "version": 1},

@@ -71,19 +71,20 @@ NON_FINITE: Final = Rule(
                 (Sign.LOSS_FIRST, Sign.ONE_STEP),
             ),
             Cause(
-                "an operation whose gradient is not defined there: a root or a norm of zero, a "
-                "custom one",
+                "an operation without a defined gradient there: a root or a norm of zero, a custom "
+                "operation",
                 (Sign.GRADIENT_FIRST, Sign.ONE_LAYER),
             ),
             Cause(
-                "gradients that exploded until they were no numbers",
+                "gradients that exploded until they overflowed",
                 (Sign.GRADIENT_GREW, Sign.LR_ROSE, Sign.LR_JUMPED, Sign.UNCLIPPED),
             ),
             Cause("a parameter that was broken before", (Sign.PARAMETER_BROKEN, Sign.RESUMED)),
         ),
         try_first=Template(
-            "go back to the last state from before step {onset_step} and skip the batch; keep that "
-            "batch and look at it; if it comes again at other data, run the named layer in float32"
+            "go back to the last state from before step {onset_step} and skip the batch. Keep that "
+            "batch and look at it. If it happens again on other data, run the named layer in "
+            "float32"
         ),
         worked_if=Template("loss and gradients stay finite past the step at which they broke"),
     ),
@@ -101,13 +102,13 @@ NON_FINITE_EVALUATION: Final = Rule(
     runbook="docs/runbooks/non-finite-evaluation.md",
     diagnosis=Diagnosis(
         causes=(
-            Cause("an evaluation of no batch: a mean over nothing", ()),
+            Cause("an evaluation without batches: a mean over nothing", ()),
             Cause("a label or token index out of range, log(0) or a division by zero", ()),
-            Cause("overflow in half precision, where the training scales its loss", ()),
-            Cause("running statistics or averaged weights that are broken, or never were set", ()),
+            Cause("overflow in half precision: the loss scaler does not protect an evaluation", ()),
+            Cause("running statistics or averaged weights that are broken, or were never set", ()),
         ),
         try_first=Template(
-            "evaluate one batch by hand and look for the first number that is not finite; count "
+            "evaluate one batch by hand and look for the first number that is not finite. Count "
             "the batches of the evaluation"
         ),
         worked_if=Template("the next evaluation is finite"),
