@@ -1,10 +1,14 @@
-"""Runs take turns on the thread that judges: one that is dear keeps no other waiting."""
+"""Runs take turns on the thread that judges: one that is dear keeps no other waiting, and what was
+sent after the fact waits for all that trains now."""
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from threading import Event
 
 import pytest
+from tests.server.alerts.bench import HandClock
 from tests.server.alerts.test_judging import committed
 
 from runwatch.rules import Rows, Transition
@@ -16,6 +20,7 @@ from runwatch_server.rules.pack import RuleSet
 pytestmark = pytest.mark.anyio
 
 DEAR = [committed(1, [3.0] * (10 * ROWS_A_TURN))]
+IMPORTED = [replace(committed(seq, [3.0] * ROWS_A_TURN), late=True) for seq in range(1, 11)]
 
 
 class NotedJudge(StreamJudge):
@@ -49,6 +54,44 @@ async def test_a_long_work_lets_others_have_their_turn_in_between(thread: Judgin
     await works
 
     assert turns[:3] == ["dear", "cheap", "dear"]
+
+
+async def test_what_was_sent_after_the_fact_waits_for_what_trains_now(
+    thread: JudgingThread,
+) -> None:
+    turns: list[str] = []
+    gate = Event()
+    imports = [ThreadJudge(thread, NotedJudge("import", turns, gate)) for _ in range(20)]
+    live = ThreadJudge(thread, NotedJudge("live", turns, gate))
+    works = asyncio.gather(
+        *(judge.observe(IMPORTED) for judge in imports), live.observe([committed(1, [3.0])])
+    )
+    await asyncio.sleep(0)  # all have asked for the thread; an import's turn may be under way
+    gate.set()
+    await works
+
+    assert "live" in turns[:2]
+
+
+async def test_what_can_wait_gets_a_turn_though_others_never_rest() -> None:
+    done: list[str] = []
+    clock = HandClock()
+    thread = JudgingThread("judging", clock=lambda: clock.monotonic_s)
+    gate = Event()
+
+    def work(name: str, seconds: float) -> None:
+        gate.wait(60)
+        clock.advance(seconds)
+        done.append(name)
+
+    live = [thread.do(partial(work, "live", 0.5)) for _ in range(8)]
+    works = asyncio.gather(*live, thread.do(partial(work, "import", 0.25), can_wait=True))
+    await asyncio.sleep(0)  # all have asked for the thread
+    gate.set()
+    await works
+    thread.shutdown()
+
+    assert done.index("import") == 4
 
 
 async def test_a_work_that_is_given_up_ends_with_its_turn(thread: JudgingThread) -> None:

@@ -32,7 +32,7 @@ from runwatch_server.alerts.judging.messages import (
     receive,
     send,
 )
-from runwatch_server.alerts.judging.stream_judge import rows_of
+from runwatch_server.alerts.judging.stream_judge import are_late, rows_of
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.telemetry.seams import CommittedFrame
 
@@ -85,9 +85,10 @@ class ProcessJudge:
         weakref.finalize(self, process.let_go.append, number)
 
     async def observe(self, frames: Sequence[CommittedFrame]) -> list[Transition]:
-        parts = _parts_of(frames)
+        question = partial(self._observe, _parts_of(frames))
+        can_wait = are_late(frames)
         transitions: list[Transition] = []
-        while (found := await self._desk.thread.do(partial(self._observe, parts))) is not None:
+        while (found := await self._desk.thread.do(question, can_wait=can_wait)) is not None:
             transitions += found
         return transitions
 

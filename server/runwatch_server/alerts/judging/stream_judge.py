@@ -51,3 +51,8 @@ def rows_of(frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
     for committed in frames:
         if committed.frame.num_steps:
             yield Rows.from_frame(committed.frame, committed.layout)
+
+
+def are_late(frames: Sequence[CommittedFrame]) -> bool:
+    """Whether nobody waits for what is said of them: all were sent after the fact."""
+    return all(committed.late for committed in frames)

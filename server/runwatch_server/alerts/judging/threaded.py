@@ -9,7 +9,7 @@ from typing import Final
 from runwatch.rules import Rows, Transition
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.judging.judging_thread import JudgingThread
-from runwatch_server.alerts.judging.stream_judge import StreamJudge, rows_of
+from runwatch_server.alerts.judging.stream_judge import StreamJudge, are_late, rows_of
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.telemetry.seams import CommittedFrame
 
@@ -63,11 +63,12 @@ class ThreadJudge:
         return self._judge.rule_set
 
     async def observe(self, frames: Sequence[CommittedFrame]) -> list[Transition]:
-        parts = self._parts_of(frames)
+        parts, can_wait = self._parts_of(frames), are_late(frames)
         found: list[Transition] = []
         is_done = False
         while not is_done:
-            is_done, told = await self._thread.do(partial(self._take_turn, parts))
+            turn = partial(self._take_turn, parts)
+            is_done, told = await self._thread.do(turn, can_wait=can_wait)
             found += told
         return found
 
