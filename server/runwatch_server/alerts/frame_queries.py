@@ -117,3 +117,17 @@ async def list_behind(
         (RunId(run_id), StreamKey(attempt, rank), max_seq)
         for run_id, attempt, rank, max_seq in found
     ]
+
+
+async def list_unjudged_arrivals(connection: AsyncConnection, run_id: RunId) -> list[float | None]:
+    """When the next frame that is to be judged arrived, for each of a run's streams that hold one;
+    None where it is still missing, and others wait behind it."""
+    of_run = STREAMS_BEHIND.where(streams.c.run_id == run_id)
+    next_one = (
+        (frames.c.run_id == streams.c.run_id)
+        & (frames.c.attempt == streams.c.attempt)
+        & (frames.c.rank == streams.c.rank)
+        & (frames.c.seq == sa.func.coalesce(evaluations.c.evaluated_seq, 0) + 1)
+    )
+    arrivals = of_run.with_only_columns(frames.c.received_at).outerjoin(frames, next_one)
+    return list(await connection.scalars(arrivals))

@@ -11,7 +11,7 @@ from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.board import NewsBoard
 from runwatch_server.alerts.card import DiagnosisView, card_of, similar_of
 from runwatch_server.alerts.findings import BEFORE_STEPS, Detective
-from runwatch_server.alerts.frame_queries import list_behind
+from runwatch_server.alerts.frame_queries import list_behind, list_unjudged_arrivals
 from runwatch_server.alerts.records import AlertEvent, AlertFilter, AlertRecord, RunEvent
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.clock import Clock
@@ -59,6 +59,14 @@ class Alerts:
         """Whether every frame that is stored of the run was judged."""
         async with self._database.read() as connection:
             return not await list_behind(connection, [run_id])
+
+    async def unjudged_since(self, run_id: RunId) -> float | None:
+        """When the oldest of what is to be judged of the run arrived, in Unix seconds; None where
+        all was judged."""
+        async with self._database.read() as connection:
+            arrivals = await list_unjudged_arrivals(connection, run_id)
+        now = self._clock.wall()
+        return min((now if at is None else at for at in arrivals), default=None)
 
     async def get(self, alert_id: AlertId) -> AlertRecord:
         """Raises NotFoundError."""

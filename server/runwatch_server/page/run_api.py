@@ -28,6 +28,8 @@ from runwatch_server.telemetry.history_api import HistoryView, read_history
 router: Final = APIRouter(include_in_schema=False)
 
 _MOST_ALERTS: Final = 100
+_BEHIND_S: Final = 10.0
+"""From here on it is said of a run that trains that judging is behind; it always is, by a frame."""
 
 
 @router.get("/runs/{run_id}", dependencies=[require(KeyScope.READ)])
@@ -93,6 +95,8 @@ async def show_banner(request: Request, services: CurrentServices, run: VisibleR
 async def _banner(services: Services, run: Run) -> dict[str, Any]:
     attempts = await services.runs.list_attempts(run.id)
     current = next((one for one in attempts if one.attempt == run.current_attempt), None)
+    # Before the alerts: what is judged in between may be said to be behind, and is not passed over.
+    unjudged_since = await _unjudged_since(services, run)
     alerts = await _alerts_that_matter(services, run)
     async with services.database.read() as connection:
         last_step_at = await queries.newest_arrival(connection, run.id, run.current_attempt)
@@ -107,10 +111,18 @@ async def _banner(services: Services, run: Run) -> dict[str, Any]:
         "attempts": attempts,
         "last_step_at": last_step_at or run.ended_at,
         "alerts": grouped(alerts),
+        "unjudged_since": unjudged_since,
         "latest": pulse.latest,
         "steps_per_s": pulse.steps_per_s,
         "progress": _progress(run, current),
     }
+
+
+async def _unjudged_since(services: Services, run: Run) -> float | None:
+    since = await services.alerts.unjudged_since(run.id)
+    if since is None or run.state.is_ended:
+        return since
+    return since if services.clock.wall() - since > _BEHIND_S else None
 
 
 async def _alerts_that_matter(services: Services, run: Run) -> list[AlertRecord]:

@@ -17,6 +17,7 @@ import { undoneSeries } from "./undone.js";
 const NEWEST = 1000;
 const AHEAD_MS = 1500;
 const AROUND = 200;
+const JUDGING_MS = 3000;
 const FIRING = ["firing", "recovering"];
 
 const told = embedded("told");
@@ -185,4 +186,13 @@ if (told.live) {
   });
 } else {
   by("live").hidden = true;
+  awaitJudgement().catch(sayWhy);
+}
+
+/** Of a run that is over nothing more is told but what is still to be judged. */
+async function awaitJudgement() {
+  while (document.querySelector("#banner .unjudged")) {
+    await new Promise((resolve) => setTimeout(resolve, JUDGING_MS));
+    await catchUp();
+  }
 }
