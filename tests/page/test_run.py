@@ -62,6 +62,21 @@ def drawn(page: Page, metric: str, steps: str | re.Pattern[str]) -> Locator:
     return figure
 
 
+def test_the_banner_of_a_run_that_failed_says_why(window: OpenWindow, service: RealService) -> None:
+    run = SentRun(service, "out of memory")
+    run.send([2.0] * 3)
+    reason = "OutOfMemoryError: CUDA out of memory. Tried to allocate 20 MiB. " + "More. " * 200
+    closed = {"status": "failed", "reason": reason}
+    service.ask("POST", f"/runs/{run.id}/attempts/1/close", closed)
+
+    why = window().open(f"/runs/{run.id}").locator("#banner .ended-by")
+
+    expect(why).to_contain_text("OutOfMemoryError: CUDA out of memory")
+    box = why.bounding_box()
+    assert box is not None
+    assert box["height"] < 80, "three lines"
+
+
 def test_the_banner_says_how_it_stands(window: OpenWindow, runs: Runs) -> None:
     page = window().open(f"/runs/{runs.nan}")
 
