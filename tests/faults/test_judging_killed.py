@@ -1,5 +1,5 @@
-"""The process that judges for a service: killed, it changes nothing in the alerts; and it ends with
-its service, not before and not after."""
+"""The process that judges for a service: killed or stopped, it changes nothing in the alerts; and
+it ends with its service, not before and not after."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from runwatch_server.demo.service_process import ServiceProcess
 
 pytestmark = pytest.mark.heavy
 
-KILLED_BEFORE = (60, 180)
+DISTURBED_BEFORE = {60: signal.SIGKILL, 180: signal.SIGSTOP}
 """Frames of the run."""
 APART = {"RUNWATCH_JUDGE_PROCESSES": "1"}
 
@@ -34,13 +34,14 @@ def service(tmp_path: Path) -> Iterator[RealService]:
         yield running
 
 
-def kill_judging_of(service: RealService) -> None:
-    (pid,) = until(lambda: judging_processes(service.pid))
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: is_over(pid))
+def send_to_judging_of(service: RealService, what: signal.Signals) -> int:
+    """Which process it was."""
+    (pid,) = until(lambda: [one for one in judging_processes(service.pid) if not is_over(one)])
+    os.kill(pid, what)
+    return pid
 
 
-def test_kills_of_the_process_that_judges_change_nothing_in_the_alerts(
+def test_kills_and_stops_of_the_process_that_judges_change_nothing_in_the_alerts(
     service: RealService, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "history.jsonl")
@@ -52,12 +53,14 @@ def test_kills_of_the_process_that_judges_change_nothing_in_the_alerts(
     assert expected[1]
 
     disturbed = RecordingSender.after(open_run(service, key, "auto"), history)
+    disturbed_ones = []
     for seq in range(1, NUM_FRAMES + 1):
-        if seq in KILLED_BEFORE:
-            kill_judging_of(service)
+        if seq in DISTURBED_BEFORE:
+            disturbed_ones.append(send_to_judging_of(service, DISTURBED_BEFORE[seq]))
         disturbed.send_until_acknowledged(seq, losses_of(seq), (seq - 1) * STEPS_A_FRAME)
 
     live = judged(service, disturbed)
+    assert [is_over(pid) for pid in disturbed_ones] == [True, True]
     history.note(Alerts(disturbed.run_id, live=repr(live), replayed=repr(expected)))
     history.note_log(service.log, key)
     note_stored(history, service, [disturbed.run_id])

@@ -40,8 +40,8 @@ class EvaluatorHealth:
     num_frames: int
     """Handed over since the start."""
     busy_s: float
-    """For how long the longest of what is being judged now has been so: not for minutes, unless a
-    process that judges stands still."""
+    """For how long the longest of what is being judged now has been so: a process that stands still
+    is replaced after a minute, or some where that has happened before."""
     is_running: bool
 
     @property
@@ -172,7 +172,7 @@ class Evaluators:
             log.warning("%s: its evaluators are built again from disk", error)
             if self._runs.get(run_id) is run:
                 self._forget(run_id)
-        except OverloadedError as error:  # the database is away
+        except (OverloadedError, JudgeLostError) as error:  # the database is away, or who judged
             log.warning("run %s: its frames could not be judged (%s); tried again", run_id, error)
             self._try_later(run_id)
         except Exception:  # one run's evaluator must not take the others with it

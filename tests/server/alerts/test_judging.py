@@ -35,8 +35,9 @@ LOW = RuleSet(split_file(rule_file("Low", "loss < 2.5")))
 PLACES: dict[str, Callable[[], Judging]] = {
     "thread": ThreadJudging,
     "process": lambda: ProcessJudging(1),
+    "impatient process": lambda: ProcessJudging(1, longest_s=1.0),
 }
-both_places = pytest.mark.parametrize("place", PLACES)
+both_places = pytest.mark.parametrize("place", ["thread", "process"])
 
 
 def committed(seq: int, losses: Sequence[float], *, norm: float = 1.0) -> CommittedFrame:
@@ -173,7 +174,7 @@ def test_frames_of_a_process_that_was_killed_are_judged_by_the_next(tmp_path: Pa
     asyncio.run(scenario())
 
 
-def test_a_process_that_stands_still_is_seen_to() -> None:
+def test_a_process_that_is_slow_is_seen_to() -> None:
     async def scenario(judging: Judging) -> None:
         judge = await judging.open(RUN, 0, RULES)
         assert judging.busy_s == 0.0
@@ -190,3 +191,47 @@ def test_a_process_that_stands_still_is_seen_to() -> None:
         assert judging.busy_s == 0.0
 
     at("process", scenario)
+
+
+async def stop_it(judging: Judging) -> Judge:
+    """A judge whose process stands still."""
+    judge = await judging.open(RUN, 0, RULES)
+    (pid,) = judging_processes(os.getpid())
+    os.kill(pid, signal.SIGSTOP)
+    return judge
+
+
+def test_a_process_that_stands_still_is_replaced() -> None:
+    async def scenario(judging: Judging) -> None:
+        judge = await stop_it(judging)
+        with pytest.raises(JudgeLostError, match="stood still for 1 s"):
+            await judge.state()
+        again = await judging.open(RUN, 0, RULES)
+        assert await told(again, STORY[:1]) == []
+
+    at("impatient process", scenario)
+
+
+def test_a_process_that_does_not_even_read_is_replaced() -> None:
+    """More than a pipe holds."""
+
+    async def scenario(judging: Judging) -> None:
+        await stop_it(judging)
+        known = {f"metric {number}": 1.0 for number in range(50_000)}
+        with pytest.raises(JudgeLostError, match="stood still"):
+            await judging.open(RUN, 0, RULES, known=known)
+
+    at("impatient process", scenario)
+
+
+def test_a_stop_does_not_wait_for_good_for_a_process_that_stands_still() -> None:
+    async def scenario() -> None:
+        judging = PLACES["impatient process"]()
+        judge = await stop_it(judging)
+        asking = asyncio.ensure_future(judge.state())
+        await asyncio.sleep(0)
+        await judging.close()
+        with pytest.raises(JudgeLostError):
+            await asking
+
+    asyncio.run(scenario())

@@ -34,10 +34,14 @@ class JudgingThread:
 
     @property
     def busy_s(self) -> float:
-        """0 where there is nothing to be done. Grows without end where the thread waits for a
-        process that was stopped."""
+        """0 where there is nothing to be done."""
         since = self._since
         return 0.0 if since is None else self._clock() - since
+
+    @property
+    def since(self) -> float | None:
+        """When it began with the present one, by the monotonic clock; None where there is none."""
+        return self._since
 
     async def do(self, function: Callable[[], T], *, can_wait: bool = False) -> T:
         """What a function returns, in its turn."""

@@ -3,9 +3,10 @@
 Threads of one interpreter take turns; processes take cores, which there must be (figures in
 docs/deploy.md). A run is always judged by the same of the processes. One that ends takes its judges
 with it (JudgeLostError): they are built again from the database, in the process that is started in
-its place.
+its place. One that stands still is killed, which is the same from there on.
 """
 
+import asyncio
 import logging
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from multiprocessing import Pipe
+from time import monotonic
 from typing import Any, Final
 
 from runwatch.rules import Rows, Transition
@@ -32,6 +34,7 @@ from runwatch_server.alerts.judging.messages import (
     receive,
     send,
 )
+from runwatch_server.alerts.judging.patience import LONGEST_S, LOOK_S, Patience
 from runwatch_server.alerts.judging.stream_judge import are_late, rows_of
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.telemetry.seams import CommittedFrame
@@ -41,14 +44,16 @@ log = logging.getLogger(__name__)
 _WORKER: Final = "runwatch_server.alerts.judging.worker"
 _END_S: Final = 5.0
 _ROWS_A_QUESTION: Final = 256
-"""By the dearest rules some ten seconds: one that takes minutes stands still."""
+"""By the dearest rules some ten seconds."""
 
 
 class ProcessJudging:
-    """A thread for each process, which asks it one thing at a time."""
+    """A thread for each process, which asks it one thing at a time. Made on an event loop, which
+    looks after the processes until `close`."""
 
-    def __init__(self, num_processes: int) -> None:
-        self._desks = [_Desk() for _ in range(num_processes)]
+    def __init__(self, num_processes: int, *, longest_s: float = LONGEST_S) -> None:
+        self._desks = [_Desk(Patience(longest_s)) for _ in range(num_processes)]
+        self._looking = asyncio.create_task(self._look_after_all(), name="looks after judging")
 
     @property
     def busy_s(self) -> float:
@@ -69,6 +74,13 @@ class ProcessJudging:
     async def close(self) -> None:
         for desk in self._desks:
             await desk.close()
+        self._looking.cancel()
+
+    async def _look_after_all(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for desk in self._desks:
+                desk.look()
 
 
 class ProcessJudge:
@@ -125,9 +137,17 @@ def _parts_of(frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
 class _Desk:
     """Where one process after another judges; its thread alone speaks with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: Patience) -> None:
         self.thread = JudgingThread("judging")
+        self._patience = patience
         self._process: _Process | None = None
+
+    def look(self) -> None:
+        """Kill a process that stands still: whoever speaks with it hears that it has ended."""
+        process = self._process
+        if process is not None and self._patience.is_over(self.thread.since, monotonic()):
+            process.give_up(self._patience.longest_s)
+            self._patience.begin_again()
 
     async def open(
         self, rank: int, rule_set: RuleSet, state: bytes, known: Mapping[str, float] | None
@@ -156,6 +176,7 @@ class _Process:
         self.let_go: list[int] = []
         """Judges that nobody holds any more, noted from whichever thread dropped the last."""
         self.is_over = False
+        self._stood_still_s: float | None = None
         self._numbers = count()
         self._known_rule_sets: set[str] = set()
         self._pipe, theirs = Pipe()
@@ -188,11 +209,26 @@ class _Process:
             answer = receive(self._pipe)
         except (EOFError, OSError) as error:
             self.end()
-            status = self._process.returncode
-            raise JudgeLostError(f"the process that judged has ended with {status}") from error
+            raise JudgeLostError(self._fate) from error
         if isinstance(answer, Failed):
             raise JudgingFailedError(answer.text)
         return answer
+
+    @property
+    def _fate(self) -> str:
+        if self._stood_still_s is not None:
+            return f"the process that judged stood still for {self._stood_still_s:g} s"
+        return f"the process that judged has ended with {self._process.returncode}"
+
+    def give_up(self, stood_still_s: float) -> None:
+        """From any thread: a signal that is no process's to ignore, stopped or not."""
+        log.warning(
+            "the process %d that judges has stood still for %g s: it is killed, and another begins",
+            self._process.pid,
+            stood_still_s,
+        )
+        self._stood_still_s = stood_still_s
+        self._process.kill()
 
     def end(self) -> None:
         self.is_over = True

@@ -1,0 +1,40 @@
+"""When a process that judges counts as one that stands still."""
+
+from typing import Final
+
+LONGEST_S: Final = 60.0
+"""Six times what the dearest rules take for one question (`processes.py`)."""
+LOOK_S: Final = 1.0
+_LONGEST_LOOK_S: Final = 2 * LOOK_S
+"""Where the looks lie further apart, the service itself was paused, and most likely all of the
+machine with it."""
+_MOST_DOUBLINGS: Final = 4
+
+
+class Patience:
+    """Looks once a second at what a process is doing, and says when that has taken too long.
+
+    Each time it is over, the next wait is twice as long, up to sixteen minutes: on a machine where
+    a question does take a minute, it would otherwise be given up at every try.
+    """
+
+    def __init__(self, longest_s: float = LONGEST_S) -> None:
+        self.longest_s = longest_s
+        self._most_s = longest_s * 2**_MOST_DOUBLINGS
+        self._since: float | None = None
+        self._looked = 0.0
+        self._seen_s = 0.0
+
+    def is_over(self, since: float | None, now: float) -> bool:
+        """Whether what was begun then has been seen to go on for too long."""
+        if since is None or since != self._since:
+            self._since, self._seen_s = since, 0.0
+        else:
+            self._seen_s += min(now - self._looked, _LONGEST_LOOK_S)
+        self._looked = now
+        return self._seen_s >= self.longest_s
+
+    def begin_again(self) -> None:
+        """It was over, and another process takes the place of the one that stood still."""
+        self._since, self._seen_s = None, 0.0
+        self.longest_s = min(2 * self.longest_s, self._most_s)

@@ -1,0 +1,32 @@
+"""A process that stands still is told from one that is slow, and from a pause of everything."""
+
+from runwatch_server.alerts.judging.patience import Patience
+
+
+def looks(patience: Patience, since: float | None, times: list[float]) -> list[bool]:
+    return [patience.is_over(since, now) for now in times]
+
+
+def test_patience_is_over_when_one_thing_has_been_seen_for_too_long() -> None:
+    assert looks(Patience(3.0), 10.0, [10.5, 11.5, 12.5, 13.5]) == [False, False, False, True]
+
+
+def test_the_next_thing_has_all_of_the_time() -> None:
+    patience = Patience(2.0)
+    assert looks(patience, 10.0, [10.5, 11.5]) == [False, False]
+    assert looks(patience, None, [12.5]) == [False]
+    assert looks(patience, 13.0, [13.5, 14.5, 15.5]) == [False, False, True]
+
+
+def test_a_pause_of_the_service_itself_counts_as_two_looks() -> None:
+    """The process was paused with it, and goes on with it."""
+    assert looks(Patience(4.0), 10.0, [10.5, 900.0, 901.0, 902.0]) == [False, False, False, True]
+
+
+def test_the_next_process_has_twice_the_time_and_sixteen_times_at_most() -> None:
+    patience = Patience(60.0)
+    waits = []
+    for _ in range(6):
+        patience.begin_again()
+        waits.append(patience.longest_s)
+    assert waits == [120.0, 240.0, 480.0, 960.0, 960.0, 960.0]
