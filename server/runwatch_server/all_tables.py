@@ -1,4 +1,4 @@
-"""Imports every domain's tables, so that the metadata handed on knows them all: for Alembic."""
+"""Imports every domain's tables, so that Alembic sees all of them in the metadata."""
 
 from runwatch_server.alerts.tables import alerts
 from runwatch_server.auth.tables import api_keys

@@ -1,4 +1,4 @@
-"""Which methods an address takes, told where one was asked that it does not."""
+"""Which methods a path supports, for the answer to a request with another one."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from starlette.routing import compile_path
 
 
 def allowed_methods(app: FastAPI, path: str) -> Sequence[str]:
-    """Of all routes at the path: the framework's own answer knows the first of them."""
+    """Those of all routes at the path; the framework's own answer names only the first route's."""
     found = set[str]()
     for context in iter_route_contexts(app.routes):
         pattern, _, _ = compile_path(str(context.path))

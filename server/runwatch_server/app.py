@@ -1,4 +1,4 @@
-"""The service as an application: its routes, what each request passes through, and its life."""
+"""The service as an ASGI application: its routes, middleware and lifespan."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable
@@ -46,7 +46,7 @@ from runwatch_server.telemetry import histograms_api, history_api, series_api
 log = logging.getLogger(__name__)
 
 DEFAULT_BODY_BYTES: Final = 2**20
-"""Limit of a request's body; routes that take frames or layouts say their own."""
+"""Limit of a request's body; routes that take frames or layouts set their own."""
 
 
 def make_app(
@@ -56,10 +56,10 @@ def make_app(
     on_first_key: Callable[[NewKey], None] | None = None,
     are_keys_lost: bool = False,
 ) -> FastAPI:
-    """The service over one data directory.
+    """The service on one data directory.
 
-    `on_first_key` is called at the first start with the one-time admin key; with another, where
-    `are_keys_lost`.
+    `on_first_key` is called at the first start with an admin key, which is shown only once; and
+    with a new one if `are_keys_lost`.
     """
     clock = clock or Clock()
     health = Health()
@@ -76,13 +76,13 @@ def make_app(
             app.state.services = services
             log.info("runwatch %s serves %s", runwatch.__version__, services.database.place)
             yield
-            log.info("stopping: what is queued is committed")
+            log.info("stopping: committing what is queued")
 
     app = DescribedApi(
         title="Runwatch",
         version=runwatch.__version__,
         lifespan=lifespan,
-        docs_url=None,  # it would load scripts from elsewhere, beside the page's own cookie
+        docs_url=None,  # FastAPI's page loads scripts from elsewhere, which could use our cookie
         redoc_url=None,
         openapi_url=None,
         dependencies=[
@@ -102,13 +102,13 @@ def make_app(
     app.add_middleware(SecurityHeaders, has_tls=has_tls)
     app.add_middleware(HeadAsGet)
     for router in _ROUTERS:
-        # Not on the app: it would answer outside our middleware, and in plain text.
+        # Not a limit of the app itself: it would answer outside our middleware, in plain text.
         app.include_router(router, max_body_size=DEFAULT_BODY_BYTES)
     return app
 
 
 def release_waiting(app: FastAPI) -> None:
-    """To be called when the service is about to stop: long polls and event streams end."""
+    """Ends long polls and event streams; to be called when the service is about to stop."""
     services = app.state.services
     assert isinstance(services, Services), "called once the app has started"
     services.release_waiting()

@@ -1,4 +1,4 @@
-"""The parts of the service, made, joined and started in the order that they need."""
+"""Builds the parts of the service, connects them and starts them in the order they need."""
 
 import logging
 from collections.abc import Iterator
@@ -59,8 +59,10 @@ log = logging.getLogger(__name__)
 async def start_services(
     stack: AsyncExitStack, settings: Settings, clock: Clock, health: Health
 ) -> Services:
-    """Opens and starts everything; the stack closes it in the opposite order. What goes wrong is
-    logged before it is raised on."""
+    """Opens and starts everything; the stack closes it in reverse order.
+
+    Logs any error and raises it again.
+    """
     try:
         return await _start(stack, settings, clock, health)
     except RunwatchError as error:
@@ -96,7 +98,7 @@ async def _start(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Opened(Ground):
-    """With what is this module's own matter."""
+    """The ground, with what only this module uses."""
 
     health: Health
     receivers: Receivers

@@ -1,4 +1,4 @@
-"""What msgspec leaves out where it refuses a body: what was found there, and what was wanted."""
+"""Completes msgspec's messages about a refused body: what was found there, what was wanted."""
 
 import re
 from collections.abc import Iterator
@@ -15,8 +15,11 @@ _UNKNOWN_WORD: Final = ("Invalid enum value ", "Invalid value ")
 
 
 def found_in(body: bytes, told: str) -> str:
-    """The number that is out of bounds; nothing of another kind, which could be a secret. Empty
-    where what follows it is no JSON."""
+    """The text ", found N" for a number out of bounds, else an empty one.
+
+    Values of other types are not shown, since they could be secrets. Also empty if the body turns
+    out not to be valid JSON.
+    """
     place = _PLACE.search(told)
     if place is None:
         return ""
@@ -33,8 +36,11 @@ def found_in(body: bytes, told: str) -> str:
 
 
 def wanted_by(schema: Json, told: str) -> str:
-    """The words, or the fields, that a schema knows where msgspec met another. Empty for other
-    faults, whose text says it, and where several types are left, each with fields of its own."""
+    """The text ", wanted A, B" with the words or fields that the schema allows at that place.
+
+    Empty for other faults, whose message says it already, and where several types are possible,
+    each with its own fields.
+    """
     if told.startswith(_UNKNOWN_FIELD):
         found = [one.get("properties") for one in _choices_at(schema, told)]
         fields = [one for one in found if isinstance(one, dict)]  # null has none
@@ -48,10 +54,10 @@ def wanted_by(schema: Json, told: str) -> str:
 
 
 def _choices_at(schema: Json, told: str) -> list[dict[str, Json]]:
-    """The schemas that a value may follow at the place that msgspec tells of."""
+    """The schemas allowed at the place that msgspec names."""
     place = _PLACE.search(told)
     if place is None and " - at `" in told:
-        return []  # in a mapping, whose keys it leaves out
+        return []  # inside a mapping: msgspec does not name the key
     choices = list(_choices(schema))
     for name, _ in _STEP_INTO.findall(place[1]) if place else ():
         choices = [below for one in choices for below in _choices(_below(one, name))]

@@ -1,4 +1,4 @@
-"""The two clocks of the service, as one value that is passed in."""
+"""The service's wall clock and monotonic clock, as one value that is passed in."""
 
 import secrets
 import time
@@ -12,30 +12,30 @@ from runwatch.ulids import ulid
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Tests give functions of their own."""
+    """Tests pass functions of their own."""
 
     wall: Callable[[], float] = time.time
-    """Unix seconds: for what is stored and shown, never for a deadline inside the process."""
+    """Unix seconds, for times that are stored or shown; never for deadlines in the process."""
     monotonic: Callable[[], float] = time.monotonic
-    """Seconds that are never set back: for deadlines and ages."""
+    """Seconds of a clock that never goes back, for deadlines and ages."""
 
     def new_ulid(self) -> str:
         return ulid(int(self.wall() * 1000), secrets.token_bytes(10))
 
 
 _LAST: Final = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
-"""Of the year 9999, after which RFC 3339 has no dates."""
+"""In the year 9999, after which RFC 3339 has no dates."""
 
 
 def rfc3339(at: float) -> datetime:
-    """Unix seconds as the aware time that JSON shows in RFC 3339.
+    """Unix seconds as an aware datetime, which JSON shows in the form of RFC 3339.
 
-    A time that no calendar has, as a trainer's clock may give one, is the nearest that it has: one
-    such event must not hide all others of its run.
+    A trainer's clock may give a time beyond the calendar. It is moved to the nearest valid one, so
+    that one such event does not make all the others of its run unreadable.
     """
     return datetime.fromtimestamp(min(max(at, 0.0), _LAST), UTC)
 
 
 def rfc3339_if_any(at: float | None) -> datetime | None:
-    """The same of what may not have happened."""
+    """The same for a time that may be None."""
     return None if at is None else rfc3339(at)

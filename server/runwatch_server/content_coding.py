@@ -1,6 +1,7 @@
-"""Bodies come as they are: one that was compressed on its way is refused by that name.
+"""Refuses bodies with a Content-Encoding.
 
-Nothing here unpacks one, so it would be told as broken JSON. Frames bear their own compression.
+Nothing here decompresses one, so the client would only be told of broken JSON. Frames have their
+own compression, inside their format.
 """
 
 from typing import Final

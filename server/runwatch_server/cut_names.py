@@ -1,4 +1,4 @@
-"""Names that people chose, where only so much of one fits: cut, and still told apart."""
+"""Shortens names that people chose so that they fit a limit and still differ."""
 
 import hashlib
 from typing import Final
@@ -7,8 +7,11 @@ _DIGITS: Final = 8
 
 
 def cut_name(name: str, limit: int) -> str:
-    """The name in at most `limit` characters. One that is longer ends in a digest of the whole:
-    names that begin alike stay two, and the same name is cut alike everywhere and at all times."""
+    """The name in at most `limit` characters.
+
+    A longer one is cut and ends in a digest of the whole name, so that two names with the same
+    beginning stay different, and one name is always shortened in the same way.
+    """
     if len(name) <= limit:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGITS]

@@ -1,7 +1,7 @@
-"""The disk watched: what fills it is refused while there is still room for everything else.
+"""Watches free disk space, and refuses frames while there is still room for everything else.
 
-SQLite on a full disk cannot even delete. So frames are refused early; alerts, commands, keys and
-the removal of what is old go on in what is left.
+On a full disk SQLite cannot even delete. So frames are refused early; alerts, commands, keys and
+the removal of old data go on in the space that is left.
 """
 
 import logging
@@ -19,7 +19,7 @@ _RETRY_S: Final = 30
 
 
 class DiskGuard:
-    """For the disk of one folder. `free_bytes` asks the system; tests give their own."""
+    """Guards the disk of one folder. `free_bytes` asks the system; tests pass their own."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class DiskGuard:
 
     @property
     def is_full(self) -> bool:
-        """Whether less than the reserve is free; looked at once a second at most."""
+        """Whether less than the reserve is free; measured at most once a second."""
         now = self._monotonic()
         if self.reserve_bytes and now - self._looked_at >= _LOOK_EVERY_S:
             self._looked_at = now
@@ -54,7 +54,7 @@ class DiskGuard:
         return self._is_full
 
     def check(self) -> None:
-        """Raises OverloadedError where the disk is as good as full."""
+        """Raises OverloadedError if less than the reserve is free."""
         if self.is_full:
             raise OverloadedError(
                 "disk_full",

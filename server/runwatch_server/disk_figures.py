@@ -1,4 +1,4 @@
-"""How much of the disk there is and how much the database takes, for Prometheus."""
+"""Size and free space of the disk and size of the data directory, for Prometheus."""
 
 import shutil
 from collections.abc import Iterable
@@ -9,19 +9,19 @@ from prometheus_client.registry import Collector
 
 
 class DiskCollector(Collector):
-    """Looks at the data directory when it is asked; says nothing where it cannot be read."""
+    """Measures the data directory at each scrape; gives no figures if it cannot be read."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        free = _gauge("disk_free_bytes", "Free on the disk of the data directory.")
-        size = _gauge("disk_size_bytes", "Size of the disk of the data directory.")
+        free = _gauge("disk_free_bytes", "Free space on the data directory's disk.")
+        size = _gauge("disk_size_bytes", "Size of the data directory's disk.")
         held = _gauge("data_dir_bytes", "Size of the files in the data directory.")
         try:
             usage = shutil.disk_usage(self._data_dir)
             files = [path.stat() for path in self._data_dir.iterdir() if path.is_file()]
-        except OSError:  # a file may go between the listing and the look
+        except OSError:  # a file may vanish after it was listed
             usage, files = None, []
         if usage is not None:
             free.add_metric((), usage.free)

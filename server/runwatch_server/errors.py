@@ -1,7 +1,7 @@
-"""What the service refuses, and why it does not start.
+"""The errors that refuse a request, and those that keep the service from starting.
 
 RunwatchError
-├── ServiceError                an answer to a request: carries its status and a stable code
+├── ServiceError                refuses a request: carries the HTTP status and a stable code
 │   ├── BadRequestError         400
 │   ├── UnauthenticatedError    401
 │   ├── ForbiddenError          403
@@ -12,17 +12,17 @@ RunwatchError
 │   ├── UnsupportedTypeError    415
 │   ├── UnprocessableError      422
 │   ├── VersionMissingError     428
-│   └── RetryLaterError         with the seconds after which to come again
+│   └── RetryLaterError         with the number of seconds after which to try again
 │       ├── RateLimitedError    429
 │       ├── TooManyStreamsError 429
 │       ├── TooManyBacktestsError 429
 │       └── OverloadedError     503
 ├── SettingsError (ValueError)  a setting that cannot be used
 ├── DataDirError                the data directory cannot be made or written
-├── NoDatabaseError             a data directory that is not there, or holds no database
-├── DatabaseUnreachableError    the database's server does not answer, or refuses us
-├── DatabaseDamagedError        SQLite's file is damaged, or none of SQLite's
-├── BackupError                 a copy that was not made, or cannot be used (db/backup.py)
+├── NoDatabaseError             the data directory does not exist, or holds no database
+├── DatabaseUnreachableError    the database server does not answer, or refuses us
+├── DatabaseDamagedError        the SQLite file is damaged, or is not a SQLite file
+├── BackupError                 a backup could not be made, or cannot be used (db/backup.py)
 └── DataDirInUseError           another service has the data directory open
 """
 
@@ -35,7 +35,7 @@ from runwatch.errors import RunwatchError
 
 
 class ServiceError(RunwatchError):
-    """A refusal that is told to the client as a problem (RFC 9457)."""
+    """A refusal, sent to the client as a problem (RFC 9457)."""
 
     status = 500
     title = "Internal error"
@@ -43,7 +43,7 @@ class ServiceError(RunwatchError):
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
         self.code = code
-        """Stable name of the error, for programs."""
+        """Stable name of the error, for programs to match on."""
         self.detail = detail
 
     @property
@@ -106,7 +106,7 @@ class VersionMissingError(ServiceError):
 
 
 class RetryLaterError(ServiceError):
-    """The same request may be sent again, after some seconds."""
+    """The same request may be sent again after some seconds."""
 
     def __init__(self, code: str, detail: str, *, retry_after_s: int) -> None:
         super().__init__(code, detail)
@@ -118,14 +118,14 @@ class RetryLaterError(ServiceError):
 
 
 class RateLimitedError(RetryLaterError):
-    """One asker asks too often; the others are well."""
+    """One client sends too many requests; the service itself is fine."""
 
     status = 429
     title = "Too many requests"
 
     def __init__(self, wait_s: float) -> None:
         after_s = math.ceil(wait_s)
-        detail = f"Too many requests; come again in {after_s} s."
+        detail = f"Too many requests; try again in {after_s} s."
         super().__init__("rate_limited", detail, retry_after_s=after_s)
 
 
@@ -136,23 +136,23 @@ class TooManyStreamsError(RetryLaterError):
     title = "Too many streams"
 
     def __init__(self, most: int, retry_after_s: int) -> None:
-        detail = f"The key has {most} event streams open, and may have no more."
+        detail = f"This key has {most} event streams open, the most it may have."
         super().__init__("too_many_streams", detail, retry_after_s=retry_after_s)
 
 
 class TooManyBacktestsError(RetryLaterError):
-    """One key has more backtests under way than one who reads them can need."""
+    """One key runs more backtests at once than anyone could read."""
 
     status = 429
     title = "Too many backtests"
 
     def __init__(self, most: int, retry_after_s: int) -> None:
-        detail = f"The key has {most} backtests under way, and may have no more."
+        detail = f"This key has {most} backtests running, the most it may have."
         super().__init__("too_many_backtests", detail, retry_after_s=retry_after_s)
 
 
 class OverloadedError(RetryLaterError):
-    """Nothing is wrong with the request: it may be sent again, a little later."""
+    """The service is too busy; the request itself is fine and may be sent again shortly."""
 
     status = 503
     title = "Overloaded"
@@ -175,56 +175,56 @@ REFUSALS: Final[tuple[type[ServiceError], ...]] = (
     RateLimitedError,
     OverloadedError,
 )
-"""What a request may be answered with, by status; each has its own."""
+"""The refusals of the documented interface, one per HTTP status."""
 _TITLES: Final = {kind.status: kind.title for kind in REFUSALS}
 
 
 def title_of(status: int) -> str | None:
-    """What a refusal with this status is called, whoever refuses; None: we never do."""
+    """The title of refusals with this status; None if we never refuse with it."""
     return _TITLES.get(status)
 
 
 class SettingsError(RunwatchError, ValueError):
-    """A setting that cannot be used: its name, what was found, what was wanted."""
+    """A setting that cannot be used; says its name, what was found and what was wanted."""
 
 
 class DataDirError(RunwatchError):
-    """Nothing can be kept there."""
+    """The data directory cannot be created or written."""
 
     def __init__(self, data_dir: Path, error: OSError) -> None:
         super().__init__(
             f"data directory {data_dir}: found {error.strerror or error}, wanted a folder that "
-            "can be made and written"
+            "can be created and written"
         )
 
 
 class NoDatabaseError(RunwatchError):
-    """Nothing was ever kept there."""
+    """The data directory does not exist, or holds no database."""
 
     def __init__(self, data_dir: Path, file: str) -> None:
         found = f"no {file} in it" if data_dir.is_dir() else "no such folder"
-        super().__init__(f"data directory {data_dir}: found {found}, wanted one of a service")
+        super().__init__(f"data directory {data_dir}: found {found}, wanted that of a service")
 
 
 class DatabaseDamagedError(RunwatchError):
-    """What was kept there cannot be read."""
+    """The database cannot be read."""
 
     def __init__(self, place: str, why: str) -> None:
         super().__init__(
-            f"{place}: found damage ({why}), wanted a whole database; `runwatch db restore` puts a "
-            "backup into a new --data-dir, and a new one without it begins anew"
+            f"{place}: found damage ({why}), wanted an intact database; `runwatch db restore` puts "
+            "a backup into a new --data-dir, and `serve` starts afresh in an empty one"
         )
 
 
 class DatabaseUnreachableError(RunwatchError):
-    """Nothing can be kept there."""
+    """The database server does not answer, or refuses the connection."""
 
     def __init__(self, place: str, why: str) -> None:
-        super().__init__(f"database {place}: found {why}, wanted a PostgreSQL that lets us in")
+        super().__init__(f"database {place}: found {why}, wanted a PostgreSQL that accepts us")
 
 
 class DataDirInUseError(RunwatchError):
-    """A second service on one data directory would be a second writer."""
+    """Another service uses the data directory; two writers would damage the database."""
 
     def __init__(self, data_dir: Path, owner: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Streams of events that readers hold open: how many there may be, and for how long."""
+"""Event streams that readers hold open: how many there may be, and when they end."""
 
 import logging
 from collections import Counter
@@ -25,14 +25,14 @@ _RETRY_AFTER_S: Final = 30
 
 
 class EventStreams:
-    """Those that are open; in memory, and so of each replica by itself.
+    """The open streams, counted in memory, so by each replica for itself.
 
-    A stream outlives the request's checks: its key may be revoked, and it holds a socket and a
-    question to the database each second for as long as its reader likes.
+    A stream outlives the checks at its start: its key may be revoked meanwhile, and it takes a
+    socket and one database query a second for as long as its reader likes.
     """
 
     def __init__(self, keys: Keys, board: NewsBoard, *, of_key: int, in_all: int) -> None:
-        """At most `of_key` for each key, the sessions of a page counting as their key's."""
+        """At most `of_key` for each key and `in_all` in total; a page counts for its key."""
         self._keys = keys
         self._board = board
         self._most_of_key = of_key
@@ -40,17 +40,19 @@ class EventStreams:
         self._open: Counter[str] = Counter()
 
     def respond(self, principal: Principal, events: AsyncIterator[bytes]) -> StreamingResponse:
-        """A response that counts as open while it is sent. Raises TooManyStreamsError for the
-        key's sake, OverloadedError for the service's."""
+        """A response that counts as open while it is sent.
+
+        Raises TooManyStreamsError if the key has too many open, OverloadedError if the service has.
+        """
         if self._open[principal.key_id] >= self._most_of_key:
             raise TooManyStreamsError(self._most_of_key, _RETRY_AFTER_S)
         if self._open.total() >= self._most_in_all:
-            detail = f"{self._most_in_all} event streams are open, and no more can be."
+            detail = f"{self._most_in_all} event streams are open, the most allowed."
             raise OverloadedError("too_many_streams", detail, retry_after_s=_RETRY_AFTER_S)
         return _CountedResponse(events, self._open, principal.key_id)
 
     async def goes_on(self, request: Request, principal: Principal) -> bool:
-        """Whether there is a reader, who may still read, and a service to go on."""
+        """Whether the reader is still there, its key is still valid and the service runs on."""
         if not self._board.is_open or await request.is_disconnected():
             return False
         try:
@@ -61,7 +63,7 @@ class EventStreams:
 
 
 class _CountedResponse(StreamingResponse):
-    """Counted here and not in the iterator, which is never begun where the reader leaves early."""
+    """Counts here and not in the iterator, which never starts if the reader leaves early."""
 
     def __init__(self, events: AsyncIterator[bytes], open_: Counter[str], key_id: str) -> None:
         super().__init__(
@@ -82,12 +84,14 @@ class _CountedResponse(StreamingResponse):
                 del self._of_keys[self._key_id]
 
     async def _send_all(self, send: Send) -> None:
-        """To the end that `goes_on` brings about. Not as Starlette does it, which cancels a stream
-        whose reader has gone wherever it is, again and again: in the middle of a question to the
-        database, whose connection is then lost to the others."""
+        """Sends until `goes_on` ends the stream.
+
+        Starlette cancels the stream as soon as the reader has gone, wherever it is. In the middle
+        of a database query that loses the connection for all others.
+        """
         try:
             await self.stream_response(send)
         except ServiceError as error:
-            # The answer has begun, so its status can tell nothing; whoever reads asks anew.
+            # The answer has begun, so its status can say nothing; readers connect again.
             log.info("an event stream ends: %s", error)
             await send({"type": "http.response.body", "body": b"", "more_body": False})

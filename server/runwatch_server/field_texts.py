@@ -1,4 +1,4 @@
-"""The texts that stand below the fields of a class, as its source has them, for who uses it."""
+"""Reads the docstrings below a class's fields from its source, for help texts and documents."""
 
 import ast
 import inspect
@@ -9,8 +9,10 @@ from itertools import pairwise
 
 
 def field_texts(kind: type) -> dict[str, str]:
-    """By the field's name, those of its bases too; a field without a text is left out, as are all
-    where the source is not there."""
+    """Field name -> its docstring, inherited fields included.
+
+    Fields without one are left out; so are all fields if the source is not available.
+    """
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         found |= _texts_of_module(one.__module__).get(one.__qualname__, {})
@@ -19,7 +21,7 @@ def field_texts(kind: type) -> dict[str, str]:
 
 @cache
 def _texts_of_module(name: str) -> dict[str, dict[str, str]]:
-    """By the class: each module is read once."""
+    """Class name -> field texts; each module is parsed once."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[name]))
     except (OSError, TypeError, KeyError):

@@ -1,4 +1,4 @@
-"""What storing, judging and telling all stand on: opened before them, and closed after them."""
+"""What telemetry, alerts and notifications all need: opened before them and closed after them."""
 
 from dataclasses import dataclass
 
@@ -29,6 +29,6 @@ class Ground:
     reader: Reader
     packs: PackReader
     ownership: Ownership
-    """Of the runs that this replica looks after."""
+    """Which runs this replica looks after."""
     bulletin: Bulletin
-    """What replicas tell one another."""
+    """Messages between replicas."""

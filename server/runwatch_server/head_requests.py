@@ -1,13 +1,13 @@
-"""HEAD is answered wherever GET is, by the same route, without the body (RFC 9110, 9.3.2).
+"""Answers HEAD wherever GET is answered, without the body (RFC 9110, 9.3.2).
 
-Monitors and link checkers ask that way. No route knows of it: each is asked by GET.
+Monitors and link checkers use it. Routes see only a GET.
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class HeadAsGet:
-    """Outside of all that looks at a request's method."""
+    """Has to be outside of everything that looks at a request's method."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -19,7 +19,7 @@ class HeadAsGet:
         is_answered = False
 
         async def receive_until_answered() -> Message:
-            # A stream of events would go on for as long as its reader is there.
+            # An event stream would go on for as long as its reader is there.
             return {"type": "http.disconnect"} if is_answered else await receive()
 
         async def send_without_body(message: Message) -> None:
@@ -30,5 +30,5 @@ class HeadAsGet:
                 is_answered = True
                 await send({"type": "http.response.body", "body": b""})
 
-        # A copy: the server goes by its own scope where it says what it was asked.
+        # A copy: the server itself reads the method from the original scope, to log it.
         await self._app({**scope, "method": "GET"}, receive_until_answered, send_without_body)

@@ -1,4 +1,4 @@
-"""What the service counts of itself, and a bounded little of each run, for Prometheus."""
+"""The service's own counters for Prometheus, with a bounded set of figures for each run."""
 
 import sqlite3
 from collections.abc import Callable
@@ -20,20 +20,20 @@ _WATCHED_PROBLEMS: Final = (
     *("unknown_key", "revoked_key", "expired_key", "malformed_key"),
     *("writer_queue_full", "rate_limited"),
 )
-"""Counted from 0 on: the first of a series that was not there is no increase to Prometheus."""
+"""Shown from the start with 0: Prometheus sees no increase when a series begins at 1."""
 _COMMIT_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.3, 1.0, 5.0)
 
 
 class Health:
-    """Counters of one service, in a registry of its own: two services share nothing."""
+    """The counters of one service, in a registry of its own: two services share nothing."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._frames = self._counter("frames", "Frames committed.")
-        self._duplicates = self._counter("duplicate_frames", "Frames that were held already.")
+        self._duplicates = self._counter("duplicate_frames", "Frames that were stored already.")
         self._refused_metrics = self._counter(
-            "refused_metrics", "Metrics left out of frames: their runs have had too many names."
+            "refused_metrics", "Metrics left out of frames because their run has too many names."
         )
         self._values = self._counter("values", "Numbers in committed frames.")
         self._bytes = self._counter("frame_bytes", "Bytes of committed frames, as received.")
@@ -47,11 +47,13 @@ class Health:
             self._problems.labels(code)
         self._commits = Histogram(
             "runwatch_commit_seconds",
-            "Time of a transaction of the writer.",
+            "Duration of the writer's transactions.",
             buckets=_COMMIT_BUCKETS,
             registry=self.registry,
         )
-        self._works = self._counter("writes", "Works committed; over commits: the group's size.")
+        self._works = self._counter(
+            "writes", "Writes committed; divided by commits, the size of a group."
+        )
         build = Gauge(
             "runwatch_build_info",
             "Versions in use.",
@@ -61,34 +63,36 @@ class Health:
         build.labels(runwatch.__version__, sqlite3.sqlite_version).set(1)
         self._requests = Histogram(
             "runwatch_request_seconds",
-            "Time until an answer began, by route; long polls and streams wait on purpose.",
+            "Time until an answer began, by route; long polls and streams wait by design.",
             ("route", "status"),
             buckets=_REQUEST_BUCKETS,
             registry=self.registry,
         )
         self._last_frame = Gauge(
             "runwatch_last_frame_timestamp_seconds",
-            "When a frame was last committed; 0 before the first.",
+            "Unix time of the last frame committed; 0 before the first.",
             registry=self.registry,
         )
         self._gaps = Counter(
             "runwatch_unreadable_gaps",
-            "Stretches of stored steps that a reader could not read, by reason.",
+            "Stretches of stored steps that could not be read, by reason.",
             ("reason",),
             registry=self.registry,
         )
         for reason in GapReason:
             self._gaps.labels(reason.value)
         self._packs = self._counter("packs", "Objects of packed frames written.")
-        self._pack_bytes = self._counter("pack_bytes", "Bytes of these objects.")
-        self._packed = self._counter("packed_frames", "Frames packed into them.")
-        self._swept = self._counter("swept_objects", "Objects removed that no pack had.")
+        self._pack_bytes = self._counter("pack_bytes", "Bytes of packed objects written.")
+        self._packed = self._counter("packed_frames", "Frames packed into objects.")
+        self._swept = self._counter(
+            "swept_objects", "Objects removed because no pack refers to them."
+        )
         self._object_failures = self._counter(
-            "object_failures", "Times that packing was given up: the object store did not answer."
+            "object_failures", "Packing rounds given up because the object store did not answer."
         )
         self._loop_failures = Counter(
             "runwatch_background_failures",
-            "Failures of what runs beside requests; it is begun again, by name.",
+            "Failures of background loops, which are then started again, by name.",
             ("loop",),
             registry=self.registry,
         )
@@ -97,12 +101,14 @@ class Health:
         self.registry.register(self.runs)
 
     def watch_queue(self, num_waiting: Callable[[], int]) -> None:
-        gauge = Gauge("runwatch_writes_waiting", "Works queued.", registry=self.registry)
+        gauge = Gauge("runwatch_writes_waiting", "Writes queued.", registry=self.registry)
         gauge.set_function(num_waiting)
 
     def watch_disk_guard(self, disk: DiskGuard) -> None:
         gauge = Gauge(
-            "runwatch_disk_full", "1 while frames are refused for it.", registry=self.registry
+            "runwatch_disk_full",
+            "1 while frames are refused for lack of disk space.",
+            registry=self.registry,
         )
         gauge.set_function(lambda: disk.is_full)
 
@@ -120,7 +126,7 @@ class Health:
         self.registry.register(DiskCollector(data_dir))
 
     def observe_request(self, route: str, status: int, *, seconds: float) -> None:
-        """`route` is a route's pattern, never a path: those are without number."""
+        """`route` is a route's pattern, never a path: there is no end of paths."""
         self._requests.labels(route, f"{status // 100}xx").observe(seconds)
 
     def observe_frame(

@@ -1,4 +1,4 @@
-"""Bodies in and out: msgspec structs, documented in OpenAPI."""
+"""JSON bodies of requests and answers as msgspec structs, and their description in OpenAPI."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from http import HTTPStatus
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 _NAMED_ANEW: Final = {413: "Content Too Large", 422: "Unprocessable Content"}
 _MAX_DEPTH: Final = 8
-"""Of references within references: a type that holds itself is left as a reference there."""
+"""Levels of references that are written out; a type that contains itself ends in a reference."""
 
 
 def json_body(kind: type[T]) -> Callable[[Request], Awaitable[T]]:
@@ -54,8 +54,8 @@ def documented(
 ) -> dict[str, Any]:
     """`openapi_extra` of a route that takes this body and gives this answer.
 
-    `also` is a second status of the same answer, `texts` are media types in which it is no JSON;
-    `refuses` are the statuses of refusals that are this route's own (`interface.py` adds others).
+    `also` is a second status of the same answer, `texts` are its media types other than JSON;
+    `refuses` are the statuses with which this route refuses (`interface.py` adds the common ones).
     """
     responses: dict[str, Any] = {}
     extra: dict[str, Any] = {"responses": responses}
@@ -73,18 +73,20 @@ def documented(
 
 
 def refusal_name(status: int) -> str:
-    """Of the answer with this status, among the document's components."""
+    """The name of the answer with this status among the OpenAPI document's components."""
     return phrase_of(status).replace(" ", "")
 
 
 def phrase_of(status: int) -> str:
-    """What RFC 9110 calls a status. Python 3.13 is the first to know its two new names, and what
-    the service answers must not hang on the interpreter that runs it."""
+    """The reason phrase of a status in RFC 9110.
+
+    Python knows two of its new names only since 3.13, and answers must not depend on the version.
+    """
     return _NAMED_ANEW.get(status) or HTTPStatus(status).phrase
 
 
 def schema_of(kind: object) -> Json:
-    """The JSON schema of a type of msgspec's, in one piece."""
+    """The JSON schema of a msgspec type, without references to others."""
     (schema,), components = msgspec.json.schema_components(
         [kind], schema_hook=_schema_of_object, ref_template="#/x-{name}"
     )
@@ -96,14 +98,14 @@ def _content(kind: object) -> dict[str, Any]:
 
 
 def _schema_of_object(kind: type) -> dict[str, Any]:
-    """Of `object`, whose values are as free as JSON lets them be."""
+    """The schema of `object`: any JSON value."""
     if kind is not object:
         raise NotImplementedError(f"{kind} has no schema")
     return {"description": "any JSON value"}
 
 
 def _inlined(schema: Json, components: Mapping[str, Json], depth: int = 0) -> Json:
-    """The schema with its references replaced, so that each route documents itself."""
+    """The schema with its references written out, so that each route documents itself."""
     if isinstance(schema, list):
         return [_inlined(item, components, depth) for item in schema]
     if not isinstance(schema, dict):
@@ -114,12 +116,12 @@ def _inlined(schema: Json, components: Mapping[str, Json], depth: int = 0) -> Js
     found = {
         key: _inlined(value, components, depth)
         for key, value in schema.items()
-        # What a set holds twice is taken, once.
+        # msgspec asks for unique items, yet accepts repeated ones and keeps one.
         if key not in ("mapping", "uniqueItems")
     }
     places = found.get("prefixItems")
     if isinstance(places, list) and all(place == places[0] for place in places):
-        # A tuple of one type is a list of so many: every reader of schemas knows those.
+        # A tuple of one type becomes a list of fixed length, which every schema reader knows.
         found["items"] = places[0]
         del found["prefixItems"]
     return found

@@ -1,5 +1,5 @@
-"""The interface as OpenAPI tells it: what FastAPI knows of each route, and who may ask, and how a
-request is refused, which it does not know."""
+"""The OpenAPI document: FastAPI's description of each route, with the scopes, the refusals and the
+field descriptions that FastAPI does not know."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
@@ -18,9 +18,9 @@ _SCHEME: Final = "key"
 _JSON: Final = "application/json"
 _OURS: Final = ("runwatch.", "runwatch_server.")
 _NOT_OURS: Final = "runwatch_server.cli."
-"""The command line reads answers into structs of its own, which bear the same names."""
+"""The command line reads answers into structs of its own, some with the same names."""
 _OF_GUARD: Final = (401, 403, 429, 503)
-"""Of every route that wants a key: the check itself may find the database away."""
+"""Statuses of every route that needs a key; 503 because the check itself needs the database."""
 _HEADERS: Final[dict[int, dict[str, Any]]] = {
     401: {"WWW-Authenticate": {"schema": {"type": "string"}}},
     429: {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}},
@@ -29,7 +29,7 @@ _HEADERS: Final[dict[int, dict[str, Any]]] = {
 
 
 class DescribedApi(FastAPI):
-    """A FastAPI whose OpenAPI document tells of keys and refusals, too."""
+    """A FastAPI whose OpenAPI document also describes keys, refusals and fields."""
 
     _described: dict[str, Any] | None = None
 
@@ -57,8 +57,10 @@ class DescribedApi(FastAPI):
 
 
 def _texts_by_name() -> dict[str, list[Mapping[str, str]]]:
-    """What the code says of the fields of each of our structs, by the names of those in a schema:
-    two may bear one. Read when the document is first asked for, as it takes a while."""
+    """Field texts of our structs, by the struct's name in a schema, which two structs may share.
+
+    Read when the document is first requested, since it takes a while.
+    """
     found: dict[str, list[Mapping[str, str]]] = {}
     waiting: list[type] = [msgspec.Struct]
     while waiting:
@@ -71,7 +73,7 @@ def _texts_by_name() -> dict[str, list[Mapping[str, str]]]:
 
 
 def _tell_of_fields(schema: object, texts: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
-    """Who reads the document reads no code."""
+    """Adds the texts below the fields in the code to the schema, for readers of the document."""
     if isinstance(schema, list):
         for item in cast("list[object]", schema):
             _tell_of_fields(item, texts)
@@ -90,10 +92,10 @@ def _tell_of_fields(schema: object, texts: Mapping[str, Sequence[Mapping[str, st
 
 def _tell_of_refusals(operation: dict[str, Any], path: str, requirement: Requirement) -> None:
     responses = cast("dict[str, Any]", operation["responses"])
-    responses.pop("422", None)  # FastAPI's own, whose body is none of ours
+    responses.pop("422", None)  # FastAPI's own, with a body that we never send
     for response in responses.values():
         if response.get("content", {}).get(_JSON) == {"schema": {}}:
-            del response["content"][_JSON]  # FastAPI's guess, where a route says nothing
+            del response["content"][_JSON]  # FastAPI's guess for a route that declares nothing
     for status in _statuses(operation, path, requirement):
         responses[str(status)] = {"$ref": f"#/components/responses/{refusal_name(status)}"}
     operation["responses"] = dict(sorted(responses.items()))
@@ -102,8 +104,8 @@ def _tell_of_refusals(operation: dict[str, Any], path: str, requirement: Require
 
 
 def _statuses(operation: dict[str, Any], path: str, requirement: Requirement) -> Iterator[int]:
-    """What any route of this kind may answer; a route's own are in `documented`."""
-    yield 422  # also where nothing is asked for: a parameter that the route does not know
+    """The refusals common to routes of this kind; a route's own are in `documented`."""
+    yield 422  # also for a route without parameters: an unknown one is refused
     if requirement.scope is not None:
         yield from _OF_GUARD
     if "{" in path:

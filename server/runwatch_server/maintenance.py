@@ -1,9 +1,10 @@
-"""What is done now and then: rollups, packing, retention, saved uses and dead keys.
+"""Periodic jobs: rollups, packing, retention, saving the last uses of keys, removing dead keys.
 
-APScheduler with its jobs in memory, registered anew at each start. Its default of skipping a job
-that comes a second late (`misfire_grace_time`) would skip most of them after a pause: none is
-skipped, and those missed are run once. It sleeps by the wall clock, so nothing with a deadline
-is here; `wake` is called by a loop on the monotonic clock, or a clock set back would stop it all.
+APScheduler holds the jobs in memory; they are registered at each start. By default it skips a job
+that comes a second late (`misfire_grace_time`), which after a pause would be most of them: here
+none is skipped, and the missed turns of a job are run once. It sleeps by the wall clock, so no job
+here may have a deadline. A loop on the monotonic clock wakes it, since otherwise a clock that is
+set back would stop all jobs.
 """
 
 import asyncio
@@ -32,13 +33,13 @@ log = logging.getLogger(__name__)
 
 _DAY_S: Final = 86_400.0
 _DEAD_KEYS_DAYS: Final = 90
-"""A key that is no more is listed for so long, for those who ask what became of it."""
+"""A revoked or expired key stays in the list this long, so that people see what became of it."""
 _WAKE_S: Final = 30.0
 _SAVE_USES_S: Final = 60.0
 
 
 class _Scheduler(Protocol):
-    """What we use of APScheduler, which has no types."""
+    """The part of APScheduler that we use; the package has no types."""
 
     def add_job(
         self, func: Callable[[], Awaitable[object]], trigger: str, *, seconds: float, id: str
@@ -94,7 +95,7 @@ class Maintenance:
             scheduler.shutdown(wait=False)
 
     def _jobs(self) -> Iterator[tuple[str, Job, float]]:
-        """Each with its name, and the seconds from one turn to the next."""
+        """Name, job and interval in seconds."""
         ownership, settings = self._replica.ownership, self._settings
         yield "rollups", as_duty(ownership, "rollups", self._roller.roll), settings.rollup_every_s
         yield "key uses", self._save_uses, _SAVE_USES_S
@@ -104,7 +105,7 @@ class Maintenance:
             yield "packing", pack, settings.maintain_every_s
 
     async def clean(self) -> None:
-        """Removes what is too old, and what a removal left behind that was cut short."""
+        """Removes data past its retention, and the rest of runs whose removal was interrupted."""
         now = self._clock.wall()
         if self._replica.leases is not None:
             await self._replica.leases.clean(older_than_s=_DAY_S)
@@ -120,8 +121,8 @@ class Maintenance:
             lambda connection: session_queries.delete_expired_sessions(connection, now)
         )
         log.info(
-            "removed %d frames, %d rollups, histograms of %d steps, %d dead keys, and what was "
-            "left of %d runs",
+            "removed %d frames, %d rollups, histograms of %d steps, %d dead keys, and the remains "
+            "of %d runs",
             removed.num_frames,
             removed.num_rollups,
             removed.num_histograms + num_crowded,
@@ -131,8 +132,7 @@ class Maintenance:
 
 
 def _despite_overload(name: str, job: Job) -> Job:
-    """A job whose turn is missed while the database is away; any other error is APScheduler's to
-    log."""
+    """The job, skipping its turn while the database is away; APScheduler logs any other error."""
 
     async def run() -> None:
         try:

@@ -1,4 +1,4 @@
-"""`/metrics`, `/healthz` and `/readyz`: for Prometheus, and for whatever keeps the process up."""
+"""`/metrics`, `/healthz` and `/readyz`: for Prometheus, and for what supervises the process."""
 
 import sqlite3
 from collections.abc import Collection
@@ -23,14 +23,14 @@ from runwatch_server.services import CurrentServices, Services
 router: Final = APIRouter(tags=["health"])
 
 _DEAD_S: Final = 60.0
-"""When for so long nothing was done by the clock, no run's silence judged, that loop is dead."""
+"""If the loop that judges silence has done nothing for this long, it counts as dead."""
 
 
 class HealthView(msgspec.Struct, frozen=True):
     status: str
     version: str
     disk: str
-    """`ok`, or `full`: then frames are refused."""
+    """`ok`, or `full`: frames are refused."""
 
 
 class ReadinessView(msgspec.Struct, frozen=True):
@@ -42,8 +42,8 @@ class ReadinessView(msgspec.Struct, frozen=True):
     sqlite: str
     sqlite_is_safe: bool
     signing: str
-    """`on`, `off`, or how many runs go on whose attempts were opened under a signing key that this
-    replica does not have: nobody can command them through it."""
+    """`on`, `off`, or the number of live runs whose attempts were opened under a signing key that
+    this replica does not have: it cannot command them."""
 
 
 @router.get(
@@ -52,9 +52,9 @@ class ReadinessView(msgspec.Struct, frozen=True):
     openapi_extra=documented(texts=[CONTENT_TYPE_LATEST]),
 )
 async def get_metrics(services: CurrentServices, principal: CurrentPrincipal) -> Response:
-    """For Prometheus; give its scrape job a key with the scope `read`, of no one project."""
+    """Metrics for Prometheus. The scrape job needs a key with the scope `read` for all projects."""
     if principal.project is not None:
-        raise ForbiddenError("foreign_project", "These are of all projects; your key is of one.")
+        raise ForbiddenError("foreign_project", "These cover all projects; your key covers one.")
     runs = services.health.runs
     runs.refresh(await _fleet(services, runs.run_ids), now=services.clock.wall())
     return Response(generate_latest(services.health.registry), media_type=CONTENT_TYPE_LATEST)
@@ -62,7 +62,7 @@ async def get_metrics(services: CurrentServices, principal: CurrentPrincipal) ->
 
 @router.get("/healthz", dependencies=[public()], openapi_extra=documented(answer=HealthView))
 async def get_health(services: CurrentServices) -> Response:
-    """The process lives; whether its disk is too full to take frames."""
+    """Liveness: the process answers. Also says whether its disk is too full for frames."""
     disk = "full" if services.disk.is_full else "ok"
     return json_response(HealthView("ok", runwatch.__version__, disk))
 
@@ -73,13 +73,13 @@ async def get_health(services: CurrentServices) -> Response:
     openapi_extra=documented(answer=ReadinessView, refuses=[503]),
 )
 async def get_readiness(services: CurrentServices) -> Response:
-    """The database answers and the writer keeps up: requests may come."""
+    """Readiness: the database answers, the writer keeps up and runs are being judged."""
     if services.database.is_overloaded:
         raise OverloadedError("writer_queue_full", "The writer does not keep up.")
     if not services.evaluators.health.is_running:
         raise OverloadedError("evaluators_dead", "Frames are stored, but nobody judges them.")
     if services.ticker.age_s > _DEAD_S:
-        raise OverloadedError("silence_not_judged", "Nobody looks which runs have fallen silent.")
+        raise OverloadedError("silence_not_judged", "Nobody checks which runs have gone silent.")
     await services.database.ping()
     return json_response(
         ReadinessView(

@@ -1,7 +1,8 @@
-"""The checks on every path and query string: a name that the route does not know is refused, or
-one that is said twice where one value is asked for, and so is a text that no database can hold.
+"""The checks on every path and query string.
 
-A filter that is misspelt and ignored answers with everybody's alerts instead of one run's.
+Refused are a parameter that the route does not know, one that is given twice where one value is
+wanted, and a text that a database cannot hold. If a misspelt filter were ignored, the answer would
+hold everybody's alerts instead of one run's.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,10 +21,10 @@ from runwatch_server.texts import check_texts
 _ULID: Final = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
 
 NextToken = Annotated[str | None, Query(pattern=_ULID)]
-"""Where a list goes on. One that is no token of ours would show its first page again, for ever."""
+"""Where a list continues. Any other text would give the first page again and again."""
 
 NextNumber = Annotated[int | None, Query(ge=0, lt=2**63, alias="next_token")]
-"""Where a list of numbered things goes on."""
+"""Where a list of numbered items continues."""
 
 AttemptInPath = Annotated[int, Path(ge=0, le=MAX_ATTEMPT)]
 
@@ -38,7 +39,7 @@ async def storable_texts_only(request: Request) -> None:
 
 
 async def known_parameters_only(request: Request) -> None:
-    """App-wide dependency. Raises UnprocessableError that names the parameter."""
+    """App-wide dependency. Raises UnprocessableError, which names the parameter."""
     route = request.scope.get("route")
     if not request.query_params or not isinstance(route, APIRoute):
         return
@@ -56,8 +57,8 @@ async def known_parameters_only(request: Request) -> None:
 def check_span(
     first_step: int | None, last_step: int | None, *, place: str = "query", ends: str = "from, to"
 ) -> None:
-    """Raises UnprocessableError for steps that end before they begin: there are none, and an empty
-    answer would look like those of a run that has not come so far."""
+    """Raises UnprocessableError for a span of steps that ends before it begins: an empty answer
+    would look like that of a run which has not reached these steps."""
     if first_step is not None and last_step is not None and last_step < first_step:
         raise UnprocessableError(
             "invalid_request",
@@ -73,7 +74,7 @@ def _unknown(name: str, known: Iterable[str]) -> UnprocessableError:
 
 
 def _annotations(dependant: Dependant) -> Iterator[tuple[str, Any]]:
-    """Of each query parameter of a route, by its name."""
+    """Name and annotation of each query parameter of a route."""
     for field in dependant.query_params:
         yield field.alias, field.field_info.annotation
     for inner in dependant.dependencies:

@@ -1,4 +1,4 @@
-"""Every error as one body: a problem of RFC 9457 with a stable `code`."""
+"""Answers every error with a problem of RFC 9457 that has a stable `code`."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,10 +26,10 @@ MEDIA_TYPE: Final = "application/problem+json"
 _CODES: Final = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
 _NOT_FOUND: Final = "There is nothing at this address."
 _OF_FRAMEWORK: Final = {
-    400: ("unknown_host", "This service is not known by that host: see RUNWATCH_ALLOWED_HOSTS."),
+    400: ("unknown_host", "This host is not allowed here: see RUNWATCH_ALLOWED_HOSTS."),
     413: (_CODES[413], "body: found too many bytes, wanted at most {limit}"),
 }
-"""Code and detail of what the framework refuses by itself."""
+"""Code and detail for what the framework refuses by itself, by status."""
 _WANTED: Final = {
     **dict.fromkeys(("int_parsing", "int_parsing_size", "int_type"), "a whole number"),
     "float_parsing": "a number",
@@ -44,20 +44,20 @@ _WANTED: Final = {
     "literal_error": "{expected}",
     "missing": "one",
 }
-"""By the type of Pydantic's error; of others its own words are told."""
+"""What was wanted, by the type of Pydantic's error; for other types its own text is used."""
 _MOST_TOLD: Final = 60
 _TOKEN: Final = "next_token"
-"""Whose form is nobody's to write."""
+"""Clients do not write this parameter themselves, so its pattern would not help them."""
 
 
 class RuleProblem(Problem, frozen=True):
-    """A rule document's error, with all that is wrong in it."""
+    """Why a request was refused; for a rule file, with every fault in it."""
 
     faults: tuple[Fault, ...] = ()
 
 
 def add_problem_handlers(app: FastAPI, *, on_problem: Callable[[str], None]) -> None:
-    """Makes the app answer every error as a problem; `on_problem` hears each one's code."""
+    """Makes the app answer every error with a problem; `on_problem` is called with its code."""
 
     def handler(
         describe: Callable[[Request, Exception], tuple[Problem, Mapping[str, str]]],
@@ -106,14 +106,14 @@ def _invalid_request(_: Request, error: Exception) -> tuple[Problem, Mapping[str
 
 
 def _in_words(fault: Mapping[str, Any]) -> str:
-    """What Pydantic says of a parameter: its place, what was found, what was wanted."""
+    """Pydantic's fault in a parameter, in our words: its place, what was found and wanted."""
     place = ".".join(str(part) for part in fault["loc"])
     wanted = _WANTED.get(fault["type"])
     if wanted is None:
         return f"{place}: {fault['msg']}"
     found = "none" if fault["type"] == "missing" else _shortened(fault["input"])
     if fault["loc"][-1] == _TOKEN:
-        wanted = "one that a list has answered with"
+        wanted = "one from an earlier answer of this list"
     return f"{place}: found {found}, wanted {wanted.format(**fault.get('ctx', {}))}"
 
 
@@ -142,8 +142,8 @@ def _wrong_method(request: Request) -> tuple[Problem, Mapping[str, str]]:
 
 
 def _gone(_: Request, __: Exception) -> tuple[Problem, Mapping[str, str]]:
-    """Nobody hears it; but it is no failure of ours, and none for the log."""
-    return Problem("Bad request", 400, "incomplete_request", "The rest of it never came."), {}
+    """The client has gone, so nobody reads this; it is no failure of ours, and is not logged."""
+    return Problem("Bad request", 400, "incomplete_request", "The rest of it never arrived."), {}
 
 
 def _unexpected(request: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
@@ -153,8 +153,10 @@ def _unexpected(request: Request, error: Exception) -> tuple[Problem, Mapping[st
 
 
 class PlainAsProblem:
-    """Says as a problem what the framework says in plain text, outside the handlers above: that a
-    body is over its route's limit, or that the service does not answer to a host's name."""
+    """Turns the framework's plain-text refusals, which bypass the handlers above, into problems.
+
+    They are for a body over its route's limit, and for a host name that is not allowed.
+    """
 
     def __init__(self, app: ASGIApp, on_problem: Callable[[str], None]) -> None:
         self._app = app
@@ -179,7 +181,7 @@ class PlainAsProblem:
 
 
 def _replacement(scope: Scope, message: Message) -> Problem | None:
-    """What is to be said in place of the answer that begins; None: it stays as it is."""
+    """The problem to send instead of this answer; None: the answer stays as it is."""
     status: int = message["status"]
     if status not in _OF_FRAMEWORK:
         return None
@@ -191,5 +193,5 @@ def _replacement(scope: Scope, message: Message) -> Problem | None:
 
 
 def _title_of(status: int) -> str:
-    """One for a status, whichever part of the service refuses."""
+    """The same title for a status, whichever part of the service refuses."""
     return title_of(status) or phrase_of(status).capitalize()

@@ -1,4 +1,4 @@
-"""Each request has an id, by which its answer and what the log says of it are found."""
+"""Gives each request an id, which links its answer to the lines about it in the log."""
 
 import re
 import secrets
@@ -11,7 +11,7 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class RequestIdMiddleware:
-    """Gives every answer the request's id, the client's own where it sent one that is usable."""
+    """Puts the request's id on every answer: the client's own if it sent a usable one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""How long answers take, by route."""
+"""Measures how long answers take, by route."""
 
 import time
 from typing import Final, Protocol
@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _UNMATCHED: Final = "unmatched"
-"""Of all paths that no route has, together: whoever guesses paths must make no series."""
+"""One label for all unknown paths, so that guessed paths create no new series."""
 
 
 class Observe(Protocol):
@@ -14,7 +14,7 @@ class Observe(Protocol):
 
 
 class RequestTimer:
-    """Tells of each request once its answer has begun."""
+    """Reports each request once its answer has begun."""
 
     def __init__(self, app: ASGIApp, observe: Observe) -> None:
         self._app = app

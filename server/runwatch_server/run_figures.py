@@ -1,7 +1,7 @@
-"""A bounded little of each run for Prometheus: the newest values, the worst layers, open alerts.
+"""A bounded set of figures of each run for Prometheus: newest values, worst layers, open alerts.
 
-However many runs, layers and metrics there are, at most MAX_RUNS runs are shown, the latest heard
-of, each with the same few series: a dashboard's worth. All else is read over the API.
+However many runs, layers and metrics there are, only the MAX_RUNS runs heard of most recently are
+shown, each with the same few series, enough for a dashboard. The REST API has all the rest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,29 +21,29 @@ from runwatch_server.cut_names import cut_name
 
 MAX_RUNS: Final = 200
 WORST_LAYERS: Final = 5
-"""Layers of a run that are shown, those of the largest gradient norm."""
+"""Layers shown of each run: those with the largest gradient norm."""
 ENDED_FOR_S: Final = 3600.0
-"""A run that ended is shown for so long after it was last heard of."""
+"""A run that ended is shown for this long after it was last heard of."""
 _MAX_LABEL: Final = 128
-"""Characters of a name that people chose."""
+"""Most characters of a name that people chose."""
 _METRICS: Final = {
     "loss": ("loss", "The newest loss."),
     "val_loss": ("val_loss", "The newest validation loss."),
     "lr": ("lr", "The newest learning rate."),
     "grad_norm": ("grad_norm", "The newest gradient norm, before clipping."),
-    "loss_scale": ("loss_scale", "The newest scale of AMP's loss."),
+    "loss_scale": ("loss_scale", "The newest loss scale of AMP."),
     "step_time": ("step_time_seconds", "Time of the newest step."),
-    "tokens_per_s": ("tokens_per_second", "Tokens a second, of the newest step."),
+    "tokens_per_s": ("tokens_per_second", "Tokens per second in the newest step."),
 }
-"""A run's metric: the series' name after `runwatch_run_`, and what it is."""
+"""A run's metric: its series' name after `runwatch_run_`, and the help text."""
 _STAT: Final = "grad_norm"
 _LEFT_OUT: Final = "nonfinite"
-"""Counts the elements that are no part of the norm."""
+"""Counts the elements that the norm leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What the database knows of a run that is shown."""
+    """A shown run's facts from the database."""
 
     name: str
     project: str
@@ -52,7 +52,7 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What the database knows of all runs together, and of those that are shown."""
+    """Facts from the database on all runs together, and on those that are shown."""
 
     num_by_state: Mapping[RunState, int]
     facts: Mapping[RunId, RunFacts]
@@ -65,18 +65,18 @@ _NO_FLEET: Final = Fleet(num_by_state={}, facts={}, alerts={})
 
 @dataclass(slots=True)
 class _Newest:
-    """What a run's newest frames said."""
+    """The figures of a run's newest frames."""
 
     heard_at: float = 0.0
     last_step: int = 0
     values: dict[str, float] = field(default_factory=dict[str, float])
     layers: tuple[str, ...] = ()
     norms: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
-    """Of the newest step, one a layer; NaN where elements were left out of it."""
+    """Gradient norm of each layer in the newest step; NaN where elements were left out of it."""
 
 
 class RunFigures(Collector):
-    """Notes what comes in, and tells the last of it when it is asked."""
+    """Notes incoming frames, and gives the newest values at each scrape."""
 
     def __init__(self) -> None:
         self._newest: dict[RunId, _Newest] = {}
@@ -84,15 +84,15 @@ class RunFigures(Collector):
 
     @property
     def run_ids(self) -> tuple[RunId, ...]:
-        """Those shown, the latest heard of last."""
+        """The runs shown, in the order in which they were last heard of, oldest first."""
         return tuple(self._newest)
 
     def note(self, run_id: RunId, frame: Frame, layout: Layout | None, *, at: float) -> None:
-        """A frame came in. Only rank 0 speaks for its run."""
+        """Notes a frame; only those of rank 0 count."""
         if frame.rank != 0 or frame.num_steps == 0:
             return
         newest = self._newest.pop(run_id, None) or _Newest()
-        self._newest[run_id] = newest  # last in order: the first is forgotten first
+        self._newest[run_id] = newest  # moved to the end: the first one is dropped first
         if len(self._newest) > MAX_RUNS:
             del self._newest[next(iter(self._newest))]
         newest.heard_at, newest.last_step = at, frame.last_step
@@ -106,11 +106,11 @@ class RunFigures(Collector):
             newest.norms = _newest_norms(frame, layout)
 
     def forget(self, run_id: RunId) -> None:
-        """The run was removed."""
+        """Drops a run that was removed."""
         self._newest.pop(run_id, None)
 
     def refresh(self, fleet: Fleet, *, now: float) -> None:
-        """What the database says now; runs that it no longer has, or that ended, are let go."""
+        """Takes the database's facts; drops runs that it no longer has and runs long ended."""
         self._fleet = fleet
         for run_id, newest in tuple(self._newest.items()):
             facts = fleet.facts.get(run_id)
@@ -123,7 +123,7 @@ class RunFigures(Collector):
         steps = {run_id: float(one.last_step) for run_id, one in newest.items()}
         yield _of_runs("last_step", "The newest step.", steps)
         heard = {run_id: one.heard_at for run_id, one in newest.items()}
-        text = "When a frame of the run last came."
+        text = "Unix time at which the run's last frame arrived."
         yield _of_runs("last_frame_timestamp_seconds", text, heard)
         for metric, (name, text) in _METRICS.items():
             values = {
@@ -155,8 +155,8 @@ class RunFigures(Collector):
     def _worst_layers(self) -> GaugeMetricFamily:
         family = _family(
             "runwatch_run_layer_grad_norm",
-            f"The newest gradient norm of the {WORST_LAYERS} layers in which it is largest; "
-            "NaN where the gradient holds one.",
+            f"The newest gradient norm of the {WORST_LAYERS} layers where it is largest; NaN where "
+            "the gradient holds NaN or infinity.",
             *("run_id", "layer"),
         )
         for run_id, newest in self._newest.items():
@@ -166,11 +166,11 @@ class RunFigures(Collector):
         return family
 
     def _of_database(self) -> Iterable[GaugeMetricFamily]:
-        info = _family("runwatch_run_info", "1; the names of a run.", "run_id", "run", "project")
+        info = _family("runwatch_run_info", "Always 1; a run's names.", "run_id", "run", "project")
         states = _family("runwatch_run_state", "1 for the run's state.", "run_id", "state")
         alerts = _family(
             "runwatch_run_alerts",
-            "Open alerts of the run, but those of rules on trial and those that another explains.",
+            "Open alerts of the run, without those of rules on trial or explained by another.",
             "run_id",
             "state",
             "severity",
@@ -199,7 +199,8 @@ def _newest(frame: Frame, layout: Layout, stat: str) -> NDArray[np.float32]:
 
 
 def worst_layers(norms: NDArray[np.float32]) -> list[int]:
-    """Which to look at first: what is no number, then the largest; what was not recorded never."""
+    """Indices of the layers to look at first: non-finite norms, then the largest; absent ones are
+    left out."""
     held = np.flatnonzero(~is_absent(norms))
     badness = np.where(np.isfinite(norms[held]), norms[held], np.inf)
     order = np.argsort(-badness, kind="stable")[:WORST_LAYERS]

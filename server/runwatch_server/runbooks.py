@@ -1,4 +1,4 @@
-"""The runbooks of docs/runbooks, as they are shipped: what to do when a rule fires."""
+"""The runbooks of docs/runbooks, shipped with the service: what to do when a rule fires."""
 
 import re
 from functools import cache
@@ -7,23 +7,23 @@ from typing import Final
 
 _HERE: Final = Path(__file__).parent
 _FOLDERS: Final = (_HERE / "docs" / "runbooks", _HERE.parents[1] / "docs" / "runbooks")
-"""In an installed package, and beside the sources."""
+"""Where they are in an installed package, and in a checkout."""
 
 _ANNOTATION: Final = re.compile(r"(?:docs/runbooks/)?([a-z0-9-]{1,64})\.md")
 
 
 _SENTENCE: Final = re.compile(r".+?[.](?=\s|$)", re.DOTALL)
 _MARKS: Final = re.compile(r"\[([^]]*)\]\([^)]*\)|`")
-"""A link, of which its words are kept, and what makes code of a word."""
+"""Markdown to strip: of a link all but its text, and backquotes."""
 
 
 def runbook_names() -> list[str]:
-    """Every runbook's name, in order."""
+    """The names of all runbooks, sorted."""
     return sorted({path.stem for folder in _FOLDERS for path in folder.glob("*.md")})
 
 
 def read_runbook(name: str) -> str | None:
-    """A runbook's Markdown; the name is compared, and never becomes part of a path."""
+    """A runbook's Markdown. The name is only compared, so it never becomes part of a path."""
     for folder in _FOLDERS:
         for path in folder.glob("*.md"):
             if path.stem == name:
@@ -33,7 +33,10 @@ def read_runbook(name: str) -> str | None:
 
 @cache
 def first_sentence(annotation: str) -> str:
-    """What the rule of one of our runbooks sees, as it begins; empty for another's address."""
+    """The first sentence of one of our runbooks, which says what its rule detects.
+
+    Empty for an address of somebody else's.
+    """
     ours = _ANNOTATION.fullmatch(annotation)
     text = read_runbook(ours[1]) if ours is not None else None
     paragraphs = [] if text is None else text.split("\n\n")
@@ -43,8 +46,11 @@ def first_sentence(annotation: str) -> str:
 
 
 def runbook_url(annotation: str, base: str = "") -> str:
-    """Where people read a rule's runbook: the page of one of ours, below the service's address
-    `base`; another address as it stands; empty where a browser could not open it."""
+    """The link to a rule's runbook.
+
+    One of ours is a page below the service's address `base`; any other address stays as it is.
+    Empty if a browser could not open it.
+    """
     ours = _ANNOTATION.fullmatch(annotation)
     if ours is not None:
         return f"{base}/runbooks/{ours[1]}" if ours[1] in runbook_names() else ""

@@ -1,4 +1,4 @@
-"""The tables as the migrations make them, on a database that is there."""
+"""Brings an existing database to the newest migration, and compares it with the code."""
 
 import logging
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SchemaState:
-    """What a database holds, against what this version wants."""
+    """The schema of a database, compared with the one that this version needs."""
 
     found: str | None
     """Revision of the database; None: no tables yet."""
     wanted: str
     differences: Sequence[str]
-    """Where the tables of the wanted version are not those that the code declares."""
+    """Differences between the tables of the wanted revision and those that the code declares."""
 
     @property
     def is_current(self) -> bool:
@@ -32,28 +32,28 @@ class SchemaState:
 
 
 def upgrade_schema(connection: sa.Connection) -> None:
-    """Brings the database to the newest version of its tables.
+    """Upgrades the database to the newest revision.
 
-    One that a newer version has made is left as it is: migrations only add, so that this version
-    can go on beside the newer one while replicas are replaced, and come back after it.
+    A database of a newer version is left as it is. Migrations only add, so this version can run
+    beside the newer one while replicas are replaced, and again after a downgrade.
     """
     config = _config()
     found = MigrationContext.configure(connection).get_current_revision()
     if found is not None and not _is_known(config, found):
-        log.warning("the database is of a newer version (revision %s): used as it is", found)
+        log.warning("the database is from a newer version (revision %s): used as it is", found)
         return
     config.attributes["connection"] = connection
     alembic.command.upgrade(config, "head")
 
 
 def schema_state(connection: sa.Connection) -> SchemaState:
-    """Looks, and changes nothing."""
+    """Reads the state; changes nothing."""
     context = MigrationContext.configure(connection, opts={"compare_type": True})
     wanted = ScriptDirectory.from_config(_config()).get_current_head()
     assert wanted is not None, "there is a migration"
     found = context.get_current_revision()
     compared: list[object] = []
-    if found == wanted:  # else the upgrade makes them
+    if found == wanted:  # otherwise the upgrade has yet to make them
         compared += alembic.autogenerate.compare_metadata(context, metadata)
     return SchemaState(found, wanted, [str(difference) for difference in compared])
 

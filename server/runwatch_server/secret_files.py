@@ -1,5 +1,7 @@
-"""Files that hold keys, and folders of what runs told: for nobody else to read; a file of keys is
-there whole or not at all."""
+"""Files of keys and folders of runs' data, which only their owner can read.
+
+A file of keys is written whole or not at all.
+"""
 
 import os
 import secrets
@@ -12,7 +14,7 @@ _FOLDER: Final = 0o700
 
 
 def make_folder(path: Path) -> None:
-    """For us alone, with the folders above it that are missing; one that is there stays as it is.
+    """Creates a folder for its owner alone, with missing parents; leaves an existing one as it is.
     Raises OSError."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing or [path]):
@@ -20,20 +22,21 @@ def make_folder(path: Path) -> None:
 
 
 def make_empty(path: Path) -> None:
-    """A file that is filled by who takes no mode, such as SQLite. Raises OSError where one is."""
+    """Creates a private empty file for programs that set no mode themselves, such as SQLite.
+    Raises OSError if it exists."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER))
 
 
 def write_secret(path: Path, content: bytes, mode: int = OWNER) -> None:
-    """In the place of what was there, on the disk; no others can read it even for an instant.
+    """Replaces the file and syncs it to disk; at no instant can others read it.
 
-    Raises OSError; what was there is then still there.
+    Raises OSError; the old file is then still there.
     """
     written = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)  # whatever the umask takes away
+            os.fchmod(file.fileno(), mode)  # whatever the umask is
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

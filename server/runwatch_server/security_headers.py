@@ -1,4 +1,4 @@
-"""What every answer tells a browser, so that one opened in it can do no harm."""
+"""Security headers of every answer, so that one opened in a browser can do no harm."""
 
 from typing import Final
 
@@ -13,12 +13,12 @@ _ALWAYS: Final = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
-"""Where the route says nothing else: a page has a policy of its own, and assets are cached."""
+"""Defaults, which a route may override: pages have a policy of their own, assets are cached."""
 _HSTS: Final = "max-age=31536000"
 
 
 class SecurityHeaders:
-    """Adds them to every answer, those of other middleware too."""
+    """Adds the headers to every answer, also to those of other middleware."""
 
     def __init__(self, app: ASGIApp, *, has_tls: bool) -> None:
         self._app = app

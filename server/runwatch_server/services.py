@@ -1,4 +1,4 @@
-"""What the service is made of, built once in `app.py` and handed to every route."""
+"""The parts of the service, built once by `assembly.py` and handed to every route."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -43,7 +43,7 @@ from runwatch_server.telemetry.roller import Roller
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """One instance of each; no module holds one of its own."""
+    """One instance of each part; no module keeps a global of its own."""
 
     settings: Settings
     clock: Clock
@@ -63,7 +63,7 @@ class Services:
     reader: Reader
     packs: PackReader
     packer: Packer | None
-    """None where there is no object store."""
+    """None if there is no object store."""
     roller: Roller
     retention: Retention
     pulses: Pulses
@@ -82,7 +82,7 @@ class Services:
     demo_run: PageRun
 
     def release_waiting(self) -> None:
-        """Answer whoever waits for news, so that a stop need not wait for them."""
+        """Answers all who wait for news, so that stopping need not wait for them."""
         self.delivery.close()
         self.board.close()
 
@@ -94,7 +94,7 @@ def services_of(request: Request) -> Services:
 
 
 async def _services(request: Request) -> Services:
-    """Async, though it awaits nothing: FastAPI hands other dependencies to a thread, each time."""
+    """Async although it awaits nothing: FastAPI would run a plain function in a thread."""
     return services_of(request)
 
 

@@ -1,4 +1,4 @@
-"""What can be set about the service; `Settings.from_env` alone reads the environment."""
+"""The service's settings; only `Settings.from_env` reads the environment."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -19,110 +19,116 @@ _POSITIVE: Final = (
     *("requests_per_s", "ingest_per_s", "refused_per_s", "patience_s"),
 )
 _ANYWHERE: Final = ("0.0.0.0", "::")
-"""Listened on, but no name that a request is rightly addressed to."""
+"""Wildcard addresses: a service can listen on them, but no request is addressed to them."""
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Each is read from `RUNWATCH_<NAME>`; a command line option goes before it."""
+    """Each is read from `RUNWATCH_<NAME>`; a command-line option overrides it."""
 
     data_dir: Path = Path("runwatch-data")
-    """Where the database and its lock lie; a local disk, never NFS."""
+    """Folder of the SQLite database and its lock; on a local disk, never on NFS."""
     database_url: str | None = None
     """`postgresql://user@host/name`, shared by all replicas; PGPASSWORD and ~/.pgpass are read.
-    Without it, a SQLite file in the data directory, of one process."""
+    Without it, a SQLite file in the data directory, which one process alone can use."""
     host: str = "127.0.0.1"
-    """Address to listen on; one that others can reach needs TLS or a proxy that has it."""
+    """Address to listen on; one that other machines can reach needs TLS here or in a proxy."""
     port: int = 8321
     """TCP port; 0 takes a free one and prints it."""
     behind_proxy: bool = False
-    """A proxy with TLS stands in front: lets `host` be one that others can reach."""
+    """Set this where a proxy in front provides TLS: `host` may then be reachable by others."""
     tls_cert: Path | None = None
     """PEM file of the certificate, to serve TLS without a proxy."""
     tls_key: Path | None = None
-    """PEM file of its key."""
+    """PEM file of the certificate's key."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host names that requests may be addressed to, against DNS rebinding; loopback names and
-    `host` are allowed always."""
+    """Host names, separated by commas, that requests may be addressed to, against DNS rebinding;
+    loopback names and `host` are always allowed."""
     external_url: str = ""
-    """Where people reach the service, as https://runwatch.example: for links in messages. Its host
-    is allowed, as in `allowed_hosts`; the `url` in the receivers' file goes before it."""
+    """Address at which people reach the service, such as https://runwatch.example, for the links in
+    messages. Its host is allowed as if it were in `allowed_hosts`. The `url` in the receivers' file
+    overrides it."""
     policy: PolicyMode = PolicyMode.OBSERVE
-    """How far rules may act on a run that says nothing of its own."""
+    """How far rules may act on a run that has no policy of its own: observe, ask or auto."""
     max_rollbacks: int = 3
-    """Rollbacks that rules may bring about in one run; a run that needs more needs a person."""
+    """Most rollbacks that rules may trigger in one run; a run that needs more needs a person."""
     max_lr_cuts: int = 4
-    """Likewise for lowering the learning rate."""
+    """Most times that rules may lower the learning rate of one run."""
     max_checkpoints: int = 50
-    """Likewise for checkpoints, which fill a disk."""
+    """Most checkpoints that rules may order in one run: they fill a disk."""
     cooldown_steps: int = 50
-    """Steps between two actions of one kind."""
+    """Least number of steps between two actions of one kind."""
     cooldown_s: float = 0.0
-    """Seconds between two actions of one kind; both must have passed."""
+    """Least number of seconds between two actions of one kind; both cooldowns must have passed."""
     min_lr_scale: float = 0.05
-    """Rules lower the learning rate no further than to this share of the schedule's."""
+    """Lowest learning rate that rules may set, as a share of what the schedule gives."""
     secret_file: Path | None = None
-    """File of the keys that commands are signed with, one a line, the same for all replicas: the
-    first signs for attempts that begin, the others for those that began under them. With SQLite
-    the service makes itself one in the data directory; with PostgreSQL commands are not signed
-    without this, or `secret`."""
+    """File of the keys that commands are signed with, one per line, the same for all replicas: the
+    first signs for new attempts, the others for attempts that began under them. With SQLite the
+    service makes such a file in the data directory; with PostgreSQL commands are signed only if
+    this or `secret` is set."""
     secret: str = field(default="", repr=False)
-    """The same keys, separated by commas, where a file is hard to come by."""
+    """The keys of `secret_file`, separated by commas, for where a file is hard to provide."""
     receivers: Path | None = None
-    """YAML file of the receivers of alerts; by default the data directory's receivers.yaml."""
+    """YAML file of the receivers of alerts; by default receivers.yaml in the data directory."""
     scrape_key_file: Path | None = None
-    """File in which the service leaves a key with the scope `read`, for a Prometheus beside it."""
+    """File to which the service writes a key with the scope `read`, for a Prometheus beside it."""
     requests_per_s: float = 100.0
-    """A key's requests that are not a trainer's, in the long run; five seconds' worth at once."""
+    """Requests per second that one key may make, apart from a trainer's, as a long-run average;
+    five seconds' worth may come at once."""
     ingest_per_s: float = 5000.0
-    """A key's requests from trainers: some fifty trainers flat out, or thousands at their usual
-    pace, more than two cores can store."""
+    """Requests per second that trainers may make with one key. The default is some fifty trainers
+    at full speed, or thousands at their usual pace: more than two cores can store."""
     refused_per_s: float = 5.0
-    """Requests without a good key from one address; a minute's worth at once."""
+    """Requests per second without a valid key that one address may make, as a long-run average; a
+    minute's worth may come at once."""
     streams_per_key: int = 100
-    """Event streams that the readers of one key may hold open: a page is one."""
+    """Event streams that one key may hold open; each open page is one."""
     streams: int = 2000
-    """Event streams that may be open in all; each asks the database once a second."""
+    """Event streams that may be open in total; each queries the database once a second."""
     metrics_per_run: int = 2000
-    """Names of metrics that a run may have; what is over is left out of its frames, and told on its
-    timeline. A page of a run with 20 000 takes seconds."""
+    """Metric names that a run may have; further ones are left out of its frames, which its timeline
+    says. A page of a run with 20 000 takes seconds."""
     patience_s: float = 30.0
-    """A connection is closed where its other end lets the service wait for the rest of a request,
-    or does not read the answer, for longer: within twice that time."""
+    """Longest wait for the rest of a request, or for a client to read its answer. After that the
+    connection is closed, within twice this time."""
     disk_reserve_mib: int = 256
-    """With less free on the data directory's disk, frames are refused until there is more: the rest
-    goes on in it. 0: never. Not for PostgreSQL, which has a disk of its own."""
+    """With less than this free on the data directory's disk, frames are refused until there is
+    more; everything else goes on within the reserve. 0: never refused. Not used with PostgreSQL,
+    which has a disk of its own."""
     queue_works: int = 4096
-    """Writes that may wait; beyond, requests get 503: a few seconds of work, some 100 MB."""
+    """Writes that may wait in the queue; beyond that, requests are answered with 503. The default
+    is a few seconds of work and some 100 MB."""
     judge_processes: int = 0
-    """Processes that judge runs, beside the one that answers; each run is judged in one of them.
-    0: a thread of the service does it. For machines of many cores: each takes some 80 MB, and a
-    core where much comes in."""
+    """Processes that judge runs, beside the one that answers requests; each run is judged in one of
+    them. 0: a thread of the service does it. For machines with many cores: each process takes some
+    80 MB, and a core when much data arrives."""
     stall_s: float = 300.0
-    """Without a new step for so long, a run that still speaks is shown as stalled."""
+    """A run that still sends heartbeats is shown as stalled after this long without a new step."""
     lost_s: float = 60.0
-    """Without a word for so long, a run is shown as lost: six heartbeats of the trainer."""
+    """A run is shown as lost after this long without any message: six of the trainer's
+    heartbeats."""
     rollup_every_s: float = 5.0
-    """How often finished stretches of 1024 steps are summed up."""
+    """How often finished stretches of 1024 steps are summed up into rollups."""
     maintain_every_s: float = 3600.0
-    """How often what is too old is removed."""
+    """How often data past its retention is removed."""
     objects_url: str | None = None
-    """Where frames that have cooled are packed to: `s3://bucket/prefix`, with endpoint, region and
-    credentials by the usual AWS_* variables, or `file:///a/folder`, which all replicas share.
-    Without it they stay in the database."""
+    """Where older frames are packed to: `s3://bucket/prefix`, with endpoint, region and credentials
+    from the usual AWS_* variables, or `file:///a/folder`, which all replicas share. Without it they
+    stay in the database."""
     pack_after_h: float = 24.0
-    """Frames are packed so many hours after they came; a reader sees no difference."""
+    """Frames are packed this many hours after they arrived; readers see no difference."""
     raw_days: float = 30.0
-    """Frames of an ended run are kept for so long; their rollups and alerts stay. 0: for ever, here
-    and in the two that follow. Projects and runs may have ages of their own
+    """How long frames are kept after their run ended; their rollups and alerts stay. 0 means for
+    ever, here and in the next two. Projects and runs may have ages of their own
     (`runwatch retention`)."""
     evidence_days: float = 0.0
-    """Frames around an alert are kept for so long; never shorter than the others."""
+    """How long frames around an alert are kept; never shorter than other frames."""
     rollup_days: float = 0.0
-    """Rollups of layers are kept for so long; never shorter than frames. Those of metrics stay."""
+    """How long rollups of layers are kept; never shorter than frames. Those of metrics stay."""
     drain_s: float = 10.0
-    """How long requests under way may take when the service stops."""
+    """How long requests in progress may take when the service stops."""
 
     def __post_init__(self) -> None:
         _check_days(self.raw_days, self.evidence_days, self.rollup_days)
@@ -148,13 +154,13 @@ class Settings:
             raise SettingsError("secret, secret_file: found both, wanted one of them or none")
         if self.external_url and not is_http_url(self.external_url):
             raise SettingsError(
-                f"external_url: found {self.external_url!r}, wanted https://host, perhaps with a "
-                "port and a path"
+                f"external_url: found {self.external_url!r}, wanted https://host, with or "
+                "without a port and a path"
             )
         if not self.is_loopback and not self.behind_proxy and self.tls_cert is None:
             raise SettingsError(
                 f"host: found {self.host!r}, which others can reach in clear text; wanted TLS "
-                "(tls_cert, tls_key), or behind_proxy where a proxy provides it, or 127.0.0.1"
+                "(tls_cert, tls_key), or behind_proxy if a proxy provides it, or 127.0.0.1"
             )
 
     @property
@@ -163,7 +169,7 @@ class Settings:
 
     @property
     def own_url(self) -> str:
-        """Where a process of the same machine reaches the service."""
+        """The address at which a process on the same machine reaches the service."""
         scheme = "http" if self.tls_cert is None else "https"
         own = "127.0.0.1" if self.host in _ANYWHERE else self.host
         return f"{scheme}://{f'[{own}]' if ':' in own else own}:{self.port}"
@@ -177,7 +183,7 @@ class Settings:
 
     @property
     def policy_limits(self) -> PolicyLimits:
-        """How much rules may do to one run."""
+        """The budgets of what rules may do to one run."""
         return PolicyLimits(
             max_rollbacks=self.max_rollbacks,
             max_lr_cuts=self.max_lr_cuts,
@@ -193,7 +199,7 @@ class Settings:
         variables: Mapping[str, str] = os.environ,
         given: Mapping[str, object] = MappingProxyType({}),
     ) -> "Settings":
-        """The environment's settings, with those given here put over them.
+        """The settings of the environment, overridden by those in `given`.
 
         Raises SettingsError for one that cannot be used.
         """
@@ -206,7 +212,7 @@ class Settings:
 
 
 def is_http_url(url: str) -> bool:
-    """Whether links can begin with it: a scheme, a host, perhaps a port and a path."""
+    """Whether links can be built on it: http or https, a host, an optional port and path."""
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

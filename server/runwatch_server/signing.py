@@ -1,8 +1,8 @@
-"""The service's own secret, which stands in a file and never in the database, and what follows
-from it.
+"""The service's signing keys, kept in a file and never in the database, and secrets derived from
+them.
 
-Who can write to the database cannot sign: the secrets of runs are derived from this one when they
-are needed, and are kept nowhere.
+Write access to the database is thus not enough to sign: the secrets of runs are derived when they
+are needed and stored nowhere.
 """
 
 import hashlib
@@ -17,34 +17,39 @@ from runwatch_server.secret_files import write_secret
 from runwatch_server.settings import Settings
 
 SECRET_FILE: Final = "secret"
-"""Of the data directory, where the database is SQLite's."""
+"""File in the data directory, used with SQLite."""
 
 _MIN_CHARACTERS: Final = 32
 _FINGERPRINT_BYTES: Final = 8
 
 
 class MissingKeyError(Exception):
-    """What was signed with a key that this service does not have."""
+    """The service does not have the key that was used to sign."""
 
 
 class KeyRing:
-    """Signing keys by their fingerprints: the first signs what is new, all of them what was
-    begun with them. An empty ring signs nothing."""
+    """Signing keys by their fingerprints.
+
+    The first one signs for new attempts; each signs for those that began under it. An empty ring
+    signs nothing.
+    """
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
         self._keys = {_fingerprint(key): key for key in keys}
 
     @property
     def current(self) -> str | None:
-        """Fingerprint of the key for what is new; None where nothing is signed."""
+        """Fingerprint of the key for new attempts; None if nothing is signed."""
         return next(iter(self._keys), None)
 
     def __contains__(self, fingerprint: object) -> bool:
         return fingerprint in self._keys
 
     def derive(self, fingerprint: str, *purpose: str) -> bytes:
-        """32 bytes that only holders of the key can know: HKDF-SHA256 (RFC 5869), one block long,
-        bound to the purpose. Raises MissingKeyError."""
+        """32 bytes that only holders of the key can compute, bound to the purpose.
+
+        One block of HKDF-SHA256 (RFC 5869). Raises MissingKeyError.
+        """
         key = self._keys.get(fingerprint)
         if key is None:
             raise MissingKeyError(fingerprint)
@@ -54,10 +59,10 @@ class KeyRing:
 
 
 def open_key_ring(settings: Settings, *, is_shared: bool) -> KeyRing:
-    """The keys that were given; a service that is alone (SQLite) makes itself one.
+    """The configured keys; without any, a service on SQLite creates one of its own.
 
-    Replicas must be given the same: without any, a service on a shared database signs nothing.
-    Raises SettingsError.
+    All replicas must be given the same keys: on a shared database, a service without any signs
+    nothing. Raises SettingsError.
     """
     if settings.secret:
         return KeyRing(_keys("secret", settings.secret.split(",")))
@@ -75,7 +80,7 @@ def _read(path: Path) -> list[bytes]:
     try:
         lines = path.read_text("ascii").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "what is no ASCII text"
+        why = error.strerror if isinstance(error, OSError) else "not ASCII text"
         raise SettingsError(f"secret_file: found {path} ({why}), wanted a file of keys") from error
     return _keys(f"secret_file {path}", lines)
 
@@ -92,6 +97,6 @@ def _keys(place: str, texts: Sequence[str]) -> list[bytes]:
 
 
 def _fingerprint(key: bytes) -> str:
-    """Names a key without telling anything of it."""
+    """Identifies a key without revealing anything about it."""
     mark = hmac.new(key, b"runwatch fingerprint", hashlib.sha256).digest()
     return mark[:_FINGERPRINT_BYTES].hex()

@@ -1,8 +1,8 @@
-"""Connections whose other end does not keep up are closed, so that they cannot be gathered.
+"""Closes connections whose other end does not keep up, so that they do not accumulate.
 
-uvicorn waits without end for the rest of a request, and for a peer to read an answer: whoever sends
-a byte a second (a "slow loris"), stops reading or was cut off below TCP would hold a socket, and a
-request's memory, for as long as they like.
+uvicorn waits without limit for the rest of a request, and for a peer to read an answer. A client
+that sends a byte a second ("slow loris"), stops reading or was cut off below TCP would hold a
+socket, and a request's memory, for as long as it likes.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 log = logging.getLogger(__name__)
 
 MIN_BYTES_PER_S: Final = 1024
-"""Of a request's body: a trainer's line that carries less carries no frames."""
+"""Least rate of a request's body: a connection slower than this cannot carry frames anyway."""
 
 
 class Waiting(StrEnum):
-    """What a connection waits for its other end to do."""
+    """What a connection waits for from its other end."""
 
     HEAD = "the rest of a request's head"
     BODY = "the rest of a request's body"
@@ -31,8 +31,11 @@ _State = tuple[Waiting | None, RequestResponseCycle | None, int]
 
 
 class PatientProtocol(H11Protocol):
-    """Looks at its connection every `patience_s`, and closes it where it waits for the same thing
-    as at the look before and too little has moved: after one to two times that time."""
+    """Checks its connection every `patience_s` seconds.
+
+    Closes it if it waits for the same thing as at the check before and too little has moved, which
+    is after one to two times `patience_s`.
+    """
 
     patience_s: float = 30.0
     _before: _State
@@ -74,31 +77,31 @@ class PatientProtocol(H11Protocol):
         return waiting is Waiting.BODY and num_bytes >= MIN_BYTES_PER_S * self.patience_s
 
     def _state(self) -> _State:
-        """What is waited for, of which request, and how often its answer has flowed since."""
+        """What is waited for, in which request, and how often its answer has moved on since."""
         return self._waiting(), self._request, self._num_drained
 
     @property
     def _request(self) -> RequestResponseCycle | None:
-        """The newest one; uvicorn has none before the first, though its types do not say so."""
+        """The newest request; None before the first, though uvicorn's types do not say so."""
         return cast("RequestResponseCycle | None", self.cycle)
 
     def _waiting(self) -> Waiting | None:
         if self.flow.write_paused:
             return Waiting.READER
         if self._request is None or self._request.response_complete:
-            # Between two requests uvicorn has a timer of its own, until the first byte comes.
+            # Between two requests uvicorn has a timer of its own, until the next first byte.
             return Waiting.HEAD if self.timeout_keep_alive_task is None else None
-        # Where the app does not keep up with the body, the other end is not to blame.
+        # If the app does not keep up with the body, the other end is not to blame.
         return Waiting.BODY if self._request.more_body and not self.flow.read_paused else None
 
 
 def patient(patience_s: float) -> type[PatientProtocol]:
-    """The protocol with this much patience, for uvicorn, which makes one for each connection."""
+    """The protocol class with this patience; uvicorn makes an instance for each connection."""
     return type("PatientProtocol", (PatientProtocol,), {"patience_s": patience_s})
 
 
 def _find_dead_peers(transport: asyncio.Transport, patience_s: float) -> None:
-    """Lets the kernel ask whether the other end is still there: a line that is cut says nothing."""
+    """Lets the kernel probe whether the other end is still there: a cut line sends no message."""
     connection = transport.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, seconds in (("TCP_KEEPIDLE", patience_s), ("TCP_KEEPINTVL", patience_s / 4)):

@@ -1,6 +1,6 @@
-"""The one catalogue of tables that every domain's `tables.py` adds to.
+"""The metadata to which every domain's `tables.py` adds its tables.
 
-Times are Unix seconds (UTC), JSON is text written by msgspec, so that SQLite and PostgreSQL
+Times are Unix seconds (UTC) and JSON is text written by msgspec, so that SQLite and PostgreSQL
 hold the same. Every table that grows with runs has `run_id` first in its key (docs/design.md,
 section 4.3).
 """

@@ -1,6 +1,6 @@
-"""A zero byte in a text is refused wherever one comes in, whatever the database.
+"""Refuses zero bytes in texts, wherever they come in and whatever the database.
 
-PostgreSQL cannot hold one and SQLite can: what is accepted must not hang on which of them is used.
+PostgreSQL cannot store them and SQLite can; what is accepted must not depend on which one is used.
 """
 
 from collections.abc import Iterable
@@ -16,9 +16,9 @@ _ESCAPED: Final = rb"\u0000"
 def check_json_texts(place: str, body: bytes) -> None:
     """Raises UnprocessableError for a JSON body with a zero byte in one of its texts.
 
-    JSON can only hold one as an escape, so nearly every body is told by one search. A backslash
-    that is escaped itself looks the same: only then is the body read. A body that is no JSON holds
-    no text of ours, and is left to whoever decodes it.
+    JSON can hold one only as an escape, so one search clears nearly every body. An escaped
+    backslash before `u0000` looks the same, so only a hit is decoded. A body that is no JSON is
+    left to the code that decodes it later.
     """
     if _ESCAPED not in body:
         return
@@ -38,7 +38,7 @@ def check_texts(place: str, value: object) -> None:
 
 
 def _has_zero_byte(value: object) -> bool:
-    """Without recursion: how deep a document is, is the sender's choice."""
+    """Without recursion, since the sender chooses how deeply a document is nested."""
     waiting: list[object] = [value]
     while waiting:
         one = waiting.pop()

@@ -85,5 +85,5 @@ async def test_a_token_that_is_none_of_ours_is_refused(api: Api, path: str, toke
 async def test_a_refused_token_is_told_where_one_comes_from(api: Api) -> None:
     refused = await api.call("GET", "/runs?next_token=abc")
 
-    told = "query.next_token: found 'abc', wanted one that a list has answered with"
+    told = "query.next_token: found 'abc', wanted one from an earlier answer of this list"
     assert refused.json()["detail"] == told

@@ -39,7 +39,7 @@ def test_where_no_database_is_none_is_made(
     asked = run(*command, "--data-dir", tmp_path / folder)
 
     assert asked.exit_code == 2
-    assert "wanted one of a service" in " ".join(asked.output.split())
+    assert "wanted that of a service" in " ".join(asked.output.split())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -65,7 +65,7 @@ def test_a_file_that_is_no_database_is_told_in_plain_words(tmp_path: Path) -> No
 async def test_no_service_starts_on_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "runwatch.db").write_bytes(bytes(range(256)) * 64)
 
-    with pytest.raises(DatabaseDamagedError, match="wanted a whole database"):
+    with pytest.raises(DatabaseDamagedError, match="wanted an intact database"):
         async with serve(tmp_path):
             pass
 
