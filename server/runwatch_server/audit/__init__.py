@@ -1,1 +1,1 @@
-"""Who did what and when: people's and the policy's deeds, only ever added to."""
+"""The audit: who did what and when, people and the policy alike. Append-only."""

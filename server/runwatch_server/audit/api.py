@@ -1,4 +1,4 @@
-"""`/audit`: for those with the scope `admin`."""
+"""`/audit`, for keys with the scope `admin`."""
 
 from datetime import datetime
 from typing import Annotated, Final
@@ -29,7 +29,8 @@ class DeedView(msgspec.Struct, frozen=True):
     subject: str
     detail: dict[str, object]
     digest: str | None = None
-    """Of the deed and of the digest before it: a copy of the newest one vouches for all."""
+    """Digest of this entry and of the digest before it: a copy of the newest one proves all of them
+    unchanged."""
 
 
 class DeedList(msgspec.Struct, frozen=True):
@@ -47,7 +48,7 @@ async def list_audit(
     next_token: NextNumber = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
-    """What people and the policy did, newest first."""
+    """The audit log: what people and the policy did, newest first."""
     async with services.database.read() as connection:
         found = await list_deeds(
             connection,

@@ -1,8 +1,7 @@
-"""The chain: each deed carries a digest of itself and of the digest before it.
+"""A hash chain over the audit: each deed carries a digest of itself and of the digest before it.
 
-Whoever changes a deed, takes one out or puts one in breaks every link from there on, unless they
-make all of them anew; against that, and against cutting off the end, keep the newest digest
-somewhere else from time to time.
+To change, remove or insert a deed breaks every link from there on, unless all later digests are
+recomputed. To detect that, or a cut-off end, keep a copy of the newest digest somewhere else.
 """
 
 import hashlib
@@ -20,14 +19,16 @@ _CHUNK: Final = 1000
 
 
 def digest_of(row: Mapping[Any, Any], before: str) -> str:
-    """SHA-256, in hexadecimal digits, of a row and of the digest before it (empty: the first)."""
+    """SHA-256 in hexadecimal of a row and the digest before it (empty for the first row)."""
     facts = [before, *(row[name] for name in _FIELDS)]
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
 
 
 async def find_breaks(connection: AsyncConnection) -> list[str]:
-    """Where deeds are not as they were written down. Deeds from before the chain began prove
-    nothing, and are no fault."""
+    """Messages about deeds that were altered.
+
+    Deeds written before the chain was introduced have no digest; they are no fault.
+    """
     breaks: list[str] = []
     before, number = "", 0
     while rows := await _next_rows(connection, number):

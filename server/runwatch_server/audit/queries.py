@@ -1,4 +1,4 @@
-"""Adding to the audit and reading it."""
+"""Appends to the audit and reads it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from runwatch_server.db import EVENTS, wait_for_lock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deed:
-    """What somebody did: a key, a person behind it, or `policy`."""
+    """One entry of the audit: what a key, a person with a session, or `policy` did."""
 
     at: float
     actor: str
@@ -26,13 +26,13 @@ class Deed:
     about_run: RunId | None = None
     detail: Mapping[str, object]
     number: int = 0
-    """Given when it is written down."""
+    """Assigned when the deed is stored."""
     digest: str | None = None
-    """Given then too; None where a version without the chain wrote it."""
+    """Assigned when the deed is stored; None if a version without the chain wrote it."""
 
 
 async def append_deed(connection: AsyncConnection, deed: Deed) -> None:
-    """Adds a link to the chain. Nobody else adds one until this transaction is over."""
+    """Appends a deed to the chain; no other can be appended until this transaction ends."""
     await wait_for_lock(connection, EVENTS)
     row: dict[str, object] = {
         "at": deed.at,
@@ -56,7 +56,7 @@ async def list_deeds(
     before: int | None = None,
     limit: int,
 ) -> list[Deed]:
-    """Deeds, newest first; `project` None: of every project."""
+    """Deeds, newest first; of every project if `project` is None."""
     wanted = sa.select(audit).order_by(audit.c.number.desc()).limit(limit)
     if project is not None:
         wanted = wanted.where(audit.c.project == project)

@@ -1,4 +1,4 @@
-"""Where deeds are kept."""
+"""The table of the audit's deeds."""
 
 import sqlalchemy as sa
 
