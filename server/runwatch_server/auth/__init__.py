@@ -1,1 +1,1 @@
-"""Who may do what: API keys, their scopes, and the check on every route."""
+"""Authentication and authorization: API keys, their scopes, and the check on every route."""

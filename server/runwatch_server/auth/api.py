@@ -1,4 +1,4 @@
-"""`/keys`: for those with the scope `admin`."""
+"""`/keys`: API keys, managed by keys with the scope `admin`."""
 
 from datetime import datetime
 from typing import Annotated, Final
@@ -18,13 +18,13 @@ router: Final = APIRouter(prefix="/api/v1/keys", tags=["keys"])
 
 class KeyCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-    """Whose it is: it stands beside what is done with the key."""
+    """Who uses the key; shown beside everything that is done with it."""
     scopes: Annotated[frozenset[KeyScope], msgspec.Meta(min_length=1)]
-    """What may be done with it."""
+    """What the key may be used for."""
     project: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
-    """The one project that it is for; null: all."""
+    """The only project that the key may access; null: all projects."""
     expires_at: datetime | None = None
-    """When it ends; null: not before it is revoked."""
+    """When the key expires; null: never, until it is revoked."""
 
 
 class KeyView(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class KeyView(msgspec.Struct, frozen=True):
 
 class KeyCreated(KeyView, frozen=True):
     key: str
-    """Shown this once."""
+    """The key's text, which is shown only once."""
 
 
 class KeyList(msgspec.Struct, frozen=True):
@@ -59,17 +59,17 @@ async def create_key(
     principal: CurrentPrincipal,
     wanted: Annotated[KeyCreate, Depends(json_body(KeyCreate))],
 ) -> Response:
-    """A new key; its text is in this answer and nowhere else."""
+    """Create a key. Its text is shown in this answer and never again."""
     if principal.project is not None and wanted.project != principal.project:
         raise ForbiddenError(
             "foreign_project", f"Your key is bound to the project {principal.project!r}."
         )
     if wanted.expires_at is not None and wanted.expires_at.tzinfo is None:
-        raise UnprocessableError("invalid_body", "expires_at: wanted a time with its zone")
+        raise UnprocessableError("invalid_body", "expires_at: wanted a time with a time zone")
     if wanted.expires_at is not None and wanted.expires_at.timestamp() <= services.clock.wall():
         raise UnprocessableError(
             "invalid_body",
-            f"expires_at: found {wanted.expires_at.isoformat()}, wanted a time to come",
+            f"expires_at: found {wanted.expires_at.isoformat()}, wanted a time in the future",
         )
     new = await services.keys.create(
         wanted.name,
@@ -84,7 +84,7 @@ async def create_key(
 
 @router.get("", dependencies=[require(KeyScope.ADMIN)], openapi_extra=documented(answer=KeyList))
 async def list_keys(services: CurrentServices, principal: CurrentPrincipal) -> Response:
-    """All keys that the asker may know of, without their secrets."""
+    """All keys that the caller may see, without their secrets."""
     found = await services.keys.list_keys()
     visible = [key for key in found if principal.project in (None, key.project)]
     return json_response(KeyList([_view(key) for key in visible]))
@@ -94,7 +94,7 @@ async def list_keys(services: CurrentServices, principal: CurrentPrincipal) -> R
 async def revoke_key(
     key_id: str, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
-    """Ends a key at once."""
+    """Revoke a key at once."""
     await services.keys.revoke(key_id, by=principal.actor, within=principal.project)
     return Response(status_code=204)
 

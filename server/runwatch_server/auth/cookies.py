@@ -1,4 +1,4 @@
-"""The page's cookie, and the check that a request which brings it comes from the page itself.
+"""The page's session cookie, and the check that a request with it comes from our own page (CSRF).
 
 A key in `Authorization` needs no such check: no other site can make a browser send it.
 """
@@ -20,8 +20,11 @@ _FORM: Final = "application/x-www-form-urlencoded"
 
 
 def cookie_name(request: Request, settings: Settings) -> str:
-    """`__Host-` binds the cookie to this very host, and needs TLS. In clear text, which is
-    loopback only, the port keeps two services of one machine apart: cookies know no ports."""
+    """The cookie's name.
+
+    `__Host-` binds the cookie to this very host, and needs TLS. Without TLS, so on loopback only,
+    the port in the name separates two services of one machine: cookies are shared by all ports.
+    """
     return "__Host-runwatch" if _is_secure(request, settings) else f"runwatch-{request.url.port}"
 
 
@@ -51,20 +54,22 @@ def unset_session(request: Request, response: Response, settings: Settings) -> N
 
 
 async def check_own_page(request: Request, secret: str) -> None:
-    """Raises ForbiddenError unless a request that changes something was made by our own page:
-    by what the browser says of its origin, and by the session's token."""
+    """Raises ForbiddenError unless a request that changes something comes from our own page.
+
+    Judged by the origin that the browser states and by the session's CSRF token.
+    """
     if request.method == "GET":
         return
     check_same_origin(request)
     given = request.headers.get(CSRF_HEADER) or (await form_of(request)).get(CSRF_FIELD, "")
     if not hmac.compare_digest(given.encode(), csrf_token(secret).encode()):
         raise ForbiddenError(
-            "csrf", f"The request lacks its session's token: send {CSRF_HEADER}, or reload."
+            "csrf", f"The request lacks the session's CSRF token: send {CSRF_HEADER}, or reload."
         )
 
 
 def check_same_origin(request: Request) -> None:
-    """Raises ForbiddenError for a request that a browser made for another site."""
+    """Raises ForbiddenError for a request that a browser made on behalf of another site."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is None:
         origin = urlsplit(request.headers.get("Origin", ""))
@@ -74,8 +79,8 @@ def check_same_origin(request: Request) -> None:
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form that a page sent; empty where the body is none. Raises
-    UnprocessableError for a zero byte in one."""
+    """The fields of a submitted form; empty if the body is no form. Raises UnprocessableError for a
+    zero byte in one."""
     if not request.headers.get("Content-Type", "").startswith(_FORM):
         return {}
     text = (await request.body()).decode("utf-8", errors="replace")

@@ -1,8 +1,8 @@
-"""The check on every route: denied unless it says what it needs.
+"""The check on every route, which is closed unless it declares what it requires.
 
-A route says so with `dependencies=[require(KeyScope.READ)]` or `[public()]`. The app-wide
-`deny_by_default` refuses to run any that says nothing, so that a forgotten line closes a route
-instead of opening it.
+A route declares `dependencies=[require(KeyScope.READ)]` or `[public()]`. The app-wide
+`deny_by_default` refuses every route that declares nothing, so that a forgotten line closes a
+route instead of opening it.
 """
 
 from typing import Annotated, Final
@@ -20,7 +20,7 @@ _SCHEME: Final = "bearer "
 
 
 class Requirement:
-    """What a route needs of a request's key; None: nothing, it is public."""
+    """The scope that a route requires of a request's key; None: the route is public."""
 
     def __init__(self, scope: KeyScope | None) -> None:
         self.scope = scope
@@ -28,7 +28,7 @@ class Requirement:
     async def __call__(self, request: Request) -> None:
         limits = services_of(request).rate_limits
         if self.scope is None:
-            if request.method != "GET":  # a login, where keys can be tried
+            if request.method != "GET":  # a login, where keys can be guessed
                 limits.refused.take(_address(request))
             return
         try:
@@ -42,17 +42,17 @@ class Requirement:
 
 
 def require(scope: KeyScope) -> DependsParam:
-    """A dependency: the request's key has this scope."""
+    """A dependency: the request's key must have this scope."""
     return DependsParam(Requirement(scope))
 
 
 def public() -> DependsParam:
-    """A dependency: the route is open to everyone, on purpose."""
+    """A dependency: the route is deliberately open to everyone."""
     return DependsParam(Requirement(None))
 
 
 def requirement_of(route: APIRoute) -> Requirement | None:
-    """What a route says that it needs; None where it says nothing."""
+    """The requirement that a route declares; None if it declares none."""
     calls = (dependency.call for dependency in route.dependant.dependencies)
     return next((call for call in calls if isinstance(call, Requirement)), None)
 
@@ -61,11 +61,11 @@ async def deny_by_default(request: Request) -> None:
     """App-wide dependency. Raises ForbiddenError for a route that declares no requirement."""
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or requirement_of(route) is None:
-        raise ForbiddenError("undeclared_route", "This route does not say who may use it.")
+        raise ForbiddenError("undeclared_route", "This route does not declare who may use it.")
 
 
 async def _authenticate(request: Request) -> Principal:
-    """By the key in `Authorization`, or else by the page's cookie."""
+    """Authenticates by the key in `Authorization`, else by the page's cookie."""
     services = services_of(request)
     text = request.headers.get("Authorization", "")
     secret = session_secret(request, services.settings)
@@ -83,7 +83,7 @@ async def _authenticate(request: Request) -> Principal:
 
 
 def _address(request: Request) -> str:
-    """Of the client, as uvicorn has it: a proxy's word is taken where that proxy is trusted."""
+    """The client's address as uvicorn gives it, which believes a proxy only if it trusts it."""
     return request.client.host if request.client else ""
 
 
@@ -100,4 +100,4 @@ async def _principal(request: Request) -> Principal:
 
 
 CurrentPrincipal = Annotated[Principal, Depends(_principal)]
-"""Who asks, on a route that requires a scope."""
+"""The caller, on a route that requires a scope."""

@@ -1,10 +1,10 @@
-"""API keys as text and as values; pure.
+"""API keys as text and as values. No I/O.
 
     runwatch_<8 letters: id>_<43 letters: secret><6 letters: checksum>
 
-The checksum tells a mistyped key from an unknown one without asking the database, and lets
-scanners of leaked secrets be sure. A secret has 256 random bits, so that one round of SHA-256
-keeps it: there is nothing to guess from.
+The checksum tells a mistyped key from an unknown one without a database query, and lets scanners
+for leaked secrets be sure. A secret has 256 random bits and cannot be guessed, so a single round of
+SHA-256 is enough to store it.
 """
 
 import base64
@@ -25,17 +25,17 @@ class KeyScope(StrEnum):
     """What a key may be used for; `admin` includes the others."""
 
     INGEST = "ingest"
-    """A trainer: opens runs and attempts, sends frames, takes commands."""
+    """For trainers: opens runs and attempts, sends frames, receives commands."""
     READ = "read"
     CONTROL = "control"
     """Acknowledges alerts, approves and gives commands, changes runs."""
     ADMIN = "admin"
-    """Keys, rules, removal of runs."""
+    """Manages keys and rules, deletes runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """A key as it is kept."""
+    """A key as it is stored."""
 
     id: str
     name: str
@@ -56,7 +56,7 @@ class ApiKey:
         self.check_in_force(now)
 
     def check_in_force(self, now: float) -> None:
-        """Raises UnauthenticatedError where the key is over."""
+        """Raises UnauthenticatedError if the key was revoked or has expired."""
         if self.revoked_at is not None:
             raise UnauthenticatedError("revoked_key", f"The API key {self.id} was revoked.")
         if self.expires_at is not None and not now < self.expires_at:
@@ -65,7 +65,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks: the key of a request, once it is checked."""
+    """The caller: the key of a request, once it is checked."""
 
     key_id: str
     name: str
@@ -84,7 +84,7 @@ class Principal:
             )
 
     def check_project(self, project: str) -> None:
-        """Raises ForbiddenError where the key is bound to another project."""
+        """Raises ForbiddenError if the key is bound to another project."""
         if self.project is not None and self.project != project:
             raise ForbiddenError(
                 "foreign_project", f"The API key is bound to the project {self.project!r}."
@@ -92,7 +92,7 @@ class Principal:
 
     @property
     def actor(self) -> str:
-        """As it stands in the records of who did what."""
+        """The caller's name in the audit."""
         return f"key:{self.key_id}"
 
 
@@ -105,7 +105,7 @@ def parse_key(text: str) -> tuple[str, str]:
     match = _KEY.fullmatch(text)
     if match is None or match[3] != _checksum(match[1], match[2]):
         raise UnauthenticatedError(
-            "malformed_key", "The API key is mistyped or cut: its checksum is wrong."
+            "malformed_key", "The API key is mistyped or truncated: its checksum is wrong."
         )
     return match[1], match[2]
 

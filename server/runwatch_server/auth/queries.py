@@ -1,4 +1,4 @@
-"""Every question put to the table of API keys."""
+"""All queries of the table of API keys."""
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -38,7 +38,7 @@ async def has_keys(connection: AsyncConnection) -> bool:
 
 
 async def revoke_key(connection: AsyncConnection, key_id: str, at: float) -> bool:
-    """Whether it was in force until now."""
+    """Revokes a key; False if it was revoked already or does not exist."""
     revoked = await connection.execute(
         api_keys.update()
         .where(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
@@ -48,7 +48,7 @@ async def revoke_key(connection: AsyncConnection, key_id: str, at: float) -> boo
 
 
 async def touch_keys(connection: AsyncConnection, used: dict[str, float]) -> None:
-    """Notes when keys were last used."""
+    """Stores when keys were last used."""
     for key_id, at in used.items():
         await connection.execute(
             api_keys.update().where(api_keys.c.id == key_id).values(last_used_at=at)

@@ -1,7 +1,7 @@
-"""How often one may ask: by key, and by address for whoever shows no good key.
+"""Rate limits: for each key, and for each address that shows no valid key.
 
-In memory, and so of each replica by itself. Frames have a limit of their own: what a person does
-with a key must not keep a trainer from being watched, nor the other way round.
+They are in memory, so each replica has its own. Frames have a limit of their own: what a person
+does with a key must not keep a trainer from being watched, nor the other way round.
 """
 
 from collections import OrderedDict
@@ -12,12 +12,12 @@ from typing import Final
 from runwatch_server.errors import RateLimitedError
 
 MAX_BUCKETS: Final = 10_000
-"""Askers remembered; the one longest unheard of is forgotten, with its debt."""
+"""Most callers remembered; beyond that, the one not heard of for longest is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """So many requests a second in the long run, and so many at once."""
+    """Requests per second as a long-run average, and how many may come at once."""
 
     per_s: float
     burst: float
@@ -30,7 +30,7 @@ class _Bucket:
 
 
 class RateLimit:
-    """A token bucket for each asker."""
+    """A token bucket for each caller."""
 
     def __init__(self, limit: Limit, monotonic: Callable[[], float]) -> None:
         self._limit = limit
@@ -38,7 +38,7 @@ class RateLimit:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, asker: str) -> None:
-        """Raises RateLimitedError, with the seconds until there is room, where there is none."""
+        """Takes one token. Raises RateLimitedError, with the seconds to wait, if there is none."""
         wait_s = self._wait_s(asker)
         if wait_s > 0:
             raise RateLimitedError(wait_s)
@@ -46,7 +46,7 @@ class RateLimit:
     def _wait_s(self, asker: str) -> float:
         now = self._monotonic()
         bucket = self._buckets.pop(asker, None) or _Bucket(self._limit.burst, now)
-        self._buckets[asker] = bucket  # last in order: the first is forgotten first
+        self._buckets[asker] = bucket  # moved to the end: the first one is dropped first
         if len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)
         refilled = bucket.tokens + (now - bucket.at) * self._limit.per_s
@@ -69,9 +69,9 @@ class RateLimits:
         monotonic: Callable[[], float],
     ) -> None:
         self.requests = RateLimit(Limit(requests_per_s, 5 * requests_per_s), monotonic)
-        """By key: all that is not a trainer's."""
+        """For each key: all requests that are not a trainer's."""
         self.ingest = RateLimit(Limit(ingest_per_s, 2 * ingest_per_s), monotonic)
-        """By key: a trainer's frames, heartbeats and commands. One key may serve a thousand."""
+        """For each key: trainers' frames, heartbeats and commands. A thousand may share a key."""
         self.refused = RateLimit(Limit(refused_per_s, 60 * refused_per_s), monotonic)
-        """By address: requests without a good key. One with a good key is never held up by it,
-        since trainers and whoever guesses keys may share the address of a proxy."""
+        """For each address: requests without a valid key. It never holds up a valid key, since
+        trainers and somebody who guesses keys may share a proxy's address."""

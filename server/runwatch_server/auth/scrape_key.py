@@ -1,5 +1,7 @@
-"""A key in a file for a Prometheus that starts together with the service: nobody has to carry it
-over by hand, and there is no default one."""
+"""Writes a key to a file for a Prometheus that starts together with the service.
+
+So nobody has to copy a key by hand, and there is no default key.
+"""
 
 import asyncio
 import logging
@@ -15,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def check_scrape_key_file(path: Path) -> None:
-    """To be called before any key is made. Raises SettingsError where none could be written."""
+    """Raises SettingsError if the file cannot be written; to be called before a key is created."""
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise SettingsError(
             f"scrape_key_file: found {path}, wanted a file in a folder that can be written"
@@ -23,7 +25,7 @@ def check_scrape_key_file(path: Path) -> None:
 
 
 async def keep_scrape_key(keys: Keys, path: Path) -> None:
-    """Leaves a key with the scope `read` in the file: the one that is there, if it still holds."""
+    """Puts a key with the scope `read` into the file, unless the one there is still valid."""
     if await _still_holds(keys, path):
         return
     new = await keys.create(

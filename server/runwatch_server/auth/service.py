@@ -1,4 +1,4 @@
-"""Making, finding and revoking API keys."""
+"""Creates, checks and revokes API keys."""
 
 import secrets
 from collections.abc import Set as AbstractSet
@@ -23,20 +23,21 @@ from runwatch_server.db import Database
 from runwatch_server.errors import NotFoundError, UnauthenticatedError
 
 _CACHE_S: Final = 5.0
-"""A key revoked by another process is refused after so long; by this one, at once."""
+"""How long a key is cached: if another process revokes it, it is refused after this long; if this
+one does, at once."""
 _MAX_CACHED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key with its text, which is shown once and never kept."""
+    """A key with its text, which is shown once and never stored."""
 
     key: ApiKey
     text: str
 
 
 class Keys:
-    """Checks each request's key; remembers keys for some seconds to spare the database."""
+    """Checks each request's key; caches keys for some seconds to spare the database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -45,15 +46,17 @@ class Keys:
         self._used: dict[str, float] = {}
 
     async def authenticate(self, text: str) -> Principal:
-        """The principal of a key's text. Raises UnauthenticatedError that says what is wrong."""
+        """The principal of a key's text. Raises UnauthenticatedError, which says what is wrong."""
         key_id, secret = parse_key(text)
         key = await self._find(key_id)
         key.check(secret, self._clock.wall())
         return self._in_use(key)
 
     async def principal(self, key_id: str) -> Principal:
-        """That of a key whose secret was checked before. Raises UnauthenticatedError where the
-        key is over by now."""
+        """The principal of a key whose secret was checked before.
+
+        Raises UnauthenticatedError if the key was revoked or has expired since.
+        """
         key = await self._find(key_id)
         key.check_in_force(self._clock.wall())
         return self._in_use(key)
@@ -79,8 +82,7 @@ class Keys:
         return new
 
     async def create_first(self, *, are_lost: bool = False) -> NewKey | None:
-        """The one-time admin key, where there is no key yet; another, where those that there are
-        are lost."""
+        """An admin key, if there is no key yet or if all keys are lost; else None."""
         new = make_key(
             "new admin" if are_lost else "first admin",
             scopes={KeyScope.ADMIN},
@@ -106,9 +108,9 @@ class Keys:
         ]
 
     async def revoke(self, key_id: str, *, by: str, within: str | None = None) -> None:
-        """Ends a key at once; again is no error. `by`: who does it, for the audit.
+        """Revokes a key at once; revoking it again is no error. `by` is the actor for the audit.
 
-        `within` is the only project whose keys the asker may touch; None: any. Raises
+        `within` is the only project whose keys the caller may revoke; None: any. Raises
         NotFoundError.
         """
         async with self._database.read() as connection:
@@ -125,7 +127,7 @@ class Keys:
         self._cached.pop(key_id, None)
 
     async def save_uses(self) -> None:
-        """Writes down when keys were last used; called now and then, not with each request."""
+        """Stores when keys were last used; called periodically, not with each request."""
         used, self._used = self._used, {}
         if used:
             await self._database.write(lambda connection: queries.touch_keys(connection, used))

@@ -1,4 +1,4 @@
-"""Every question put to the table of sessions."""
+"""All queries of the table of sessions."""
 
 from dataclasses import asdict, dataclass
 
@@ -10,7 +10,7 @@ from runwatch_server.auth.tables import sessions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A session as it is kept."""
+    """A session as it is stored."""
 
     secret_hash: str
     key_id: str
@@ -35,6 +35,6 @@ async def delete_session(connection: AsyncConnection, secret_hash: str) -> None:
 
 
 async def delete_expired_sessions(connection: AsyncConnection, now: float) -> int:
-    """Removes sessions that are over; returns how many."""
+    """Removes expired sessions; returns how many."""
     deleted = await connection.execute(sessions.delete().where(sessions.c.expires_at <= now))
     return deleted.rowcount

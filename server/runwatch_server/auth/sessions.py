@@ -1,7 +1,7 @@
 """Sessions of the page: a cookie that stands for a key, so that no script holds the key itself.
 
-The cookie's value is a secret of 256 random bits, kept as its hash. A session ends with its key,
-at its own time, or when its owner leaves.
+The cookie's value is a secret of 256 random bits; only its hash is stored. A session ends when its
+key does, when it expires, or when its owner logs out.
 """
 
 import hashlib
@@ -18,10 +18,11 @@ from runwatch_server.db import Database
 from runwatch_server.errors import UnauthenticatedError
 
 SESSION_S: Final = 12 * 3600.0
-"""A shift: whoever is on call logs in once."""
+"""Lifetime of a session: one shift, so that people on call log in once."""
 
 _CACHE_S: Final = 5.0
-"""A session ended by another process is refused after so long; by this one, at once."""
+"""How long a session is cached: if another process ends it, it is refused after this long; if this
+one does, at once."""
 _MAX_CACHED: Final = 10_000
 
 
@@ -49,14 +50,14 @@ class Sessions:
         return secret
 
     async def authenticate(self, secret: str) -> Principal:
-        """Who opened the session. Raises UnauthenticatedError that says why it is over."""
+        """The session's owner. Raises UnauthenticatedError, which says why the session is over."""
         session = await self._find(hash_secret(secret))
         if not self._clock.wall() < session.expires_at:
             raise UnauthenticatedError("expired_session", "The session has expired: log in again.")
         return await self._keys.principal(session.key_id)
 
     async def close(self, secret: str) -> None:
-        """Ends the session; again is no error."""
+        """Ends the session; ending it again is no error."""
         secret_hash = hash_secret(secret)
         await self._database.write(
             lambda connection: session_queries.delete_session(connection, secret_hash)
@@ -79,6 +80,8 @@ class Sessions:
 
 
 def csrf_token(secret: str) -> str:
-    """What a form of this session must bring along: another site can send the cookie, but it
-    cannot read this."""
+    """The token that a form of this session must send along.
+
+    Another site can make a browser send the cookie, but it cannot read this token.
+    """
     return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()

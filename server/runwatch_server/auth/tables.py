@@ -1,4 +1,4 @@
-"""Where API keys and the page's sessions are kept; of a secret only its hash."""
+"""The tables of API keys and the page's sessions; only hashes of secrets are stored."""
 
 import sqlalchemy as sa
 
