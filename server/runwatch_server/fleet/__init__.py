@@ -1,1 +1,1 @@
-"""All runs at a glance: which is in trouble, how far each has come, and how its loss goes."""
+"""The overview of all runs: which are in trouble, how far each is, and how its loss develops."""

@@ -1,4 +1,4 @@
-"""`/fleet`: all runs at a glance, the pulse of some, and word when something has changed."""
+"""`/fleet`: the overview of runs, the loss curves of some, and a stream of changes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ class FleetRowView(msgspec.Struct, frozen=True):
     name: str
     project: str
     run_group: str | None
-    """Of the runs that it repeats: `group` where runs are opened."""
+    """Group of runs that repeat one another (`group` when a run is opened)."""
     owner: str | None
     host: str | None
     state: RunState
@@ -45,14 +45,15 @@ class FleetRowView(msgspec.Struct, frozen=True):
     num_info: int
     firing_since: datetime | None
     num_critical_left: int
+    """Critical alerts that were open when the run ended and that nobody has acknowledged."""
     num_warning_left: int
-    """Open when the run ended, and acknowledged by nobody."""
+    """Warnings that were open when the run ended and that nobody has acknowledged."""
 
 
 class FleetView(msgspec.Struct, frozen=True):
     runs: list[FleetRowView]
     counts: dict[str, int]
-    """Of all runs that match but for `group` and `state`: by state, and by group of states."""
+    """Number of runs by state and by group of states, whatever `group` and `state` are."""
 
 
 class PulseList(msgspec.Struct, frozen=True):
@@ -72,7 +73,7 @@ async def get_fleet(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> Response:
-    """Runs with what fires on each, those in trouble first."""
+    """Runs with the number of alerts firing on each, those in trouble first."""
     if project is not None:
         principal.check_project(project)
     wanted = FleetFilter(
@@ -104,7 +105,7 @@ async def get_pulses(
     principal: CurrentPrincipal,
     run_id: Annotated[list[str], Query(min_length=1, max_length=MAX_PULSES)],
 ) -> Response:
-    """The loss of some runs as small curves, and their newest numbers."""
+    """The loss of some runs as small curves, with their newest values."""
     found = await visible_runs(services.database, [RunId(one) for one in run_id], principal.project)
     return json_response(PulseList(await services.pulses.read(found)))
 
@@ -117,15 +118,15 @@ async def get_pulses(
 async def stream_fleet(
     request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> StreamingResponse:
-    """Says `fleet` (server-sent events) whenever a run's state, step or alerts have changed, with
-    the ids of those runs; looks every two seconds."""
+    """Server-sent events of the type `fleet`, each with the ids of the runs whose state, step or
+    alerts have changed. Changes are looked for every two seconds."""
     return services.event_streams.respond(principal, changes(request, services, principal))
 
 
 async def changes(
     request: Request, services: Services, principal: Principal
 ) -> AsyncIterator[bytes]:
-    """Events as the text that travels, until the reader has gone or the service stops."""
+    """Events as they are sent, until the reader has gone or the service stops."""
     project = principal.project
     before = await _marks(services, project)
     yield b"retry: 3000\n: here begins the stream\n\n"
@@ -133,7 +134,7 @@ async def changes(
     while await services.event_streams.goes_on(request, principal):
         waiting = services.board.waiter()
         if await services.board.wait(waiting, _LOOK_S):
-            await asyncio.sleep(0.2)  # what comes together is told together
+            await asyncio.sleep(0.2)  # groups changes that come together
         now = await _marks(services, project)
         changed = sorted(
             run_id for run_id in before.keys() | now.keys() if before.get(run_id) != now.get(run_id)

@@ -1,7 +1,7 @@
-"""How runs are doing, a few numbers each: their loss as a small curve, and how fast they go.
+"""The pulse of runs: the loss of each as a small curve, and its newest values.
 
-A curve costs some milliseconds a run, and a page of runs asks for a hundred again and again: what
-was read is kept for a while, and for good where the run has ended.
+A curve takes some milliseconds per run to read, and a page of runs asks for a hundred of them again
+and again. So curves are cached: for a while, or for good once the run has ended.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from runwatch_server.telemetry.reading import Reader, Series, Window
 POINTS: Final = 60
 _MAX_CACHED: Final = 5_000
 _FRESH_S: Final = 15.0
-"""A curve of so many steps hardly changes in this time; its newest numbers are read each time."""
+"""A curve hardly changes in this time. The newest values are read each time."""
 _LOSSES: Final = ("loss", "train_loss", "train/loss")
 _TOLD: Final = ("loss", "lr", "tokens_per_s", "step_time", "grad_norm")
 
@@ -38,7 +38,7 @@ class Curve(msgspec.Struct, frozen=True):
     metric: str
     steps: list[int]
     values: list[JsonNumber]
-    """Mean of the finite values of each bucket; null where there was none."""
+    """Mean of the finite values in each bucket; null if there is none."""
     nonfinite: list[int]
     """Indices of buckets in which a value was NaN or infinite."""
 
@@ -46,9 +46,9 @@ class Curve(msgspec.Struct, frozen=True):
 class Pulse(msgspec.Struct, frozen=True):
     run_id: RunId
     curve: Curve | None
-    """None: the run has sent no loss."""
+    """Null if the run has sent no loss."""
     latest: dict[str, JsonNumber]
-    """The newest numbers, by metric."""
+    """The newest values, by metric."""
     steps_per_s: float | None
 
 
@@ -60,7 +60,7 @@ class _Kept:
 
 
 class Pulses:
-    """Reads pulses, and remembers curves."""
+    """Reads pulses, and caches their curves."""
 
     def __init__(self, database: Database, reader: Reader, clock: Clock) -> None:
         self._database = database
@@ -72,14 +72,14 @@ class Pulses:
         return [await self._pulse(run) for run in found]
 
     async def latest(self, run: Run) -> Pulse:
-        """The newest numbers alone, without the curve."""
+        """The newest values alone, without the curve."""
         newest = await self._newest(run)
         if newest is None:
             return Pulse(run.id, None, {}, None)
         return Pulse(run.id, None, _latest(newest), _steps_per_s(newest))
 
     def forget(self, run_id: RunId) -> None:
-        """The run was removed: its curve is none of what comes under its id."""
+        """Drops a removed run's curve, since a new run may come under the same id."""
         self._kept.pop(run_id, None)
 
     async def _pulse(self, run: Run) -> Pulse:
@@ -116,7 +116,7 @@ class Pulses:
 
 
 def main_metric(names: Sequence[str]) -> str | None:
-    """The metric that says how a run goes: its loss, under one of the names that people give it."""
+    """The metric that shows how a run is doing: its loss, under one of the usual names."""
     for name in _LOSSES:
         if name in names:
             return name
@@ -149,7 +149,7 @@ def _latest(frame: Frame) -> dict[str, JsonNumber]:
 
 
 def _steps_per_s(frame: Frame) -> float | None:
-    """None for a frame of one step, and for clocks that ran backwards."""
+    """None for a frame of one step, and if the clock went backwards."""
     if frame.num_steps < 2 or not frame.times[-1] > frame.times[0]:
         return None
     return (frame.num_steps - 1) / float(frame.times[-1] - frame.times[0])
@@ -158,7 +158,7 @@ def _steps_per_s(frame: Frame) -> float | None:
 async def visible_runs(
     database: Database, run_ids: Sequence[RunId], project: str | None
 ) -> list[Run]:
-    """Those of the runs that exist and that the asker may see; the others are left out."""
+    """The runs that exist and that the caller may see; the others are left out."""
     async with database.read() as connection:
         found = await run_queries.find_runs(connection, run_ids)
     return [run for run in found if project is None or run.project == project]

@@ -1,4 +1,4 @@
-"""Every question put to all runs at once."""
+"""All queries over many runs at once."""
 
 from collections.abc import Collection
 from typing import Any, Final
@@ -61,7 +61,7 @@ _warning = sa.func.coalesce(_firing.c.num_warning, 0)
 _critical_left = sa.func.coalesce(_left.c.num_critical, 0)
 _warning_left = sa.func.coalesce(_left.c.num_warning, 0)
 _is_ended = runs.c.state.in_(_ENDED)
-# Between a run's end and the moment its alerts are closed, they still fire.
+# After a run has ended, its alerts still fire until they are closed.
 _trouble: Final = sa.case(
     (sa.and_(_critical > 0, ~_is_ended), 0),
     (runs.c.state == RunState.LOST.value, 1),
@@ -72,14 +72,14 @@ _trouble: Final = sa.case(
     (~_is_ended, 6),
     else_=7,
 )
-"""0 the worst; up to 5 somebody should look."""
+"""From 0, the worst; a run up to 5 needs a person's attention."""
 _WORTH_A_LOOK: Final = 5
 
 
 async def list_fleet(
     connection: AsyncConnection, wanted: FleetFilter, *, limit: int, offset: int = 0
 ) -> list[FleetRow]:
-    """The runs asked for, in the order asked for."""
+    """The runs that match, in the order that is wanted."""
     query = (
         sa.select(
             runs.c.id,
@@ -112,7 +112,7 @@ async def list_fleet(
 
 
 async def count_fleet(connection: AsyncConnection, wanted: FleetFilter) -> FleetCounts:
-    """How many runs there are of each kind, whichever group or state is chosen."""
+    """The number of runs of each kind, whichever group or state is chosen."""
     in_trouble = sa.func.sum(sa.case((_trouble <= _WORTH_A_LOOK, 1), else_=0))
     query = (
         sa.select(runs.c.state, sa.func.count().label("num_runs"), in_trouble.label("num_trouble"))
@@ -128,7 +128,7 @@ async def count_fleet(connection: AsyncConnection, wanted: FleetFilter) -> Fleet
 
 
 async def list_projects(connection: AsyncConnection, project: str | None) -> list[str]:
-    """The projects that have runs, of those that the asker may see."""
+    """The projects that have runs and that the caller may see."""
     query = sa.select(runs.c.project).distinct().order_by(runs.c.project).limit(1000)
     if project is not None:
         query = query.where(runs.c.project == project)
@@ -136,7 +136,7 @@ async def list_projects(connection: AsyncConnection, project: str | None) -> lis
 
 
 async def list_groups(connection: AsyncConnection, project: str | None) -> list[str]:
-    """The names of runs that repeat one another, in a project or in all."""
+    """The names of run groups, in one project or in all."""
     query = sa.select(runs.c.run_group).distinct().order_by(runs.c.run_group).limit(1000)
     query = query.where(runs.c.run_group.is_not(None))
     if project is not None:
@@ -147,8 +147,10 @@ async def list_groups(connection: AsyncConnection, project: str | None) -> list[
 async def fleet_marks(
     connection: AsyncConnection, project: str | None
 ) -> dict[str, tuple[str, int | None, int]]:
-    """What tells whether a run that has not ended has changed: its state, its last step and how
-    many alerts fire, by its id."""
+    """State, last step and number of firing alerts of each run that has not ended, by its id.
+
+    If one of them differs from before, the run has changed.
+    """
     count = _critical + _warning
     query = (
         sa.select(runs.c.id, runs.c.state, runs.c.last_step, count.label("num_firing"))
@@ -219,7 +221,7 @@ def _order(order: Order) -> tuple[sa.ColumnElement[Any], ...]:
 
 
 async def _arrivals(connection: AsyncConnection, run_ids: Collection[str]) -> dict[str, float]:
-    """When each run's newest steps of rank 0 arrived: one look into the frames' key a run."""
+    """When each run's newest steps of rank 0 arrived; one index lookup in the frames per run."""
     newest = (
         sa.select(frames.c.received_at)
         .where(

@@ -1,4 +1,4 @@
-"""All runs at a glance: what is asked for, and what is told of each."""
+"""The overview of runs: filter, rows and counts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _OWNER_KEYS: Final = ("owner", "user")
 
 
 class Order(StrEnum):
-    """What stands first."""
+    """The order of runs."""
 
     TROUBLE = "trouble"
     NEWEST = "newest"
@@ -19,12 +19,12 @@ class Order(StrEnum):
 
 
 class Group(StrEnum):
-    """Which runs are looked at."""
+    """Which runs are shown."""
 
     ALL = "all"
     TROUBLE = "trouble"
-    """An alert fires, or the run is lost, stalled or failed, or ended while one fired that nobody
-    has acknowledged."""
+    """An alert fires; or the run is lost, stalled or failed; or it ended with an alert firing that
+    nobody has acknowledged."""
     LIVE = "live"
     """Not ended."""
     ENDED = "ended"
@@ -32,22 +32,22 @@ class Group(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFilter:
-    """Which runs are asked for, and in what order."""
+    """Which runs are wanted, and in what order."""
 
     project: str | None = None
-    """The asker's own where the key is bound to one; None: every project."""
+    """The project to which the caller's key is bound; None: every project."""
     group: Group = Group.ALL
     run_group: str | None = None
-    """Runs that repeat one another, under the name that they were given; None: any, or none."""
+    """Name of a group of runs that repeat one another; None: runs of any group or of none."""
     state: RunState | None = None
     search: str = ""
-    """A part of a run's name, project, group, id, host or configuration (and so its owner)."""
+    """Part of a run's name, project, group, id, host or configuration, which includes its owner."""
     order: Order = Order.TROUBLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRow:
-    """One run among many."""
+    """One run in the overview."""
 
     id: RunId
     name: str
@@ -61,14 +61,15 @@ class FleetRow:
     attempt: int
     last_step: int | None
     last_step_at: float | None
-    """When its newest steps arrived here; None where their frames are gone."""
+    """When its newest steps arrived here; None if their frames were removed."""
     num_critical: int
     num_warning: int
     num_info: int
     firing_since: float | None
     num_critical_left: int
+    """Critical alerts that were open when the run ended and that nobody has acknowledged."""
     num_warning_left: int
-    """Open when the run ended, and acknowledged by nobody."""
+    """Warnings that were open when the run ended and that nobody has acknowledged."""
 
     @property
     def num_firing(self) -> int:
@@ -76,13 +77,13 @@ class FleetRow:
 
     @property
     def num_left_open(self) -> int:
-        """Critical and warning; just after the end of the run its alerts still fire."""
+        """Critical alerts and warnings. Just after the end of the run its alerts still fire."""
         firing = self.num_critical + self.num_warning
         return firing + self.num_critical_left + self.num_warning_left
 
     @property
     def worst_left(self) -> Severity | None:
-        """The severity of the worst of them."""
+        """The highest severity among them."""
         if self.num_critical + self.num_critical_left:
             return Severity.CRITICAL
         return Severity.WARNING if self.num_left_open else None
@@ -90,7 +91,7 @@ class FleetRow:
 
 @dataclass(frozen=True, slots=True)
 class FleetCounts:
-    """Runs in each group, before the choice of a group or state."""
+    """The number of runs in each group, before a group or state is chosen."""
 
     by_state: Mapping[RunState, int]
     num_trouble: int
@@ -109,7 +110,7 @@ class FleetCounts:
 
 
 def owner_of(config: Mapping[str, object], host: Mapping[str, object]) -> str | None:
-    """Whose run it is: as its configuration says, else the user it runs as."""
+    """The run's owner: as its configuration says, else the user it runs as."""
     for facts in (config, host):
         for key in _OWNER_KEYS:
             found = facts.get(key)
