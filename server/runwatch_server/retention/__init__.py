@@ -1,1 +1,1 @@
-"""How long what of a run is kept: by the service's settings, a project's, or a run's own."""
+"""Retention: how long a run's data is kept, as set for the service, a project or the run."""

@@ -1,4 +1,4 @@
-"""How long things are kept, and what of a run has had its time; pure."""
+"""Retention ages, and what of a run is due for removal. No I/O."""
 
 import math
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ import msgspec
 
 
 class Ages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Days after a run's end; null: as the project, or else the service, has it. 0: for ever."""
+    """Days after a run's end; 0: for ever; null: the project's value, or else the service's."""
 
     raw_days: float | None = None
     """Frames as they were received, in the database or packed, and histograms."""
     evidence_days: float | None = None
-    """Those of the frames that stand around an alert; never less than the others."""
+    """Frames around an alert; never shorter than other frames."""
     rollup_days: float | None = None
-    """Sums of layers' stats over steps; never less than frames. Metrics stay for ever."""
+    """Rollups of layers' stats; never shorter than frames. Those of metrics stay for ever."""
 
     def over(self, lower: "Ages") -> "Ages":
-        """With what is null here as it is there."""
+        """These ages, with nulls filled in from `lower`."""
         return Ages(
             lower.raw_days if self.raw_days is None else self.raw_days,
             lower.evidence_days if self.evidence_days is None else self.evidence_days,
@@ -27,7 +27,7 @@ class Ages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """How many days after a run's end each part goes; infinity: never."""
+    """How many days after a run's end each part is removed; infinity: never."""
 
     raw_days: float
     evidence_days: float
@@ -36,7 +36,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What of a run has had its time."""
+    """Which parts of a run are due for removal."""
 
     raw: bool = False
     evidence: bool = False
@@ -48,17 +48,17 @@ class Due:
 
 
 def kept_of(ages: Ages) -> Kept:
-    """`ages` are those in force: without a null."""
+    """`ages` are those in force, without nulls."""
     raw_days = _days(ages.raw_days)
-    # What stands for less goes no later than what it stands for: a reader who finds no frame
-    # looks for sums, and for evidence.
+    # Rollups and evidence stay at least as long as frames: a reader that finds no frame falls back
+    # to them.
     evidence_days = max(_days(ages.evidence_days), raw_days)
     rollup_days = max(_days(ages.rollup_days), raw_days)
     return Kept(raw_days, evidence_days, rollup_days)
 
 
 def due_of(ages: Ages, *, age_days: float, is_pinned: bool) -> Due:
-    """`ages` are those in force: without a null. `age_days`: since the run's end."""
+    """`ages` are those in force, without nulls; `age_days` counts from the run's end."""
     if is_pinned:
         return Due()
     kept = kept_of(ages)

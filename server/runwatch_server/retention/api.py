@@ -1,4 +1,4 @@
-"""`/retention`: how long what is kept, by whom it is said, and what goes next."""
+"""`/retention`: how long data is kept, as set at which level, and what is removed next."""
 
 from datetime import datetime
 from typing import Annotated, Final
@@ -25,25 +25,26 @@ _MOST_DAYS: Final = 1e6
 
 class ProjectAges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     project: str
-    """Whose runs it is about."""
+    """The project whose runs these ages apply to."""
     ages: Ages
-    """Nothing but nulls: as the service has it."""
+    """Days after a run's end; 0: for ever; null: the service's value. Only nulls: the project has
+    no ages of its own."""
 
 
 class RetentionView(msgspec.Struct, frozen=True):
     service: Ages
-    """Of all of which nothing else is said."""
+    """The service's settings, in force where neither project nor run sets anything else."""
     projects: list[ProjectAges]
 
 
 class RunRetentionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is null stays as it is."""
+    """A change; what is null stays as it is."""
 
     pinned: bool | None = None
-    """Nothing of the run goes by its age while it is."""
+    """Nothing of a pinned run is removed because of its age."""
     ages: Ages | None = None
-    """All of them, in the place of those before. Wants the scope admin: a short age removes what a
-    removal of the run would."""
+    """Replaces all of the run's ages. Requires the scope admin, since a short age can remove as
+    much as deleting the run."""
 
 
 class RunRetentionView(msgspec.Struct, frozen=True):
@@ -66,12 +67,12 @@ class DueRunView(msgspec.Struct, frozen=True):
     rollups: AmountView
     """Tiles of layers' stats."""
     histograms: AmountView
-    """Steps, of each kind and rank."""
+    """Counted in steps, for each kind and rank."""
 
 
 class DueView(msgspec.Struct, frozen=True):
     runs: list[DueRunView]
-    """Of which the next round removes something; no more than `limit`."""
+    """Runs of which the next round removes something; at most `limit` of them."""
 
 
 @router.get(
@@ -80,7 +81,7 @@ class DueView(msgspec.Struct, frozen=True):
     openapi_extra=documented(answer=RetentionView),
 )
 async def get_retention(services: CurrentServices, principal: CurrentPrincipal) -> Response:
-    """How long what is kept, by the service's settings and by projects."""
+    """How long data is kept, by the service's settings and for each project."""
     said = await services.retention.projects()
     seen = [
         ProjectAges(project, ages)
@@ -100,11 +101,12 @@ async def change_project_retention(
     principal: CurrentPrincipal,
     wanted: Annotated[ProjectAges, Depends(json_body(ProjectAges))],
 ) -> Response:
-    """Says how long one project's runs keep what; nothing but nulls takes it back."""
+    """Set how long the data of one project's runs is kept; only nulls restores the service's
+    values."""
     principal.check_project(wanted.project)
     if not is_name(wanted.project):
         raise UnprocessableError(
-            "invalid_request", "project: found no name that a project can have"
+            "invalid_request", "project: found a name that no project can have"
         )
     _check(wanted.ages)
     await services.retention.set_project(wanted.project, wanted.ages, by=principal.actor)
@@ -121,7 +123,7 @@ async def get_due(
     principal: CurrentPrincipal,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """What the next round of maintenance removes, without removing it."""
+    """What the next round of maintenance will remove; removes nothing itself."""
     found = await services.retention.list_due(project=principal.project, limit=limit)
     return json_response(DueView([_due_view(one) for one in found]))
 
@@ -132,7 +134,7 @@ async def get_due(
     openapi_extra=documented(answer=RunRetentionView),
 )
 async def get_run_retention(services: CurrentServices, run_id: VisibleRunId) -> Response:
-    """How long a run keeps what, and whether it is pinned."""
+    """How long a run's data is kept, and whether the run is pinned."""
     return json_response(_standing_view(await services.retention.standing(run_id)))
 
 
@@ -147,7 +149,7 @@ async def change_run_retention(
     run_id: VisibleRunId,
     wanted: Annotated[RunRetentionChange, Depends(json_body(RunRetentionChange))],
 ) -> Response:
-    """Pins a run, or with the scope admin says how long it keeps what."""
+    """Pin or unpin a run; with the scope admin also set how long its data is kept."""
     if wanted.ages is not None:
         principal.check_scope(KeyScope.ADMIN)
         _check(wanted.ages)

@@ -1,4 +1,4 @@
-"""Every question put to the tables of retention."""
+"""All queries of the retention tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from runwatch_server.runs.tables import runs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAges:
-    """What is said of a run, and of its project."""
+    """The ages set for a run and for its project."""
 
     run_id: RunId
     project: str
@@ -27,13 +27,13 @@ class RunAges:
 
 
 async def list_projects(connection: AsyncConnection) -> dict[str, Ages]:
-    """The projects of which something is said, by name."""
+    """The projects with ages of their own, by name."""
     query = sa.select(project_retention).order_by(project_retention.c.project)
     return {row["project"]: _ages(row) for row in (await connection.execute(query)).mappings()}
 
 
 async def put_project(connection: AsyncConnection, project: str, ages: Ages) -> None:
-    """In the place of what was said; nothing but nulls: as the service has it."""
+    """Replaces the project's ages; only nulls removes them, so that the service's are in force."""
     is_project = project_retention.c.project == project
     await connection.execute(project_retention.delete().where(is_project))
     if ages != Ages():
@@ -43,7 +43,7 @@ async def put_project(connection: AsyncConnection, project: str, ages: Ages) -> 
 
 
 async def put_run(connection: AsyncConnection, run_id: RunId, ages: Ages, *, pinned: bool) -> None:
-    """In the place of what was said."""
+    """Replaces the run's ages and pin."""
     await connection.execute(run_retention.delete().where(run_retention.c.run_id == run_id))
     row = {"run_id": run_id, "pinned": pinned, **_columns(ages)}
     await connection.execute(run_retention.insert().values(row))
@@ -57,7 +57,7 @@ async def find_run_ages(connection: AsyncConnection, run_id: RunId) -> RunAges |
 async def list_ended(
     connection: AsyncConnection, *, after: RunId | None, limit: int, project: str | None = None
 ) -> list[RunAges]:
-    """Runs that are over, in order of their ids."""
+    """Ended runs, in the order of their ids."""
     query = _QUERY.where(runs.c.ended_at.is_not(None))
     if after is not None:
         query = query.where(runs.c.id > after)

@@ -1,8 +1,9 @@
-"""Retention carried out, and told before it is: what has had its time is removed, chunk by chunk.
+"""Carries out retention, chunk by chunk, and lists beforehand what it would remove.
 
-Each chunk is a transaction of its own that looks anew whether the run is still to lose it, so that
-a pin holds from the moment it is set, whichever replica is cleaning. What a stream has received
-without a gap stays known by its mark: a frame that is removed here and sent again is a duplicate.
+Each chunk is a transaction of its own that checks again whether the run's data is still due, so
+that a pin holds from the moment it is set, whichever replica is cleaning. A stream's mark of what
+it has received without a gap stays: a frame that was removed here and is sent again counts as a
+duplicate.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,7 +31,7 @@ _RUNS_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """How much a round removed."""
+    """The amounts that a round has removed."""
 
     num_frames: int = 0
     num_rollups: int = 0
@@ -39,12 +40,12 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How long what of a run is kept."""
+    """How long a run's data is kept."""
 
     in_force: Ages
     own: Ages
     inherited: Ages
-    """What holds where the run itself says nothing: its project's, or else the service's."""
+    """The ages where the run sets none of its own: its project's, or else the service's."""
     pinned: bool
 
 
@@ -67,16 +68,16 @@ class Retention:
         self._database = database
         self._clock = clock
         self.service_ages = service_ages
-        """Of runs of which nothing else is said; without a null."""
-        self._looks = SeparateWorks("looking for what is too old of it")
-        self._works = SeparateWorks("removing what is too old of it")
+        """In force where neither run nor project sets anything else; without nulls."""
+        self._looks = SeparateWorks("looking for its data that is due")
+        self._works = SeparateWorks("removing its data that is due")
 
     async def projects(self) -> dict[str, Ages]:
         async with self._database.read() as connection:
             return await queries.list_projects(connection)
 
     async def set_project(self, project: str, ages: Ages, *, by: str) -> None:
-        """`by`: who does it, for the audit."""
+        """`by` is the actor for the audit."""
         deed = self._deed(by, project, project, ages)
 
         async def work(connection: AsyncConnection) -> None:
@@ -94,7 +95,7 @@ class Retention:
     async def set_run(
         self, run_id: RunId, *, ages: Ages | None, pinned: bool | None, by: str
     ) -> Standing:
-        """None: as it is. `by`: who does it, for the audit. Raises NotFoundError."""
+        """None leaves a value as it is; `by` is the actor for the audit. Raises NotFoundError."""
 
         async def work(connection: AsyncConnection) -> Standing:
             run = await _existing(connection, run_id)
@@ -108,7 +109,7 @@ class Retention:
         return await self._database.write(work, of=run_id)
 
     async def list_due(self, *, project: str | None, limit: int) -> list[DueRun]:
-        """What the next round removes, run by run, without removing it."""
+        """What the next round will remove, run by run."""
         found: list[DueRun] = []
         async for due_run in self._due_runs(project):
             found.append(due_run)
@@ -128,14 +129,14 @@ class Retention:
         return Removed(num_frames, num_rollups, num_histograms)
 
     async def _remove_all(self, run_id: RunId) -> Removed:
-        """All that is due of one run."""
+        """Removes everything due of one run."""
         num_frames = await self._remove(run_id, self._packs)
         num_frames += await self._remove(run_id, self._frames)
         num_rollups = await self._remove(run_id, self._rollups)
         return Removed(num_frames, num_rollups, await self._remove(run_id, self._histograms))
 
     async def _due_runs(self, project: str | None) -> AsyncIterator[DueRun]:
-        """Found by readers: most old runs have nothing left, and no write waits for them."""
+        """Found in read transactions: most old runs have nothing left, and need no write."""
         after: RunId | None = None
         while True:
             async with self._database.read() as connection:

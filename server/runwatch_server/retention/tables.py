@@ -1,4 +1,4 @@
-"""Where it is kept who keeps what for how long."""
+"""The tables of the ages that projects and runs set."""
 
 import sqlalchemy as sa
 
