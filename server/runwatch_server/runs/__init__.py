@@ -1,1 +1,1 @@
-"""Runs and their attempts: who trains what, and whether it is alive."""
+"""Runs and their attempts, and whether they are alive."""

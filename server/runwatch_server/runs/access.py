@@ -1,4 +1,4 @@
-"""The run that a request's path names, if the asker may see it."""
+"""The run named in a request's path, if the caller may see it."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ async def _visible_run_id(
 
 
 VisibleRun = Annotated[Run, Depends(_visible_run)]
-"""The run as it is kept. 404 where there is none, 403 where the key is bound elsewhere."""
+"""The stored run. 404 if there is none, 403 if the key is bound to another project."""
 
 VisibleRunId = Annotated[RunId, Depends(_visible_run_id)]
-"""Only its id, checked alike but without a query each time."""
+"""Only the run's id, checked in the same way, but usually without a query."""

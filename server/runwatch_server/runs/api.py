@@ -1,4 +1,4 @@
-"""`/runs`, their attempts and heartbeats."""
+"""`/runs`: runs, their attempts and heartbeats."""
 
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -36,10 +36,10 @@ class RunView(msgspec.Struct, frozen=True):
     name: str
     project: str
     group: str | None
-    """Runs of a project that repeat one another; null: of none."""
+    """Name shared by runs that repeat one another; null: none."""
     state: RunState
     policy: PolicyMode
-    """In force: the run's own, or else the service's."""
+    """The policy in force: the run's own, or else the service's."""
     created_at: datetime
     ended_at: datetime | None
     current_attempt: int
@@ -50,14 +50,14 @@ class RunView(msgspec.Struct, frozen=True):
 class RunList(msgspec.Struct, frozen=True):
     runs: list[RunView]
     next_token: str | None
-    """Give it back as `next_token` for the runs that follow; null: these were the last."""
+    """Pass it as `next_token` to get the next page; null: this is the last one."""
 
 
 class RunChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str | None = None
-    """Null: as it is."""
+    """The new name; null: unchanged."""
     policy: PolicyMode | None = None
-    """What rules may do to the run; null: as it is."""
+    """What rules may do to the run; null: unchanged."""
 
 
 class AttemptView(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ async def open_run(
     principal: CurrentPrincipal,
     wanted: Annotated[RunOpen, Depends(json_body(RunOpen))],
 ) -> Response:
-    """Makes a run known: 201, or 200 where it already is."""
+    """Register a run: 201 if it is new, 200 if it is known already."""
     run, is_new = await services.runs.open(wanted, principal)
     return json_response(_view(run, services), 201 if is_new else 200)
 
@@ -121,6 +121,7 @@ async def list_runs(
     "/{run_id}", dependencies=[require(KeyScope.READ)], openapi_extra=documented(answer=RunView)
 )
 async def get_run(services: CurrentServices, run: VisibleRun) -> Response:
+    """A run and its configuration."""
     return json_response(_view(run, services))
 
 
@@ -134,7 +135,7 @@ async def change_run(
     run_id: VisibleRunId,
     change: Annotated[RunChange, Depends(json_body(RunChange))],
 ) -> Response:
-    """Gives a run another name or policy."""
+    """Change a run's name or policy."""
     run = await services.runs.change(run_id, name=change.name, policy=change.policy)
     return json_response(_view(run, services))
 
@@ -146,8 +147,8 @@ async def change_run(
     openapi_extra=documented(refuses=[409]),
 )
 async def delete_run(services: CurrentServices, run_id: VisibleRunId) -> Response:
-    """Removes a run that is over, with all its telemetry and alerts. Those who heard of an alert
-    hear first that it is over; for one who does not answer it waits 10 s."""
+    """Delete a run that has ended, with all its telemetry and alerts. Receivers that were told of
+    an alert are first told that it is over; one that does not answer is waited for 10 s."""
     await services.farewell.say(run_id)
     await services.runs.delete(run_id)
     return Response(status_code=204)
@@ -164,8 +165,8 @@ async def open_attempt(
     wanted: Annotated[AttemptOpen, Depends(json_body(AttemptOpen))],
     understands: Annotated[str, Header(alias=UNDERSTANDS_HEADER, max_length=256)] = "",
 ) -> Response:
-    """One life of the run's processes begins; the same token gives the same attempt. Whoever
-    understands `signatures` is given the secret that its commands are signed with."""
+    """Open an attempt: one life of the run's processes. The same token gives the same attempt. A
+    trainer that understands `signatures` receives the secret that signs its commands."""
     signer = services.signer
     can_check = SIGNATURES in understands.split()
     key = signer.current_key if can_check else None
@@ -183,6 +184,7 @@ async def open_attempt(
     openapi_extra=documented(answer=AttemptList),
 )
 async def list_attempts(services: CurrentServices, run_id: VisibleRunId) -> Response:
+    """The attempts of a run, in order."""
     found = await services.runs.list_attempts(run_id)
     return json_response(AttemptList([_attempt_view(attempt) for attempt in found]))
 
@@ -198,7 +200,7 @@ async def close_attempt(
     attempt: AttemptInPath,
     close: Annotated[AttemptClose, Depends(json_body(AttemptClose))],
 ) -> Response:
-    """An attempt ends in order."""
+    """Close an attempt that ends in order."""
     run = await services.runs.close_attempt(run_id, attempt, close)
     services.delivery.release(run_id)
     return json_response(_view(run, services))
@@ -214,7 +216,7 @@ async def heartbeat(
     run_id: VisibleRunId,
     beat: Annotated[Heartbeat, Depends(json_body(Heartbeat))],
 ) -> Response:
-    """Alive, and doing what; the reply carries commands."""
+    """A sign of life with the current phase; the reply carries commands."""
     await services.runs.note_heartbeat(run_id, beat)
     commands = await services.delivery.pending(run_id, beat.attempt, beat.rank)
     return json_response(HeartbeatReply(services.clock.wall(), commands))

@@ -1,4 +1,4 @@
-"""What must hold before a run, or an attempt of it, may change."""
+"""Checks before a run or one of its attempts may change."""
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -24,7 +24,7 @@ def check_current(run: Run, attempt: int) -> None:
     if attempt < run.current_attempt:
         raise ConflictError(
             "stale_attempt",
-            f"Attempt {attempt} was fenced off by attempt {run.current_attempt}, which came later.",
+            f"Attempt {attempt} was fenced off by the newer attempt {run.current_attempt}.",
         )
     if run.state.is_ended:
         raise ConflictError(

@@ -1,7 +1,7 @@
-"""What was heard of one rank of a run: the facts that it is judged by, and the sign of life that
-replicas share.
+"""What the service has heard from one rank of a run.
 
-Times are those of the monotonic clock. The ages are those of arrival here: a trainer's wall clock
+From it come the facts that the rank is judged by, and the sign of life that replicas share. Times
+are on the monotonic clock of this service and ages count from arrival here: a trainer's wall clock
 decides nothing.
 """
 
@@ -15,32 +15,32 @@ from runwatch.messages import Heartbeat
 from runwatch.vocabulary import Phase, RunId
 
 _STEP_TIMES: Final = 128
-"""Frames that the learned step time is the median of."""
+"""The learned step time is the median over this many frames."""
 _FRAMES_TO_KNOW: Final = 16
 """Frames after which a run's pace is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
-    """One rank of a run's current attempt, as of a moment."""
+    """The state of one rank of a run's current attempt at one moment."""
 
     attempt: int
     rank: int
     contact_age_s: float
-    """Since its last word, or since we began to listen."""
+    """Seconds since its last message, or since we began to listen."""
     step_age_s: float
-    """Since its last step, or since we began to listen."""
+    """Seconds since its last step, or since we began to listen."""
     has_spoken: bool
-    """A word came since we began to listen."""
+    """A message came since we began to listen."""
     has_stepped: bool
-    """A step was made since we began to listen."""
+    """A step came since we began to listen."""
     last_step: int | None
-    """None: no step was heard of since we began to listen."""
+    """None: no step is known of since we began to listen."""
     phase: Phase
     step_time_s: float | None
-    """Median seconds a step, learned from its frames; None before the first two."""
+    """Median seconds per step, learned from its frames; None before the second one."""
     longest_pause_s: float | None = None
-    """The longest between two steps that no phase explains; None while too little was heard."""
+    """Longest time between two steps that no phase explains; None while too little is known."""
     lr_scale: float
     dropped_rows: int
     spooled_frames: int
@@ -48,7 +48,7 @@ class RankFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """The newest that one replica heard of a rank, for the others."""
+    """The newest facts that one replica heard from a rank, for the others."""
 
     run_id: RunId
     attempt: int
@@ -66,10 +66,10 @@ class Sign:
 
 @dataclass(slots=True)
 class HeardRank:
-    """All that was heard of one rank of an attempt."""
+    """Everything that was heard from one rank of an attempt."""
 
     since: float
-    """When we began to listen for it."""
+    """When we began to listen to it."""
     last_contact: float
     has_spoken: bool = False
     has_stepped: bool = False
@@ -82,13 +82,13 @@ class HeardRank:
     step_times: deque[float] = field(default_factory=lambda: deque(maxlen=_STEP_TIMES))
     num_frames: int = 0
     newest_time: float | None = None
-    """Of a step, by the trainer's clock."""
+    """Time of the newest step, by the trainer's clock."""
     longest_pause_s: float = 0.0
     is_explained: bool = False
-    """Whether a phase since the last frame tells why no step came."""
+    """Whether a phase since the last frame explains why no step came."""
 
     def note_frame(self, last_step: int, times: Sequence[float], now: float) -> None:
-        """A live frame arrived; `times` are those of its steps, by the trainer's clock."""
+        """Notes a live frame; `times` are those of its steps, by the trainer's clock."""
         self.last_contact, self.has_spoken = now, True
         if times:
             self._note_steps(times, now)
@@ -112,8 +112,11 @@ class HeardRank:
             self.last_step_at = max(stepped_at, self.last_step_at or stepped_at)
 
     def _note_steps(self, times: Sequence[float], now: float) -> None:
-        """Learn the pace from the times of steps that arrive now. A pause is what both clocks
-        say: what was spooled arrives late, and a trainer's clock may be set."""
+        """Learns the pace from the times of steps that arrive now.
+
+        A pause counts only if both clocks show it: spooled frames arrive late, and a trainer's
+        clock may be set.
+        """
         if self.newest_time is not None and self.last_step_at is not None:
             pause_s = min(times[0] - self.newest_time, now - self.last_step_at)
             if not self.is_explained:
@@ -124,7 +127,7 @@ class HeardRank:
         self.newest_time, self.is_explained = times[-1], False
 
     def take_over(self, sign: Sign, now: float) -> None:
-        """What another replica heard, which is newer."""
+        """Takes over what another replica has heard, which is newer."""
         self.last_contact = now - sign.contact_age_s
         self.has_spoken = True
         self.phase = sign.phase
@@ -139,8 +142,10 @@ class HeardRank:
             self.step_times.append(sign.step_time_s)
 
     def postpone(self, pause_s: float, *, now: float) -> None:
-        """Nobody listened for so long: the rank was not silent in that time. What was heard after
-        the pause, and before it was seen to be one, was not heard later than now."""
+        """Moves all times by a pause of the service, in which the rank was not silent.
+
+        What was heard after the pause, but before it was recognized, is moved to now at most.
+        """
         self.since = min(self.since + pause_s, now)
         self.last_contact = min(self.last_contact + pause_s, now)
         if self.last_step_at is not None:

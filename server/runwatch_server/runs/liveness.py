@@ -1,7 +1,7 @@
-"""Who was heard of when, on the monotonic clock; kept in memory, never stored.
+"""When each rank was last heard from, on the monotonic clock; in memory, never stored.
 
-After a restart of the service nothing is known but that it has just begun to listen, so ages count
-from then and no run looks lost for the service's own absence.
+After a restart of the service, ages count from the moment it began to listen, so that no run looks
+lost because of the service's own absence.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,28 +13,28 @@ from runwatch.vocabulary import RunId
 from runwatch_server.runs.heard_rank import HeardRank, RankFacts, Sign
 
 BEAT_S: Final = 1.0
-"""From one beat of the pause watch to the next."""
+"""Seconds from one beat of the pause watch to the next."""
 _DELAY_S: Final = 5.0
-"""By so much a beat may be late; beyond, it was no delay but a pause."""
+"""How late, in seconds, a beat may be before the delay counts as a pause of the service."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LiveAttempt:
-    """The attempt of a run that is listened to, with the ranks that are expected to speak."""
+    """The attempt of a run that we listen to, with the ranks that are expected to send."""
 
     attempt: int
     ranks: dict[int, HeardRank]
 
 
 class Liveness:
-    """The facts that rules of absence and run states are judged by."""
+    """The facts by which absence rules and run states are judged."""
 
     def __init__(self) -> None:
         self._runs: dict[RunId, _LiveAttempt] = {}
         self._heard: dict[tuple[RunId, int, int], Sign | None] = {}
-        """Of which the other replicas have not been told; None: as it is known by then."""
+        """What the other replicas have yet to be told; None: whatever is known by then."""
         self._beat_at: float | None = None
-        """When the pause watch last said that the service listens; None: it has not begun."""
+        """When the pause watch last beat; None: it has not begun."""
 
     def open_attempt(self, run_id: RunId, attempt: int, *, now: float) -> None:
         """Begins to listen for rank 0 of an attempt; older attempts are forgotten."""
@@ -44,13 +44,13 @@ class Liveness:
             self._runs[run_id] = _LiveAttempt(attempt, {0: first})
 
     def forget(self, run_id: RunId) -> None:
-        """The run has ended, or was removed: nothing more is expected of it."""
+        """Stops expecting anything from a run that has ended or was removed."""
         self._runs.pop(run_id, None)
         for key in [key for key in self._heard if key[0] == run_id]:
             del self._heard[key]
 
     def forget_rank(self, run_id: RunId, attempt: int, rank: int) -> None:
-        """A rank has left in order: nothing more is expected of it."""
+        """Stops expecting anything from a rank that has left in order."""
         live = self._runs.get(run_id)
         known = None if live is None or live.attempt != attempt else live.ranks.pop(rank, None)
         if known is not None:
@@ -68,7 +68,7 @@ class Liveness:
         times: list[float],
         now: float,
     ) -> None:
-        """A live frame arrived; `times` are those of its steps, whose differences are learned."""
+        """Notes a live frame; the pace is learned from the `times` of its steps."""
         known = self._rank(run_id, attempt, rank, now)
         if known is not None:
             self._heard[run_id, attempt, rank] = None
@@ -81,7 +81,7 @@ class Liveness:
             known.note_heartbeat(heartbeat, now)
 
     def take_signs(self, *, now: float) -> list[Sign]:
-        """What was heard here since the last time, to be told to the other replicas."""
+        """What was heard here since the last call, for the other replicas."""
         heard, self._heard = self._heard, {}
         signs: list[Sign] = []
         for (run_id, attempt, rank), sign in heard.items():
@@ -93,13 +93,13 @@ class Liveness:
         return signs
 
     def keep_signs(self, signs: Sequence[Sign]) -> None:
-        """They could not be told: the next time they are, or what is newer then."""
+        """Takes back signs that could not be sent; the next call gives them, or newer ones."""
         for sign in signs:
             key = (sign.run_id, sign.attempt, sign.rank)
             self._heard.setdefault(key, sign if sign.has_left else None)
 
     def note_sign(self, sign: Sign, *, now: float) -> None:
-        """Another replica heard of a rank. Of a run that is over here, nothing is expected."""
+        """Notes what another replica heard from a rank; ignored for a run that has ended here."""
         if sign.run_id not in self._runs:
             return
         if sign.has_left:
@@ -115,16 +115,19 @@ class Liveness:
     def follow(
         self, known_before: Collection[RunId], open_runs: Mapping[RunId, int], *, now: float
     ) -> None:
-        """Listen for what is open, with its current attempt, and forget what was ended: perhaps
-        by another replica. `known_before` were the runs when the database was asked."""
+        """Listens to the open runs' current attempts, and forgets runs that have ended, perhaps by
+        another replica. `known_before` are the runs known when the database was queried."""
         for run_id in set(known_before) - open_runs.keys():
             self.forget(run_id)
         for run_id, attempt in open_runs.items():
             self.open_attempt(run_id, attempt, now=now)
 
     def beat(self, *, now: float) -> float:
-        """The service listens: to be said every second by who does nothing else. Returns for how
-        long it did not, since the last time: nobody was silent in that time."""
+        """Notes that the service listens; to be called every second by a loop that does only that.
+
+        Returns the length in seconds of a pause of the service since the last call, or 0: no rank
+        counts as silent in that time.
+        """
         last, self._beat_at = self._beat_at, now
         pause_s = 0.0 if last is None else now - last - BEAT_S
         if pause_s <= _DELAY_S:
@@ -135,8 +138,10 @@ class Liveness:
         return pause_s
 
     def facts(self, run_id: RunId, *, now: float) -> tuple[RankFacts, ...]:
-        """The ranks of the run's current attempt; empty where nothing is expected of it. No age in
-        them grows by a pause of the service that no beat has told of yet."""
+        """The ranks of the run's current attempt; empty if nothing is expected from it.
+
+        Ages do not include a pause of the service which the next beat has yet to notice.
+        """
         live = self._runs.get(run_id)
         if live is None:
             return ()
@@ -146,16 +151,16 @@ class Liveness:
         return tuple(known.facts(live.attempt, rank, now) for rank, known in ranks)
 
     def lr_scale(self, run_id: RunId) -> float:
-        """In force in the run's first rank, as far as it has said."""
+        """The scale in force in the run's first rank, as far as it has reported one."""
         live = self._runs.get(run_id)
         return live.ranks[min(live.ranks)].lr_scale if live is not None and live.ranks else 1.0
 
     def run_ids(self) -> tuple[RunId, ...]:
-        """The runs that are expected to speak."""
+        """The runs that are expected to send."""
         return tuple(self._runs)
 
     def _rank(self, run_id: RunId, attempt: int, rank: int, now: float) -> HeardRank | None:
-        """None where a newer attempt is listened to."""
+        """None if we listen to a newer attempt."""
         self.open_attempt(run_id, attempt, now=now)
         live = self._runs[run_id]
         if attempt < live.attempt:

@@ -1,8 +1,8 @@
-"""Sees that the service itself was paused (stopped, migrated, starved): that time is nobody's
-silence, and every deadline is moved by it.
+"""Notices that the service itself was paused: stopped, migrated to another machine, or starved.
 
-A loop of its own, which does nothing else: one that works is late by its own work, such as the half
-minute that it waited for a reader of the database, in which the service listened all the same.
+No run counts as silent in that time, and every deadline is moved by it. This loop does nothing
+else: one that also works would be late because of its work, say after waiting half a minute for the
+database, while the service was listening all the time.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class PauseWatch:
 
     async def run(self) -> None:
         while True:
-            self.beat()  # first, or a pause before the first sleep is over would be seen by none
+            self.beat()  # first, or a pause during the first sleep would go unnoticed
             await asyncio.sleep(BEAT_S)
 
     def beat(self) -> None:

@@ -1,4 +1,4 @@
-"""Removing all that hangs on a run, in chunks, so that no other write waits for it."""
+"""Removes everything that belongs to a run, in chunks, so that no other write waits for long."""
 
 from typing import Final
 
@@ -17,21 +17,23 @@ _CHUNK_ROWS: Final = 500
 
 
 async def purge_run(database: Database, run_id: RunId) -> None:
-    """Deletes the rows of a removed run in every table that grows with runs; none of a run that
-    has come under the same id since."""
+    """Deletes the rows of a removed run in every table that grows with runs.
+
+    Deletes nothing of a new run that has come under the same id since.
+    """
     for table in _tables():
         while await _purge_chunk(database, table, run_id) == _CHUNK_ROWS:
             pass
 
 
 async def has_remains(connection: AsyncConnection, run_id: RunId) -> bool:
-    """Whether rows of a run are left: where it was removed, its removal is not complete."""
+    """Whether rows of a run are left; for a removed run, its removal is then incomplete."""
     left = [sa.exists().where(table.c.run_id == run_id) for table in _tables()]
     return bool(await connection.scalar(sa.select(sa.or_(*left))))
 
 
 async def purge_orphans(database: Database) -> int:
-    """Finishes removals that a stop of the service cut short; returns how many runs."""
+    """Finishes removals that a stop of the service interrupted; returns the number of runs."""
     async with database.read() as connection:
         known = sa.select(runs.c.id)
         orphans = {

@@ -1,4 +1,4 @@
-"""Every question put to the tables of runs and attempts."""
+"""All queries of the tables of runs and attempts."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from runwatch.vocabulary import PolicyMode, RunId, RunState
 from runwatch_server.runs.tables import attempts, runs
 
 _OPEN_STATES: Final = [state for state in RunState if not state.is_ended]
-# Built once: it runs each second, and building takes longer than running.
+# Built once: it runs every second, and building it takes longer than running it.
 _LIST_OPEN: Final = sa.select(
     runs.c.id, runs.c.state, runs.c.current_attempt, runs.c.created_at
 ).where(runs.c.state.in_(_OPEN_STATES), runs.c.current_attempt > 0)
@@ -21,7 +21,7 @@ _LIST_OPEN: Final = sa.select(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run as it is kept."""
+    """A run as it is stored."""
 
     id: RunId
     project: str
@@ -33,16 +33,18 @@ class Run:
     created_at: float
     ended_at: float | None = None
     current_attempt: int = 0
-    """The newest live attempt, which fences those before it; 0: none yet."""
+    """The newest live attempt, which fences off older ones; 0: none yet."""
     last_step: int | None = None
     group: str | None = None
-    """Runs of a project that repeat one another: seeds, replicas, a sweep."""
+    """Name shared by runs of a project that repeat one another: seeds, replicas, a sweep."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """Of a run that goes on, what can be read of all of them at once: no text of one that is
-    damaged must keep the others from being looked at."""
+    """The columns of a live run that are safe to read for all runs at once.
+
+    There are no texts among them: a damaged one in a single run must not block all the others.
+    """
 
     id: RunId
     state: RunState
@@ -52,7 +54,7 @@ class OpenRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One life of a run's processes, as it is kept."""
+    """One life of a run's processes, as it is stored."""
 
     run_id: RunId
     attempt: int
@@ -69,7 +71,7 @@ class Attempt:
     reason: str | None = None
     last_step: int | None = None
     signing_key: str | None = None
-    """Fingerprint of the key from which its secret was derived; None: it was given none."""
+    """Fingerprint of the key that its secret is derived from; None: it has no secret."""
 
 
 async def insert_run(connection: AsyncConnection, run: Run) -> None:
@@ -94,7 +96,7 @@ async def find_run(connection: AsyncConnection, run_id: RunId) -> Run | None:
 
 
 async def find_runs(connection: AsyncConnection, run_ids: Collection[RunId]) -> list[Run]:
-    """Those of the runs that there are, newest first."""
+    """Those of the runs that exist, newest first."""
     query = sa.select(runs).where(runs.c.id.in_(run_ids)).order_by(runs.c.id.desc())
     return [_run(row) for row in await connection.execute(query)]
 
@@ -122,7 +124,7 @@ async def list_runs(
 
 
 async def list_open_runs(connection: AsyncConnection) -> list[OpenRun]:
-    """Runs of which something is still expected."""
+    """Runs that have not ended."""
     found = await connection.execute(_LIST_OPEN)
     return [
         OpenRun(RunId(id_), RunState(state), attempt, created_at)
@@ -131,7 +133,7 @@ async def list_open_runs(connection: AsyncConnection) -> list[OpenRun]:
 
 
 async def list_open_grouped(connection: AsyncConnection) -> list[RunId]:
-    """Runs of groups, of which something is still expected."""
+    """Runs of groups that have not ended."""
     query = sa.select(runs.c.id).where(
         runs.c.state.in_(_OPEN_STATES), runs.c.run_group.is_not(None)
     )
@@ -139,7 +141,7 @@ async def list_open_grouped(connection: AsyncConnection) -> list[RunId]:
 
 
 async def list_group_peers(connection: AsyncConnection, run: Run, *, limit: int) -> list[RunId]:
-    """The other runs of a run's group that have come as far as it has, newest first."""
+    """The other runs of a run's group that are at least as far as it is, newest first."""
     query = (
         sa.select(runs.c.id)
         .where(runs.c.project == run.project, runs.c.run_group == run.group)
@@ -151,7 +153,7 @@ async def list_group_peers(connection: AsyncConnection, run: Run, *, limit: int)
 
 
 async def count_by_state(connection: AsyncConnection) -> dict[RunState, int]:
-    """Number of runs in each state that there are any in."""
+    """Number of runs by state; states without runs are left out."""
     found = await connection.execute(
         sa.select(runs.c.state, sa.func.count()).group_by(runs.c.state)
     )
@@ -159,8 +161,7 @@ async def count_by_state(connection: AsyncConnection) -> dict[RunState, int]:
 
 
 async def count_by_signing_key(connection: AsyncConnection) -> dict[str, int]:
-    """Number of runs that go on, by the signing key of their attempt; without those that have
-    none."""
+    """Number of live runs by the signing key of their attempt; runs without one are left out."""
     query = (
         sa.select(attempts.c.signing_key, sa.func.count())
         .join(
@@ -177,7 +178,7 @@ async def update_run(connection: AsyncConnection, run_id: RunId, **values: objec
 
 
 async def change_state(connection: AsyncConnection, found: OpenRun, state: RunState) -> None:
-    """Notes a run's state, unless the run is another by now than it was found."""
+    """Stores a run's state, unless the run has changed since it was read."""
     await connection.execute(
         runs.update()
         .where(
@@ -190,7 +191,7 @@ async def change_state(connection: AsyncConnection, found: OpenRun, state: RunSt
 
 
 async def delete_run(connection: AsyncConnection, run_id: RunId) -> None:
-    """Removes the run's own row; what hangs on it is removed in chunks afterwards."""
+    """Removes the run's own row; the rest of it is removed in chunks afterwards."""
     await connection.execute(runs.delete().where(runs.c.id == run_id))
 
 
@@ -224,7 +225,7 @@ async def list_attempts(connection: AsyncConnection, run_id: RunId) -> list[Atte
 
 
 async def count_ranks(connection: AsyncConnection, run_id: RunId) -> dict[int, int]:
-    """Of each attempt of a run, by its number."""
+    """Number of ranks of each attempt of a run, by the attempt's number."""
     found = await connection.execute(
         sa.select(attempts.c.attempt, attempts.c.world_size).where(attempts.c.run_id == run_id)
     )
@@ -234,7 +235,7 @@ async def count_ranks(connection: AsyncConnection, run_id: RunId) -> dict[int, i
 async def close_attempt(
     connection: AsyncConnection, run_id: RunId, attempt: int, **values: object
 ) -> None:
-    """Notes how an attempt ended."""
+    """Stores how an attempt ended."""
     await connection.execute(
         attempts.update()
         .where(attempts.c.run_id == run_id, attempts.c.attempt == attempt)

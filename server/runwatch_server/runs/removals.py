@@ -1,7 +1,7 @@
-"""Who is told that a run was removed: what is remembered of it by its id holds no longer.
+"""Tells all caches that a run was removed, so that they drop what they hold under its id.
 
-A trainer that goes on, or is started again, may bring a run back under the same id. That is another
-run: it has no layouts, no attempts and no commands yet, and its first frame is number 1.
+A trainer that goes on, or is started again, may bring a run back under the same id. That is a new
+run: it has no layouts, attempts or commands yet, and its first frame is number 1.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,8 +16,8 @@ Forget = Callable[[RunId], None]
 
 
 class Removals:
-    """`on` for those who remember something of runs. Forgetting too much costs them a question to
-    the database, so all are told whenever a run may be another."""
+    """Caches register with `on`. Dropping too much costs only a query, so they are told whenever a
+    run may have been replaced."""
 
     def __init__(self, announce: Forget = lambda _: None) -> None:
         """`announce` tells the other replicas."""
@@ -29,7 +29,7 @@ class Removals:
         self._listeners += listeners
 
     def tell(self, run_id: RunId) -> None:
-        """Here and at the other replicas."""
+        """Tells the listeners here and those of the other replicas."""
         self.tell_here(run_id)
         self._announce(run_id)
 
@@ -38,15 +38,15 @@ class Removals:
             forget(run_id)
 
     async def hear(self, run_ids: frozenset[RunId] | None) -> None:
-        """Another replica has removed these; None: it may have been any, which `follow` finds."""
+        """Another replica has removed these runs; None: any of them, which `follow` finds out."""
         for run_id in run_ids or ():
             self.tell_here(run_id)
 
     def follow(self, open_runs: Iterable[OpenRun]) -> None:
-        """Tells of those that are other runs than the last time: they were created since."""
+        """Tells of runs that were created since the last call under an id known before."""
         for run in open_runs:
             if self._created_at.pop(run.id, run.created_at) != run.created_at:
                 self.tell_here(run.id)
-            self._created_at[run.id] = run.created_at  # last in order: the first goes first
+            self._created_at[run.id] = run.created_at  # moved to the end: the first goes first
         for run_id in list(self._created_at)[:-_MAX_KNOWN]:
             del self._created_at[run_id]

@@ -1,4 +1,4 @@
-"""Opening, changing and ending runs and their attempts."""
+"""Opens, changes and ends runs and their attempts."""
 
 import logging
 from dataclasses import replace
@@ -36,7 +36,7 @@ _MAX_CACHED: Final = 10_000
 
 
 class Runs:
-    """All that is done to runs; `liveness` hears of each sign of life, `removals` of each end."""
+    """Every operation on runs; tells `liveness` of signs of life and `removals` of removed runs."""
 
     def __init__(
         self, database: Database, clock: Clock, liveness: Liveness, removals: Removals
@@ -49,7 +49,7 @@ class Runs:
         removals.on(self._forget_project, liveness.forget)
 
     async def listen(self) -> None:
-        """Expects the runs that had not ended when the service stopped."""
+        """Begins to listen to the runs that had not ended when the service stopped."""
         async with self._database.read() as connection:
             for run in await queries.list_open_runs(connection):
                 self._liveness.open_attempt(
@@ -92,13 +92,13 @@ class Runs:
             return run, True
 
         while (found := await self._database.write(work, of=run.id)) is None:
-            await purge_run(self._database, run.id)  # of one that was removed a moment ago
+            await purge_run(self._database, run.id)  # the remains of one removed a moment ago
         if found[1]:
             self._removals.tell_here(run.id)
         return found
 
     async def check_access(self, run_id: RunId, principal: Principal) -> None:
-        """Raises NotFoundError, or ForbiddenError where the key is bound to another project."""
+        """Raises NotFoundError, or ForbiddenError if the key is bound to another project."""
         project = self._projects.get(run_id)
         if project is None:
             await self.find(run_id, principal)
@@ -106,7 +106,7 @@ class Runs:
             principal.check_project(project)
 
     async def find(self, run_id: RunId, principal: Principal) -> Run:
-        """A run that the asker may see. Raises NotFoundError or ForbiddenError."""
+        """A run that the caller may see. Raises NotFoundError or ForbiddenError."""
         async with self._database.read() as connection:
             run = await queries.find_run(connection, run_id)
         if run is None:
@@ -127,7 +127,7 @@ class Runs:
         limit: int,
         group: str | None = None,
     ) -> list[Run]:
-        """Newest first, only of the projects that the asker may see."""
+        """Runs of the projects that the caller may see, newest first."""
         if project is not None:
             principal.check_project(project)
         async with self._database.read() as connection:
@@ -157,13 +157,13 @@ class Runs:
         return await self._database.write(work, of=run_id)
 
     async def delete(self, run_id: RunId) -> None:
-        """Removes a run and all that hangs on it. Raises ConflictError while it is live."""
+        """Removes a run and all that belongs to it. Raises ConflictError while it is live."""
 
         async def work(connection: AsyncConnection) -> None:
             run = await existing_run(connection, run_id)
             if not run.state.is_ended and run.state is not RunState.LOST:
                 raise ConflictError(
-                    "run_is_live", f"The run is {run.state}; only one that is over can be removed."
+                    "run_is_live", f"The run is {run.state}; only ended runs can be deleted."
                 )
             await queries.delete_run(connection, run_id)
 
@@ -175,9 +175,9 @@ class Runs:
     async def open_attempt(
         self, run_id: RunId, wanted: AttemptOpen, *, signing_key: str | None = None
     ) -> Attempt:
-        """The attempt of a token; a live one that is new fences all before it.
+        """The attempt of a token; a new live one fences off all before it.
 
-        `signing_key` is that of the secret which the trainer is about to be given; an attempt
+        `signing_key` is the key of the secret that the trainer is about to receive; an attempt
         keeps the one that it was opened with.
         """
         check_text("token", wanted.token, is_ulid(wanted.token), "a ULID (26 letters)")
@@ -218,9 +218,10 @@ class Runs:
             return await queries.list_attempts(connection, run_id)
 
     async def close_attempt(self, run_id: RunId, number: int, close: AttemptClose) -> Run:
-        """Ends an attempt, and with the current one the run; again is no error.
+        """Ends an attempt, and the run if it is the current one; ending it again is no error.
 
-        Of a rank other than 0 only a failure does so; else it leaves, and the others go on.
+        Another rank than 0 ends the attempt only by failing; otherwise it leaves and the others go
+        on.
         """
         now = self._clock.wall()
         ends = close.rank == 0 or close.status == "failed"
@@ -257,7 +258,7 @@ class Runs:
         return run
 
     async def note_heartbeat(self, run_id: RunId, heartbeat: Heartbeat) -> None:
-        """A rank is alive. Raises ConflictError for an attempt that is over."""
+        """Notes that a rank is alive. Raises ConflictError for an attempt that has ended."""
         async with self._database.read() as connection:
             run = await existing_run(connection, run_id)
             attempt = await queries.find_attempt(connection, run_id, heartbeat.attempt)

@@ -1,4 +1,4 @@
-"""What a run is doing, decided from the facts of its liveness; pure."""
+"""Decides the state of a run from the facts of its liveness. No I/O."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,13 +18,13 @@ _BY_PHASE: Final = {
 def judge_state(
     facts: Sequence[RankFacts], *, stall_s: float, lost_s: float, known: RunState
 ) -> RunState:
-    """The state of a run that has not ended; `known` stays where nothing speaks against it."""
+    """The state of a run that has not ended; `known` stays if nothing contradicts it."""
     if not facts or known.is_ended:
         return known
     if not min(rank.contact_age_s for rank in facts) <= lost_s:
         return RunState.LOST
     first = facts[0]
-    if first.last_step is None and first.phase is Phase.INIT:  # not heard of since our own start
+    if first.last_step is None and first.phase is Phase.INIT:  # nothing heard since our own start
         return known
     if first.phase in _BY_PHASE:
         return _BY_PHASE[first.phase]
@@ -34,5 +34,5 @@ def judge_state(
 
 
 def _patience_s(rank: RankFacts, stall_s: float) -> float:
-    """As of the rule NoStep: slow steps and pauses that the run has shown are no stall."""
+    """As in the rule NoStep: steps and pauses as long as the run has had before are no stall."""
     return max(stall_s, 20 * (rank.step_time_s or 0.0), 2 * (rank.longest_pause_s or 0.0))

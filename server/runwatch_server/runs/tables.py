@@ -1,4 +1,4 @@
-"""Where runs and their attempts are kept."""
+"""The tables of runs and their attempts."""
 
 import sqlalchemy as sa
 
@@ -17,7 +17,7 @@ runs = sa.Table(
     sa.Column("ended_at", sa.Double),
     sa.Column("current_attempt", sa.Integer, nullable=False),  # 0 before the first
     sa.Column("last_step", sa.BigInteger),
-    sa.Column("run_group", sa.String(256)),  # null: of none
+    sa.Column("run_group", sa.String(256)),  # null: in no group
     sa.Index("ix_runs_project", "project", "id"),
     sa.Index("ix_runs_group", "project", "run_group", "id"),
     sa.Index("ix_runs_state", "state", "id"),

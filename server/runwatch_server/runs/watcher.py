@@ -1,7 +1,7 @@
-"""Keeps the states of runs in step with their liveness, on the monotonic clock.
+"""Updates the stored states of runs from their liveness, on the monotonic clock.
 
-APScheduler sleeps by the wall clock and slept an hour in a trial when that was set back, so
-this is a plain loop.
+This is a plain loop because APScheduler sleeps by the wall clock: in a trial it slept an hour when
+that was set back.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class RunWatcher:
             await asyncio.sleep(_TICK_S)
             try:
                 await self.tick()
-            except OverloadedError as error:  # the next tick tries again
+            except OverloadedError as error:  # tried again in the next tick
                 log.warning("states of runs were not written: %s", error)
 
     async def tick(self) -> None:
