@@ -29,7 +29,7 @@ def text_of(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except UnicodeDecodeError as error:
-        message = f"found no UTF-8 at byte {error.start}, wanted a text"
+        message = f"found invalid UTF-8 at byte {error.start}, wanted text"
         raise RuleError([Fault("file", message)]) from error
     except OSError as error:
         raise RuleError([Fault("file", f"cannot be read: {error.strerror}")]) from error

@@ -1,1 +1,1 @@
-"""Which rules judge a run: the built-in pack, and what people added to it."""
+"""The rules that judge runs: the built-in pack, and the rules that people add to it."""

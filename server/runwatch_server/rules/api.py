@@ -1,4 +1,4 @@
-"""`/rules`: the rules in force, people's own, and trying them out before they judge."""
+"""`/rules`: the built-in rules and people's own, and a check of rule files."""
 
 import asyncio
 from dataclasses import dataclass
@@ -40,28 +40,28 @@ _EXPECTED: Final = {
 _OF_ANY_KIND: Final = {
     "requestBody": {
         "content": {
-            kind: {"schema": {"description": "A rule file, or what is to be one"}}
-            for kind in _KINDS
+            kind: {"schema": {"description": "A rule file, valid or not"}} for kind in _KINDS
         }
     }
 }
-"""Checking tells of what is no rule file, too: of none at all it says so."""
+"""The check accepts any body, even an empty one, and says what is wrong with it."""
 _IN_CODE: Final = {rule.name: FiledRule(rule, rule.document) for rule in IN_CODE}
-"""Shown like the others. They stand in no file: a document says what each is, and makes no rule."""
+"""Rules written in code, shown like the others. Their document describes them, but cannot be loaded
+as a rule file."""
 
 
 class RuleView(msgspec.Struct, frozen=True):
     id: str
-    """Of a built-in rule: `builtin:` and its name."""
+    """A ULID, or `builtin:` and the name for a built-in rule."""
     name: str
     source: str
     """`builtin` or `user`."""
     project: str | None
-    """Null: every project."""
+    """The project it holds for; null: every project."""
     version: int
     enabled: bool
     document: dict[str, object]
-    """A file that holds this rule."""
+    """A rule file with this rule alone."""
     updated_at: datetime | None = None
     updated_by: str | None = None
 
@@ -72,14 +72,14 @@ class RuleList(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FileBody:
-    """A rule file that came as a request's body."""
+    """A rule file from a request's body."""
 
     document: object
     lines: Lines
 
     async def split(self) -> tuple[FiledRule, ...]:
-        """Its rules. Raises RuleError with every fault and, where the body was YAML, its line."""
-        return await asyncio.to_thread(self._split)  # a second of work, where a file is full
+        """Its rules. Raises RuleError with every fault and, for YAML, its line and column."""
+        return await asyncio.to_thread(self._split)  # takes a second for the largest file
 
     def _split(self) -> tuple[FiledRule, ...]:
         try:
@@ -91,12 +91,12 @@ class FileBody:
 class CheckReply(msgspec.Struct, frozen=True):
     valid: bool
     rules: list[str] = []
-    """Names of the rules found."""
+    """Names of the rules in the file."""
     faults: list[Fault] = []
 
 
 async def rule_file(request: Request) -> FileBody:
-    """A dependency: the body's document, YAML or JSON by its type. Raises RuleError."""
+    """A dependency: the body's document, YAML or JSON by its Content-Type. Raises RuleError."""
     text = _text_of(await request.body())
     if "yaml" in request.headers.get("Content-Type", ""):
         return _storable(FileBody(*await asyncio.to_thread(parse_yaml, text)))
@@ -104,7 +104,7 @@ async def rule_file(request: Request) -> FileBody:
         document: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         wanted = "wanted JSON, or YAML with the Content-Type application/yaml"
-        raise RuleError([Fault("file", f"found no JSON ({error}), {wanted}")]) from error
+        raise RuleError([Fault("file", f"found invalid JSON ({error}), {wanted}")]) from error
     return _storable(FileBody(document, {}))
 
 
@@ -112,7 +112,7 @@ def _text_of(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        message = f"found no UTF-8 at byte {error.start}, wanted a text"
+        message = f"found invalid UTF-8 at byte {error.start}, wanted text"
         raise RuleError([Fault("file", message)]) from error
 
 
@@ -128,7 +128,7 @@ RuleFile = Annotated[FileBody, Depends(rule_file)]
 async def list_rules(
     services: CurrentServices, principal: CurrentPrincipal, project: str | None = None
 ) -> Response:
-    """The built-in rules and people's own, of one project or of all."""
+    """The built-in rules and people's own, for one project or for all."""
     if project is not None:
         principal.check_project(project)
     wanted = project if project is not None else principal.project
@@ -151,8 +151,8 @@ async def create_rules(
     project: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
     enabled: bool = True,
 ) -> Response:
-    """Add all rules of a file, to one project or to all. A rule of a built-in one's name takes
-    its place; with `enabled=false` it only takes it away."""
+    """Add all rules of a file, to one project or to all. A rule with the name of a built-in one
+    replaces it; with `enabled=false` it only removes it."""
     scope = _writable(principal.project, project)
     records = await services.rules.create(
         await body.split(), project=scope, enabled=enabled, actor=principal.actor
@@ -166,7 +166,7 @@ async def create_rules(
     openapi_extra=_OF_ANY_KIND | documented(answer=CheckReply),
 )
 async def check_rules(request: Request) -> Response:
-    """Every fault of a rule file, with its line and column. Changes nothing."""
+    """Check a rule file: every fault with its line and column. Changes nothing."""
     try:
         filed_rules = await (await rule_file(request)).split()
     except RuleError as error:
@@ -180,7 +180,7 @@ async def check_rules(request: Request) -> Response:
 async def get_rule(
     rule_id: str, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
-    """A rule; a person's with its version as ETag."""
+    """A rule. For one that is not built in, the ETag is its version."""
     if rule_id.startswith(BUILTIN):
         return json_response(_builtin_view(_builtin(services, rule_id.removeprefix(BUILTIN))))
     record = await services.rules.get(rule_id)
@@ -202,7 +202,7 @@ async def replace_rule(
     enabled: bool = True,
     if_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """A new version of a rule; If-Match names the version that it replaces."""
+    """Replace a rule with a new version; If-Match names the version that it replaces."""
     record = await _own(services, rule_id)
     _writable(principal.project, record.project or None)
     after = await services.rules.replace(
@@ -227,7 +227,7 @@ async def delete_rule(
     principal: CurrentPrincipal,
     if_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Remove a rule; If-Match names the version that goes."""
+    """Delete a rule; If-Match names the version to delete."""
     record = await _own(services, rule_id)
     _writable(principal.project, record.project or None)
     await services.rules.delete(rule_id, version=_version(if_match), actor=principal.actor)
@@ -241,18 +241,18 @@ async def _own(services: Services, rule_id: str) -> RuleRecord:
         refuse_protected(name)
         raise ConflictError(
             "builtin_rule",
-            f"{name} is built in: POST a rule of its name to take its place, and with "
-            "enabled=false to take it away.",
+            f"{name} is built in: POST a rule with its name to replace it, or with "
+            "enabled=false to remove it.",
         )
     return await services.rules.get(rule_id)
 
 
 def _writable(own_project: str | None, project: str | None) -> str:
-    """The project to write to, as it is kept. Raises ForbiddenError."""
+    """The project to write to, as it is stored ("": every project). Raises ForbiddenError."""
     if own_project is not None and project != own_project:
         raise ForbiddenError(
             "foreign_project",
-            f"The API key is bound to the project {own_project!r}: say project={own_project}.",
+            f"The API key is bound to the project {own_project!r}: add project={own_project}.",
         )
     return project or ""
 

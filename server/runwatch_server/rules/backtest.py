@@ -1,4 +1,4 @@
-"""Rules over what is stored: the evaluator that judges live, over frames or tables of old runs.
+"""Backtests: the evaluator that judges live runs, over frames or tables of past ones.
 
 The reply has one form for every source (docs/design.md, section 4.6).
 """
@@ -30,7 +30,7 @@ class BacktestAlert(msgspec.Struct, frozen=True):
     first_layer: str | None = None
     summary: str = ""
     inhibited_by: str | None = None
-    """The rule whose alert explained this one all the time that it fired: of it nobody hears."""
+    """The rule whose alert explains this one for as long as it fires, so that nobody is told."""
     shadow: bool = False
     firing_at: float = 0.0
     """Unix seconds, by the run's clock."""
@@ -42,31 +42,31 @@ class BacktestAlert(msgspec.Struct, frozen=True):
 
 class BacktestRun(msgspec.Struct, frozen=True):
     file: str
-    """Of the run: its file, or its id."""
+    """The run's file or id."""
     rows: int
     alerts: list[BacktestAlert]
     seconds: float | None = None
-    """From the first row to the last; null where the log has no times."""
+    """Time from the first row to the last; null if the log has no times."""
     lead_steps: int | None = None
-    """From the first alert that is told to the first number that is not finite, or else to the
-    run's last row: how much earlier somebody would have known. Null without such an alert."""
+    """Steps from the first alert that is told to the first non-finite number, or else to the run's
+    last row: how much earlier somebody would have known. Null without such an alert."""
     lead_s: float | None = None
 
 
 class BacktestSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What people would have had of these rules."""
+    """What these rules would have sent to people."""
 
     runs: int
     runs_with_alerts: int
     alerts: int
-    """Of which people hear: neither inhibited nor of a rule on trial."""
+    """Alerts that people are told of: neither inhibited nor of a rule on trial."""
     pages: int
-    """The critical ones among them."""
+    """The critical ones among these alerts."""
     inhibited: int
     shadow: int
-    """Of rules on trial."""
+    """Alerts of rules on trial."""
     days: float | None
-    """That the runs took, together; null where none has times."""
+    """Days that the runs took in total; null if none has times."""
     pages_a_day: float | None
     alerts_a_day: float | None
 
@@ -78,7 +78,7 @@ class BacktestReply(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Backtest:
-    """One run, judged from its start."""
+    """Judges one run from its start."""
 
     evaluator: Evaluator
     has_times: bool = True
@@ -86,14 +86,14 @@ class Backtest:
     _first_at: float | None = None
     _last: Moment | None = None
     _broken: Moment | None = None
-    """Where the first number that is not finite came."""
+    """The step of the first non-finite number."""
     _by_episode: dict[str, BacktestAlert] = field(default_factory=dict[str, BacktestAlert])
 
     @classmethod
     def of_rules(
         cls, rules: Iterable[Rule], known: Mapping[str, float] | None = None
     ) -> "Backtest":
-        """With these rules; what they say about silence cannot be asked of stored rows."""
+        """A backtest of these rules; absence rules are left out, as stored rows show no silence."""
         return cls(Evaluator([rule for rule in rules if rule.absence is None], known))
 
     def observe(self, rows: Rows) -> None:
@@ -120,7 +120,7 @@ class Backtest:
         )
 
     def _lead(self, alerts: Sequence[BacktestAlert]) -> Moment | None:
-        """From the first alert that is told to the end that it announces."""
+        """Steps from the first alert that is told to the end that it announces."""
         told = [alert for alert in alerts if alert.is_told]
         end = self._broken or self._last
         if not told or end is None:
@@ -163,7 +163,7 @@ def summary_of(runs: Sequence[BacktestRun]) -> BacktestSummary:
 
 
 def within(rows: Rows, first_step: int | None, last_step: int | None) -> Iterator[Rows]:
-    """The part of consecutive rows that lies between two steps, ends included."""
+    """The part of consecutive rows between two steps, both included."""
     start = 0 if first_step is None else int(rows.steps.searchsorted(first_step))
     stop = rows.num_rows if last_step is None else int(rows.steps.searchsorted(last_step, "right"))
     if start < stop:

@@ -1,4 +1,4 @@
-"""Rule files as text: YAML into documents, with the line of every place in them."""
+"""Parses rule files from YAML, with the line of every place in them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,9 +10,9 @@ from runwatch.errors import Fault, RuleError
 
 MAX_TEXT_BYTES: Final = 256 * 2**10
 _MAX_DEPTH: Final = 32
-"""Of lists and mappings within each other; a rule file has eight. PyYAML takes the square of it."""
+"""Levels of lists and mappings; a rule file has eight. PyYAML's time grows as their square."""
 LOADER: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's where PyYAML was built with it: it reads ten times as fast."""
+"""libyaml's loader if PyYAML was built with it: it is ten times as fast."""
 
 Lines = dict[str, int]
 """1-based line of the file for each place in the document."""
@@ -24,10 +24,10 @@ def located(error: RuleError, lines: Lines) -> RuleError:
 
 
 def parse_yaml(text: str, loader: type[yaml.SafeLoader] = LOADER) -> tuple[object, Lines]:
-    """The document in a YAML text, and where in the text each of its places is.
+    """The document in a YAML text, and the line of each of its places.
 
-    Anchors and aliases are refused: a few lines of them unfold to more than fits in memory. So are
-    tags, by which a text says what it is not: PyYAML fails over `!!int ""` in ways of its own.
+    Anchors and aliases are refused: a few lines of them can expand to more than fits in memory. So
+    are tags, which force a type on a text: PyYAML fails on `!!int ""` with errors of its own.
     """
     if len(text.encode()) > MAX_TEXT_BYTES:
         raise RuleError([_fault(f"found {len(text.encode())} bytes, wanted <= {MAX_TEXT_BYTES}")])
@@ -38,16 +38,19 @@ def parse_yaml(text: str, loader: type[yaml.SafeLoader] = LOADER) -> tuple[objec
         raise
     except yaml.MarkedYAMLError as error:
         line = None if error.problem_mark is None else error.problem_mark.line + 1
-        raise RuleError([_fault(f"found no YAML: {error.problem}", line)]) from error
+        raise RuleError([_fault(f"found invalid YAML: {error.problem}", line)]) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise RuleError([_fault(f"found no YAML: {error}")]) from error
+        raise RuleError([_fault(f"found invalid YAML: {error}")]) from error
 
 
 def _check_events(text: str, loader: type[yaml.SafeLoader]) -> None:
-    """Before anything is made of them. Raises RuleError, and UnicodeEncodeError for a text that no
-    UTF-8 can hold (an escape that is half of a pair)."""
+    """Checks the events before anything is built from them.
+
+    Raises RuleError, and UnicodeEncodeError for a text that UTF-8 cannot hold: the escape of a lone
+    surrogate.
+    """
     depth = 0
-    # The stubs know nothing of what the loaders give here: events, by whichever is asked.
+    # The stubs do not say what the loaders give here: events, with either loader.
     events: Iterator[Any] = cast("Iterator[Any]", yaml.parse(text, Loader=loader))
     for event in events:
         match event:
@@ -109,7 +112,7 @@ def _below(place: str, key: object) -> str:
 
 
 def _with_line(fault: Fault, lines: Lines) -> Fault:
-    """The line of a fault's place, or of the nearest thing above it that the file holds."""
+    """The line of a fault's place, or of the nearest place above it that the file has."""
     place = fault.place
     while place and place not in lines:
         place = place[: max(place.rfind("."), place.rfind("["), 0)]

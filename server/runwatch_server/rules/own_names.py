@@ -1,4 +1,4 @@
-"""Names of the rules that the service judges by itself, and that no rule file may take."""
+"""Names of the rules that the service itself judges; no rule file may use them."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The rules that judge a run, as one value: the built-in pack, under what people put over it."""
+"""The rules that judge a run, as one value: the built-in pack, overridden by people's rules."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -13,25 +13,25 @@ from runwatch.rules import Rule, load_rules
 from runwatch_server.rules.documents import parse_yaml
 
 BUILTIN: Final = "builtin:"
-"""Before its name, the id of a rule that the service ships."""
+"""With its name after it, the id of a built-in rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class FiledRule:
-    """A rule, and the document of a file that holds it and nothing else."""
+    """A rule, and the document of a file with this rule alone."""
 
     rule: Rule
     file: Mapping[str, object]
 
     @property
     def text(self) -> str:
-        """The file as canonical JSON: how it is kept and compared."""
+        """The file as canonical JSON, in which it is stored and compared."""
         return msgspec.json.encode(self.file, order="sorted").decode()
 
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Rules in the order in which they judge."""
+    """Rules in the order in which they are evaluated."""
 
     filed: tuple[FiledRule, ...]
 
@@ -41,7 +41,7 @@ class RuleSet:
 
     @cached_property
     def hashes(self) -> Mapping[str, str]:
-        """Of the rules, by name."""
+        """The rules' documents, by the rule's name."""
         return {rule.name: rule.hash for rule in self.rules}
 
     @property
@@ -50,7 +50,7 @@ class RuleSet:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256, in hex: equal where the rules are equal, in the same order."""
+        """SHA-256 in hexadecimal; equal for the same rules in the same order."""
         texts = "\n".join(filed.text for filed in self.filed)
         return hashlib.sha256(texts.encode()).hexdigest()
 
@@ -61,29 +61,29 @@ class RuleSet:
 
 
 def split_file(document: object) -> tuple[FiledRule, ...]:
-    """The rules of a file's document, each with a file of its own. Raises RuleError."""
+    """The rules of a file's document, each with a document of its own. Raises RuleError."""
     rules = load_rules(document)
     metrics = msgspec.convert(document, _Announced).metrics
     return tuple(FiledRule(rule, _file_of(rule, metrics)) for rule in rules)
 
 
 class _Announced(msgspec.Struct):
-    """What a file says beside its rules, which `load_rules` has checked."""
+    """The metrics that a rule file announces; `load_rules` has checked the file."""
 
     metrics: list[str] = []
 
 
-@cache  # a tenth of a second to read, by each part that asks for it
+@cache  # reading takes a tenth of a second, and several parts need it
 def load_builtin() -> tuple[FiledRule, ...]:
-    """The pack that the service ships."""
+    """The built-in rules."""
     text = (files("runwatch_server.rules") / "builtin.yaml").read_text("utf-8")
     document, _ = parse_yaml(text)
     return split_file(document)
 
 
 def layered(*layers: Mapping[str, FiledRule | None]) -> RuleSet:
-    """The rules of several layers by name: a later layer's rule takes the place of an earlier
-    one's, and None takes it away."""
+    """The rules of several layers by name: a later layer's rule replaces an earlier one's, and None
+    removes it."""
     merged: dict[str, FiledRule | None] = {}
     for layer in layers:
         merged.update(layer)

@@ -1,4 +1,4 @@
-"""Every question put to the tables of rules."""
+"""All queries of the tables of rules."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from runwatch_server.rules.tables import rule_versions, rules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRecord:
-    """A person's rule as it is kept."""
+    """A person's rule as it is stored."""
 
     id: str
     project: str
@@ -39,7 +39,7 @@ async def update_rule(connection: AsyncConnection, record: RuleRecord) -> None:
 async def delete_rule(
     connection: AsyncConnection, record: RuleRecord, *, at: float, actor: str
 ) -> None:
-    """The rule goes, its versions stay."""
+    """Deletes the rule; its versions stay."""
     await connection.execute(sa.delete(rules).where(rules.c.id == record.id))
     await connection.execute(
         sa.insert(rule_versions).values(
@@ -71,7 +71,7 @@ async def find_by_name(connection: AsyncConnection, project: str, name: str) -> 
 async def list_rules(
     connection: AsyncConnection, *, project: str | None = None
 ) -> list[RuleRecord]:
-    """The rules of every project, or those that hold for one: its own and the global ones."""
+    """The rules of all projects, or those in force for one: its own and the global ones."""
     wanted = sa.select(rules).order_by(rules.c.project, rules.c.id)
     if project is not None:
         wanted = wanted.where(rules.c.project.in_(("", project)))
@@ -81,7 +81,7 @@ async def list_rules(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleVersion:
-    """A rule as it was from some time on."""
+    """A version of a rule, and since when it was in force."""
 
     rule_id: str
     version: int

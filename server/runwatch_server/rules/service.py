@@ -1,4 +1,4 @@
-"""Keeping people's rules, and saying which rules judge a run."""
+"""Stores people's rules, and says which rules judge a run."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -25,11 +25,11 @@ from runwatch_server.rules.queries import RuleRecord
 from runwatch_server.rules.state_limit import check_state
 
 MAX_RULES: Final = 200
-"""Of one project, and as many global ones."""
+"""Most rules of one project, and most global ones."""
 
 
 class Rules:
-    """The built-in pack and people's rules; those of IN_CODE stand outside and above them."""
+    """The built-in pack and people's rules. Those of IN_CODE are separate and cannot be changed."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -37,21 +37,25 @@ class Rules:
         self._in_force: dict[str, RuleSet] = {}
         self._num_changes = 0
         self._one_change = asyncio.Lock()
-        """What is in force is known again before the next change is measured by it."""
+        """Serializes changes: the rules in force are read again before the next change is checked
+        against them."""
         self._listeners: list[Callable[[], None]] = []
         self.builtin = load_builtin()
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call this whenever rules have changed."""
+        """Registers a listener that is called whenever rules have changed."""
         self._listeners.append(listener)
 
     async def in_force(self, project: str) -> RuleSet:
-        """The rules that judge the runs of a project now. By name, a project's own rule goes
-        before a global one, and that before the built-in one; a disabled one takes it away."""
+        """The rules that judge the runs of a project now.
+
+        Of rules with the same name, a project's own overrides a global one, which overrides the
+        built-in one; a disabled rule removes it.
+        """
         while (known := self._in_force.get(project)) is None:
             num_changes = self._num_changes
             rule_set = await self._read(project)
-            if num_changes == self._num_changes:  # else what was read may be what was before
+            if num_changes == self._num_changes:  # otherwise what was read may be outdated
                 self._in_force[project] = rule_set
         return known
 
@@ -65,14 +69,14 @@ class Rules:
         )
 
     def find_builtin(self, name: str) -> FiledRule:
-        """A rule of the pack. Raises NotFoundError, for those in code too, which no file holds."""
+        """A rule of the pack. Raises NotFoundError, also for the rules in code."""
         for filed in self.builtin:
             if filed.rule.name == name:
                 return filed
         raise NotFoundError("rule_not_found", f"There is no built-in rule {name!r}.")
 
     async def list_all(self, project: str | None) -> list[RuleRecord]:
-        """People's rules: those that hold for a project, or all."""
+        """People's rules: those in force for a project, or all."""
         async with self._database.read() as connection:
             return await queries.list_rules(connection, project=project)
 
@@ -84,7 +88,7 @@ class Rules:
     async def create(
         self, filed_rules: Sequence[FiledRule], *, project: str, enabled: bool, actor: str
     ) -> list[RuleRecord]:
-        """Add all of these rules, or none. Raises ConflictError, UnprocessableError."""
+        """Adds all of these rules, or none. Raises ConflictError, UnprocessableError."""
         for filed in filed_rules:
             refuse_protected(filed.rule.name)
 
@@ -117,7 +121,7 @@ class Rules:
         enabled: bool,
         actor: str,
     ) -> RuleRecord:
-        """A new version of a rule. Raises RuleError, and ChangedMeanwhileError."""
+        """Stores a new version of a rule. Raises RuleError, ChangedMeanwhileError."""
         for filed in filed_rules:
             refuse_protected(filed.rule.name)
         if len(filed_rules) != 1:
@@ -172,7 +176,7 @@ class Rules:
     ) -> RuleRecord:
         name = filed.rule.name
         if await queries.find_by_name(connection, project, name) is not None:
-            raise ConflictError("rule_exists", f"There is a rule {name!r} already: PUT it.")
+            raise ConflictError("rule_exists", f"A rule {name!r} exists already: change it by PUT.")
         now = self._clock.wall()
         record = RuleRecord(
             id=self._clock.new_ulid(),
@@ -201,16 +205,16 @@ class Rules:
 
 
 def refuse_protected(name: str) -> None:
-    """Raises ConflictError for a rule that nobody can change."""
+    """Raises ConflictError for the name of a rule in code, which nobody can change."""
     if name in PROTECTED_NAMES:
         raise ConflictError(
-            "protected_rule", f"{name} is built in and stays as it is, for everyone."
+            "protected_rule", f"{name} is built in and cannot be changed or removed."
         )
 
 
 def _check_state(before: RuleSet, changed: Sequence[FiledRule], enabled: bool) -> None:
-    """Raises UnprocessableError. A global rule is counted with the global ones alone, and not with
-    those of each project."""
+    """Raises UnprocessableError. A global rule counts with the global ones only, not with those of
+    each project."""
     layer = {filed.rule.name: filed if enabled else None for filed in changed}
     check_state(before, layered({filed.rule.name: filed for filed in before.filed}, layer))
 

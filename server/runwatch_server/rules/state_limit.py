@@ -1,5 +1,7 @@
-"""How much the rules that judge one project's runs may remember: all of them together, since one
-thread judges everybody's."""
+"""Limits the memory that all rules in force for a project's runs may use together.
+
+One thread judges everybody's runs, so one project must not slow down the others.
+"""
 
 from typing import Final
 
@@ -12,8 +14,8 @@ _MIB: Final = 2**20
 
 
 def check_state(before: RuleSet, after: RuleSet) -> None:
-    """Raises UnprocessableError where the windows of what is in force come to more than a file may
-    hold, and to more than before: a set that is too large by now may always shrink."""
+    """Raises UnprocessableError if the windows of the rules in force take more than a file may have
+    and more than before. So a set that is too large already can still be reduced."""
     found, held = _bytes_of(after), _bytes_of(before)
     if found > max(MAX_STATE_BYTES, held):
         raise UnprocessableError(

@@ -1,4 +1,4 @@
-"""Where people's rules are kept, with every version that ever was in force."""
+"""The tables of people's rules and of all their versions."""
 
 import sqlalchemy as sa
 

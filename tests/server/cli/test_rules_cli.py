@@ -51,7 +51,7 @@ def test_a_file_of_bytes_is_no_rule_file(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["rules", "check", str(file)])
 
     assert result.exit_code == 1
-    assert "rules.yaml: file: found no UTF-8 at byte 0, wanted a text" in result.output
+    assert "rules.yaml: file: found invalid UTF-8 at byte 0, wanted text" in result.output
 
 
 def test_a_name_that_the_service_would_refuse_is_refused(tmp_path: Path) -> None:

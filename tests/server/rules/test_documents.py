@@ -20,8 +20,8 @@ LOADERS = pytest.mark.parametrize("loader", dict.fromkeys([LOADER, yaml.SafeLoad
         ),
         ("a: !!set {b}", "line 1, file: found the tag tag:yaml.org,2002:set, wanted none"),
         ("a: &b 1\nc: *b", "line 2, file: found the alias *b, wanted none"),
-        ("when: 2026-02-30", "file: found no YAML: day is out of range for month"),
-        (f"for: 1{200 * ':00'}.0", "file: found no YAML: int too large to convert to float"),
+        ("when: 2026-02-30", "file: found invalid YAML: day is out of range for month"),
+        (f"for: 1{200 * ':00'}.0", "file: found invalid YAML: int too large to convert to float"),
     ],
 )
 def test_what_no_rule_file_holds_is_named(
@@ -36,7 +36,7 @@ def test_what_no_rule_file_holds_is_named(
 @LOADERS
 @pytest.mark.parametrize("escape", [r"\ud800", r"\U00110000", r"\UFFFFFFFF"])
 def test_an_escape_of_no_character_is_refused(escape: str, loader: type[yaml.SafeLoader]) -> None:
-    with pytest.raises(RuleError, match="found no YAML"):
+    with pytest.raises(RuleError, match="found invalid YAML"):
         parse_yaml(f'summary: "{escape}"', loader)
 
 

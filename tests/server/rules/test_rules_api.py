@@ -67,7 +67,7 @@ async def test_who_would_change_a_built_in_rule_is_told_how_to_replace_it(api: A
 
     assert removed.status_code == changed.status_code == 409
     assert removed.json()["code"] == changed.json()["code"] == "builtin_rule"
-    assert "POST a rule of its name" in removed.json()["detail"]
+    assert "POST a rule with its name" in removed.json()["detail"]
 
 
 async def test_the_rule_that_nobody_can_remove_says_so(api: Api) -> None:
@@ -140,7 +140,7 @@ async def test_bytes_that_are_no_text_are_refused(api: Api) -> None:
     reply = await api.json("POST", "/rules/check", content=b"a: \xff", headers=YAML)
 
     assert [fault["message"] for fault in reply["faults"]] == [
-        "found no UTF-8 at byte 3, wanted a text"
+        "found invalid UTF-8 at byte 3, wanted text"
     ]
 
 
