@@ -1,1 +1,1 @@
-"""Commands on their way to a trainer: ordered, approved, delivered, answered."""
+"""Commands to trainers: ordered, approved, delivered and answered."""

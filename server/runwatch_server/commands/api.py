@@ -1,4 +1,4 @@
-"""`/runs/{run_id}/commands`, `/commands/{id}`: a person's hand on a run, and its trainer's ear."""
+"""`/runs/{run_id}/commands`, `/commands/{id}`: people order commands, trainers fetch and answer."""
 
 from datetime import datetime
 from typing import Annotated, Final
@@ -28,11 +28,11 @@ router: Final = APIRouter(prefix="/api/v1", tags=["commands"])
 
 class CommandOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     action: AnyAction
-    """What the trainer is to do, by its `kind`."""
+    """What the trainer is to do; its `kind` says which fields it has."""
     reason: Annotated[str, msgspec.Meta(max_length=1024)] = ""
-    """Stands in the audit."""
+    """Recorded in the audit."""
     ttl_s: Annotated[float, msgspec.Meta(gt=0, le=86400)] = COMMAND_TTL_S
-    """After so long nobody may apply it any more."""
+    """Seconds after which the command expires and must not be applied any more."""
 
 
 class CommandView(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ async def order_command(
     wanted: Annotated[CommandOrder, Depends(json_body(CommandOrder))],
     idempotency_key: Annotated[str | None, Header(max_length=256)] = None,
 ) -> Response:
-    """Give a run a command; with an Idempotency-Key, the same one however often it is sent."""
+    """Order a command for a run. With an Idempotency-Key, repeated requests give one command."""
     record = await services.commands.order(
         run_id,
         wanted.action,
@@ -138,7 +138,8 @@ async def next_commands(
     rank: Annotated[int, Query(ge=0, le=MAX_ATTEMPT)] = 0,
     wait_s: Annotated[float, Query(ge=0, le=3600)] = 0.0,
 ) -> Response:
-    """What a rank must do now; waits for something at most `wait_s`, and never over 30 seconds."""
+    """The commands that a rank must carry out now (long poll: waits up to `wait_s`, at most 30 s,
+    for the first)."""
     return json_response(CommandsReply(await services.delivery.next(run_id, attempt, rank, wait_s)))
 
 
@@ -150,7 +151,7 @@ async def next_commands(
 async def get_command(
     command_id: CommandId, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
-    """A command, what each rank answered, and all that happened to it."""
+    """A command, each rank's answer and everything that happened to it."""
     record = await _check_command(services, principal, command_id)
     async with services.database.read() as connection:
         events = await event_queries.list_events(connection, record.run_id, command_id)
@@ -171,7 +172,7 @@ async def get_command(
 async def approve_command(
     command_id: CommandId, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
-    """Let a proposed command go to the trainer."""
+    """Approve a proposed command, so that it goes to the trainer."""
     await _check_command(services, principal, command_id)
     record = await services.commands.approve(command_id, actor=principal.actor)
     return json_response(view_of(record))
@@ -185,7 +186,7 @@ async def approve_command(
 async def cancel_command(
     command_id: CommandId, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
-    """Withdraw a command that no rank has accepted."""
+    """Cancel a command that no rank has accepted yet."""
     await _check_command(services, principal, command_id)
     record = await services.commands.cancel(command_id, actor=principal.actor)
     return json_response(view_of(record))
@@ -202,7 +203,7 @@ async def receive_receipt(
     principal: CurrentPrincipal,
     receipt: Annotated[Receipt, Depends(json_body(Receipt))],
 ) -> Response:
-    """A rank's answer."""
+    """Receive a rank's answer to a command."""
     await _check_command(services, principal, command_id)
     return json_response(view_of(await services.commands.receive(command_id, receipt)))
 

@@ -1,6 +1,6 @@
-"""Changes of a command's state, each written with its event, its audit and what follows from it.
+"""Changes a command's state, and writes the event, the audit entry and what follows from it.
 
-For use inside one transaction: a command and the trace of its change are on disk together.
+To be used inside one transaction, so that a change and its trace are on disk together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ from runwatch_server.commands.records import Addressee, CommandRecord
 from runwatch_server.commands.signing import Signer, UnsignedError
 
 COMMAND_TTL_S: Final = 600.0
-"""A command that no rank took for so long is stale: what it answered to is over."""
+"""Seconds after which a command that no rank has accepted is stale: its reason has passed."""
 PROPOSAL_TTL_S: Final = 12 * 3600.0
-"""A proposal waits for the night to pass."""
+"""Seconds that a proposal waits for approval: long enough for a night to pass."""
 
 TRAINER: Final = "trainer"
 SERVICE: Final = "service"
@@ -39,7 +39,7 @@ async def put(
     actor: str,
     signer: Signer,
 ) -> None:
-    """Write a new command down. Raises UnsignedError."""
+    """Stores a new command. Raises UnsignedError."""
     record = signer.sign(record, addressee)
     await queries.insert_command(connection, record)
     await event_queries.append_event(
@@ -61,8 +61,11 @@ async def enter(
     detail: Mapping[str, Scalar] | None = None,
     is_wish: bool = False,
 ) -> CommandRecord:
-    """Let a command enter a state; returns it as it is then. Raises UnsignedError where a
-    proposal that is not ours would become an order. `is_wish` where people want it to end."""
+    """Moves a command to a state; returns it in that state.
+
+    `is_wish`: people want the command to end. Raises UnsignedError if a proposal that was not
+    signed by us would become an order.
+    """
     found = detail or {}
     is_wish = is_wish or _is_wish(record, state, actor)
     after = replace(record, state=state)
@@ -106,20 +109,20 @@ async def enter(
 
 
 def _is_wish(record: CommandRecord, state: CommandState, actor: str) -> bool:
-    """Whether people wanted a command to end undone: they took it back, or left a proposal
-    without an answer."""
+    """Whether people wanted the command to end without effect: they cancelled it, or left a
+    proposal unanswered."""
     if state is CommandState.CANCELLED:
         return actor not in (TRAINER, SERVICE, POLICY)
     return record.state is CommandState.PROPOSED and record.after_id is None
 
 
 def is_undone(commands: Sequence[CommandRecord], attempt: int, segment: int) -> bool:
-    """Whether a rollback has taken a segment's steps back."""
+    """Whether a rollback has undone a segment's steps."""
     return segment < _segment(commands, attempt)
 
 
 def _segment(commands: Sequence[CommandRecord], attempt: int) -> int:
-    """In which the attempt's steps are trained: each rollback that was applied opens the next."""
+    """The segment that the attempt is in: each applied rollback opens the next one."""
     rollbacks = [
         command
         for command in commands
@@ -139,15 +142,18 @@ async def _follow_up(
     *,
     is_wish: bool,
 ) -> None:
-    """Let the command go that waited for this one, if there still is a reason for it. Who took
-    this one back, or untied the run's hands no longer, wants the rest of its alert no more."""
+    """Queues the command that waited for this one, if there still is a reason for it.
+
+    Otherwise it is cancelled. People who cancelled this one, or set the run to a policy other than
+    `auto`, do not want the remaining commands of its alert either.
+    """
     follower = await queries.find_follower(connection, ended)
     if follower is None:
         return
     objection = await _objection(connection, follower, ended, addressee)
     if objection is None:
         objection = _doubt(follower, addressee, signer)
-    if objection is None and ended.after_id is not None:  # it waited itself: its place is free
+    if objection is None and ended.after_id is not None:  # `ended` itself waited: take its place
         await queries.update_command(connection, follower, after_id=ended.after_id)
         return
     state = CommandState.QUEUED if objection is None else CommandState.CANCELLED
@@ -166,7 +172,7 @@ async def _follow_up(
 
 
 def _doubt(follower: CommandRecord, addressee: Addressee, signer: Signer) -> str | None:
-    """Why a command that waited cannot be taken for one of ours."""
+    """Why a command that waited cannot be trusted to be ours; None if it can."""
     try:
         signer.check(follower, addressee)
     except UnsignedError as error:
@@ -175,7 +181,7 @@ def _doubt(follower: CommandRecord, addressee: Addressee, signer: Signer) -> str
 
 
 def _is_held_back(addressee: Addressee) -> bool:
-    """Whether people gave the run a policy under which nothing goes by itself."""
+    """Whether people gave the run a policy under which nothing is done without them."""
     return addressee.policy not in (None, PolicyMode.AUTO)
 
 
@@ -185,7 +191,7 @@ async def _objection(
     ended: CommandRecord,
     addressee: Addressee,
 ) -> str | None:
-    """Why a command that waited for another must not go any more."""
+    """Why a command that waited for another must not be sent any more; None if it may."""
     if _is_held_back(addressee):
         return f"the run's policy is {addressee.policy} now"
     if follower.alert_id == ended.alert_id:

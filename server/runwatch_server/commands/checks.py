@@ -1,4 +1,4 @@
-"""What must hold before a command may change."""
+"""Checks before a command may change."""
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -21,9 +21,9 @@ async def find_addressee(connection: AsyncConnection, run_id: RunId) -> Addresse
 async def commandable(connection: AsyncConnection, run_id: RunId) -> Addressee:
     addressee = await find_addressee(connection, run_id)
     if addressee.state.is_ended:
-        raise ConflictError("run_ended", f"The run is {addressee.state}: nobody would obey.")
+        raise ConflictError("run_ended", f"The run is {addressee.state}: no trainer would obey.")
     if addressee.attempt == 0:
-        raise ConflictError("no_attempt", "The run has not begun: nobody would obey.")
+        raise ConflictError("no_attempt", "The run has no attempt yet: no trainer would obey.")
     return addressee
 
 
@@ -37,7 +37,7 @@ async def existing_command(connection: AsyncConnection, command_id: CommandId) -
 async def why_over(
     connection: AsyncConnection, record: CommandRecord | CommandMark, now: float
 ) -> str | None:
-    """Why a command that is under way has come to nothing; None where it has not."""
+    """Why a pending command can no longer be applied; None if it can."""
     if not now < record.expires_at:
         return "not applied in time"
     addressee = await find_addressee(connection, record.run_id)
@@ -57,14 +57,16 @@ def same_order(known: CommandRecord, action: AnyAction) -> CommandRecord:
 
 
 async def check_was_ordered(connection: AsyncConnection, record: CommandRecord) -> None:
-    """Raises ConflictError for a receipt of what no trainer was ever told: a proposal, also one
-    that came to nothing. Nobody can have applied it, whoever says so."""
+    """Raises ConflictError for a receipt of a command that was never sent to a trainer.
+
+    That is a proposal, even one that has ended: no trainer can have applied it.
+    """
     if record.state in lifecycle.DELIVERABLE:
         return
     events = await event_queries.list_events(connection, record.run_id, record.id)
     if not any(event.kind == CommandState.QUEUED for event in events):
         raise ConflictError(
-            "not_ordered", f"The command is {record.state}, and a trainer was never told of it."
+            "not_ordered", f"The command is {record.state} and was never sent to a trainer."
         )
 
 

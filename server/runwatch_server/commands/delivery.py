@@ -1,4 +1,4 @@
-"""Commands on their way to the ranks that are to obey them: with every reply, or by long poll."""
+"""Delivers commands to the ranks that must obey them: with every reply, and by long poll."""
 
 import asyncio
 import logging
@@ -24,11 +24,11 @@ from runwatch_server.separate_works import SeparateWorks
 log = logging.getLogger(__name__)
 
 MAX_WAIT_S: Final = 30.0
-"""Of a long poll: below the 60 s after which proxies give up."""
+"""Longest wait of a long poll: below the 60 s after which proxies give up."""
 
 
 class Delivery:
-    """What is under way, as the database holds it, and who waits for it."""
+    """The pending commands, as the database holds them, and the long polls that wait for them."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Delivery:
         on_change: Callable[[], None] = lambda: None,
         announce: Callable[[RunId], None] = lambda _: None,
     ) -> None:
-        """`on_change` hears of each change, `announce` of whose run it was."""
+        """`on_change` is called with each changed command, `announce` with its run."""
         self._database = database
         self._clock = clock
         self._signer = signer
@@ -50,18 +50,18 @@ class Delivery:
         self._notes: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Post what was on its way when the service stopped."""
+        """Posts what was pending when the service stopped."""
         async with self._database.read() as connection:
             under_way = await queries.mark_under_way(connection)
         for run_id in self._mailbox.changed_runs(under_way):
             await self._lookups.do(run_id, partial(self.refresh, run_id))
 
     def release(self, run_id: RunId) -> None:
-        """Answer the long polls of a run whose attempt has ended."""
+        """Answers the long polls of a run whose attempt has ended."""
         self._mailbox.release(run_id)
 
     def forget(self, run_id: RunId) -> None:
-        """The run was removed: what was ordered for it is for none that comes under its id."""
+        """Drops a removed run's commands: they are not for a new run that comes under its id."""
         self.release(run_id)
         if self._mailbox.holds(run_id):
             self._mailbox.post(run_id, ())
@@ -74,22 +74,22 @@ class Delivery:
             log.warning("run %s: its commands could not be looked up: %s", run_id, error)
 
     def close(self) -> None:
-        """Answer every long poll, and hold none any more: the service is about to stop."""
+        """Answers every long poll and accepts no more: the service is about to stop."""
         self._mailbox.close()
 
     async def stop(self) -> None:
-        """Wait for what is being noted."""
+        """Waits for the notes that are still being written."""
         if self._notes:
             await asyncio.gather(*self._notes, return_exceptions=True)
 
     def post(self, run_id: RunId, posted: Sequence[Posted]) -> None:
-        """Post what a write found at its end, as soon as it is committed."""
+        """Posts what a write found at its end, as soon as it is committed."""
         self._mailbox.post(run_id, posted)
         self._on_change()
         self._announce(run_id)
 
     async def look_again(self, run_ids: frozenset[RunId] | None) -> None:
-        """Post what other replicas have changed: of these runs, or wherever it was."""
+        """Posts what other replicas have changed: for these runs, or for all if None."""
         async with self._database.read() as connection:
             under_way = await queries.mark_under_way(connection)
         for run_id in self._mailbox.changed_runs(under_way):
@@ -100,15 +100,18 @@ class Delivery:
         self._mailbox.post(run_id, await self._read(run_id))
 
     async def refresh(self, run_id: RunId) -> None:
-        """Post what the database holds. Asked on the writing connection, which sees changes one
-        after another: a reader's older view could be posted over a newer one."""
+        """Posts what the database holds.
+
+        Read on the writing connection, which sees changes one after another: an older view of a
+        reader could otherwise replace a newer one.
+        """
         self.post(run_id, await self._read(run_id))
 
     async def _read(self, run_id: RunId) -> list[Posted]:
         return await self._database.write(lambda connection: posting(connection, run_id), of=run_id)
 
     async def pending(self, run_id: RunId, attempt: int, rank: int) -> tuple[Command, ...]:
-        """What a rank must be told with any reply."""
+        """The commands that a rank must be given with any reply."""
         told = self._mailbox.take(run_id, attempt, rank, self._clock.wall())
         if told:
             self._note_delivered(self._mailbox.tell_first_time(run_id, told))
@@ -117,7 +120,7 @@ class Delivery:
     async def next(
         self, run_id: RunId, attempt: int, rank: int, wait_s: float
     ) -> tuple[Command, ...]:
-        """The same, waiting for something to say."""
+        """The same, waiting up to `wait_s` until there is one."""
         deadline = self._clock.monotonic() + min(wait_s, MAX_WAIT_S)
         while True:
             told = await self.pending(run_id, attempt, rank)
@@ -126,7 +129,7 @@ class Delivery:
                 return told
 
     def _note_delivered(self, records: Sequence[CommandRecord]) -> None:
-        """Write down, beside the reply, that a command is on its way: the reply need not wait."""
+        """Notes in the background that a command was delivered: the reply need not wait for it."""
         for record in records:
             self._note(self._deliver(record.run_id, record.id))
 
@@ -155,12 +158,12 @@ class Delivery:
             await self._database.write(work, of=run_id)
         except OverloadedError as error:
             log.warning("could not note the delivery of command %s: %s", command_id, error)
-        except Exception:  # a note, not the delivery: that goes on with the next reply
+        except Exception:  # only the note failed; delivery goes on with the next reply
             log.exception("could not note the delivery of command %s", command_id)
 
 
 async def posting(connection: AsyncConnection, run_id: RunId) -> list[Posted]:
-    """What is under way for a run, to be posted once the write that asks has been committed."""
+    """The pending commands of a run, to be posted once the calling transaction is committed."""
     return [
         Posted(record, await receipt_queries.list_answers(connection, record))
         for record in await queries.list_under_way(connection, run_id)

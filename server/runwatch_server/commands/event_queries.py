@@ -1,4 +1,4 @@
-"""What happened to commands, in the order of its writing."""
+"""The events of commands, in the order in which they were written."""
 
 from collections.abc import Mapping
 
@@ -50,7 +50,7 @@ async def list_events(
 async def list_events_after(
     connection: AsyncConnection, number: int, *, run_id: RunId | None, limit: int
 ) -> list[CommandEvent]:
-    """What happened to commands since an event, in the order of its writing."""
+    """The events of commands after a given one, in the order in which they were written."""
     wanted = sa.select(command_events).where(command_events.c.number > number)
     if run_id is not None:
         wanted = wanted.where(command_events.c.run_id == run_id)

@@ -1,4 +1,4 @@
-"""Ids that sort in the order of their making, also within a millisecond."""
+"""Ids that sort in the order of their creation, even within a millisecond."""
 
 import secrets
 from typing import Final
@@ -10,7 +10,7 @@ _RANDOM_BITS: Final = 80
 
 
 class OrderedIds:
-    """ULIDs of one service: each is greater than the one before, however the clock jumps."""
+    """ULIDs of one service: each is greater than the one before, even if the clock is set back."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,9 +1,9 @@
-"""The life of a command: which state may follow which, and what the ranks' answers add up to.
+"""The state machine of a command: which state may follow which, and how ranks' answers combine.
 
     proposed -> queued -> delivered -> accepted -> applied | failed | rejected | expired | cancelled
 
-A command is applied only when every rank of its attempt has applied it. The truth wins over our
-own view: a receipt that says `applied` counts even after we gave the command up.
+A command is applied only when every rank of its attempt has applied it. What really happened wins
+over what we assumed: a receipt that says `applied` counts even after we gave the command up.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Final
 from runwatch.commands import CommandState
 
 DELIVERABLE: Final = (CommandState.QUEUED, CommandState.DELIVERED, CommandState.ACCEPTED)
-"""Repeated to a rank in every reply until that rank has given its last answer."""
+"""States in which a command is repeated to a rank in every reply until its final answer."""
 
 UNDER_WAY: Final = (CommandState.PROPOSED, *DELIVERABLE)
 
@@ -23,11 +23,11 @@ RECEIPT_STATES: Final = (
     CommandState.REJECTED,
     CommandState.EXPIRED,
 )
-"""What a rank may answer."""
+"""The states that a rank may answer with."""
 
 _GIVEN_UP: Final = (CommandState.CANCELLED, CommandState.EXPIRED)
 _REFUSALS: Final = (CommandState.FAILED, CommandState.REJECTED, CommandState.EXPIRED)
-"""Worst first: where ranks disagree, the command counts as the worst of their answers."""
+"""Worst first: if ranks disagree, the worst answer decides."""
 
 
 def can_be_approved(state: CommandState) -> bool:
@@ -35,19 +35,19 @@ def can_be_approved(state: CommandState) -> bool:
 
 
 def can_be_cancelled(state: CommandState) -> bool:
-    """Whether a person may still withdraw it: not once a rank has accepted."""
+    """Whether a person may still cancel it: not once a rank has accepted it."""
     return state in (CommandState.PROPOSED, CommandState.QUEUED, CommandState.DELIVERED)
 
 
 def is_final_answer(known: CommandState | None) -> bool:
-    """Whether a rank's stored answer stands: a second one would be a retry of its receipt."""
+    """Whether a rank's stored answer is final: a second one can only be a retry."""
     return known is not None and known.is_ended
 
 
 def settle(
     state: CommandState, answers: Mapping[int, CommandState], num_ranks: int
 ) -> CommandState:
-    """The state of a command after the answers of its ranks so far."""
+    """The state of a command, given its ranks' answers so far."""
     if state.is_ended and state not in _GIVEN_UP:
         return state
     found = tuple(answers.values())

@@ -1,6 +1,8 @@
-"""Commands on their way, in memory: no reply to a trainer costs a query, and a long poll is
-answered the moment something is queued. What is here is on disk already; `post` follows a commit.
-Proposals, of which no trainer is told, are not here: thousands may be open.
+"""The pending commands of runs, in memory.
+
+So no reply to a trainer costs a query, and a long poll is answered the moment a command is queued.
+Everything here is on disk already: `post` follows a commit. Proposals, which no trainer is told of,
+are not here: thousands may be open.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ from runwatch_server.commands.records import CommandMark, CommandRecord
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """A command, and what its ranks have answered so far."""
+    """A command, and its ranks' answers so far."""
 
     record: CommandRecord
     answers: Mapping[int, CommandState]
@@ -43,7 +45,7 @@ class _Waiter:
 
 
 class Mailbox:
-    """The commands that trainers are to be told of, by run."""
+    """The commands that trainers must be given, by run."""
 
     def __init__(self) -> None:
         self._posted: dict[RunId, tuple[Posted, ...]] = {}
@@ -52,7 +54,7 @@ class Mailbox:
         self._is_closed = False
 
     def post(self, run_id: RunId, posted: Sequence[Posted]) -> None:
-        """Replace what is under way for a run, and wake those who wait for it."""
+        """Replaces the pending commands of a run, and wakes its long polls."""
         posted = [one for one in posted if one.record.state in DELIVERABLE]
         before = {one.record.id for one in self._posted.get(run_id, ())}
         self._told -= before - {one.record.id for one in posted}
@@ -64,11 +66,11 @@ class Mailbox:
             waiter.wakes.set()
 
     def holds(self, run_id: RunId) -> bool:
-        """Whether the trainers of a run are to be told of anything."""
+        """Whether the run has pending commands."""
         return run_id in self._posted
 
     def changed_runs(self, under_way: Sequence[CommandMark]) -> list[RunId]:
-        """The runs of whose commands something else is to be told than what is posted."""
+        """The runs whose pending commands differ from those that are posted."""
         found: dict[RunId, set[tuple[CommandId, CommandState]]] = {}
         for mark in (mark for mark in under_way if mark.state in DELIVERABLE):
             found.setdefault(mark.run_id, set()).add((mark.id, mark.state))
@@ -80,18 +82,18 @@ class Mailbox:
         ]
 
     def release(self, run_id: RunId) -> None:
-        """Let those go who wait for a run: there is nothing more to come."""
+        """Answers a run's long polls: there is nothing more to come."""
         for waiter in self._waiting.get(run_id, ()):
             waiter.release()
 
     def close(self) -> None:
-        """Let all go who wait, and nobody wait any more."""
+        """Answers all long polls, and lets none wait from now on."""
         self._is_closed = True
         for run_id in self._waiting:
             self.release(run_id)
 
     def take(self, run_id: RunId, attempt: int, rank: int, now: float) -> tuple[Command, ...]:
-        """What this rank must be told now: again and again, until it has given its answer."""
+        """The commands for this rank: each is repeated until the rank has given its answer."""
         return tuple(
             posted.record.to_command()
             for posted in self._posted.get(run_id, ())
@@ -99,7 +101,7 @@ class Mailbox:
         )
 
     def tell_first_time(self, run_id: RunId, told: Sequence[Command]) -> list[CommandRecord]:
-        """Those of the commands just told that were never told before."""
+        """The commands among those just given out that were never given out before."""
         ids = {command.id for command in told} - self._told
         self._told |= ids
         return [
@@ -109,8 +111,7 @@ class Mailbox:
         ]
 
     async def wait(self, run_id: RunId, wait_s: float) -> bool:
-        """Return when something changed for the run; False where nothing did in time, or never
-        will."""
+        """Returns when something changed for the run; False if nothing did in time or ever will."""
         if self._is_closed:
             return False
         waiter = _Waiter()

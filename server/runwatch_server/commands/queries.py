@@ -1,4 +1,4 @@
-"""Commands as they are kept, and whom they are for."""
+"""Queries of commands, and of the runs that they are for."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -84,7 +84,7 @@ async def insert_command(connection: AsyncConnection, record: CommandRecord) -> 
 async def update_command(
     connection: AsyncConnection, record: CommandRecord, **values: object
 ) -> None:
-    """Set columns of one command. The caller appends the event that tells why."""
+    """Sets columns of one command. The caller appends the event that says why."""
     await connection.execute(
         sa.update(commands)
         .where(commands.c.run_id == record.run_id, commands.c.id == record.id)
@@ -135,7 +135,7 @@ async def list_for_alert(
 
 
 async def list_under_way(connection: AsyncConnection, run_id: RunId) -> list[CommandRecord]:
-    """A run's commands that have not ended, oldest first; none where it is being removed."""
+    """A run's commands that have not ended, oldest first; none if it is being removed."""
     wanted = sa.select(commands).where(*_IS_UNDER_WAY, commands.c.run_id == run_id)
     found = await connection.execute(wanted.order_by(commands.c.id))
     return [_record(row) for row in found.mappings()]

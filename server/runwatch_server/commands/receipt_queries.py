@@ -1,4 +1,4 @@
-"""What ranks answered to commands: the newest answer of each is kept."""
+"""Queries of ranks' answers to commands; only each rank's newest answer is stored."""
 
 import msgspec
 import sqlalchemy as sa
@@ -51,7 +51,7 @@ async def list_receipts(
 async def store_receipt(
     connection: AsyncConnection, record: CommandRecord, receipt: Receipt, *, at: float
 ) -> None:
-    """Keep a rank's answer in place of its earlier one."""
+    """Stores a rank's answer in place of its earlier one."""
     ours = (
         command_receipts.c.run_id == record.run_id,
         command_receipts.c.command_id == record.id,

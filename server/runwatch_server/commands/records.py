@@ -1,4 +1,4 @@
-"""Commands, whom they are for, and what happens to them, as they are kept."""
+"""Commands, the runs they are for, and their events, as they are stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from runwatch.vocabulary import AlertId, CommandId, PolicyMode, RunId, RunState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addressee:
-    """What must be known of a run to command it."""
+    """The facts about a run that are needed to command it."""
 
     run_id: RunId
     project: str
@@ -19,21 +19,23 @@ class Addressee:
     policy: PolicyMode | None
     """None: the service's default."""
     attempt: int
-    """The one that lives; 0 before the first."""
+    """The live attempt; 0 before the first."""
     num_ranks: int
-    """Of that attempt; each must answer a command."""
+    """Number of its ranks; each must answer a command."""
     allow: frozenset[str]
-    """Kinds of action that its trainer carries out."""
+    """Kinds of action that its trainer allows."""
     last_step: int | None
     signing_key: str | None = None
-    """Fingerprint of the key that its trainer's secret comes from; None: it asks for no
-    signature."""
+    """Fingerprint of the key that its trainer's secret is derived from; None: its commands are not
+    signed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandMark:
-    """Of a command under way, what can be read of all runs' at once: no text of one that is
-    damaged must keep the others from being looked at."""
+    """The columns of a pending command that are safe to read for all runs at once.
+
+    There are no texts among them: a damaged one in a single run must not block all the others.
+    """
 
     run_id: RunId
     id: CommandId
@@ -44,7 +46,7 @@ class CommandMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRecord:
-    """A command as it is kept."""
+    """A command as it is stored."""
 
     run_id: RunId
     id: CommandId
@@ -57,7 +59,7 @@ class CommandRecord:
     expires_at: float
     automatic: bool = False
     segment: int | None = None
-    """Of the alert that asked; a rollback makes it and all before it history."""
+    """Segment of the alert that asked for it; a rollback undoes it and all before it."""
     alert_id: AlertId | None = None
     action_index: int | None = None
     after_id: CommandId | None = None
@@ -72,7 +74,7 @@ class CommandRecord:
         return self.action.kind
 
     def to_command(self) -> Command:
-        """As it travels to the trainer."""
+        """The command as it is sent to the trainer."""
         return Command(
             id=self.id,
             action=self.action,

@@ -1,4 +1,4 @@
-"""Ordering, approving and settling commands."""
+"""Orders, approves, cancels and settles commands."""
 
 import logging
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Commands:
-    """All that happens to commands, whoever gives them."""
+    """Every operation on commands, from people, rules or trainers."""
 
     def __init__(
         self,
@@ -54,18 +54,18 @@ class Commands:
         self._expiries = SeparateWorks("the expiry of its commands")
 
     async def tell_foreign_keys(self) -> None:
-        """Log how many runs cannot be commanded from here, and why."""
+        """Logs how many runs cannot be commanded from here, and why."""
         for key, num_runs in (await self.foreign_keys()).items():
             log.error(
                 "%d runs cannot be commanded: their attempts were opened under the signing key "
-                "%s, which is not in secret_file; give all replicas the same file, old keys too",
+                "%s, which is not in secret_file; give all replicas the same file with all keys",
                 num_runs,
                 key,
             )
 
     async def foreign_keys(self) -> dict[str, int]:
-        """Signing keys that attempts were opened under and that are not here, with the number of
-        runs that go on under each."""
+        """Fingerprints of signing keys that live attempts were opened under and that this service
+        does not have, with the number of runs under each."""
         async with self._database.read() as connection:
             num_runs = await count_by_signing_key(connection)
         return {key: num for key, num in sorted(num_runs.items()) if not self._signer.holds(key)}
@@ -80,10 +80,10 @@ class Commands:
         ttl_s: float = COMMAND_TTL_S,
         idempotency_key: str | None = None,
     ) -> CommandRecord:
-        """A person's command. Raises NotFoundError, ConflictError, UnprocessableError."""
+        """Orders a person's command. Raises NotFoundError, ConflictError, UnprocessableError."""
 
         async def work(connection: AsyncConnection) -> CommandRecord:
-            if idempotency_key is not None:  # first: the run may have obeyed, and ended by it
+            if idempotency_key is not None:  # first: the run may have obeyed and ended already
                 known = await queries.find_by_idempotency_key(connection, run_id, idempotency_key)
                 if known is not None:
                     return same_order(known, action)
@@ -107,7 +107,7 @@ class Commands:
         return await self._changed(await self._database.write(work, of=run_id))
 
     async def approve(self, command_id: CommandId, *, actor: str) -> CommandRecord:
-        """Let a proposal go. Raises NotFoundError, ConflictError."""
+        """Approves a proposal. Raises NotFoundError, ConflictError."""
 
         async def work(connection: AsyncConnection) -> CommandRecord:
             record = await existing_command(connection, command_id)
@@ -135,7 +135,7 @@ class Commands:
         return await self._changed(await self._write(command_id, work))
 
     async def cancel(self, command_id: CommandId, *, actor: str) -> CommandRecord:
-        """Withdraw a command. Raises NotFoundError, and ConflictError where it is too late."""
+        """Cancels a command. Raises NotFoundError, and ConflictError if it is too late."""
 
         async def work(connection: AsyncConnection) -> CommandRecord:
             record = await existing_command(connection, command_id)
@@ -157,8 +157,10 @@ class Commands:
         return await self._changed(await self._write(command_id, work))
 
     async def receive(self, command_id: CommandId, receipt: Receipt) -> CommandRecord:
-        """A rank's answer; the same one again changes nothing. Raises NotFoundError, ConflictError,
-        UnprocessableError."""
+        """Stores a rank's answer; the same one again changes nothing.
+
+        Raises NotFoundError, ConflictError, UnprocessableError.
+        """
         check_receipt(command_id, receipt)
 
         async def work(connection: AsyncConnection) -> CommandRecord:
@@ -178,7 +180,7 @@ class Commands:
         return await self._changed(await self._write(command_id, work))
 
     async def expire_due(self) -> None:
-        """End what is past its time, and what no living attempt will ever answer."""
+        """Ends commands that have expired, and those whose attempt is over."""
         now = self._clock.wall()
         async with self._database.read() as connection:
             under_way = await queries.mark_under_way(connection)
@@ -218,7 +220,7 @@ class Commands:
         *,
         num_ranks: int,
     ) -> CommandRecord:
-        """`num_ranks` of the attempt that was commanded, which may be over: another lives then."""
+        """`num_ranks` is that of the commanded attempt, which may be over by now."""
         answers = await receipt_queries.list_answers(connection, record)
         if lifecycle.is_final_answer(answers.get(receipt.rank)):
             return record
@@ -245,7 +247,7 @@ class Commands:
         )
 
     async def _write(self, command_id: CommandId, work: Work[CommandRecord]) -> CommandRecord:
-        """Changes a command, in line with all else that is written about its run."""
+        """Changes a command, in order with all other writes about its run."""
         async with self._database.read() as connection:
             record = await existing_command(connection, command_id)
         return await self._database.write(work, of=record.run_id)

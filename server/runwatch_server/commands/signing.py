@@ -1,8 +1,8 @@
-"""Signs commands when they are ordered, so that a row which nobody ordered bears no signature.
+"""Signs commands when they are ordered, so that a row which nobody ordered has no signature.
 
-It must be there and then: a service that signed what it finds in the database would sign what
-somebody else has put there. A proposal bears a mark too, with a secret that no trainer is given,
-and is looked at again before it becomes an order.
+They cannot be signed later: a service that signed what it finds in the database would also sign
+what somebody else has put there. A proposal is marked too, with a secret that no trainer is given,
+and is checked again before it becomes an order.
 """
 
 import hmac
@@ -21,30 +21,30 @@ _PROPOSALS: Final = "proposals"
 
 
 class UnsignedError(ConflictError):
-    """Nobody may make an order of it, because it could not be signed, or was not when it should."""
+    """A command must not be sent, since it cannot be signed or lacks a valid signature."""
 
 
 class Signer:
-    """Of one service. Only attempts whose trainers were given a secret are signed for."""
+    """Signs for one service; only commands to attempts whose trainers were given a secret."""
 
     def __init__(self, keys: KeyRing) -> None:
         self._keys = keys
 
     @property
     def current_key(self) -> str | None:
-        """Under which new attempts are opened; None: commands are not signed."""
+        """Fingerprint of the key for new attempts; None: commands are not signed."""
         return self._keys.current
 
     def trainers_secret(self, run_id: RunId, attempt: int, key: str) -> bytes:
-        """What the attempt's trainer is given. Raises MissingKeyError."""
+        """The secret for the attempt's trainer. Raises MissingKeyError."""
         return self._keys.derive(key, _ORDERS, run_id, str(attempt))
 
     def holds(self, key: str) -> bool:
         return key in self._keys
 
     def sign(self, record: CommandRecord, addressee: Addressee) -> CommandRecord:
-        """The command as it is to be kept. Raises UnsignedError where the key of the attempt is
-        not here."""
+        """The command with its signature, to be stored. Raises UnsignedError if this service does
+        not have the attempt's key."""
         key = _key_of(record, addressee)
         if key is None:
             return replace(record, signature=None)
@@ -58,15 +58,15 @@ class Signer:
             ) from None
 
     def check(self, record: CommandRecord, addressee: Addressee) -> None:
-        """Raises UnsignedError where a stored command is not what was proposed or ordered."""
+        """Raises UnsignedError if a stored command is not what was proposed or ordered."""
         wanted = self.sign(record, addressee).signature
         if wanted is not None and not hmac.compare_digest(
             wanted.encode(), (record.signature or "").encode(errors="replace")
         ):
             raise UnsignedError(
                 "wrong_signature",
-                f"The command {record.id} does not bear the signature of this service: it was "
-                "changed in the database, or put there, or comes from a version that signs none.",
+                f"The command {record.id} lacks a valid signature of this service: it was changed "
+                "in the database, or inserted there, or written by a version that does not sign.",
             )
 
     def _signature(self, record: CommandRecord, key: str) -> str:
@@ -77,5 +77,5 @@ class Signer:
 
 
 def _key_of(record: CommandRecord, addressee: Addressee) -> str | None:
-    """That of the attempt, if it is the one that lives: another's trainer obeys nobody."""
+    """The attempt's key, if it is the live attempt: the trainer of another obeys nobody."""
     return addressee.signing_key if record.attempt == addressee.attempt else None

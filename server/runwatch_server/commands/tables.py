@@ -1,11 +1,11 @@
-"""Where commands are kept: one row each, and what happened to it, which is only ever added to."""
+"""The tables of commands, one row each, of their events, which is append-only, and of receipts."""
 
 import sqlalchemy as sa
 
 from runwatch_server.tables import metadata
 
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-"""SQLite counts by itself only in its own INTEGER."""
+"""SQLite numbers rows by itself only in a column of the type INTEGER."""
 
 commands = sa.Table(
     "commands",
@@ -13,7 +13,7 @@ commands = sa.Table(
     sa.Column("run_id", sa.String(26), primary_key=True),
     sa.Column("id", sa.String(26), primary_key=True),
     sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("segment", sa.Integer),  # of the alert that asked; null where a person did
+    sa.Column("segment", sa.Integer),  # of the alert that asked; null if a person did
     sa.Column("kind", sa.String(32), nullable=False),
     sa.Column("action", sa.Text, nullable=False),  # JSON
     sa.Column("state", sa.String(16), nullable=False),
@@ -29,8 +29,8 @@ commands = sa.Table(
     sa.Column("ended_at", sa.Double),
     sa.Column("ended_step", sa.BigInteger),
     sa.Column("detail", sa.Text, nullable=False),  # JSON; of the receipt that ended it
-    sa.Column("signature", sa.String(64)),  # null where the attempt was given no secret
-    # One command per action of an alert, however often the alert is evaluated or rebuilt.
+    sa.Column("signature", sa.String(64)),  # null if the attempt was given no secret
+    # One command for each action of an alert, however often the alert is evaluated or rebuilt.
     sa.UniqueConstraint("run_id", "alert_id", "action_index", name="uq_commands_action"),
     sa.UniqueConstraint("run_id", "idempotency_key", name="uq_commands_idempotency"),
     sa.Index("ix_commands_id", "id"),
