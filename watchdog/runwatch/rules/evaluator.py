@@ -20,13 +20,14 @@ from runwatch.rules.judging import ConditionJudge
 from runwatch.rules.layer_families import LayerFamilies, laid_among
 from runwatch.rules.nonfinite_judge import NonFiniteJudge
 from runwatch.rules.nonfinite_rule import IN_CODE, IN_CODE_NAMES
+from runwatch.rules.objectives import Objectives
 from runwatch.rules.observations import Rows
 from runwatch.rules.rule import Rule
 from runwatch.rules.saving import Memory, dump, load
 from runwatch.rules.single_row import SingleRow
 from runwatch.rules.standing import Standing
 from runwatch.rules.transitions import Transition
-from runwatch.rules.window_keys import Histories
+from runwatch.rules.window_keys import Histories, forget_objective
 
 _BLOCK_VALUES: Final = 2**16
 """Values of one stat in a block: few enough for the cache, enough to spread numpy's cost a call."""
@@ -54,6 +55,7 @@ class Evaluator:
         self._rank = 0
         self._layers: tuple[str, ...] = ()
         self._families = LayerFamilies()
+        self._objectives = Objectives()
         self._stamps: list[tuple[int, float]] = []
         self._histories: Histories = {}
         self._incidents = Incidents(self.rules)
@@ -86,8 +88,11 @@ class Evaluator:
         with np.errstate(all="ignore"):  # what is not finite is a verdict here, not an accident
             for start in range(0, rows.num_rows, height):
                 is_all = rows.num_rows <= height
-                part = rows if is_all else rows.between(start, start + height)
-                transitions += self._judge(part)
+                block = rows if is_all else rows.between(start, start + height)
+                for part, is_another in self._objectives.parts_of(block):
+                    if is_another:
+                        forget_objective(self._histories)
+                    transitions += self._judge(part)
         self._note_times(rows)
         return transitions
 
@@ -111,6 +116,7 @@ class Evaluator:
                 incidents=self._incidents.memory(),
                 known=self._background.known,
                 latest=self._background.latest,
+                objectives=self._objectives.memory(),
             )
         )
 
@@ -129,6 +135,7 @@ class Evaluator:
         evaluator._families.recall(memory.families, memory.layers)
         latest = {name: list(values) for name, values in memory.latest.items()}
         evaluator._background = Background(dict(memory.known), latest)
+        evaluator._objectives.recall(memory.objectives)
         for judge in evaluator._judges:
             if judge.rule.hash not in memory.standings:
                 continue
@@ -159,6 +166,7 @@ class Evaluator:
         self._histories.clear()
         self._stamps.clear()
         self._families.clear()
+        self._objectives.clear()
         transitions = self._change_all(now, Standing.end)
         self._incidents.clear()
         self._background.end_attempt()

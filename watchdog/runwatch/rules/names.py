@@ -47,6 +47,7 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "fresh_schedulers": "How many schedulers a resumed attempt began anew.",
     "unrestored_layers": "How many layers are not those of the checkpoint that was resumed.",
     "scaled_clip": "Threshold of a clip of gradients that still bore the loss scale.",
+    "objective": "What is trained now, as a number that a program logs; see docs/rules.md.",
     "alternating": "1 where optimizers take turns in a step, as in a GAN, or there are rewards.",
     "guarded_steps": "Optimizer steps that the guard made to change nothing.",
     "guarded_outliers": "Of these, steps by gradients that were finite and far outside their past.",

@@ -10,6 +10,7 @@ import zstandard
 
 from runwatch.rules.inhibition import InhibitionMemory
 from runwatch.rules.layer_families import FamiliesMemory
+from runwatch.rules.objectives import Stage
 from runwatch.rules.standing import StandingMemory
 from runwatch.rules.windows import History
 
@@ -39,6 +40,8 @@ class Memory:
     latest: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
     """The last values of series that the next attempt will want to know."""
     families: FamiliesMemory = ()
+    objectives: Mapping[str, Stage] = field(default_factory=dict[str, Stage])
+    """By the names of their numbers."""
 
 
 class _SavedHistory(msgspec.Struct, frozen=True):
@@ -65,6 +68,7 @@ class _Saved(msgspec.Struct, frozen=True):
     known: dict[str, float] = msgspec.field(default_factory=dict[str, float])
     latest: dict[str, list[float]] = msgspec.field(default_factory=dict[str, list[float]])
     families: FamiliesMemory = ()
+    objectives: dict[str, Stage] = msgspec.field(default_factory=dict[str, Stage])
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -86,6 +90,7 @@ def dump(memory: Memory) -> bytes:
             known=dict(memory.known),
             latest={name: list(values) for name, values in memory.latest.items()},
             families=memory.families,
+            objectives=dict(memory.objectives),
         )
     )
     return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(state)
@@ -113,6 +118,7 @@ def load(state: bytes) -> Memory:
         known=saved.known,
         latest=saved.latest,
         families=saved.families,
+        objectives=saved.objectives,
     )
 
 

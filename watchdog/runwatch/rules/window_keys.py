@@ -13,6 +13,7 @@ from runwatch.rules import expressions as tree
 from runwatch.rules.block import Level
 from runwatch.rules.functions import FUNCTIONS
 from runwatch.rules.names import STATS
+from runwatch.rules.objectives import LOSS_SERIES
 from runwatch.rules.sampling import must_be_awaited
 from runwatch.rules.windows import History
 
@@ -32,6 +33,8 @@ class WindowKey:
     is_awaiting: bool
     """A row that recorded none of the operand's series brings no sample, though it is known there
     (see `sampling`)."""
+    is_of_objective: bool
+    """What it holds is told by the loss, and is worth nothing once the loss means another thing."""
     text: str
     """Names the window in a saved state: the same for windows that are the same, only."""
 
@@ -49,6 +52,12 @@ _in_use: Final[WeakValueDictionary[str, WindowKey]] = WeakValueDictionary()
 _making: Final = Lock()
 
 Histories = dict[WindowKey, History]
+
+
+def forget_objective(histories: Histories) -> None:
+    """Let all windows over losses and gradients begin anew (see `objectives`)."""
+    for key in [key for key in histories if key.is_of_objective]:
+        del histories[key]
 
 
 def reads_layers(node: tree.Expression) -> bool:
@@ -106,9 +115,16 @@ class Reader:
         operand = tree.render(node.operand)
         parts = (level.value, node.size, min_history, owner, is_clean, is_opening, operand)
         text = "|".join(map(str, parts))
-        is_awaiting = must_be_awaited(node.operand)
         fresh = WindowKey(
-            level, node.operand, node.size, owner, is_clean, is_opening, is_awaiting, text
+            level=level,
+            operand=node.operand,
+            size=node.size,
+            owner=owner,
+            is_clean=is_clean,
+            is_opening=is_opening,
+            is_awaiting=must_be_awaited(node.operand),
+            is_of_objective=not LOSS_SERIES.isdisjoint(tree.series_read(node.operand)),
+            text=text,
         )
         with _making:
             return _in_use.setdefault(text, fresh)

@@ -1,0 +1,107 @@
+"""What rules know of a loss is forgotten where a program says that it trains something else."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.core.rules.builtin_pack import pack
+from tests.core.rules.test_evaluator import rows_of, rules_of, told
+
+from runwatch.rules import Evaluator, Rows
+
+RULES = rules_of(
+    {"alert": "Doubled", "when": "loss > 2 * median(loss, 16)", "min_history": 8},
+    {"alert": "Risen", "when": "loss > 3 * min(loss, 256)", "min_history": 8},
+    {"alert": "Faster", "when": "lr > 2 * max(lr, 16)", "min_history": 8},
+)
+LOSSES = [1.0] * 40 + [9.0] * 40
+
+
+def rows(losses: list[float], **numbers: list[float]) -> Rows:
+    metrics = np.column_stack([losses, *numbers.values()])
+    return replace(rows_of(losses), metric_names=("loss", *numbers), metrics=metrics)
+
+
+def alerts(losses: list[float], **numbers: list[float]) -> set[str]:
+    return {t.rule for t in Evaluator(RULES).observe(rows(losses, **numbers))}
+
+
+def test_a_loss_is_not_measured_against_that_of_another_objective() -> None:
+    assert alerts(LOSSES, objective=[1.0] * 80) == {"Doubled", "Risen"}
+    assert alerts(LOSSES, objective=[1.0] * 40 + [2.0] * 40) == set()
+
+
+def test_a_new_objective_has_a_past_of_its_own_after_a_few_rows() -> None:
+    assert alerts([*LOSSES, 99.0], objective=[1.0] * 40 + [2.0] * 41) == {"Doubled", "Risen"}
+
+
+def test_what_the_objective_does_not_change_is_remembered() -> None:
+    lr = [0.1] * 40 + [0.5] * 40
+
+    assert alerts([1.0] * 80, lr=lr, objective=[1.0] * 40 + [2.0] * 40) == {"Faster"}
+
+
+@pytest.mark.parametrize(
+    "name", ["stage", "task_id", "train/kl_weight", "beta", "curriculum_step", "aux_loss_weight"]
+)
+def test_the_names_under_which_programs_log_it_are_known(name: str) -> None:
+    assert alerts(LOSSES, **{name: [1.0] * 40 + [2.0] * 40}) == set()
+
+
+@pytest.mark.parametrize("name", ["loss_scale", "weight_decay", "beta1", "class_weight", "epoch"])
+def test_other_numbers_leave_the_past_as_it_is(name: str) -> None:
+    assert alerts(LOSSES, **{name: [1.0] * 40 + [2.0] * 40}) == {"Doubled", "Risen"}
+
+
+def test_a_weight_that_grows_without_a_stop_is_another_objective_at_each_tenth() -> None:
+    weights = [0.01 * row for row in range(400)]
+
+    assert alerts([1.0 + 20 * weight for weight in weights]) == {"Risen"}
+    assert alerts([1.0 + 20 * weight for weight in weights], kl_weight=weights) == set()
+
+
+def test_a_weight_that_hardly_moves_is_the_same_objective() -> None:
+    assert alerts(LOSSES, kl_weight=[1.0] * 40 + [1.05] * 40) == {"Doubled", "Risen"}
+
+
+def test_tasks_that_take_turns_row_by_row_are_one_objective() -> None:
+    assert alerts(LOSSES, task=[0.0, 1.0] * 40) == {"Doubled", "Risen"}
+
+
+def test_an_objective_that_is_logged_only_where_it_begins_lasts() -> None:
+    logged = [1.0, *[np.nan] * 39, 2.0, *[np.nan] * 39]
+
+    assert alerts(LOSSES, objective=logged) == set()
+
+
+def test_a_new_attempt_begins_with_any_objective() -> None:
+    evaluator = Evaluator(RULES)
+    evaluator.observe(rows(LOSSES[:40], objective=[1.0] * 40))
+    later = rows(LOSSES[20:], objective=[2.0] * 60)
+
+    transitions = evaluator.observe(replace(later, attempt=2))
+    assert {t.rule for t in transitions} == {"Doubled", "Risen"}
+
+
+@pytest.mark.parametrize("size", [1, 7, 40])
+def test_frames_and_a_restart_of_the_service_change_nothing(size: int) -> None:
+    weights = [0.1, 0.2] * 4 + [0.01 * row for row in range(32)] + [1.0] * 40 + [3.0] * 40
+    whole = rows([*LOSSES, *LOSSES[:36], 4.0, 4.0, 4.0, 4.0], kl_weight=weights)
+    at_once = Evaluator(RULES).observe(whole)
+    evaluator, cut = Evaluator(RULES), []
+    for start in range(0, whole.num_rows, size):
+        evaluator = Evaluator.restore(RULES, evaluator.state())
+        cut += evaluator.observe(whole.between(start, start + size))
+
+    assert told(cut) == told(at_once) != []
+
+
+def test_the_built_in_rules_page_nobody_for_another_loss_that_was_announced() -> None:
+    rng = np.random.default_rng(3)
+    noise = rng.normal(1.0, 0.05, 600)
+    losses = [*(np.linspace(4.0, 1.0, 300) * noise[:300]), *(30.0 * noise[300:])]
+    objective = [1.0] * 300 + [2.0] * 300
+
+    unsaid = {t.rule for t in Evaluator(pack()).observe(rows(losses))}
+    said = {t.rule for t in Evaluator(pack()).observe(rows(losses, objective=objective))}
+    assert ("LossDivergence" in unsaid, said) == (True, set())
