@@ -1,1 +1,1 @@
-"""What a tensor tells: its statistics, read on a CPU or an accelerator, and how they are named."""
+"""Statistics of tensors, on a CPU or an accelerator, and the names of layers and stats."""

@@ -1,4 +1,4 @@
-"""Not recorded: the NaN that no arithmetic makes, as tensors hold it."""
+"""Tensors filled with 'not recorded', a NaN that no arithmetic produces."""
 
 import numpy as np
 import torch
@@ -8,6 +8,6 @@ from runwatch.nonfinite import ABSENT_32
 
 
 def absent(*shape: int, device: torch.device) -> Tensor:
-    """Float32 of a shape, none of it recorded."""
-    bits = int(ABSENT_32.view(np.int32))  # as no number of Python's is this NaN
+    """A float32 tensor in which every value is 'not recorded'."""
+    bits = int(ABSENT_32.view(np.int32))  # by its bits: a Python float cannot hold this NaN
     return torch.full(shape, bits, dtype=torch.int32, device=device).view(torch.float32)

@@ -1,7 +1,7 @@
-"""The stats of a program's layers from its arrays, without torch: numpy's own, or what it can read.
+"""Layer stats from arrays, without torch: numpy arrays, or anything numpy can convert.
 
-Of a run that is watched here nobody sees the optimizer step, so an update is what lies between the
-parameters of one call and those of the next, by the same sample as everywhere.
+No optimizer step is seen in such a program. So an update is the difference between the parameters
+of one call and those of the next, on the same kind of sample as for torch tensors.
 """
 
 import math
@@ -25,8 +25,8 @@ from runwatch_hooks.measuring.stats import (
 )
 
 Arrays = Any
-"""By a layer's name, or in mappings and lists within one another, as JAX's parameters are; an array
-by itself is one layer."""
+"""Arrays by layer name, or in nested mappings and lists like JAX's parameters. A single array is
+one layer."""
 
 _CHUNK: Final = 65_536
 _NUM_SAMPLED: Final = 1024
@@ -34,8 +34,8 @@ _ALL_UP_TO: Final = 4096
 
 
 class ArrayStats:
-    """One run's layers, step by step. Keeps of each parameter a sample of at most 32 KiB,
-    of complex ones 64."""
+    """The layers of one run, step by step. Keeps a sample of each parameter of at most 32 KiB, or
+    64 KiB if it is complex."""
 
     def __init__(self) -> None:
         self._layout: Layout | None = None
@@ -48,9 +48,9 @@ class ArrayStats:
         parameters: Arrays | None,
         known: Mapping[str, Mapping[str, float]],
     ) -> tuple[Layout, NDArray[np.float32]]:
-        """The layers, and their (S, T) stats; `known` are stats that the program has computed.
+        """The layout, and the stats (S, T). `known` are stats computed by the program.
 
-        Raises TypeError or ValueError for what is no array of numbers.
+        Raises TypeError or ValueError if something is not an array of numbers.
         """
         grads, params = _flat(gradients), _flat(parameters)
         names = list(dict.fromkeys([*params, *grads, *known]))[:MAX_LAYERS]
@@ -58,7 +58,7 @@ class ArrayStats:
         if self._layout is None or self._layout.layers != layers:
             self._layout = Layout(layers=layers, stats=STATS)
         stats = np.full((len(STATS), len(names)), ABSENT_32, np.float32)
-        with np.errstate(all="ignore"):  # beyond float32 is infinite
+        with np.errstate(all="ignore"):  # values beyond float32 become infinite
             for place, name in enumerate(names):
                 if name in grads:
                     _read_gradient(grads[name], stats[:, place])
@@ -90,21 +90,21 @@ def _read_gradient(gradient: NDArray[Any], column: NDArray[np.float32]) -> None:
 
 
 def _squares(array: NDArray[Any]) -> float:
-    """Over all elements: one that is not finite shows."""
+    """Sum of squares of all elements; non-finite if one of them is."""
     return float(sum(float(np.dot(chunk, chunk)) for chunk in _chunks(array)))
 
 
 def _chunks(array: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
     flat = array.reshape(-1)
-    if np.iscomplexobj(flat):  # as pairs
+    if np.iscomplexobj(flat):  # as pairs of real numbers
         flat = flat.astype(np.complex128).view(np.float64)
     for start in range(0, flat.size, _CHUNK):
         yield flat[start : start + _CHUNK].astype(np.float64)
 
 
 def _sample(array: NDArray[Any]) -> NDArray[np.float64 | np.complex128]:
-    """Fixed elements, evenly spread; no common factor with a row, or they would come from a few
-    columns. A copy."""
+    """A copy of fixed, evenly spaced elements. The stride has no common factor with the row length,
+    or all would come from a few columns."""
     flat = array.reshape(-1)
     if flat.size > _ALL_UP_TO:
         stride = flat.size // _NUM_SAMPLED
@@ -115,7 +115,7 @@ def _sample(array: NDArray[Any]) -> NDArray[np.float64 | np.complex128]:
 
 
 def _flat(arrays: object, name: str = "") -> dict[str, NDArray[Any]]:
-    """Every array under one name: the keys on the way to it, with dots between."""
+    """All arrays, each named by the keys that lead to it, joined with dots."""
     if arrays is None:
         return {}
     if not isinstance(arrays, (Mapping, list, tuple)):
@@ -140,7 +140,7 @@ def _array(name: str, value: object) -> NDArray[Any]:
 
 
 def _short(name: str) -> str:
-    """The end of a name that the wire would refuse for its length: the end tells more."""
+    """A name cut to the protocol's limit. Its end is kept, which says more than its beginning."""
     return (
         name.replace("\0", "?").encode()[-(MAX_NAME_BYTES - 8) :].decode(errors="ignore") or "layer"
     )

@@ -1,23 +1,22 @@
-"""A tensor's elements as one dimension, in the order in which memory holds them."""
+"""A tensor's elements as one dimension, in the order of memory."""
 
 import torch
 from torch import Tensor
 
 
 def dense_view(tensor: Tensor) -> Tensor | None:
-    """A one-dimensional view of all elements, complex ones as pairs. Of a conjugated view
-    (`Tensor.is_conj`: what `.mH` makes, or autograd) the imaginary parts bear the sign that memory
-    holds.
+    """A one-dimensional view of all elements, complex ones as pairs. For a conjugated view
+    (`Tensor.is_conj`, made by `.mH` or autograd) the imaginary parts have the sign in memory.
 
-    None where no view can be: for a sparse tensor, and for one that leaves gaps in memory or
-    uses an element twice (a slice, an expanded scalar).
+    None if there is no such view: for a sparse tensor, and for one with gaps in memory or repeated
+    elements (a slice, an expanded scalar).
     """
     plain = tensor.detach()
     if plain.layout is not torch.strided:
         return None
     if plain.is_complex():
         plain = torch.view_as_real(plain.conj() if plain.is_conj() else plain)
-    if not plain.is_contiguous():  # channels_last, or transposed: dense all the same
+    if not plain.is_contiguous():  # channels_last or transposed tensors are dense as well
         by_stride = sorted(range(plain.dim()), key=plain.stride().__getitem__, reverse=True)
         plain = plain.permute(by_stride)
         if not plain.is_contiguous():
@@ -26,9 +25,9 @@ def dense_view(tensor: Tensor) -> Tensor | None:
 
 
 def dense(tensor: Tensor) -> Tensor:
-    """The elements in one dimension, copied where they must be.
+    """The elements in one dimension, copied if necessary.
 
-    Of a sparse tensor only those that it holds, coalesced: the others are zeros.
+    Of a sparse tensor only the stored elements, coalesced; the others are zeros.
     """
     view = dense_view(tensor)
     if view is not None:
@@ -42,5 +41,5 @@ def dense(tensor: Tensor) -> Tensor:
 
 
 def num_parts(tensor: Tensor) -> int:
-    """How many numbers it is made of: those of a complex element are two."""
+    """How many real numbers it consists of; a complex element counts as two."""
     return tensor.numel() * (2 if tensor.is_complex() else 1)

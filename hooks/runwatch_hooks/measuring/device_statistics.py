@@ -1,8 +1,8 @@
-"""The measuring of tensors on an accelerator: kernels are queued, and nothing waits for them.
+"""Statistics of tensors on an accelerator: kernels are queued, and nothing waits for them.
 
-How gradients are read is their reader's matter (`device_reading`). Not all parameters are read
-where gradients break, as the host learns of that too late: those whose turn it is not are known by
-the elements that `update_ratio` samples, and have the norm NaN where one of these is not finite.
+Gradients are read by a `device_reading` reader. When gradients become non-finite, the host learns
+of it too late to read all parameters. Those not read in this step are judged by the elements that
+`update_ratio` samples, and their norm is NaN if one of these is non-finite.
 """
 
 import math
@@ -36,12 +36,12 @@ from runwatch_hooks.measuring.stats import (
 )
 
 _ROOM_BYTES: Final = 8 * 2**20
-"""Of places kept on the device. Sets of slots that come back at each step are few, or one for each
-parameter where the optimizer runs in the backward pass."""
+"""Limit on slot indices kept on the device. The sets of slots that recur at each step are few, or
+one per parameter if optimizers run in the backward pass."""
 
 
 class DeviceStatistics:
-    """The statistics of tensors of one device, gathered there."""
+    """The statistics of tensors on one device, collected there."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class DeviceStatistics:
         *,
         are_parts: bool = False,
     ) -> None:
-        """As `CpuStatistics`; `reader` is the one of the device."""
+        """Like `CpuStatistics`; `reader` is the device's."""
         self._tensors = tensors
         self._are_parts = are_parts
         self._device = device
@@ -61,20 +61,20 @@ class DeviceStatistics:
         self._turns = NormTurns(deal([one.numel() for one in tensors]) if turns is None else turns)
         self._absent = absent(len(STATS), len(tensors), device=device)
         self._stats = self._absent.clone()
-        """Of the step; in the place of `update_ratio` the squared length of the update."""
+        """(S, T) of the current step; for `update_ratio`, the squared norm of the update."""
         self._norms = torch.zeros(len(tensors), dtype=torch.float32, device=device)
         limits = [0.5 if num_parts(one) > ALL_UP_TO else math.inf for one in tensors]
         self._sparse_above = to_device(
             torch.tensor(limits, dtype=torch.float32, device="cpu"), device
         )
-        """Shares of zeros in a gradient above which a sample may hold no element that moved."""
+        """(T,) share of zeros in a gradient above which a sample may miss all updated elements."""
         self._has_read = False
         """Whether gradients were read in this step."""
         self._course = Course(device)
         self._turn: list[int] | None = None
-        """Whose norms are yet to be read in this step."""
+        """Slots whose norms have yet to be read in this step."""
         self._marked: set[int] = set()
-        """Whose norms in this step are known to be finite, or not, by their samples."""
+        """Slots already checked in this step for finite values by their samples."""
         self._indices: Recent[tuple[int, ...], Tensor] = Recent(_ROOM_BYTES)
 
     def read_gradients(
@@ -94,7 +94,7 @@ class DeviceStatistics:
             found = found.clone()
             found[: GREATEST + 1] /= divisor_of(scale, self._device)
         if self._has_read:
-            # Of several readings the last counts, but what was bad in any is not hidden.
+            # Of several readings the last counts, but non-finite values of earlier ones stay.
             before = self._stats[NONFINITE].index_select(0, places)
             found = found.clone()
             found[NUM_NONFINITE] = torch.fmax(before, found[NUM_NONFINITE])
@@ -103,14 +103,14 @@ class DeviceStatistics:
 
     @property
     def is_broken(self) -> bool:
-        return False  # the numbers are on the device
+        return False  # knowing it would be a sync
 
     def before_step(self, slots: Sequence[int]) -> None:
         self._follow()
         remembered = self._updates.before(slots)
         if remembered is not None:
             places, samples = remembered
-            # Of several steps in a row it is the first that the norms are of.
+            # Of several optimizer steps in one row, the norms are those before the first.
             if self._marked.isdisjoint(places):
                 self._stats[PARAM_NORM].index_copy_(0, self._index(tuple(places)), samples.broken())
             self._marked.update(places)
@@ -133,17 +133,17 @@ class DeviceStatistics:
         stats, self._stats = self._stats, self._absent.clone()
         squares = stats[UPDATE_RATIO]
         ratios = squares.sqrt()
-        known = squares >= 0.0  # not where there is none
+        known = squares >= 0.0  # false where not recorded
         if not self._are_parts:
             ratios /= self._norms
-            known = torch.logical_and(known, self._norms)  # zeros have no size to compare with
+            known = torch.logical_and(known, self._norms)  # a norm of 0 gives no ratio
             known = known > self._are_missed(stats)
         torch.where(known, ratios, self._absent[UPDATE_RATIO], out=squares)
         return stats
 
     def _are_missed(self, stats: Tensor) -> Tensor:
-        """(T,): whether a step moved a few rows only, as an embedding's, and the sample holds none
-        of them. That of a gradient of zeros alone has truly not moved."""
+        """(T,) whether a step changed only a few rows, as of an embedding, and the sample contains
+        none of them. A tensor whose gradient is all zeros really has not moved."""
         is_sparse = torch.logical_and(stats[ZERO_FRAC] > self._sparse_above, stats[GRAD_NORM])
         return torch.logical_and(is_sparse, stats[UPDATE_RATIO] == 0.0)
 
@@ -157,7 +157,7 @@ class DeviceStatistics:
         )
 
     def _read_norms(self, slots: AbstractSet[int] | None = None) -> None:
-        """Of those among these tensors, or of all, whose turn it is and that are still unread."""
+        """Read the norms that are due in this step: of these slots, or of all."""
         if self._turn is None:
             self._turn = list(self._turns.next())
         due = [slot for slot in self._turn if slots is None or slot in slots]
@@ -181,9 +181,9 @@ class DeviceStatistics:
         return found
 
     def _flat(self, tensor: Tensor) -> Tensor | None:
-        """The elements, end to end. None for what cannot be read without waiting, is empty, or
-        lies elsewhere or nowhere (its memory was freed): an address that is not this device's, read
-        on it, ends the process."""
+        """The elements in one dimension. None if they cannot be read without a sync, if there are
+        none, or if they are on another device or their memory was freed: reading an address that is
+        not on this device would kill the process."""
         if tensor.device != self._device:
             return None
         plain = tensor.layout is torch.strided and tensor.is_contiguous()

@@ -1,4 +1,4 @@
-"""A gradient's sums in float64, with the elements that are not finite left out: the slow way."""
+"""A gradient's sums in float64, over its finite elements; the slow way."""
 
 from collections.abc import Iterable
 
@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 
 def exact_sums(chunks: Iterable[NDArray[np.float64]]) -> tuple[float, float, int, int]:
-    """Of the finite elements the sum of squares and the greatest magnitude; then how many elements
-    are not finite, and how many are zero. `chunks` are one-dimensional."""
+    """Sum of squares and greatest magnitude of the finite elements, the number of non-finite
+    elements, and the number of zeros. `chunks` are one-dimensional."""
     squares, greatest, num_nonfinite, num_zeros = 0.0, 0.0, 0, 0
     for chunk in chunks:
         finite = chunk[np.isfinite(chunk)]

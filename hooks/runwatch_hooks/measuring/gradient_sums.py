@@ -1,9 +1,9 @@
-"""What one reading of CPU tensors tells: sum of squares, greatest magnitude, bad and zero elements.
+"""Reads CPU tensors once: sum of squares, greatest magnitude, non-finite elements, zeros.
 
-The compiled kernel (`one_pass`) asks all of each element as it passes. Without it numpy asks one
-thing after the other of pieces that stay in the processor's cache, so that memory is still read
-once. 148 gradients of a GPT with 21.4 M parameters, float32, one thread, CPU time, least of 12
-runs by turns on a busy machine:
+The compiled kernel (`one_pass`) computes all four for each element. Without it, numpy computes one
+after the other on pieces that stay in the processor's cache, so that memory is still read once.
+148 gradients of a GPT with 21.4 M parameters, float32, one thread, CPU time, the minimum of 12
+alternating runs on a busy machine:
 
     compiled                                                10.5 ms   all four, exact
     numpy                                                   16.3 ms   all four, exact
@@ -13,11 +13,11 @@ runs by turns on a busy machine:
     torch._foreach_norm of order 2 and infinity             76.3 ms
     norm, max-abs, isfinite, zeros per tensor by `.item()` 162.8 ms
 
-On two threads, those of torch, the compiled reading takes 2.0 ms by the clock after a backward
-pass, and on one 3.3 (medians of 15; of 1.7 M parameters 0.20 and 0.34 ms, of 120).
+On torch's two threads, the compiled reading takes 2.0 ms of wall time after a backward pass, and
+3.3 ms on one (medians of 15; for 1.7 M parameters 0.20 and 0.34 ms, medians of 120).
 
-Numpy's sums of squares are dot products of at most 8192 elements: below 10 000 OpenBLAS takes no
-second thread, whose waiting would slow down torch's own.
+Numpy's sums of squares are dot products of at most 8192 elements: below 10 000, OpenBLAS uses no
+second thread, whose spinning would slow down torch's own.
 """
 
 import math
@@ -35,8 +35,8 @@ from runwatch_hooks.measuring.numpy_view import numpy_view
 from runwatch_hooks.measuring.one_pass import OnePass
 
 Sums = NDArray[np.float64]
-"""(5, T): rows SUM_OF_SQUARES, MAX_ABS, NUM_NONFINITE, NUM_ZEROS, NUM_ELEMENTS. The first two
-are over the finite elements only: beside the count of the others they stay readable."""
+"""(5, T): rows SUM_OF_SQUARES, MAX_ABS, NUM_NONFINITE, NUM_ZEROS, NUM_ELEMENTS. The first two are
+over the finite elements only, so that they stay useful beside the count of the others."""
 SUM_OF_SQUARES: Final = 0
 MAX_ABS: Final = 1
 NUM_NONFINITE: Final = 2
@@ -44,39 +44,39 @@ NUM_ZEROS: Final = 3
 NUM_ELEMENTS: Final = 4
 
 _COMPILED: Final = np.array([[SUM_OF_SQUARES], [MAX_ABS], [NUM_ZEROS]])
-"""The rows that the compiled kernel finds, in its order."""
+"""The rows that the compiled kernel computes, in its order."""
 
 _Float32s = NDArray[np.float32]
 _Four = tuple[float, float, int, int]
 """The first four rows of one tensor."""
 
 _PLAIN_TYPES: Final = (Tensor, nn.Parameter)
-_FLOAT32: Final = torch.float32  # looked up once, and not for each tensor of each step
+_FLOAT32: Final = torch.float32  # looked up once, not for each tensor of each step
 _STRIDED: Final = torch.strided
 _ZERO: Final = np.float32(0.0)
 _DOT: Final = 8192
 _CHUNK: Final = 8 * _DOT
-"""Elements, 256 KiB: half of that costs 8 % more for calls, twice that nothing less."""
+"""Elements, 256 KiB: half of that costs 8 % more for calls, and twice that saves nothing."""
 _SMALL: Final = 16_384
 """Tensors up to this size are read together: five calls for each would cost more than a copy."""
 _TINY: Final = 1e-15
-"""Below it squares of float32 leave their range, and the exact way is taken."""
+"""Magnitude below which squares underflow in float32, so that the exact way is taken."""
 _SMALLEST_SUM: Final = 1e-30
-"""Of squares: below it some of them have left the range of float32."""
+"""Sum of squares below which some squares may have underflowed in float32."""
 
 
 class GradientReader:
-    """Reads tensors of a CPU with buffers made once."""
+    """Reads CPU tensors, with buffers that are allocated once."""
 
     def __init__(self, one_pass: OnePass | None = None) -> None:
-        """Without the compiled kernel numpy reads, and finds the same."""
+        """Without the compiled kernel, numpy is used, with the same results."""
         self._one_pass = one_pass
         self._is_zero = np.empty(_CHUNK, np.bool_)
         self._together = np.empty(_CHUNK, np.float32)
         self._squares = np.empty(_CHUNK, np.float32)
 
     def read(self, tensors: Sequence[Tensor]) -> Sums:
-        """The sums of each tensor, in order. An empty tensor has 0 of everything."""
+        """The sums of each tensor, in order; all 0 for an empty one."""
         sums = np.zeros((5, len(tensors)))
         sizes = [tensor.numel() for tensor in tensors]
         sums[NUM_ELEMENTS] = sizes
@@ -89,16 +89,16 @@ class GradientReader:
                 self._read_plain(plain, sizes, tensors, sums)
             elif plain:
                 addresses = [tensors[index].data_ptr() for index in plain]
-                places = np.array(plain)  # once: numpy would turn a list into one at each use
+                places = np.array(plain)  # once, or numpy would convert the list at each use
                 found = self._one_pass.read(addresses, sums[NUM_ELEMENTS, places])
                 sums[_COMPILED, places] = found
                 _mend(places, tensors, sums)
         return sums
 
     def squares(self, tensors: Sequence[Tensor]) -> NDArray[np.float64]:
-        """(T,): the sum of squares of each; NaN or infinite where an element is.
+        """(T,) sum of squares of each tensor; NaN or infinite if an element is.
 
-        `torch._foreach_norm` adds in float32 and is off by 8e-5 at 4 M elements.
+        `torch._foreach_norm` accumulates in float32, with an error of 8e-5 at 4 M elements.
         """
         with np.errstate(all="ignore"):
             if self._one_pass is None or not all(map(_is_plain, tensors)):
@@ -127,18 +127,18 @@ class GradientReader:
             _mend(batch, tensors, sums)
 
     def _read_unlike(self, tensor: Tensor) -> tuple[float, ...]:
-        """One of another dtype, or one that does not lie in memory from end to end."""
+        """Read a tensor of another dtype, or one that is not contiguous."""
         flat = dense(tensor)
         if flat.dtype == torch.float64:
             four = _read_exactly(flat)
         else:
             four = self._read_large((numpy_view(piece.float()) for piece in _pieces(flat)), flat)
-        # What a sparse tensor does not hold is zero.
+        # Elements that a sparse tensor does not store are zero.
         num_absent = tensor.numel() - flat.numel() if tensor.layout is not _STRIDED else 0
         return (*four[:NUM_ZEROS], four[NUM_ZEROS] + num_absent, flat.numel() + num_absent)
 
     def _read_large(self, chunks: Iterable[_Float32s], tensor: Tensor) -> _Four:
-        """By the tensor's elements, chunk by chunk; by itself where that is not exact."""
+        """Read chunk by chunk in float32; if that is not exact, read `tensor` exactly."""
         squares, num_zeros = 0.0, 0
         extremes: list[np.float32] = []
         for chunk in chunks:
@@ -146,7 +146,7 @@ class GradientReader:
             extremes += (np.maximum.reduce(chunk), np.minimum.reduce(chunk))
             is_zero = np.equal(chunk, _ZERO, out=self._is_zero[: chunk.size])  # of either sign
             num_zeros += int(np.count_nonzero(is_zero))
-        greatest = float(np.abs(extremes).max(initial=0.0))  # a NaN prevails
+        greatest = float(np.abs(extremes).max(initial=0.0))  # NaN if there is one
         if not _is_exact(squares, greatest):
             return _read_exactly(dense(tensor))
         return squares, greatest, 0, num_zeros
@@ -168,7 +168,7 @@ class GradientReader:
 
 
 def _mend(indices: Sequence[int] | NDArray[np.intp], tensors: Sequence[Tensor], sums: Sums) -> None:
-    """Read those anew, exactly, that float32 did not hold."""
+    """Read those tensors again, exactly, whose sums left the range of float32."""
     squares, greatest = sums[SUM_OF_SQUARES, indices], sums[MAX_ABS, indices]
     held = (squares < np.inf) & (greatest < np.inf) & ((greatest > _TINY) | (greatest == 0.0))
     if not held.all():
@@ -188,7 +188,7 @@ def _squares_of(tensor: Tensor) -> float:
 
 
 def _is_exact(squares: float, greatest: float) -> bool:
-    """Whether float32 held what was asked of it: all was finite, and no square left its range."""
+    """Whether float32 was sufficient: everything finite, and no square out of range."""
     return squares < np.inf and (_TINY < greatest < np.inf or greatest == 0.0)
 
 
@@ -216,7 +216,7 @@ def _pieces(flat: Tensor) -> Iterator[Tensor]:
 
 
 def _batches(indices: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
-    """The indices of tensors in batches that fit the buffers."""
+    """Indices of tensors, in batches that fit into the buffers."""
     batch: list[int] = []
     room = _CHUNK
     for index in indices:
@@ -230,9 +230,9 @@ def _batches(indices: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether its memory can be read as it lies, as float32 and from end to end.
+    """Whether its memory can be read directly: contiguous float32.
 
-    Of a subclass (DTensor, say) nobody knows where its elements are.
+    Not for subclasses, such as DTensor, whose elements may be elsewhere.
     """
     return (
         tensor.dtype is _FLOAT32

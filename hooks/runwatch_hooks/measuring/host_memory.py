@@ -1,4 +1,4 @@
-"""Memory of the host that an accelerator copies from and to by itself."""
+"""Page-locked host memory, for asynchronous copies from and to accelerators."""
 
 from typing import Final
 
@@ -6,20 +6,20 @@ import torch
 from torch import Tensor
 
 _WITHOUT: Final = ("cpu", "meta", "mps")
-"""Devices whose copies need none: MPS shares the host's memory."""
+"""Devices whose copies do not need it: MPS shares the host's memory."""
 
 
 def locks_pages(device: torch.device) -> bool:
-    """Whether copies to and from a device want page-locked memory: with any other, the driver
-    waits for all that is queued before it copies."""
+    """Whether copies to and from a device need page-locked memory: otherwise the driver waits for
+    all queued work before it copies."""
     return device.type not in _WITHOUT
 
 
 def to_device(numbers: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device, behind what is queued there; itself, where it is there already.
+    """A tensor copied to a device asynchronously; the tensor itself if it is there already.
 
-    What comes from the host or another device is waited for by nobody. The page-locked copy in
-    between is torch's allocator's, which gives it to nobody else before the device has read it.
+    The page-locked buffer in between is managed by torch's allocator, which does not reuse it
+    before the device has read it.
     """
     if numbers.device.type == "cpu" and locks_pages(device):
         numbers = numbers.pin_memory()
@@ -27,7 +27,7 @@ def to_device(numbers: Tensor, device: torch.device) -> Tensor:
 
 
 def divisor_of(scale: Tensor | None, device: torch.device) -> Tensor | float:
-    """What gradients on a device are to be divided by; a scale on the host is known there."""
+    """What gradients on a device must be divided by: a float if the scale is on the host."""
     if scale is None:
         return 1.0
     return float(scale) if scale.device.type == "cpu" else to_device(scale, device)

@@ -1,14 +1,14 @@
-"""Samples of tensors in the host's memory, followed from step to step.
+"""Samples of tensors in host memory, followed from step to step.
 
-What an optimizer left is what it finds the next time, unless somebody has changed it: so a sample
-is read after each step, and before it only where that is in doubt. Torch counts the changes that it
-knows of; for those that it does not (through `Tensor.data`, by a broken write) some
-elements of each tensor are looked at. What changed in between is never taken for an update.
+An optimizer finds the values that its last step left, unless something else has changed them. So a
+sample is read after each step, and before a step only if it may have changed. Torch counts writes
+to a tensor; for those that it does not see (through `Tensor.data`, or memory corruption) some
+elements of each tensor are compared. Such changes are never taken for an update.
 
-Most of the price is waiting for memory, as each element of a large tensor lies in a cache line of
-its own. Runs of neighbours would share lines, and were tried: of 1024 elements in runs of 4 (of 16)
-an embedding's update is told with 2.4 times (5.4 times) the error, a matrix's with 1.1 times (2.6
-times), medians over three small models under AdamW, Adam and SGD.
+Most of the cost is memory latency, because each sampled element of a large tensor is in a cache
+line of its own. Runs of neighbours would share lines, and were tried: with 1024 elements in runs of
+4 (of 16), the error of an embedding's update is 2.4 times (5.4 times) as large, and of a matrix's
+1.1 times (2.6 times); medians over three small models under AdamW, Adam and SGD.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from runwatch_hooks.measuring.torch_samples import TorchSamples
 def samples_on_host(
     one_pass: OnePass | None,
 ) -> Callable[[Sequence[Tensor], Sequence[Tensor]], Samples]:
-    """What opens samples of tensors in the host's memory. `one_pass` reads them, where it was
+    """A function that opens samples of tensors in host memory, read by `one_pass` if it was
     compiled."""
 
     def open_samples(tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> Samples:
@@ -39,16 +39,16 @@ def samples_on_host(
 
 
 class HostSamples:
-    """Fixed elements of float32 tensors, as they were last; `Samples`."""
+    """Fixed elements of float32 tensors, with their last values; implements `Samples`."""
 
     def __init__(
         self, tensors: Sequence[Tensor], samples: Sequence[Tensor], one_pass: OnePass | None
     ) -> None:
-        """`samples` are views of the tensors, in one dimension; an empty one is of a tensor that
-        gives none. Without the compiled code numpy reads, and finds the same."""
+        """`samples` are one-dimensional views of the tensors; empty for a tensor that cannot be
+        sampled. Without the compiled code, numpy is used, with the same results."""
         self._tensors = tensors
         self._samples = samples
-        """Held, so that the memory stays."""
+        """Keeps the memory alive."""
         self._one_pass = one_pass
         self._arrays = [numpy_view(one) for one in samples] if one_pass is None else []
         counts = [one.numel() for one in samples]
@@ -62,14 +62,14 @@ class HostSamples:
         self._elements = np.zeros(sum(counts), np.float32)
         self._spare = np.empty_like(self._elements)
         self._versions: list[int] | None = None
-        """Torch's counts of changes after the last step; None before the first."""
+        """Torch's counts of writes after the last step; None before the first."""
 
     @property
     def kept(self) -> Sequence[Tensor]:
         return ()
 
     def remember(self) -> None:
-        """The elements of all samples, end to end, stand until `squares`."""
+        """Make sure that `remembered` has the current values."""
         if not self._stand():
             self._follow()
 
@@ -81,15 +81,15 @@ class HostSamples:
         np.copyto(self._elements, elements.numpy())
 
     def squares(self) -> Tensor:
-        """As `Samples.squares`, in float64."""
+        """Like `Samples.squares`, in float64."""
         found = self._follow()
         found *= self._shares
         self._versions = self._versions_now()
         return torch.from_numpy(found)
 
     def _stand(self) -> bool:
-        """Whether nobody has changed the elements since they were read. Without the compiled code
-        to look would cost as much as to read."""
+        """Whether the elements are unchanged since they were read. Without the compiled code this
+        returns False, since checking would cost as much as reading."""
         return (
             self._one_pass is not None
             and self._versions == self._versions_now()
@@ -100,7 +100,7 @@ class HostSamples:
         return [one._version for one in self._tensors]  # pyright: ignore[reportPrivateUsage]
 
     def _follow(self) -> NDArray[np.float64]:
-        """(T,): sums of squares of how far the elements lie from where they were last."""
+        """(T,) sums of squared changes of the elements since the last reading."""
         if self._one_pass is not None:
             return self._one_pass.follow(self._spots, self._elements)
         changes, now = self._elements, np.concatenate(self._arrays, out=self._spare)
@@ -115,6 +115,6 @@ class HostSamples:
 
 
 def _is_plain(sample: Tensor) -> bool:
-    """Whether it can be read as it lies, and torch counts its changes."""
+    """Whether it can be read directly, and torch counts writes to it."""
     is_on_host = sample.device.type == "cpu" and sample.dtype == torch.float32
     return is_on_host and not sample.is_inference()

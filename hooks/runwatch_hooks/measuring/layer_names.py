@@ -1,4 +1,4 @@
-"""What each trained tensor is called: the name its module gives it, cleaned of wrappers."""
+"""Names of trained tensors: their modules' names, without the parts that wrappers add."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from runwatch.layouts import MAX_NAME_BYTES
 _WRAPPERS: Final = frozenset(
     {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 )
-"""Path parts that DDP, torch.compile, FSDP and activation checkpointing put between."""
+"""Path parts that DDP, torch.compile, FSDP and activation checkpointing add."""
 _SOME: Final = 4
 
 
 class HasGroups(Protocol):
-    """An optimizer, or what is known of one."""
+    """An optimizer, or a KnownOptimizer."""
 
     @property
     def param_groups(self) -> list[dict[str, Any]]: ...
@@ -25,7 +25,7 @@ class HasGroups(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedTensor:
-    """A trained tensor with its names; tied weights are one tensor with several."""
+    """A trained tensor with its names; a tied weight has several."""
 
     tensor: Tensor
     name: str
@@ -37,11 +37,10 @@ def name_tensors(
     optimizers: Sequence[HasGroups],
     kept: Collection[int] = frozenset(),
 ) -> tuple[NamedTensor, ...]:
-    """All tensors that are trained: in the modules' order, then what only optimizers know.
+    """All trained tensors: those of modules in their order, then those only in optimizers.
 
-    A frozen tensor is left out, unless its id is among `kept`: it has no gradient, and nothing
-    about it changes. So is one that a lazy module has not made yet: it has no shape; and one on
-    the meta device: it has no numbers.
+    Left out are frozen tensors, unless their id is in `kept`; parameters that a lazy module has
+    not created yet, which have no shape; and tensors on the meta device, which have no values.
     """
     names: dict[int, list[str]] = {}
     tensors: dict[int, Tensor] = {}
@@ -58,22 +57,22 @@ def name_tensors(
 
 
 def clean_name(name: str) -> str:
-    """A parameter's path without the parts that wrappers put in."""
+    """A parameter's path without the parts that wrappers add."""
     parts = [part for part in name.split(".") if part not in _WRAPPERS]
     return _shorten(".".join(parts) or name)
 
 
 def some_of(names: Sequence[str]) -> str:
-    """A few of them, and how many more there are."""
+    """A text with the first few names, and how many more there are."""
     more = f" and {len(names) - _SOME} more" if len(names) > _SOME else ""
     return ", ".join(names[:_SOME]) + more
 
 
 def parameters_of(module: nn.Module, prefix: str) -> list[tuple[str, Tensor]]:
-    """A module's parameters with their names, those that are tied under each of them.
+    """A module's parameters with their names; tied ones occur under each name.
 
-    As the module itself names them; one of one's own that overrides `named_parameters` may not
-    know the keyword that tells of tied ones, and is then named as torch does.
+    Uses the module's own `named_parameters`. A user's override may not have the keyword for tied
+    parameters; then torch's is used.
     """
     try:
         return list(module.named_parameters(prefix, remove_duplicate=False))
@@ -82,7 +81,7 @@ def parameters_of(module: nn.Module, prefix: str) -> list[tuple[str, Tensor]]:
 
 
 def named_parts(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """A module and its parts, with their paths; its own is empty."""
+    """A module and its submodules with their paths; its own is empty."""
     return list(cast("Iterator[tuple[str, nn.Module]]", module.named_modules()))
 
 
@@ -108,7 +107,7 @@ def _optimizer_named(optimizers: Iterable[HasGroups]) -> Iterator[tuple[str, Ten
 
 
 def _unused(name: str, taken: set[str]) -> str:
-    """The name, or a numbered one where cleaning has made two names the same."""
+    """The name, with a number if cleaning has made two names equal."""
     candidate, count = name, 1
     while candidate in taken:
         count += 1
@@ -118,7 +117,7 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def _shorten(name: str) -> str:
-    """The end of a name that the wire would refuse for its length: the end tells more."""
+    """A name cut to the protocol's limit. Its end is kept, which says more than its beginning."""
     octets = name.replace("\0", "?").encode()
     if len(octets) <= MAX_NAME_BYTES - 8:  # room for a number
         return octets.decode()

@@ -1,8 +1,9 @@
-"""How much of the machine's memory the program holds, and how much of what it may have is in use.
+"""The program's host memory, and the share in use of the memory that it may have.
 
-A program whose memory grows without end is killed by the kernel hours later, without a word: the
-graph of each step's loss kept in a list, a data loader's copies, a cache that forgets nothing.
-Read from Linux's own files, some fifty microseconds once a second; elsewhere nothing is recorded.
+A program whose memory keeps growing is killed by the kernel hours later, without a message. Typical
+causes are losses kept in a list with their graphs, copies in data loader workers, and unbounded
+caches. Read from /proc and /sys/fs/cgroup once a second, in about fifty microseconds; on systems
+other than Linux nothing is recorded.
 """
 
 import os
@@ -14,7 +15,7 @@ from typing import Final
 INTERVAL_S: Final = 1.0
 
 _UNLIMITED: Final = 2**60
-"""What version 1 of control groups says where there is no limit, rounded to a page, is above it."""
+"""Version 1 of control groups reports a number above this (rounded to a page) for no limit."""
 _OWN: Final = "proc/self/statm"
 _MACHINE: Final = "proc/meminfo"
 _GROUPS: Final = "proc/self/cgroup"
@@ -24,20 +25,20 @@ _KIBIBYTES: Final = re.compile(rb"^(MemTotal|MemAvailable):\s+(\d+) kB$", re.MUL
 
 
 class MachineMemory:
-    """Readings for the rows of one process, one a second at most. For the thread that trains."""
+    """Reads the memory of this process, at most once a second. Used by the training thread."""
 
     def __init__(self, root: Path = Path("/")) -> None:
-        """`root` is where `proc` and `sys` lie. What cannot be read is not recorded."""
+        """`root` is the folder with `proc` and `sys`. What cannot be read is not recorded."""
         self._root = root
         self._page_bytes = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
         self._due_at = 0.0
         self._shares: list[Callable[[], float]] = [self._of_machine, *_limits(root)]
 
     def take(self, now: float) -> dict[str, float]:
-        """`host_mem`, resident bytes of this process, and `host_mem_share`, the share in use of
-        the memory of the machine or of a limit on the job, whichever is nearer its end.
+        """`host_mem`: resident bytes of this process. `host_mem_share`: the share in use of the
+        machine's memory or of a cgroup limit, whichever is greater.
 
-        Empty within a second of the last reading; `now` is of a clock that never goes back.
+        Empty within a second of the last reading; `now` is a monotonic clock's time in seconds.
         """
         if now < self._due_at:
             return {}
@@ -46,7 +47,7 @@ class MachineMemory:
         try:
             numbers["host_mem"] = float(self._resident_bytes())
         except (OSError, ValueError, IndexError):
-            self._due_at = float("inf")  # no Linux: it will be none in a second either
+            self._due_at = float("inf")  # not Linux: no need to try again
             return numbers
         shares = [share for share in map(_tried, self._shares) if share is not None]
         if shares:
@@ -64,12 +65,12 @@ class MachineMemory:
 def _tried(share: Callable[[], float]) -> float | None:
     try:
         return share()
-    except (OSError, ValueError, KeyError, ZeroDivisionError):  # gone, or not for us to read
+    except (OSError, ValueError, KeyError, ZeroDivisionError):  # gone, or not readable for us
         return None
 
 
 def _limits(root: Path) -> Iterator[Callable[[], float]]:
-    """Readers of the limits on this process's control group, and on those it lies in."""
+    """Readers for the limits of this process's control group and of its parents."""
     try:
         lines = (root / _GROUPS).read_text().splitlines()
     except (OSError, ValueError):
@@ -82,8 +83,8 @@ def _limits(root: Path) -> Iterator[Callable[[], float]]:
             mount, names = root / "sys/fs/cgroup/memory", _V1
         else:
             continue
-        # Within a container the place may be told from outside of it, where no such folder is:
-        # the group's own files then lie at the mount's root.
+        # In a container, the path may be the one outside of it, which does not exist inside. The
+        # group's own files are then at the mount's root.
         inner = mount / place.lstrip("/")
         for folder in (inner, *inner.parents):
             if _is_limited(folder / names[0]):
@@ -94,7 +95,7 @@ def _limits(root: Path) -> Iterator[Callable[[], float]]:
 
 def _is_limited(file: Path) -> bool:
     try:
-        return int(file.read_text()) < _UNLIMITED  # version 2 says "max" where there is none
+        return int(file.read_text()) < _UNLIMITED  # version 2 has "max" for no limit: ValueError
     except (OSError, ValueError):
         return False
 
@@ -104,7 +105,7 @@ def _reader(folder: Path, names: tuple[str, str, str]) -> Callable[[], float]:
     files_not_needed = re.compile(rf"^{inactive} (\d+)$".encode(), re.MULTILINE)
 
     def share() -> float:
-        """Without cached files that the kernel gives up first, as kubelet's working set is."""
+        """The share in use, without inactive file cache, like kubelet's working set."""
         found = files_not_needed.search((folder / "memory.stat").read_bytes())
         spare = 0 if found is None else int(found[1])
         used = int((folder / usage).read_text()) - spare

@@ -1,4 +1,4 @@
-"""Places in an accelerator's stream, of which the host can ask later whether they have passed."""
+"""Events in an accelerator's stream, which the host can query later."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 _WITHOUT: Final = ("cpu", "meta")
-"""Devices where nothing is queued."""
+"""Devices without a queue."""
 
 
 def set_mark(device: torch.device, *, is_timed: bool = False) -> torch.Event | None:
-    """A mark behind all that is queued on the device's current stream; None where nothing is
-    queued and all is done at once: in the host's memory, and of tensors without any (`meta`).
+    """An event after all work queued on the device's current stream; None for devices without a
+    queue, where everything is done at once (`cpu`, `meta`).
 
-    The stream is given, as an event that is told nothing is recorded on the *current* device,
-    whatever device it was made for: it would have passed before the work that it stands for.
+    The stream is passed explicitly. Otherwise the event would be recorded on the *current* device,
+    whatever device it was created for, and would pass before the work that it stands for.
     """
     if device.type in _WITHOUT:
         return None
@@ -25,15 +25,15 @@ def set_mark(device: torch.device, *, is_timed: bool = False) -> torch.Event | N
 
 
 class Course:
-    """What is kept on a device, and written to by whichever of its streams is current: a program
-    may train in one of its own and end its steps in another. Each goes on where the last one is."""
+    """Orders the use of tensors kept on a device between streams. A program may train in a stream
+    of its own and end its steps in another; each new one waits for the last."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream: torch.Stream | None = None
 
     def follow(self, kept: Callable[[], Iterable[Tensor]]) -> None:
-        """The current stream is about to read and write what is kept."""
+        """The current stream is about to use the kept tensors."""
         if self._device.type in _WITHOUT:
             return
         now = torch.accelerator.current_stream(self._device)
@@ -42,23 +42,23 @@ class Course:
             return
         now.wait_stream(last)
         for tensor in kept():
-            tensor.record_stream(now)  # nobody else gets its memory before this stream is done
+            tensor.record_stream(now)  # its memory is not reused before this stream is done
 
 
 def stream_of(device: torch.device) -> int:
-    """Which of the device's streams is current; 0 in the host's memory, which has none."""
+    """The id of the device's current stream; 0 for devices without streams."""
     if device.type in _WITHOUT:
         return 0
     return int(torch.accelerator.current_stream(device).stream_id)
 
 
 def has_passed(mark: torch.Event | None) -> bool:
-    """Whether all that was queued before it is done. Waits for nothing."""
+    """Whether all work queued before it is done. Does not wait."""
     return mark is None or bool(mark.query())
 
 
 def wait_for(mark: torch.Event | None) -> None:
-    """Until it has passed: at the end of a run, on a thread that writes to the disk, or for a
-    state to go back to. Never while a step is trained."""
+    """Wait until it has passed. Used at the end of a run, in the thread that writes to disk, and
+    for a rollback; never during a training step."""
     if mark is not None:
         mark.synchronize()  # host sync: asked for

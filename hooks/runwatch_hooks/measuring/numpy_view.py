@@ -1,7 +1,7 @@
-"""A tensor's memory, as numpy sees it.
+"""A numpy view of a tensor's memory.
 
-Not by `Tensor.numpy`: memory that has been through it can never be resized, and a program that
-frees what lies between two steps, as FSDP does, would be refused.
+Not by `Tensor.numpy`, after which a storage can never be resized: programs that free memory between
+steps, as FSDP does, would fail.
 """
 
 import ctypes
@@ -20,10 +20,10 @@ _C_TYPES: Final[dict[torch.dtype, type[ctypes.c_float | ctypes.c_double | ctypes
 
 
 def numpy_view(flat: Tensor) -> NDArray[Any]:
-    """(N,): the memory of a one-dimensional tensor on a CPU, of float32 or float64, or the bits of
-    int32 without a sign. It holds the tensor, and is valid for as long as that lies where it does.
+    """(N,) view of a one-dimensional CPU tensor of float32 or float64, or of int32 as uint32. It
+    keeps the tensor alive, and is valid until the tensor's memory is moved or freed.
 
-    Of a negated view (`Tensor.is_neg`) the signs are those that memory holds.
+    For a negated view (`Tensor.is_neg`), the signs are those in memory.
     """
     c_type, count = _C_TYPES[flat.dtype], flat.numel()
     if count == 0:

@@ -1,5 +1,5 @@
-"""The compiled reading of gradients and of samples (one_pass.c), where the installation had a C
-compiler."""
+"""The compiled reading of gradients and samples (one_pass.c), if a C compiler was there at
+installation."""
 
 import ctypes
 import operator
@@ -12,44 +12,45 @@ import torch
 from numpy.typing import NDArray
 
 LIBRARY: Final = Path(__file__).with_name("_one_pass.so")
-"""Written by the build; nothing is compiled once the package is installed."""
+"""Built with the package; nothing is compiled later."""
 _VERSION: Final = 3
 _SHARED_FROM: Final = 65_536
-"""Elements of one array. On a tensor of as many torch's own operations take its threads at every
-step; so do we, and never where torch does not: a process forked from one that had threads can train
-small layers, and would hang where its first threads are asked for."""
+"""Elements of an array from which torch's threads are used. Torch's own operations use them on
+tensors of this size at every step. They are not used for smaller ones: a process forked after
+OpenMP had started threads can still train small layers, and would hang in its first parallel
+region."""
 
 
 class Spots:
-    """Some elements of each of several float32 arrays, evenly spread."""
+    """Evenly spaced elements of several float32 arrays."""
 
     def __init__(
         self, addresses: Sequence[int], strides: Sequence[int], counts: Sequence[int]
     ) -> None:
-        """Of the arrays in turn: where the first element lies, how many elements on the next one
-        is, and how many there are. Whoever makes this sees to it that the memory stays."""
+        """Per array: address of the first element, stride in elements, and number of elements. The
+        caller must keep the memory alive."""
         self._addresses = np.array(addresses, np.uint64)
         begins = np.cumsum(counts) - counts
         self._steps = np.array([strides, counts, begins], np.int64)
         self.num_arrays = len(counts)
         self.greatest_span = max(map(operator.mul, strides, counts), default=0)
-        """Elements of the longest array, as far as it is sampled."""
+        """Length in elements of the longest array, up to its last sampled element."""
         self.pointers: Final[tuple[int, int, int]] = (
             self._addresses.ctypes.data,
             self._steps[0].ctypes.data,
             self._steps[1].ctypes.data,
         )
         self.begins: Final = self._steps[2].ctypes.data
-        """Where those of each array are remembered, all of them end to end."""
+        """Address of the (T,) offsets at which each array's elements are remembered."""
 
 
 class OnePass:
-    """Float32 arrays in the host's memory, each read once, by as many threads as torch takes for
-    its own work (`torch.set_num_threads`, OMP_NUM_THREADS), and by the very same ones."""
+    """Reads float32 arrays in host memory, each once, with torch's own threads and as many of them
+    as torch uses (`torch.set_num_threads`, OMP_NUM_THREADS)."""
 
     def __init__(self, library: ctypes.CDLL, in_threads: int | None = None) -> None:
-        """`in_threads` is the address of OpenMP's way to share work out; without it this thread
-        does all. Raises AttributeError where the library lacks one of its functions."""
+        """`in_threads` is the address of OpenMP's function for parallel regions; without it, one
+        thread is used. Raises AttributeError if the library lacks one of its functions."""
         self._in_threads = in_threads
         pointer, number, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint
         self._read = library.runwatch_read
@@ -65,7 +66,7 @@ class OnePass:
     def read(
         self, addresses: Sequence[int], sizes: Sequence[int] | NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """(3, T): sums of squares, greatest magnitudes (a NaN prevails), numbers of zeros."""
+        """(3, T) sums of squares, greatest magnitudes (NaN if an element is), numbers of zeros."""
         where = np.array(addresses, np.uint64)
         lengths = np.asarray(sizes, np.int64)
         found = np.empty((3, len(sizes)))
@@ -85,14 +86,13 @@ class OnePass:
         return torch.get_num_threads() if greatest >= _SHARED_FROM else 1
 
     def stand(self, spots: Spots, remembered: NDArray[np.float32]) -> bool:
-        """Whether elements are those that are remembered, bit by bit. Not all are asked, but some
-        of each array."""
+        """Whether elements equal the remembered ones bit by bit. Checks some of each array."""
         found = self._stand(*spots.pointers, spots.num_arrays, remembered.ctypes.data)
         return bool(found)
 
     def follow(self, spots: Spots, remembered: NDArray[np.float32]) -> NDArray[np.float64]:
-        """(T,): sums of squares of how far each array's elements lie from those remembered, which
-        are all of them end to end. The elements of now take their place."""
+        """(T,) sums of squared differences between each array's elements and the remembered ones,
+        which are then replaced by the current ones."""
         squares = np.empty(spots.num_arrays)
         self._follow(
             *spots.pointers,
@@ -107,7 +107,7 @@ class OnePass:
 
 
 def load_one_pass(path: Path = LIBRARY) -> OnePass | None:
-    """None where nothing was compiled, or for another version or machine: numpy reads instead."""
+    """The compiled reader; None if it was not built, or for another version or machine."""
     try:
         library = ctypes.CDLL(str(path))
         if library.runwatch_version() != _VERSION:
@@ -118,8 +118,8 @@ def load_one_pass(path: Path = LIBRARY) -> OnePass | None:
 
 
 def _threads_of_torch() -> int | None:
-    """The function by which code that a compiler made runs in OpenMP's threads. Torch loads its
-    OpenMP for all to see, so what is found is torch's own; None where it has another kind."""
+    """Address of GOMP_parallel, by which compiled code runs in OpenMP's threads. Torch loads its
+    OpenMP with global symbols, so this finds torch's own; None if torch uses another OpenMP."""
     try:
         return ctypes.cast(ctypes.CDLL(None).GOMP_parallel, ctypes.c_void_p).value
     except (OSError, AttributeError, TypeError):

@@ -1,4 +1,4 @@
-"""Numbers on their way from an accelerator to the host, while neither waits for the other."""
+"""Asynchronous copies of numbers from an accelerator to the host."""
 
 from typing import Final
 
@@ -12,12 +12,12 @@ from runwatch_hooks.measuring.marks import has_passed, set_mark
 _ROOM_BYTES: Final = 2**20
 _LEAST_DEPTH: Final = 16
 _MOST_DEPTH: Final = 256
-"""Steps that the host may run ahead: those of a CUDA graph are a launch each, of which a driver
-queues a thousand before it lets the host wait."""
+"""Limit on the steps that the host may be ahead. With a CUDA graph a step is a single launch, and
+a driver queues a thousand of those before it makes the host wait."""
 
 
 class Ticket:
-    """Numbers that have been sent for."""
+    """Numbers that are being copied."""
 
     def __init__(self, values: Tensor, done: torch.Event | None) -> None:
         self._values = values
@@ -28,25 +28,25 @@ class Ticket:
         return has_passed(self._done)
 
     def values(self) -> NDArray[np.float32]:
-        """(N,), owned. Only once `is_there`."""
+        """(N,) a copy of the numbers. Only valid once `is_there`."""
         self.is_taken = True
         return self._values.numpy().copy()
 
 
 class Readback:
-    """A ring of pinned host memory into which rows of one device are copied.
+    """A ring of pinned host memory into which rows from one device are copied.
 
-    Memory that is not pinned would make the copy a wait; so would a slot used again before its
-    row has arrived: then the row is refused.
+    A copy to memory that is not pinned would be a sync, and so would waiting for a slot whose row
+    has not been taken: if there is no free slot, the row is refused.
     """
 
     def __init__(self, num_values: int, device: torch.device, depth: int | None = None) -> None:
-        """`depth` is how many rows may be on their way; by default as many as a MiB holds."""
+        """`depth` is the number of slots; by default as many as fit into a MiB, from 16 to 256."""
         depth = depth or min(max(_ROOM_BYTES // (4 * num_values), _LEAST_DEPTH), _MOST_DEPTH)
         self._device = device
         self.num_values = num_values
         on_host = device.type == "cpu"
-        # A program may have set other defaults for both: `set_default_device("cuda")`, bfloat16.
+        # Explicit, because a program may have changed torch's default device and dtype.
         self._ring = torch.empty(
             (depth, num_values), dtype=torch.float32, device="cpu", pin_memory=not on_host
         )
@@ -54,7 +54,7 @@ class Readback:
         self._next = 0
 
     def send(self, values: Tensor) -> Ticket | None:
-        """Begin to copy (N,) float32 numbers; None where no slot is free."""
+        """Start copying (N,) float32 numbers; None if no slot is free."""
         slot = self._next % len(self._tickets)
         last = self._tickets[slot]
         if last is not None and not last.is_taken:

@@ -1,4 +1,4 @@
-"""What was used last, as much of it as there is room for."""
+"""A cache of recently used values, bounded by size."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -10,14 +10,14 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 _BLOCK_BYTES: Final = 512
-"""The least that an accelerator's allocator gives."""
+"""The smallest block of an accelerator's allocator."""
 
 
 class Recent(Generic[_Key, _Value]):
-    """Forgets what has not been used for longest; never the newest, however large that is."""
+    """Drops the least recently used entries, but never the newest, however large it is."""
 
     def __init__(self, room: int) -> None:
-        """`room` is in whatever `put` counts by: bytes, mostly."""
+        """`room` is the limit on the sum of sizes given to `put`, usually bytes."""
         self._room = room
         self._taken = 0
         self._held: OrderedDict[_Key, tuple[_Value, int]] = OrderedDict()
@@ -27,7 +27,7 @@ class Recent(Generic[_Key, _Value]):
 
     @property
     def taken(self) -> int:
-        """Of the room."""
+        """The sum of the sizes of all entries."""
         return self._taken
 
     def get(self, key: _Key) -> _Value | None:
@@ -38,11 +38,11 @@ class Recent(Generic[_Key, _Value]):
         return found[0]
 
     def values(self) -> list[_Value]:
-        """From the one that was used longest ago on."""
+        """All values, the least recently used first."""
         return [value for value, _ in self._held.values()]
 
     def put(self, key: _Key, value: _Value, size: int) -> None:
-        """Keep what was not there, in place of what was used longest ago."""
+        """Add a new entry, and drop the least recently used ones beyond the limit."""
         self._held[key] = value, size
         self._taken += size
         while self._taken > self._room and len(self._held) > 1:
@@ -51,5 +51,5 @@ class Recent(Generic[_Key, _Value]):
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
-    """What tensors take of a device's memory."""
+    """The device memory that tensors take, in whole blocks of the allocator."""
     return sum(-(-one.nbytes // _BLOCK_BYTES) * _BLOCK_BYTES for one in tensors)

@@ -1,4 +1,4 @@
-"""What the layers' stats say about the run as a whole."""
+"""Metrics of the run, computed from the stats of its layers."""
 
 import math
 
@@ -11,7 +11,7 @@ from runwatch_hooks.measuring.stats import GRAD_NORM, NONFINITE, PARAM_NORM
 
 
 class RunTotals:
-    """Joins layers, step by step; remembers the norms that are not read at every step."""
+    """Combines layers, step by step; remembers norms, which are not read at every step."""
 
     def __init__(self) -> None:
         self._norms = np.empty(0, np.float32)
@@ -20,8 +20,8 @@ class RunTotals:
     def over(
         self, layout: Layout, stats: NDArray[np.float32], *, weights: bool = True
     ) -> dict[str, float]:
-        """`nonfinite`, `layers_with_grad`, where there is one `grad_norm` and, where `weights` were
-        read, `param_norm`; of (S, T) stats."""
+        """From stats (S, T): `nonfinite` and `layers_with_grad`; `grad_norm` if there are
+        gradients; `param_norm` if `weights` were read."""
         are_recorded = ~is_absent(stats)
         num_nonfinite = _sum(stats[NONFINITE], are_recorded[NONFINITE])
         num_with_grad = np.count_nonzero(are_recorded[GRAD_NORM])
@@ -35,7 +35,7 @@ class RunTotals:
     def _param_norm(
         self, layout: Layout, stats: NDArray[np.float32], are_recorded: NDArray[np.bool_]
     ) -> float:
-        """Over the newest norm known of each layer, none older than the 8th reading before."""
+        """The norm over the latest known norm of each layer, none older than 8 readings."""
         if layout is not self._norms_layout:
             self._norms_layout = layout
             self._norms = np.zeros(len(layout.layers), np.float32)
@@ -44,7 +44,8 @@ class RunTotals:
 
 
 def over_parts(stats: NDArray[np.float32]) -> dict[str, float]:
-    """Of the parts that lie on one rank: under names of their own, as they are not the run's."""
+    """Metrics of the shards on one rank, under names of their own because they are not the
+    run's."""
     are_recorded = ~is_absent(stats)
     num_nonfinite = _sum(stats[NONFINITE], are_recorded[NONFINITE])
     metrics = {"local_nonfinite": num_nonfinite}
@@ -56,9 +57,9 @@ def over_parts(stats: NDArray[np.float32]) -> dict[str, float]:
 def _grad_norm(
     stats: NDArray[np.float32], are_recorded: NDArray[np.bool_], num_nonfinite: float
 ) -> float:
-    # A layer's norm on a CPU is over its finite elements; the run's says that some are
-    # not, by a NaN, as nobody counts which of them are infinite. On a device the layers
-    # tell infinity from NaN, and so does the run.
+    # On a CPU, a layer's norm is over its finite elements. If there are others, the run's norm is
+    # NaN, because they are not counted as NaN or infinite. On an accelerator, the layers' norms
+    # are NaN or infinite themselves, and so is the run's.
     squares = np.square(stats[GRAD_NORM], dtype=np.float64)
     norm = math.sqrt(_sum(squares, are_recorded[GRAD_NORM]))
     is_hidden = num_nonfinite != 0.0 and math.isfinite(norm)
@@ -68,5 +69,5 @@ def _grad_norm(
 def _sum(
     values: NDArray[np.float32] | NDArray[np.float64], are_recorded: NDArray[np.bool_]
 ) -> float:
-    """Over what is recorded; a NaN among it is part of the sum."""
+    """The sum of recorded values; NaN if one of them is."""
     return float(values[are_recorded].sum(dtype=np.float64))

@@ -1,9 +1,10 @@
-"""How far a step moved each tensor, by a sample of its elements before and after.
+"""How far a step moved each tensor, estimated from a sample of its elements before and after.
 
-Updates are light-tailed (an optimizer moves most elements about as far), so 1024 elements give
-their root mean square to 1 % (median; 3.5 % at p95, notes of the design), for every optimizer,
-weight decay included, at 4 KiB a tensor instead of a copy of the model. The same sample of a
-*gradient* would miss what matters: an embedding's rows are mostly zero, a NaN is often alone.
+Updates are light-tailed (an optimizer moves most elements about equally far), so 1024 elements give
+their root mean square within 1 % (median; 3.5 % at p95, notes of the design). This holds for every
+optimizer and includes weight decay, and takes 4 KiB per tensor instead of a copy of the model. A
+sample of a *gradient* would miss what matters: an embedding's rows are mostly zero, and a NaN is
+often alone.
 """
 
 import math
@@ -19,22 +20,22 @@ from runwatch_hooks.measuring.recent import Recent
 
 NUM_SAMPLED: Final = 1024
 ALL_UP_TO: Final = 4096
-"""Numbers: a tensor with no more of them is taken whole, which costs less than to choose."""
+"""A tensor with at most this many numbers is read completely, which is cheaper than a sample."""
 _NUMBER_BYTES: Final = 8
-"""Of one that is sampled: as it was, and as it is."""
+"""Memory for each sampled number: its old and its new value."""
 _TENSOR_BYTES: Final = 1024
-"""What is kept of a tensor beside its sample, about."""
+"""Approximate memory for each tensor besides its sample."""
 _ROOM: Final = 4
-"""Times what samples of all tensors take. Optimizers come back at each step, or are made anew each
-time for others of the tensors."""
+"""Limit on kept samples, as a multiple of what samples of all tensors take. Optimizers usually
+recur at each step, but may be created anew each time for different tensors."""
 
 
 def sample(tensor: Tensor) -> Tensor:
-    """A view of fixed elements, evenly spread in memory; empty where no view can be, or where the
+    """A view of fixed elements, evenly spaced in memory. Empty if no view is possible, or if the
     memory was freed.
 
-    The stride has no factor in common with the length of a row, or the sample of a matrix
-    would come from a few of its columns.
+    The stride has no common factor with the row length, or the sample of a matrix would come from
+    only a few of its columns.
     """
     flat = dense_view(tensor)
     if flat is None or flat.data_ptr() == 0:
@@ -49,50 +50,50 @@ def sample(tensor: Tensor) -> Tensor:
 
 
 class Samples(Protocol):
-    """Samples of several tensors, T of them, as their elements are before a step and after it."""
+    """Samples of T tensors, before and after a step."""
 
     @property
     def kept(self) -> Sequence[Tensor]:
-        """What lies beside the tensors, on their device."""
+        """Tensors of our own, on the same device."""
         ...
 
     def remember(self) -> None:
-        """A step is about to change the tensors."""
+        """A step is about to change the tensors: remember their current values."""
         ...
 
     @property
     def remembered(self) -> Tensor | None:
-        """(N,): the elements of all samples, end to end, as they were before the step."""
+        """(N,) the elements of all samples before the step, concatenated."""
         ...
 
     def recall(self, elements: Tensor) -> None:
-        """Take these for what was remembered: of the same tensors, when they lay elsewhere."""
+        """Set the remembered elements, of the same tensors at their old addresses."""
         ...
 
     def squares(self) -> Tensor:
-        """(T,), of each tensor: the squared length of what its elements have moved since, as its
-        sample tells it; NaN for an empty sample."""
+        """(T,) squared norm of each tensor's change since `remember`, estimated from its sample;
+        NaN for an empty sample."""
         ...
 
 
 S = TypeVar("S", bound=Samples)
 
 OpenSamples = Callable[[Sequence[Tensor], Sequence[Tensor]], S]
-"""Makes them of tensors and of a sample of each."""
+"""Opens samples, given the tensors and a sample view of each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan(Generic[S]):
-    """What does not change from step to step about one optimizer's tensors."""
+    """What stays the same from step to step about one optimizer's tensors."""
 
     slots: list[int]
     tensors: list[Tensor]
-    """Those that lie in one piece: a sparse one gives no sample."""
+    """The strided ones: sparse tensors are not sampled."""
     addresses: list[int]
-    """Where they lay when the samples were chosen."""
+    """Their addresses when the samples were chosen."""
     forms: list[tuple[torch.dtype, torch.Size, tuple[int, ...]]]
     lengths: list[int]
-    """Of the sample of each tensor."""
+    """Number of elements in each tensor's sample."""
     samples: S
 
 
@@ -108,20 +109,20 @@ class SampledUpdates(Generic[S]):
 
     @property
     def kept(self) -> Iterator[Tensor]:
-        """What lies beside the tensors, on their device."""
+        """Tensors of our own, on the same device."""
         for plan in self._plans.values():
             yield from plan.samples.kept
 
     def before(self, slots: Sequence[int]) -> tuple[list[int], S] | None:
-        """Remember the elements of these tensors; their places, and what they are remembered by.
-        None where there are none."""
+        """Remember the elements of these tensors. Returns their slots and samples; None if there
+        are no slots."""
         self._open = None
         if not slots:
             return None
         key = tuple(slots)
         plan = self._plans.get(key)
         if plan is not None and _has_moved(plan):
-            self._plans, plan = self._no_plans(), None  # others would keep the memory that was left
+            self._plans, plan = self._no_plans(), None  # all: they would keep old memory alive
         if plan is None:
             plan = self._add_plan(key)
         plan.samples.remember()
@@ -129,10 +130,10 @@ class SampledUpdates(Generic[S]):
         return plan.slots, plan.samples
 
     def after(self) -> tuple[list[int], Tensor] | None:
-        """The remembered tensors' places and the squared length of each one's update, (T,).
+        """The remembered tensors' slots, and (T,) squared norms of their updates.
 
-        None where there is nothing to compare: nothing was remembered, or a tensor has another
-        form since. NaN for a tensor that gives no sample.
+        None if nothing was remembered, or if a tensor has changed its dtype, shape or strides
+        since. NaN for a tensor without a sample.
         """
         plan, self._open = self._open, None
         if plan is not None and _has_moved(plan):
@@ -140,7 +141,7 @@ class SampledUpdates(Generic[S]):
         return None if plan is None else (plan.slots, plan.samples.squares())
 
     def _follow(self, former: _Plan[S]) -> _Plan[S] | None:
-        """To where a step has put the tensors, as one that assigns to `p.data` does."""
+        """Compare with the tensors at new addresses, after a step that assigned to `p.data`."""
         self._plans = self._no_plans()
         plan = self._add_plan(tuple(former.slots))
         remembered = former.samples.remembered
@@ -172,14 +173,14 @@ class SampledUpdates(Generic[S]):
         )
 
     def _sample(self, tensor: Tensor) -> Tensor:
-        """Empty where a program has put the tensor's memory on another device."""
+        """The sample view; empty if the program has moved the tensor to another device."""
         if tensor.device == self._device:
             return sample(tensor)
         return torch.empty(0, dtype=tensor.dtype, device=self._device)
 
 
 def shares_of(tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> list[float]:
-    """Numbers of each tensor for each one of its sample; NaN where that is empty."""
+    """How many numbers of each tensor one number of its sample stands for; NaN if it is empty."""
     return [
         num_parts(one) / held.numel() if held.numel() else math.nan
         for one, held in zip(tensors, samples, strict=True)
@@ -187,17 +188,18 @@ def shares_of(tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> list[floa
 
 
 def _bytes_of(tensor: Tensor) -> int:
-    """What it takes to sample it, about."""
+    """Approximate memory for sampling a tensor."""
     num = num_parts(tensor)
     return _TENSOR_BYTES + _NUMBER_BYTES * (num if num <= ALL_UP_TO else NUM_SAMPLED)
 
 
 def joined(samples: Sequence[Tensor]) -> Tensor:
-    """In one, owned. Torch joins FP8 with no other type."""
+    """All samples concatenated, in float32 or wider. FP8 is converted first: torch cannot
+    concatenate it with other types."""
     together = torch.cat([one.float() if one.dtype.itemsize == 1 else one for one in samples])
     return together if together.dtype.itemsize >= 4 else together.float()
 
 
 def _has_moved(plan: _Plan[S]) -> bool:
-    """Whether one of its tensors lies elsewhere in memory than its sample."""
+    """Whether one of its tensors has a new address since the samples were chosen."""
     return plan.addresses != [one.data_ptr() for one in plan.tensors]

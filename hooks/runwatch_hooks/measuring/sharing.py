@@ -1,13 +1,14 @@
-"""How a row's layers lie on several ranks."""
+"""How a row's layers are split over ranks."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Whose parts a row's stats are to be joined of, layer by layer."""
+    """For each layer, which ranks hold parts of it."""
 
     owners: tuple[tuple[int, ...], ...]
-    """The ranks whose parts make up one whole tensor; of replicas, one. (0,) for a plain one."""
+    """The ranks whose parts make up the whole tensor, one of each set of replicas; (0,) for a
+    tensor that is not sharded."""
     sizes: tuple[int, ...]
-    """Elements of each layer that lie on this rank."""
+    """Number of elements of each layer on this rank."""

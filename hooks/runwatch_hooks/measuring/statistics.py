@@ -1,4 +1,4 @@
-"""How tensors are measured over a step, and the measuring of those on a CPU."""
+"""The interface for statistics of tensors over a step, and its implementation for CPUs."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -32,45 +32,45 @@ from runwatch_hooks.measuring.stats import (
 )
 
 NORM_TURNS: Final = 8
-"""Steps in which every parameter's norm is read once: it changes by less than the learning rate
-a step, so an eighth of the reading tells as much."""
+"""Steps in which every parameter's norm is read once. A norm changes by less than the learning rate
+per step, so reading an eighth of the parameters at each step is enough."""
 
 
 class LayerStatistics(Protocol):
-    """Statistics of tensors of one device over one step, by their places ('slots')."""
+    """Statistics of the tensors of one device over one step. A slot is a tensor's index."""
 
     def read_gradients(
         self, slots: Sequence[int], grads: Sequence[Tensor], scale: Tensor | None
     ) -> None:
-        """Take in gradients, to be divided by `scale` where they still bear one."""
+        """Read gradients; `scale` is the loss scale that they still contain."""
         ...
 
     @property
     def is_broken(self) -> bool:
-        """Whether what was read since the step began is known not to be finite; False where it
-        would have to be waited for."""
+        """Whether gradients read in this step are known to be non-finite; False if knowing it would
+        be a sync."""
         ...
 
     def before_step(self, slots: Sequence[int]) -> None:
-        """An optimizer is about to change these tensors; not called where weights are not read.
+        """An optimizer is about to change these tensors. Not called if weights are not read.
 
-        Reads an eighth of the parameters' norms, at first all. A norm of a step is that of before
-        it: one that is not finite was there before the loss and its gradients were, and a step by
-        a gradient that is not finite spoils every parameter."""
+        Reads an eighth of the parameters' norms, and all of them in the first step. They are read
+        before the update: a non-finite norm then means that the parameter was broken before this
+        step's loss and gradients, whereas a step with non-finite gradients breaks all of them."""
         ...
 
     def after_step(self) -> None:
-        """It has changed them."""
+        """The optimizer has changed them."""
         ...
 
     def take(self, *, weights: bool = True) -> Tensor:
-        """(S, T) float32 of the step, owned, ABSENT_32 where nothing was recorded. The next step
-        begins. `weights`: whether they were to be read, though no optimizer may have stepped."""
+        """The step's statistics (S, T), a new float32 tensor, ABSENT_32 where nothing was recorded.
+        The next step begins. With `weights`, norms are read even if no optimizer has stepped."""
         ...
 
 
 class CpuStatistics:
-    """The statistics of tensors in the host's memory: exact, each gradient read once."""
+    """Statistics of tensors in host memory: exact, with each gradient read once."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class CpuStatistics:
         *,
         are_parts: bool = False,
     ) -> None:
-        """`turns` are those of the tensors' norms, where ranks must take them alike.
+        """`turns` say at which steps each norm is read, if all ranks must agree on that.
 
-        Of parts of tensors, `update_ratio` is left to whoever joins them: in its place stands
-        the update's norm.
+        With `are_parts` the tensors are shards; then `update_ratio` holds the norm of the update,
+        and the ratio is computed when the shards are joined.
         """
         self._tensors = tensors
         self._are_parts = are_parts
@@ -103,12 +103,12 @@ class CpuStatistics:
     ) -> None:
         sums = self._reader.read(grads)
         divisor = 1.0 if scale is None else float(scale)
-        places = np.array(slots)  # once: numpy would turn a list into one at each use
-        with np.errstate(all="ignore"):  # beyond float32 is infinite
+        places = np.array(slots)  # once, or numpy would convert the list at each use
+        with np.errstate(all="ignore"):  # values beyond float32 become infinite
             self._stats[GRAD_NORM, places] = np.sqrt(sums[SUM_OF_SQUARES]) / divisor
             self._stats[GRAD_ABSMAX, places] = sums[MAX_ABS] / divisor
             self._stats[ZERO_FRAC, places] = sums[NUM_ZEROS] / np.maximum(sums[NUM_ELEMENTS], 1)
-        # Of several readings in one step the last counts, but what was bad in any is not hidden.
+        # Of several readings in one step the last counts, but non-finite values of any stay.
         found = np.fmax(self._stats[NONFINITE, places], sums[NUM_NONFINITE])
         self._stats[NONFINITE, places] = found
         self._is_broken = self._is_broken or bool(sums[NUM_NONFINITE].any())
@@ -129,7 +129,7 @@ class CpuStatistics:
 
     def take(self, *, weights: bool = True) -> Tensor:
         if weights:
-            self._read_norms()  # of a step that no optimizer took
+            self._read_norms()  # if no optimizer has stepped
         self._are_norms_read = False
         self._was_broken, self._is_broken = self._is_broken, False
         stats, self._stats = self._stats, self._empty()
@@ -140,8 +140,8 @@ class CpuStatistics:
                 stats[UPDATE_RATIO, moved] = np.sqrt(squares[moved])
                 return torch.from_numpy(stats)
             ratios = np.sqrt(squares) / self._norms
-            # Not of a tensor that no step moved, nor of zeros, which have no size to compare with;
-            # nor of a few rows of an embedding, where the sample holds none of those that moved.
+            # Not recorded for tensors that no optimizer stepped, for a norm of 0, and where only a
+            # few rows changed, as of an embedding, and the sample contains none of them.
             zeros = stats[ZERO_FRAC]
             is_missed = self._are_sampled & (squares == 0.0) & (zeros > 0.5) & (zeros < 1.0)
             is_known = (self._norms != 0.0) & ~np.isnan(squares) & ~is_missed
@@ -149,15 +149,16 @@ class CpuStatistics:
         return torch.from_numpy(stats)
 
     def _read_norms(self) -> None:
-        """Those whose turn it is; where gradients have just broken all, to find a culprit."""
+        """Read the norms that are due; all of them if gradients have just become non-finite, to
+        find the culprit."""
         if self._are_norms_read:
             return
         self._are_norms_read = True
         turn = self._turns.next()
         if self._is_broken and not self._was_broken:
             turn = range(len(self._tensors))
-        # A program may have put the memory of one on another device since the layers were looked
-        # through: its address would be read here, and end the process.
+        # A program may have moved a tensor to another device since the layers were last checked.
+        # Reading its address here would kill the process.
         turn = [slot for slot in turn if self._tensors[slot].is_cpu]
         parameters = [self._tensors[slot].detach() for slot in turn]
         with np.errstate(all="ignore"):
@@ -169,7 +170,7 @@ class CpuStatistics:
 
 
 def deal(num_elements: Sequence[int]) -> list[int]:
-    """A turn for each tensor, so that about as many elements are read at each turn."""
+    """A turn for each tensor, such that about equally many elements are read at each turn."""
     turns = [0] * len(num_elements)
     dealt = [0] * NORM_TURNS
     for slot in sorted(range(len(turns)), key=lambda slot: -num_elements[slot]):
@@ -179,7 +180,7 @@ def deal(num_elements: Sequence[int]) -> list[int]:
 
 
 class NormTurns:
-    """Whose norms are read at which step: at the first all, then an eighth in turn."""
+    """Which norms are read at which step: all at the first, then an eighth at a time."""
 
     def __init__(self, turns: Sequence[int]) -> None:
         self._num_tensors = len(turns)

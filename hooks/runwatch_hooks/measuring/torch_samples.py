@@ -1,4 +1,4 @@
-"""Samples of tensors of any type, on any device, by torch's own operations."""
+"""Samples of tensors of any dtype on any device, by torch operations."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,14 +10,14 @@ from runwatch_hooks.measuring.absent import absent
 from runwatch_hooks.measuring.host_memory import to_device
 from runwatch_hooks.measuring.sampled_updates import joined, shares_of
 
-_TORCH: Final[Any] = torch  # whose foreach operations have no public names
+_TORCH: Final[Any] = torch  # its foreach operations have no public names
 
 
 class TorchSamples:
-    """`Samples`, which wait for nothing: on an accelerator all of it is queued."""
+    """Implements `Samples` without a sync: on an accelerator all work is queued."""
 
     def __init__(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> None:
-        """`samples` are views of the tensors, in one dimension and all on one device."""
+        """`samples` are one-dimensional views of the tensors, all on one device."""
         device = samples[0].device
         self._samples = samples
         self._lengths = [one.numel() for one in samples]
@@ -26,7 +26,7 @@ class TorchSamples:
         self._nan = torch.full((len(samples),), torch.nan, dtype=torch.float32, device=device)
         self._absent = absent(len(samples), device=device)
         self._before: Tensor | None = None
-        """(N,): the elements of all samples, end to end."""
+        """(N,) the elements of all samples, concatenated."""
 
     @property
     def kept(self) -> Sequence[Tensor]:
@@ -44,10 +44,10 @@ class TorchSamples:
         self._before = elements
 
     def broken(self) -> Tensor:
-        """(T,): NaN where a remembered element is not finite, and not recorded elsewhere."""
+        """(T,) NaN if a remembered element is non-finite, and 'not recorded' otherwise."""
         if self._before is None:
             return self._absent
-        sums = self._sums_within(self._before * 0.0)  # in which all that is finite vanishes
+        sums = self._sums_within(self._before * 0.0)  # 0 for finite elements, NaN for others
         return torch.where(sums.isnan(), self._nan, self._absent)
 
     def squares(self) -> Tensor:
@@ -58,8 +58,8 @@ class TorchSamples:
         return self._sums_within(squares).mul_(self._shares)
 
     def _sums_within(self, together: Tensor) -> Tensor:
-        """(T,): over the elements of each sample, none of which is negative."""
-        if together.device.type == "mps":  # which has no such operation
+        """(T,) sums over each sample's elements, which must not be negative."""
+        if together.device.type == "mps":  # it has no segment_reduce
             pieces = together.split_with_sizes(self._lengths)
             return torch.stack(_TORCH._foreach_norm(pieces, 1.0))
         return torch.segment_reduce(together, "sum", lengths=self._lengths_there, unsafe=True)

@@ -1,4 +1,4 @@
-"""What one reading of tensors on an accelerator tells: by our kernel, or by torch's operations."""
+"""Reading tensors on an accelerator: by a Triton kernel, or by torch operations."""
 
 from runwatch_hooks.measuring.device_reading.fallback import GradientsOnDevice
 from runwatch_hooks.measuring.device_reading.foreach import norms_of

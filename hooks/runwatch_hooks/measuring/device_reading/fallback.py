@@ -1,4 +1,4 @@
-"""By our kernel while it works, and by torch's operations from the moment when it does not."""
+"""Reads with the Triton kernel while it works, and with torch operations once it has failed."""
 
 import importlib
 import importlib.util
@@ -14,20 +14,20 @@ from runwatch_hooks.measuring.torch_samples import TorchSamples
 
 
 def has_kernel(device: torch.device) -> bool:
-    """Whether there is something to compile our kernel for a device: CUDA, or ROCm, which torch
-    calls by the same name."""
+    """Whether the Triton kernel can be compiled for a device: CUDA, or ROCm, which torch calls
+    "cuda" as well."""
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
 def open_kernel(device: torch.device) -> DeviceReader:
-    """Raises whatever a Triton that does not fit this torch, or this machine, may raise."""
+    """The kernel's reader. A Triton that does not fit this torch or machine may raise anything."""
     module = importlib.import_module("runwatch_hooks.measuring.device_reading.grouped")
     reader: DeviceReader = module.GroupedReader(device)
     return reader
 
 
 class GradientsOnDevice:
-    """Reads the gradients of one device. A kernel that fails once is not asked again."""
+    """Reads the gradients of one device. A kernel that failed once is not tried again."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class GradientsOnDevice:
         faults: Faults,
         open_fast: Callable[[torch.device], DeviceReader] | None = None,
     ) -> None:
-        """`open_fast` makes the reader to be used while it works; by default our kernel's, where
-        there is Triton. It is made at the first reading."""
+        """`open_fast` creates the preferred reader, at the first reading; by default the Triton
+        kernel's, if Triton is installed."""
         self._device = device
         self._faults = faults
         self._open_fast = open_fast or (open_kernel if has_kernel(device) else None)
@@ -44,14 +44,14 @@ class GradientsOnDevice:
         self._always = ForeachReader()
 
     def read(self, flats: Sequence[Tensor]) -> Tensor:
-        """As `DeviceReader.read`. What cannot be compiled or launched is told as a fault, once."""
+        """Like `DeviceReader.read`. A failure to compile or launch is reported as a fault, once."""
         with self._faults.guard("kernel", self._give_up):
             if (fast := self._working()) is not None:
                 return fast.read(flats)
         return self._always.read(flats)
 
     def open_samples(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> DeviceSamples:
-        """As `DeviceReader.open_samples`."""
+        """Like `DeviceReader.open_samples`."""
         with self._faults.guard("kernel", self._give_up):
             if (fast := self._working()) is not None:
                 ours = fast.open_samples(tensors, samples)
@@ -68,7 +68,7 @@ class GradientsOnDevice:
 
 
 class _FallibleSamples:
-    """By our kernels while they work. Where they fail to compare, no update of the step is told."""
+    """Uses the kernels while they work. If they fail to compare, the step has no update ratios."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""Reading by torch's own operations, wherever there is a torch.
+"""Reads tensors with torch operations, on any device.
 
-Two readings of each gradient, its norm and its greatest magnitude; what needs a third is had more
-cheaply. `nonfinite` is 1 where the greatest magnitude is not finite, and norm and magnitude then
-show NaN or infinity themselves; zeros are counted among 1024 sampled elements.
+Each gradient is read twice, for its norm and its greatest magnitude. A third reading is avoided:
+`nonfinite` is 1 if the greatest magnitude is non-finite (norm and magnitude are then NaN or
+infinite themselves), and zeros are counted in a sample of 1024 elements.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from runwatch_hooks.measuring.device_reading.reader import DeviceSamples
 from runwatch_hooks.measuring.sampled_updates import joined, sample
 from runwatch_hooks.measuring.torch_samples import TorchSamples
 
-_TORCH: Final[Any] = torch  # whose foreach operations have no public names
+_TORCH: Final[Any] = torch  # its foreach operations have no public names
 
 
 class ForeachReader:
-    """A few launches, however many tensors there are."""
+    """Implements `DeviceReader` in a few launches, however many tensors there are."""
 
     def read(self, flats: Sequence[Tensor]) -> Tensor:
         greatest = norms_of(flats, torch.inf)
@@ -31,7 +31,7 @@ class ForeachReader:
 
 
 def _zero_shares(flats: Sequence[Tensor]) -> Tensor:
-    """(T,) float32: of samples."""
+    """(T,) float32 share of zeros in a sample of each tensor."""
     samples = [sample(flat) for flat in flats]
     lengths = [one.numel() for one in samples]
     are_zero = (joined(samples) == 0).float()
@@ -40,22 +40,22 @@ def _zero_shares(flats: Sequence[Tensor]) -> Tensor:
 
 
 def norms_of(flats: Sequence[Tensor], order: float) -> Tensor:
-    """(T,) float32, in a few launches for each of their types, however many there are.
+    """(T,) float32 norms, in a few launches per dtype, however many tensors there are.
 
-    Elements are read as they lie, and only sums are wider: copies in float32 would be twice the
-    model's memory, and thrice the traffic.
+    Elements are read in their own dtype, and only sums are wider: float32 copies would take twice
+    the model's memory and three times the memory traffic.
     """
     norms: dict[int, Tensor] = {}
     for places, mates in _by_type(flats):
-        # Of float64 sums stay what they are: float32 would make infinities of them.
+        # Sums of float64 stay float64: in float32 they could become infinite.
         dtype = None if mates[0].dtype == torch.float64 else torch.float32
         norms |= zip(places, _TORCH._foreach_norm(mates, order, dtype), strict=True)
     return torch.stack([norms[place].float() for place in range(len(flats))])
 
 
 def _by_type(flats: Sequence[Tensor]) -> list[tuple[list[int], list[Tensor]]]:
-    """With the places that they have among all. Types that have few operations (FP8) are read
-    from a copy."""
+    """Tensors grouped by dtype, with their indices. Dtypes with few operations (FP8) are copied to
+    float32."""
     by_type: dict[torch.dtype, tuple[list[int], list[Tensor]]] = {}
     for place, flat in enumerate(flats):
         readable = flat.float() if flat.itemsize == 1 else flat

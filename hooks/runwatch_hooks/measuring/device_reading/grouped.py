@@ -1,13 +1,13 @@
-"""Launches our kernel over many tensors at once: two launches for all of one type.
+"""Launches the Triton kernel over many tensors at once: two launches for all of one dtype.
 
-As torch's foreach operations do, a launch is cut into stretches of equal length, and a table says
-which tensor each is of. Theirs travels with the arguments of the launch, 4 KiB of it, so that many
-tensors are many launches; ours lies on the device. What of it stays from step to step (lengths,
-stretches, places) is put there once. The addresses of gradients are not the same at each step
-where they are set to None in between: they are copied again where one has moved, from page-locked
-memory that torch's allocator lends until the copy is over, so that nobody waits for it.
+As in torch's foreach operations, the work is divided into stretches of equal length, and a table
+says which tensor each belongs to. Torch passes the table with the launch arguments, 4 KiB of it, so
+that many tensors need many launches; here it is stored on the device. What stays the same from step
+to step (lengths, stretches, slots) is copied there once. Addresses of gradients change between
+steps if gradients are set to None. They are copied again if one has changed, from page-locked
+memory that torch's allocator keeps until the copy is done, so nothing waits for it.
 
-Needs Triton, and so is imported by whoever knows that it is there.
+Needs Triton, so it is imported only if that is installed.
 """
 
 from collections.abc import Sequence
@@ -27,30 +27,30 @@ from runwatch_hooks.measuring.recent import Recent, bytes_of
 from runwatch_hooks.measuring.torch_samples import TorchSamples
 
 _KERNELS: Final[Any] = kernels
-"""Triton's language has no types that a checker could follow."""
+"""Any, because type checkers cannot follow Triton's language."""
 
 STRETCH: Final = 65_536
-"""Elements of a program: enough programs for every processor of a card from some million elements
-on. This and the next two are the fastest of those tried on an H100 (docs/figures.md)."""
+"""Elements per program. Gives every multiprocessor a program from some million elements on. This
+and the next two are the fastest of those tried on an H100 (docs/figures.md)."""
 _BLOCK: Final = 4096
-"""Elements that a program has in flight: sixteen for each of its threads, two loads of bfloat16."""
+"""Elements in flight per program: sixteen for each thread, or two loads of bfloat16."""
 _WARPS: Final = 8
 _JOINED_AT_ONCE: Final = 1024
 
 _ALIGNMENT: Final = 16
-"""Bytes that one thread can load at once, where the first lies at a multiple of it."""
+"""Bytes that a thread can load at once, from an address that is a multiple of it."""
 _ROOM_BYTES: Final = 64 * 2**20
-"""Of tables kept on the device: those used last. Sets of tensors that come back at each step are
-one, or one for each parameter where the optimizer runs in the backward pass: together some
-thousandth of the model. Where experts are idle by turns few sets come back."""
+"""Limit on tables kept on the device, of which the last used stay. Usually one set of tensors
+recurs at each step, or one per parameter if optimizers run in the backward pass; together the
+tables are about a thousandth of the model. With experts that are idle in turns, few sets recur."""
 
 _Kind = tuple[torch.dtype, bool]
-"""Type, and whether the memory is aligned: tensors of one kind are read by one launch."""
+"""(dtype, whether the memory is aligned). Tensors of one kind are read by one launch."""
 _Shape = tuple[tuple[_Kind, int], ...]
 
 
 class GroupedReader:
-    """Reads tensors of one device; a `DeviceReader`. Raises whatever Triton raises."""
+    """Reads tensors of one device; implements `DeviceReader`. Raises whatever Triton raises."""
 
     def __init__(self, device: torch.device, room_bytes: int = _ROOM_BYTES) -> None:
         self._device = device
@@ -58,7 +58,7 @@ class GroupedReader:
 
     @property
     def num_bytes(self) -> int:
-        """Of the tables that are kept."""
+        """Device memory of the kept tables."""
         return self._plans.taken
 
     def read(self, flats: Sequence[Tensor]) -> Tensor:
@@ -68,13 +68,13 @@ class GroupedReader:
             ((flat.dtype, address % _ALIGNMENT == 0), flat.numel())
             for flat, address in zip(flats, addresses, strict=True)
         )
-        # By stream: what one has queued may still write to the memory of its own plans.
+        # A plan per stream: work queued on another stream may still write to that one's memory.
         key = stream_of(self._device), shape
         plan = self._plans.get(key)
         if plan is None:
             plan = _Plan(shape, self._device)
             self._plans.put(key, plan, plan.num_bytes)
-        # Triton launches on the device that is current.
+        # Triton launches on the current device.
         with torch.cuda.device_of(flats[0]):  # type: ignore[no-untyped-call]
             return plan.read(addresses)
 
@@ -85,7 +85,7 @@ class GroupedReader:
 
 
 class _Plan:
-    """The launches for tensors of certain types and lengths."""
+    """The launches for tensors of given dtypes and lengths."""
 
     def __init__(self, shape: Sequence[tuple[_Kind, int]], device: torch.device) -> None:
         places: dict[_Kind, list[int]] = {}
@@ -99,7 +99,7 @@ class _Plan:
 
     @property
     def num_bytes(self) -> int:
-        """On the device."""
+        """Device memory of the plan."""
         return bytes_of([self._found]) + sum(group.num_bytes for group in self._groups)
 
     def read(self, addresses: Sequence[int]) -> Tensor:
@@ -109,7 +109,7 @@ class _Plan:
 
 
 class _Group:
-    """The tensors of one kind among those of a plan, and their tables on the device."""
+    """The tensors of one kind in a plan, and their tables on the device."""
 
     def __init__(
         self, kind: _Kind, places: Sequence[int], sizes: Sequence[int], device: torch.device
@@ -132,12 +132,12 @@ class _Group:
 
     @property
     def num_bytes(self) -> int:
-        """Of the tables."""
+        """Device memory of the tables."""
         lists = (self._places, self._sizes, self._firsts, self._addresses)
         return bytes_of((*lists, self._owners, self._starts, self._partials))
 
     def read(self, addresses: Sequence[int], found: Tensor) -> None:
-        """Queue the reading of the group's members, whose results go into (N, 4) `found`."""
+        """Queue the reading of the group's tensors; results go into `found` (N, 4)."""
         ours = [addresses[place] for place in self._members]
         if ours != self._last:
             locks = locks_pages(self._addresses.device)

@@ -1,9 +1,9 @@
-"""Launches our kernels over the samples of many tensors: one launch for all of one type.
+"""Launches the Triton kernels over samples of many tensors: one launch for all of one dtype.
 
-By torch's operations it is a dozen: elements that lie apart are gathered by few tensors at once,
-and their sums come by way of several scans.
+Torch operations need a dozen launches: strided elements are gathered from few tensors at a time,
+and their sums need several scans.
 
-Needs Triton, and so is imported by whoever knows that it is there.
+Needs Triton, so it is imported only if that is installed.
 """
 
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ from runwatch_hooks.measuring.host_memory import to_device
 from runwatch_hooks.measuring.sampled_updates import shares_of
 
 _KERNELS: Final[Any] = kernels
-"""Triton's language has no types that a checker could follow."""
+"""Any, because type checkers cannot follow Triton's language."""
 
 _BLOCK: Final = 1024
-"""Elements that a program has in flight: most samples are as long."""
+"""Elements in flight per program: the length of most samples."""
 
 
 class GroupedSamples:
-    """`DeviceSamples` of types that `kernels.SAMPLED_TYPES` has. Raises whatever Triton raises."""
+    """Implements `DeviceSamples` for `kernels.SAMPLED_TYPES`. Raises whatever Triton raises."""
 
     def __init__(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> None:
         device = samples[0].device
         self._samples = samples
-        """Held, so that the memory stays."""
+        """Keeps the memory alive."""
         rows: dict[torch.dtype, list[tuple[int, ...]]] = {}
         start = 0
         for place, one in enumerate(samples):
@@ -72,7 +72,7 @@ class GroupedSamples:
         return self._squares
 
     def _launch(self, kernel: Any, *others: Tensor) -> None:
-        # Triton launches on the device that is current.
+        # Triton launches on the current device.
         with torch.cuda.device_of(self._shares):  # type: ignore[no-untyped-call]
             for dtype, table in self._tables.items():
                 element = _KERNELS.ELEMENT_TYPES[dtype]

@@ -1,17 +1,16 @@
 # pyright: basic, reportMissingImports=false, reportArgumentType=false
-"""The kernels that read tensors on an accelerator, in Triton's language: gradients once, and
-samples of the weights before and after a step.
+"""Triton kernels that read tensors: gradients once, and samples of weights before and after a step.
 
-Of gradients the first launch gives each program a stretch of one tensor, and leaves what it found
-of it in a place of its own; the second adds up the stretches of each tensor, in their order.
-Nothing is added by atomic operations, so that the same bits give the same numbers.
+For gradients, the first launch gives each program a stretch of one tensor and stores its partial
+results; the second adds up the stretches of each tensor, in order. There are no atomic additions,
+so equal bits give equal numbers.
 
-Gradients in float32 and bfloat16 reach from 1e-45 to 3e38, and their squares no float32 holds.
-Float64 would, at a sixty-fourth of the speed on many cards. So a stretch is read as if all of it
-were of common size, by few instructions, as memory is only just the slower one; where its greatest
-magnitude says that it is not (too great, too small, or not finite), it is read again, from the
-cache, and its squares are summed in three ranges, as LAPACK's norm does (Blue 1978; Anderson 2017,
-"Safe scaling in the level 1 BLAS"). What each program leaves is float64.
+Gradients in float32 and bfloat16 range from 1e-45 to 3e38, and float32 cannot hold their squares.
+Float64 could, at a sixty-fourth of the speed on many GPUs. So a stretch is first read as if its
+values were of normal size, with few instructions, because memory is only just the bottleneck. If
+its greatest magnitude shows that they were not (too great, too small, or non-finite), it is read
+again, from the cache, and its squares are summed in three ranges, like LAPACK's norm (Blue 1978;
+Anderson 2017, "Safe scaling in the level 1 BLAS"). Partial results are float64.
 
 Legend: B lanes of a block.
 """
@@ -29,19 +28,19 @@ ELEMENT_TYPES = {
     torch.bfloat16: tl.bfloat16,
     torch.float64: tl.float64,
 }
-"""What can be read as it lies; of float64 the nearest float32."""
+"""Dtypes that are read directly; float64 is rounded to float32."""
 SAMPLED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
-"""Whose elements float32 holds, so that what a step moves them by is not lost."""
+"""Dtypes that float32 holds exactly, so that small updates are not lost."""
 
-# Bits of float32, without the sign: their order is that of the magnitudes.
+# Bits of float32 without the sign, which have the same order as the magnitudes.
 _INFINITY = tl.constexpr(0x7F800000)
 _NAN = tl.constexpr(0x7FC00000)
 _ABSENT = tl.constexpr(int(ABSENT_32.view(np.int32)))
 _BIG = tl.constexpr((127 + 48) << 23)
 _SMALL = tl.constexpr((127 - 48) << 23)
-# A stretch whose greatest element lies between them is squared as it is: what is lost of its
-# smallest, some 2^16 times 2^-150, is nothing beside the 2^-96 of the greatest.
-# What lies beyond is scaled into the middle, where 2^16 squares stay within float32.
+# If the greatest element of a stretch is between these, its squares are summed directly: the loss
+# from underflow, at most 2^16 times 2^-150, is negligible beside the greatest square, 2^-96.
+# Elements beyond them are scaled into the middle, where 2^16 squares stay within float32.
 _SCALE_BIG = tl.constexpr(2.0**-80)
 _SCALE_SMALL = tl.constexpr(2.0**100)
 _UNSCALE_BIG = tl.constexpr(2.0**160)
@@ -50,7 +49,7 @@ _UNSCALE_SMALL = tl.constexpr(2.0**-200)
 
 @triton.jit
 def _add(x_B, square_B, greatest_B, nonzero_B):
-    """What was found so far, and a further block of elements of common size."""
+    """Add a block of elements of normal size to the partial results."""
     x_B = x_B.to(tl.float32)
     bits_B = x_B.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     square_B += x_B * x_B
@@ -61,8 +60,8 @@ def _add(x_B, square_B, greatest_B, nonzero_B):
 
 @triton.jit
 def _sums_in_ranges(first, length, BLOCK: tl.constexpr):
-    """Of elements of any size: the sum of squares and the greatest magnitude (as bits) of the
-    finite ones, and the number of the others."""
+    """For elements of any size: sum of squares and greatest magnitude (as bits) of the finite ones,
+    and the number of the others."""
     lanes_B = tl.arange(0, BLOCK)
     big_B = tl.zeros([BLOCK], tl.float32)
     middle_B = tl.zeros([BLOCK], tl.float32)
@@ -116,8 +115,8 @@ def read_stretches(
     square_B = tl.zeros([BLOCK], tl.float32)
     greatest_B = tl.zeros([BLOCK], tl.int32)
     nonzero_B = tl.zeros([BLOCK], tl.int32)
-    # Whole blocks without a mask: under one, whose length is not known to be a multiple of
-    # anything, each lane would load its elements one by one.
+    # Whole blocks are loaded without a mask. With a mask whose length is not known to be a multiple
+    # of anything, each lane would load its elements one by one.
     whole = length - length % BLOCK
     for at in range(0, whole, BLOCK):
         where_B = first + (at + lanes_B)
@@ -131,7 +130,7 @@ def read_stretches(
     greatest = tl.max(greatest_B)
     num_bad = 0
     if (greatest > _BIG) | ((greatest < _SMALL) & (greatest > 0)):
-        # By few lanes: what it holds in registers would keep other programs from the processor.
+        # With fewer lanes: its registers would otherwise reduce the occupancy.
         squares, greatest, num_bad = _sums_in_ranges(first, length, BLOCK // 8)
     out = partials + program * 4
     tl.store(out, squares)
@@ -175,9 +174,9 @@ def join_stretches(partials, firsts, sizes, places, found, BLOCK: tl.constexpr):
 def remember_samples(table, kept, marks, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
     """Program p copies the sample of a tensor to `kept`.
 
-    (P, 5) int64 `table`: the address of its first element, how many elements on the next one is,
-    how many there are, where they go to, and the tensor's place. marks[place], int32, becomes the
-    bits of NaN where one is not finite, and otherwise those of what is not recorded.
+    (P, 5) int64 `table`: address of the first element, stride in elements, number of elements,
+    offset in `kept`, and the tensor's place. marks[place], int32, becomes the bits of NaN if an
+    element is non-finite, and otherwise those of 'not recorded'.
     """
     row = table + tl.program_id(0) * 5
     base = tl.load(row).to(tl.pointer_type(DTYPE))
@@ -198,9 +197,9 @@ def remember_samples(table, kept, marks, DTYPE: tl.constexpr, BLOCK: tl.constexp
 
 @triton.jit
 def compare_samples(table, kept, shares, squares, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
-    """Program p compares the sample of a tensor with what `remember_samples` has kept of it.
+    """Program p compares the sample of a tensor with the one that `remember_samples` has kept.
 
-    squares[place], float32: of all differences together, times shares[place].
+    squares[place], float32, becomes the sum of squared differences, times shares[place].
     """
     row = table + tl.program_id(0) * 5
     base = tl.load(row).to(tl.pointer_type(DTYPE))

@@ -1,4 +1,4 @@
-"""What is asked of whoever reads tensors on an accelerator."""
+"""The interfaces for reading tensors on an accelerator."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -14,26 +14,26 @@ ZERO_SHARE: Final = 3
 
 
 class DeviceSamples(Samples, Protocol):
-    """`Samples` of tensors of one device, which queue their work there. What they give is good
+    """`Samples` of tensors on one device, which queue their work there. Returned tensors are valid
     until the next step."""
 
     def broken(self) -> Tensor:
-        """(T,) float32, once remembered: NaN where an element is not finite, and not recorded
-        elsewhere."""
+        """(T,) float32, after `remember`: NaN if an element of the sample is non-finite, and 'not
+        recorded' otherwise."""
         ...
 
 
 class DeviceReader(Protocol):
-    """A way to read tensors of one device. Queues its work there, and waits for none of it."""
+    """Reads tensors of one device. Queues its work there, and does not wait for it."""
 
     def read(self, flats: Sequence[Tensor]) -> Tensor:
-        """(4, N) float32 on the device, good until the next reading: NORM, GREATEST magnitude,
-        number of NUM_NONFINITE elements and ZERO_SHARE of each, in order.
+        """(4, N) float32 on the device, valid until the next reading. Rows are NORM, GREATEST
+        magnitude, NUM_NONFINITE elements, and ZERO_SHARE.
 
-        `flats` are contiguous, not empty, and of real floating-point numbers.
+        `flats` must be contiguous, not empty, and of real floating-point dtypes.
         """
         ...
 
     def open_samples(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> DeviceSamples:
-        """Samples of tensors to be followed; `samples` are views of them, in one dimension."""
+        """Samples of tensors to follow; `samples` are one-dimensional views of them."""
         ...
