@@ -1,6 +1,6 @@
-"""Several processes that train together: which one this is, and what they share.
+"""Several processes that train together: which rank this is, and what the ranks tell each other.
 
-`Team.open_store(purpose)` is the way to the peers: small values by key, no collective, nothing
+They communicate through `Team.open_store(purpose)`, a key-value store: no collectives, and nothing
 on the training thread.
 """
 

@@ -1,18 +1,18 @@
-"""What can go wrong between ranks.
+"""Errors of the communication between ranks.
 
 StoreError
-├── StoreLostError      the store is gone: its host has left, or the network
-└── StoreTimeoutError   nobody has put what was waited for
+├── StoreLostError      the store cannot be reached: its host has exited, or the network failed
+└── StoreTimeoutError   the expected key was not put in time
 """
 
 
 class StoreError(Exception):
-    """The ranks could not tell one another something."""
+    """The ranks could not communicate."""
 
 
 class StoreLostError(StoreError):
-    """The store is gone. It does not come back: stop asking, quietly."""
+    """The store cannot be reached. It does not come back: do not retry."""
 
 
 class StoreTimeoutError(StoreError):
-    """Nobody put the key in time."""
+    """No rank put the key in time."""

@@ -1,4 +1,4 @@
-"""Keeps threads of ours out of torch's C++ while the interpreter goes down."""
+"""Keeps the hook's threads out of torch's C++ code while the interpreter shuts down."""
 
 import atexit
 import os
@@ -8,27 +8,27 @@ from contextlib import contextmanager
 
 
 class ShutError(Exception):
-    """The interpreter goes down: nobody may enter any more."""
+    """The interpreter is shutting down, and no thread may enter any more."""
 
 
 class ExitGate:
-    """What goes through it is over before the interpreter goes down, or never begins.
+    """Calls inside it end before the interpreter shuts down, or never begin.
 
-    A daemon thread that returns from C++ and asks a finalizing interpreter for the GIL is ended
-    by unwinding its stack (CPython up to 3.13, `take_gil` in ceval_gil.h). C++ answers that with
-    std::terminate, and a training that had ended well would exit by SIGABRT, through us.
+    A daemon thread that returns from C++ and asks a finalizing interpreter for the GIL is ended by
+    unwinding its stack (CPython up to 3.13, `take_gil` in ceval_gil.h). C++ responds with
+    std::terminate, so a training that ended well would exit with SIGABRT because of the hook.
     """
 
     def __init__(self, timeout_s: float) -> None:
-        """`timeout_s` bounds how long the exit waits for those that are inside."""
+        """`timeout_s` limits how long the exit waits for threads inside."""
         self._timeout_s = timeout_s
         self._open()
         atexit.register(self.shut)
-        os.register_at_fork(after_in_child=self._open)  # the threads inside stay with the parent
+        os.register_at_fork(after_in_child=self._open)  # threads inside exist only in the parent
 
     @contextmanager
     def inside(self) -> Generator[None]:
-        """Raises ShutError."""
+        """Enter for the length of a block. Raises ShutError."""
         with self._changed:
             if self._is_shut:
                 raise ShutError("the interpreter goes down")
@@ -41,7 +41,7 @@ class ExitGate:
                 self._changed.notify_all()
 
     def shut(self) -> None:
-        """Let nobody in any more, and wait until all are out, or time is up."""
+        """Let no thread in any more, and wait until all are out, at most `timeout_s`."""
         with self._changed:
             self._is_shut = True
             self._changed.wait_for(lambda: self._num_inside == 0, self._timeout_s)

@@ -1,4 +1,4 @@
-"""A rank other than 0: its parts go to rank 0, and its rows on without them."""
+"""The exchange on ranks other than 0: sends this rank's parts of tensors to rank 0."""
 
 import atexit
 import math
@@ -32,21 +32,21 @@ log = OwnLog(__name__)
 INTERVAL_S: Final = 0.1
 _ASK_EVERY_S: Final = 1.0
 _PACE_EVERY_S: Final = 0.5
-"""Paces are in no hurry: they wait for each other, or go with what goes."""
+"""Paces are not urgent: they are collected, or sent with other contents."""
 _MAX_WAITING: Final = 1024
-"""Part rows kept while the store is slow; beyond it the oldest go, and rank 0 does without."""
+"""Part rows kept while the store is slow; beyond it the oldest are dropped."""
 _MAX_UNREAD: Final = 64
-"""Batches that rank 0 has not read: beyond it none is added, as the store keeps them in memory."""
+"""Batches that rank 0 has not read, beyond which none is added: the store keeps them in memory."""
 
 
 class Follower:
-    """Runs a thread from `start` on; nothing that the training thread calls waits but `close`."""
+    """Runs a thread from `start` on. Of the methods for the training thread, only `close` waits."""
 
     def __init__(self, store: RankStore, rank: int, put_row: Callable[[Row], None]) -> None:
         self._store = store
         self._rank = rank
         self._put_row = put_row
-        self._lock = threading.RLock()  # as RowQueue's, for the sake of signal handlers
+        self._lock = threading.RLock()  # reentrant because of signal handlers, as in RowQueue
         self._wakeup = threading.Event()
         self._rows: list[tuple[Columns, PartRow]] = []
         self._untold = Untold()
@@ -58,17 +58,17 @@ class Follower:
         self._asked_at = 0.0
         self._is_closing = False
         self.num_lost = 0
-        """Part rows that rank 0 has to do without."""
+        """Part rows that rank 0 did not get."""
         self.standing = Standing()
-        """Of this rank, among the others."""
+        """How this rank compares with the others."""
         self._thread = threading.Thread(target=self._run, name="runwatch-ranks", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
-        atexit.register(self.close, EXIT_TIMEOUT_S)  # while the store may still be asked
+        atexit.register(self.close, EXIT_TIMEOUT_S)  # while the store can still be used
 
     def put(self, row: Row) -> None:
-        """Send a row on, and its part, where it has one, to rank 0."""
+        """Send a row to the service, without layers, and its part of sharded layers to rank 0."""
         if row.sharing is not None and row.layout is not None and row.stats is not None:
             columns = self._columns
             wanted = Columns(row.layout.layer_names, row.sharing.sizes)
@@ -97,7 +97,7 @@ class Follower:
         return []
 
     def close(self, timeout_s: float) -> None:
-        """Send what is left, and say that it was the last."""
+        """Send what is left, marked as this rank's last batch."""
         atexit.unregister(self.close)
         self._is_closing = True
         self._wakeup.set()
@@ -112,9 +112,9 @@ class Follower:
                 self._send()
                 self._ask()
             self._send(is_last=True)
-        except StoreError as error:  # rank 0 has left, or died: there is nobody to tell
+        except StoreError as error:  # rank 0 has exited or died: nobody would read it
             log.debug("ranks: %s", error)
-        except Exception:  # a thread's end must not be printed over the trainer's output
+        except Exception:  # a traceback of the thread must not end up in the trainer's output
             log.exception("ranks: a fault of our own")
 
     def _send(self, *, is_last: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""Which run a job's processes belong to when nobody has named one.
+"""The run id for a job under torchrun, if the user has not given one.
 
-torchrun starts them anew after a failure, and stays itself: its process says that it is the same
-job. (Its store does not: in torch 2.13 each life may get another one.)
+After a failure torchrun restarts the ranks but stays alive itself, so its process identifies the
+job. (Its store does not: in torch 2.13 each restart may get another one.)
 """
 
 import hashlib
@@ -14,10 +14,10 @@ from runwatch.vocabulary import RunId
 
 
 def run_of_job(elastic_id: str, number: int, parent: int | None = None) -> RunId | None:
-    """The id of the `number`th run that is watched by the children of this launcher.
+    """The id of the `number`th run watched by the children of this launcher.
 
-    `elastic_id` is torchrun's name for the job, which alone says little: many give every job the
-    same. None where nothing is known of the parent process (it is read from Linux's /proc).
+    `elastic_id` is torchrun's name for the job. It is not enough by itself, because many users give
+    every job the same. None if the parent process is unknown (it is read from Linux's /proc).
     """
     parent = os.getppid() if parent is None else parent
     began_ms = _began_ms(parent)
@@ -28,7 +28,7 @@ def run_of_job(elastic_id: str, number: int, parent: int | None = None) -> RunId
 
 
 def _began_ms(process: int) -> int | None:
-    """When a process began, in Unix milliseconds: the same however often it is asked."""
+    """Start time of a process in Unix milliseconds; the same value at each call."""
     try:
         facts = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         boot = Path("/proc/stat").read_text().partition("btime ")[2].split()[0]

@@ -1,9 +1,9 @@
-"""Rank 0: joins the other ranks' parts to its own rows, and compares replicas and paces.
+"""The exchange on rank 0: joins the other ranks' parts to its rows, and compares the ranks.
 
-No collective and no wait on the training thread: the other ranks put their parts into the store,
-and a row of rank 0 stays here until they have come. Where one does not come in time, because its
-rank has died or our hook has failed there, the row goes on without what it was needed for, and no
-row waits for that rank again until it speaks.
+There are no collectives and no waits on the training thread: the other ranks put their parts into
+the store, and a row of rank 0 is held here until they have arrived. If one does not arrive in time,
+because its rank or the hook there has failed, the row is sent without the layers that needed it,
+and rows no longer wait for that rank until it sends something again.
 """
 
 import atexit
@@ -43,20 +43,20 @@ log = OwnLog(__name__)
 
 _INTERVAL_S: Final = 0.1
 _IDLE_INTERVAL_S: Final = 0.5
-"""Where nothing waits for parts: fingerprints are in no hurry."""
+"""If no row is waiting for parts: fingerprints are not urgent."""
 PATIENCE_S: Final = 10.0
-"""How long a row waits for the parts of others, by the clock of this machine."""
+"""How long a row waits for other ranks' parts, by this machine's clock."""
 WITNESS_S: Final = 0.5
-"""How long a row waits whose gradients broke and whose own loss did not: another rank's loss may
-have, which reached all of them by the reduction, and then that rank is to be named."""
+"""How long a row waits if its gradients are non-finite and its loss is finite. Another rank's loss
+may be the cause, since gradients are reduced over all ranks, and that rank should be named."""
 _MAX_WAITING: Final = 1024
-"""Rows; beyond it the oldest goes on as it is."""
+"""Rows, beyond which the oldest is sent as it is."""
 _STANDING_EVERY_S: Final = 1.0
-"""Between two answers that differ in how the ranks stand only."""
+"""Minimum time between two answers, unless the set of drifted ranks has changed."""
 
 
 class Leader:
-    """Runs a thread from `start` on; nothing that the training thread calls waits but `close`."""
+    """Runs a thread from `start` on. Of the methods for the training thread, only `close` waits."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Leader:
         self._witness_s = witness_s
         self._peers = Peers(store, world_size)
         self._rows: deque[tuple[Row, float]] = deque()
-        self._lock = threading.RLock()  # as RowQueue's, for the sake of signal handlers
+        self._lock = threading.RLock()  # reentrant because of signal handlers, as in RowQueue
         self._wakeup = threading.Event()
         self._joining, self._totals, self._jumps = Joining(), RunTotals(), Jumps()
         self._judge = ReplicaJudge()
@@ -85,15 +85,15 @@ class Leader:
         self._close_by: float | None = None
         self._is_lost = False
         self.standing = Standing()
-        """Of this rank, among the others."""
+        """How this rank compares with the others."""
         self._thread = threading.Thread(target=self._run, name="runwatch-ranks", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
-        atexit.register(self.close, EXIT_TIMEOUT_S)  # while the store may still be asked
+        atexit.register(self.close, EXIT_TIMEOUT_S)  # while the store can still be used
 
     def put(self, row: Row) -> None:
-        """Send a row on, in its turn; one of parts once it is whole."""
+        """Send a row to the service, in order; one with shards once all parts have arrived."""
         self._untold.put_row(row)
         with self._lock:
             if row.sharing is None and not self._rows and not _needs_witness(row):
@@ -107,14 +107,14 @@ class Leader:
         self._untold.put_fingerprints(fingerprints)
 
     def take_notices(self) -> list[str]:
-        """What is not watched as it was, to be told once."""
+        """Messages about what is no longer watched, each returned once."""
         with self._lock:
             notices, self._notices = self._notices, []
         return notices
 
     def close(self, timeout_s: float) -> None:
-        """Wait for the last parts, and for the other ranks to have said their last word: where
-        this process holds the store, it must not leave before them."""
+        """Wait for the last parts, and for the other ranks' last batches: if this process hosts the
+        store, it must not exit before them."""
         atexit.unregister(self.close)
         self._close_by = time.monotonic() + timeout_s
         self._wakeup.set()
@@ -127,11 +127,11 @@ class Leader:
                 self._wakeup.wait(_INTERVAL_S if self._rows else _IDLE_INTERVAL_S)
                 self._wakeup.clear()
                 self._turn()
-        except Exception:  # rows must not stay behind for a fault of ours
+        except Exception:  # a fault of the hook must not keep rows back
             log.exception("ranks: a fault of our own; rows go on without other ranks' parts")
             self._is_lost = True
         self._emit(time.monotonic(), is_last=True)
-        while self._close_by is None:  # without peers rows go on as they are
+        while self._close_by is None:  # without peers, rows are sent as they are
             self._wakeup.wait(_IDLE_INTERVAL_S)
             self._emit(time.monotonic(), is_last=True)
 
@@ -167,7 +167,7 @@ class Leader:
             self.standing = answer.standing_of(0)
 
     def _answer_now(self) -> Answer:
-        # Stages of a pipeline work by themselves for times of their own: replicas must not.
+        # Own times are compared between replicas only: pipeline stages differ by design.
         are_replicas = self._judge.has_compared
         return Answer(
             self._judge.drifted if are_replicas else None,
@@ -176,7 +176,7 @@ class Leader:
         )
 
     def _emit(self, now: float, *, is_last: bool = False) -> None:
-        """Send on the rows that are whole, in order, and those that have waited for too long."""
+        """Send the rows that are complete, in order, and those that have waited too long."""
         while self._rows:
             row, since = self._rows[0]
             place = row.segment, row.step
@@ -210,7 +210,7 @@ class Leader:
         stats = self._joining.join(row.layout, row.sharing, own, parts)
         metrics = {**row.metrics, **self._totals.over(row.layout, stats)}
         if (is_absent(stats[GRAD_NORM]) & ~is_absent(own[GRAD_NORM])).any():
-            # A norm without some parts would be too small; one that is not finite is all the same.
+            # A norm without all parts would be too small; a non-finite one is right anyway.
             for name in ("grad_norm", "param_norm"):
                 if math.isfinite(metrics.get(name, math.nan)):
                     del metrics[name]
@@ -223,7 +223,7 @@ class Leader:
         )
 
     def _with_witness(self, row: Row, place: Place) -> Row:
-        """The row, and where gradients broke, the rank whose loss did."""
+        """The row, with the rank whose loss was non-finite if the gradients are."""
         witness = self._peers.broken_at(place)
         if witness is None or not _needs_witness(row):
             return row
@@ -236,6 +236,6 @@ class Leader:
 
 
 def _needs_witness(row: Row) -> bool:
-    """Whether its gradients are not finite though its loss is."""
+    """Whether its gradients are non-finite although its loss is finite."""
     num_nonfinite = row.metrics.get("nonfinite", row.metrics.get("local_nonfinite", 0.0))
     return num_nonfinite != 0.0 and math.isfinite(row.metrics.get("loss", 0.0))

@@ -1,7 +1,7 @@
-"""What ranks tell one another over the store, beside the training and off its thread.
+"""The messages between ranks in the store.
 
-Every other rank puts batches for rank 0, numbered from 0, and rank 0 removes what it has read.
-Rank 0 puts one answer for all, in place of the one before.
+Every other rank puts batches for rank 0, numbered from 0, and rank 0 removes those it has read.
+Rank 0 puts a single answer for all ranks, which replaces the previous one.
 """
 
 import math
@@ -15,39 +15,39 @@ from runwatch_hooks.ranks.standing import Pace, Standing
 
 
 class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
-    """What a rank's copy of some parameters looks like after a step."""
+    """A checksum of a rank's copy of some parameters after a step."""
 
     step: int
     key: int
-    """Of which parameters: those of equal keys must be equal."""
+    """Identifies the parameters."""
     ranks: tuple[int, ...]
-    """Those that hold a copy."""
+    """The ranks that hold a copy, whose values should be equal."""
     value: int
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """From a rank to rank 0."""
+    """A message from another rank to rank 0."""
 
     columns: Columns | None = None
-    """Where the columns of `rows` are others than before."""
+    """The columns of `rows`, if they have changed."""
     rows: tuple[PartRow, ...] = ()
     fingerprints: tuple[Fingerprint, ...] = ()
     broken: tuple[tuple[int, int], ...] = ()
-    """Segment and step of losses that were not finite on the rank."""
+    """(segment, step) of losses that were non-finite on the rank."""
     is_last: bool = False
-    """The rank has nothing more to say, and asks nothing more."""
+    """The rank sends and reads nothing more."""
     paces: tuple[Pace, ...] = ()
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """From rank 0 to all."""
+    """The message from rank 0 to all."""
 
     drifted: tuple[int, ...] | None = None
-    """The ranks whose copies are others than those of most; None: no copies were ever equal."""
+    """The ranks whose copies differ from most; None: no copies were ever equal."""
     lags_s: bytes = b""
-    """(R,) float32, little endian, by rank; NaN and a missing number: not known."""
+    """(R,) float32, little endian, by rank; NaN or missing: not known."""
     loss_gaps: bytes = b""
-    """The same."""
+    """Like `lags_s`."""
 
     def standing_of(self, rank: int) -> Standing:
         return Standing(
@@ -61,7 +61,7 @@ BATCH: Final = msgspec.msgpack.Decoder(Batch)
 ANSWER: Final = msgspec.msgpack.Decoder(Answer)
 ANSWER_KEY: Final = "answer"
 EXIT_TIMEOUT_S: Final = 1.0
-"""How long a process that ends without `finish` gives its last letters."""
+"""How long a process that ends without `finish` waits to send its last messages."""
 
 
 def _number_of(rank: int, numbers: bytes) -> float:

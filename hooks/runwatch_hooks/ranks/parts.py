@@ -1,9 +1,9 @@
-"""Parts of tensors on several ranks, and how their stats are joined to those of the whole.
+"""Joins the stats of a tensor's parts on several ranks to the stats of the whole tensor.
 
 Sums of squares add up, so the norm of a tensor is the root of the sum of its parts' squared norms.
-Each part's norm is a float32 and is squared in float64: the whole is off by no more than a float32
-is. The greatest magnitude is the greatest of the parts', counts add, and a share of zeros is
-weighted by the elements that it is a share of.
+Each part's norm is a float32 and is squared in float64, so the error stays that of a float32. The
+greatest magnitude is the maximum over the parts, counts add up, and shares of zeros are averaged
+with the parts' numbers of elements as weights.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ Stats = NDArray[np.float32]
 
 
 class PartRow(msgspec.Struct, frozen=True, array_like=True):
-    """One step's stats of the parts that lie on a rank."""
+    """One step's stats of the parts on a rank."""
 
     segment: int
     step: int
@@ -39,11 +39,11 @@ class PartRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Columns(msgspec.Struct, frozen=True, array_like=True):
-    """Which layers a rank's part rows are of, from here on."""
+    """The layers of a rank's part rows, from now on."""
 
     layers: tuple[str, ...]
     sizes: tuple[int, ...]
-    """Elements of each that lie on the rank."""
+    """Number of elements of each on the rank."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,14 +56,14 @@ class Part:
 
 
 def part_of(columns: Columns, row: PartRow) -> Part:
-    """Raises ValueError where the bytes are not those of such columns."""
+    """The decoded part. Raises ValueError if its length does not match the columns."""
     values = np.frombuffer(row.stats, "<f4").reshape(len(STATS), len(columns.layers))
     return Part(columns, values)
 
 
 class Joining:
-    """Joins the parts of each step. Remembers the norms of parameters, which are not read at
-    every step, for the update's ratio to them."""
+    """Joins the parts of each step. Remembers the norms of parameters, which are not read at every
+    step, to compute update ratios."""
 
     def __init__(self) -> None:
         self._layout: Layout | None = None
@@ -72,10 +72,10 @@ class Joining:
     def join(
         self, layout: Layout, sharing: Sharing, own: Stats, others: Mapping[int, Part]
     ) -> Stats:
-        """(S, L) of whole tensors, of the stats (S, L) of rank 0's parts and the other ranks'.
+        """The stats (S, L) of whole tensors, from rank 0's own (S, L) and the other ranks' parts.
 
-        A stat of which a part is missing is absent, unless a part that is there is NaN or
-        infinite: then so is the whole.
+        A stat with a missing part is 'not recorded', unless one of the other parts is NaN or
+        infinite: then the whole is as well.
         """
         parts_CSL, sizes_CL, wanted_CL = _stacked(layout, sharing, own, others)
         joined = np.full(own.shape, ABSENT_32, np.float32)
@@ -106,9 +106,9 @@ class Joining:
 def _stacked(
     layout: Layout, sharing: Sharing, own: Stats, others: Mapping[int, Part]
 ) -> tuple[Stats, NDArray[np.float64], NDArray[np.bool_]]:
-    """(C, S, L) stats of all that have a part, (C, L) its size, and whether it is wanted.
+    """(C, S, L) stats of C ranks, (C, L) sizes of their parts, and (C, L) whether each is needed.
 
-    A part without elements says nothing: of five rows on four ranks, FSDP gives the last none.
+    An empty part is not needed: of five rows on four ranks, FSDP gives the last rank none.
     """
     ranks = sorted({rank for owners in sharing.owners for rank in owners} | {0})
     place = {name: column for column, name in enumerate(layout.layer_names)}

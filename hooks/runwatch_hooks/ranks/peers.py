@@ -1,4 +1,4 @@
-"""What the other ranks have said to rank 0, as far as it has been read."""
+"""The batches that rank 0 has read from the other ranks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from runwatch_hooks.ranks.parts import Columns, Part, part_of
 from runwatch_hooks.ranks.rank_store import RankStore
 
 Place = tuple[int, int]
-"""Segment and step."""
+"""(segment, step)"""
 
 _MAX_BROKEN: Final = 1024
 
 
 @dataclass(slots=True)
 class _Peer:
-    """What is known of another rank."""
+    """The state of another rank."""
 
     next_number: int = 0
     columns: Columns | None = None
@@ -25,23 +25,23 @@ class _Peer:
 
 
 class Peers:
-    """All ranks but 0, and their parts of rows that are not whole yet. For one thread."""
+    """All ranks but 0, and their parts of rows that are not complete yet. Used by one thread."""
 
     def __init__(self, store: RankStore, world_size: int) -> None:
         self._store = store
         self._peers = {rank: _Peer() for rank in range(1, world_size)}
         self._parts: dict[Place, dict[int, Part]] = {}
         self._broken: dict[Place, int] = {}
-        """The lowest rank whose loss was not finite there."""
+        """(segment, step) -> the lowest rank whose loss was non-finite."""
 
     @property
     def have_left(self) -> bool:
-        """Whether all have said their last word that are expected to say one."""
+        """Whether all ranks that are expected to send a last batch have done so."""
         return all(peer.has_left or not peer.is_awaited for peer in self._peers.values())
 
     def listen(self) -> list[tuple[int, Batch]]:
-        """Take in every letter that has come; returns them, each with its rank, for what else
-        is in them. Raises StoreLostError."""
+        """Read all batches that have arrived, and keep their parts. Returns (rank, batch) of each,
+        for their other contents. Raises StoreLostError."""
         found: list[tuple[int, Batch]] = []
         for rank, peer in self._peers.items():
             while (letter := self._store.get(batch_key(rank, peer.next_number))) is not None:
@@ -53,15 +53,15 @@ class Peers:
         return found
 
     def parts_at(self, place: Place) -> Mapping[int, Part]:
-        """By rank."""
+        """The parts of a row, by rank."""
         return self._parts.get(place, {})
 
     def broken_at(self, place: Place) -> int | None:
-        """The lowest rank that said that its loss was not finite there."""
+        """The lowest rank that reported a non-finite loss there; None if none did."""
         return self._broken.get(place)
 
     def missing(self, owners: Iterable[int], place: Place) -> list[int]:
-        """Of these ranks the ones whose parts of a step may still come."""
+        """Those of the ranks `owners` whose parts of a step may still arrive."""
         there = self._parts.get(place, {})
         waited_for = [rank for rank in sorted(owners) if rank and rank not in there]
         return [
@@ -71,7 +71,7 @@ class Peers:
         ]
 
     def give_up(self, ranks: Sequence[int]) -> None:
-        """Wait for nothing of theirs until they speak again."""
+        """Do not wait for these ranks until they send parts again."""
         for rank in ranks:
             self._peers[rank].is_awaited = False
 
@@ -81,7 +81,7 @@ class Peers:
             del self._parts[old]
 
     def _take(self, rank: int, peer: _Peer, batch: Batch) -> None:
-        peer.is_awaited |= bool(batch.rows)  # other letters come from a rank without parts, too
+        peer.is_awaited |= bool(batch.rows)  # ranks without parts send batches too
         peer.has_left = batch.is_last
         peer.columns = batch.columns or peer.columns
         if peer.columns is not None:

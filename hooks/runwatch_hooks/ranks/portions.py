@@ -1,7 +1,7 @@
-"""Which portion of a trained tensor is measured on this rank, in whatever way ranks share it.
+"""The portion of a trained tensor that is measured on this rank, for every kind of sharding.
 
-A DTensor's (`shards`) lies here as a tensor; that of a parameter under DeepSpeed's ZeRO (`zero`)
-is a stretch of a flat buffer. The portions of all owners together are the tensor, each once.
+For a DTensor (`shards`) it is the local tensor; for a parameter under DeepSpeed's ZeRO (`zero`) a
+stretch of a flat buffer. The portions of all owners together make up the tensor, each element once.
 """
 
 from torch import Tensor
@@ -11,23 +11,23 @@ from runwatch_hooks.ranks import shards, zero
 
 
 def is_shared(tensor: Tensor) -> bool:
-    """Whether a rank has less of it to measure than all."""
+    """Whether a rank measures only a part of it."""
     return shards.is_sharded(tensor) or zero.is_partitioned(tensor)
 
 
 def portion_of(tensor: Tensor) -> Tensor:
-    """What of it is measured here: itself, where it is plain."""
+    """The part measured here; the tensor itself if it is not sharded."""
     return zero.stretch_of(tensor) if zero.is_partitioned(tensor) else shards.local_of(tensor)
 
 
 def is_hollow(tensor: Tensor) -> bool:
-    """Whether what lies here is a tensor around other tensors, as torchao's quantised ones and
-    nested ones are: it has no memory of its own that could be read."""
+    """Whether the part here is a wrapper around other tensors, such as torchao's quantised or
+    nested tensors, without memory of its own that could be read."""
     return tensor.is_nested or is_traceable_wrapper_subclass(portion_of(tensor))
 
 
 def owners_of(tensor: Tensor) -> tuple[int, ...]:
-    """The ranks whose portions are to be joined; empty where rank 0 has none of it."""
+    """The ranks whose portions must be joined; empty if rank 0 holds none."""
     if not zero.is_partitioned(tensor):
         return shards.owners_of(tensor)
     ranks = zero.ranks_of(tensor)
@@ -35,10 +35,10 @@ def owners_of(tensor: Tensor) -> tuple[int, ...]:
 
 
 def mark_of(tensor: Tensor) -> int:
-    """Another one once the portion lies elsewhere than before. Asked at every step."""
+    """A number that changes when the portion moves in memory. Checked at every step."""
     return zero.mark_of(tensor) if zero.is_partitioned(tensor) else id(shards.local_of(tensor))
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """Of the whole."""
+    """The shape of the whole tensor."""
     return zero.shape_of(tensor) if zero.is_partitioned(tensor) else tuple(tensor.shape)

@@ -1,7 +1,7 @@
-"""Small values shared by the ranks of a job, by key: torch's own store, over a connection of ours.
+"""A key-value store shared by the ranks of a job: torch's own, over separate connections.
 
-One client is one connection, and a waiting call holds it; so each thread takes a `clone`, and
-none of ours ever waits where torch.distributed's own calls would have to queue behind it.
+One client is one connection, and a waiting call blocks it. So each thread uses a `clone`, and
+torch.distributed's own calls never queue behind one of the hook's.
 """
 
 import time
@@ -20,13 +20,13 @@ _GATE: Final = ExitGate(timeout_s=5.0)
 
 
 class RankStore:
-    """Keys live under one prefix. Every method raises StoreLostError where the store is gone."""
+    """Keys under one prefix. Every method raises StoreLostError if the store cannot be reached."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def under(self, prefix: str) -> "RankStore":
-        """The same store and connection, the keys below a prefix."""
+        """The same store and connection, with another prefix added to the keys."""
         return RankStore(PrefixStore(prefix, self._store))
 
     def clone(self) -> "RankStore":
@@ -37,23 +37,23 @@ class RankStore:
 
     def put(self, key: str, value: bytes) -> None:
         with _lost():
-            # Bytes pass as they are; the stub asks for a text, which would travel as UTF-8.
+            # Bytes work, although the stub wants a str, which would be sent as UTF-8.
             self._store.set(key, value)  # type: ignore[arg-type]
 
     def get(self, key: str) -> bytes | None:
-        """The value, or None where nobody has put one: never waits for it."""
+        """The value, or None if there is none. Does not wait for it."""
         with _lost():
             return self._store.get(key) if self._store.check([key]) else None
 
     def holds(self, *keys: str) -> bool:
-        """Whether all of these have been put, at one question."""
+        """Whether all of these keys have been put, in one request."""
         with _lost():
             return self._store.check(list(keys))
 
     def wait(self, key: str, timeout_s: float) -> bytes:
-        """The value, once somebody has put it. Raises StoreTimeoutError.
+        """Wait for a value. Raises StoreTimeoutError.
 
-        It asks again and again: the store's own way to wait prints a warning when its time is up.
+        Polls, because the store's own wait prints a warning when it times out.
         """
         deadline = time.monotonic() + timeout_s
         while (value := self.get(key)) is None:
@@ -63,12 +63,12 @@ class RankStore:
         return value
 
     def decide(self, key: str, value: str) -> str:
-        """Put a value unless there is one; returns what stands there: the first writer's."""
+        """Put a value unless there is one; returns the first writer's value."""
         with _lost():
             return self._store.compare_set(key, "", value).decode()
 
     def count(self, key: str) -> int:
-        """How often this was called for a key, by whomever."""
+        """Add 1 to a key's counter; returns how often any rank has called this for the key."""
         with _lost():
             return self._store.add(key, 1)
 

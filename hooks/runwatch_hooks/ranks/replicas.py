@@ -1,8 +1,8 @@
-"""Whether ranks that should hold equal parameters do.
+"""Checks that replicas on several ranks hold equal parameters.
 
-Each rank adds up the bits of an eighth of its parameters at every eighth step, as integers: in
-whatever order, copies that are equal bit by bit give equal sums, and a single bit that differs
-gives another. Rank 0 compares. It costs one reading of the parameters in 64 steps.
+At every eighth step, each rank adds up the bits of an eighth of its parameters, as integers. Copies
+that are equal bit by bit give equal sums, in any order of addition, and a single differing bit
+gives another sum. Rank 0 compares them. This reads each parameter once in 64 steps.
 """
 
 import zlib
@@ -26,7 +26,7 @@ from runwatch_hooks.ranks.shards import local_of, replicas_of
 EVERY: Final = 8
 """Steps between two samples, each of an eighth of the parameters."""
 _MODULUS: Final = 2**24
-"""Sums are taken modulo this: they pass through float32, which holds no larger integers."""
+"""Sums are taken modulo this, because they are sent as float32, which holds no larger integers."""
 _INTEGERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _MAX_OPEN: Final = 512
 _ROUND: Final = EVERY * NORM_TURNS
@@ -35,7 +35,7 @@ _ROUND: Final = EVERY * NORM_TURNS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Copies:
-    """Some parameters that the same ranks hold copies of."""
+    """Parameters of which the same ranks hold copies."""
 
     key: int
     ranks: tuple[int, ...]
@@ -43,7 +43,7 @@ class _Copies:
 
 
 class ReplicaSampler:
-    """Takes the fingerprints of one rank. For the training thread: nothing here waits."""
+    """Takes the fingerprints of one rank. Used by the training thread; never waits."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         self._rank = rank
@@ -54,7 +54,7 @@ class ReplicaSampler:
         self._readbacks: dict[torch.device, Readback] = {}
 
     def sample(self, step: int, named: Sequence[NamedTensor]) -> list[Fingerprint]:
-        """Fingerprints that are there by now; begins to take those that are due after a step."""
+        """Start taking the fingerprints due after a step; returns those that have arrived."""
         if named is not self._named:
             self._named = named
             self._hands = _hands(named, self._rank, self._world_size)
@@ -77,7 +77,7 @@ class ReplicaSampler:
         if device not in self._readbacks:
             self._readbacks[device] = Readback(1, device)
         ticket = self._readbacks[device].send(total)
-        if ticket is not None:  # else no slot is free: not sampled this time
+        if ticket is not None:  # otherwise no slot is free, and this sample is skipped
             self._sent.append((step, copies, ticket))
 
 
@@ -92,17 +92,17 @@ class ReplicaJudge:
     def __init__(self) -> None:
         self._open: dict[tuple[int, int], _Comparison] = {}
         self._odd: dict[int, tuple[int, ...]] = {}
-        """Of each key, the ranks that stood apart when it was compared last."""
+        """Key -> the ranks that differed at the last comparison."""
         self._are_replicas = False
         self._have_met = False
-        """Whether ranks ever told of the same parameters."""
+        """Whether ranks ever sent fingerprints of the same parameters."""
         self._newest: dict[int, int] = {}
-        """Each rank's step that was told last: they come in order."""
+        """Rank -> the last step of its fingerprints, which arrive in order."""
         self._is_told = False
 
     @property
     def has_compared(self) -> bool:
-        """Whether copies were found to be equal, ever: only such can drift."""
+        """Whether copies were ever found equal: only those can drift apart."""
         return self._are_replicas
 
     @property
@@ -110,7 +110,8 @@ class ReplicaJudge:
         return tuple(sorted({rank for odd in self._odd.values() for rank in odd}))
 
     def take(self, rank: int, print_: Fingerprint) -> str | None:
-        """What is to be told, once: copies that never were any, parameters without a copy."""
+        """Compare a rank's fingerprint. Returns a message, at most once: that the ranks' parameters
+        were never equal, or that there are no copies."""
         place = print_.step, print_.key
         self._newest[rank] = print_.step
         comparison = self._open.setdefault(place, _Comparison())
@@ -135,8 +136,8 @@ class ReplicaJudge:
         )
 
     def _without_copies(self, ranks: Sequence[int]) -> str | None:
-        """What is to be told where all these ranks are past a comparison that none of the others
-        has joined: they name other parameters."""
+        """A message if all these ranks are past the oldest comparison and it is still incomplete:
+        then they hold different parameters."""
         oldest_step, _ = next(iter(self._open))
         passed = min(self._newest.get(rank, oldest_step) for rank in ranks)
         if self._have_met or self._is_told or passed < oldest_step + _ROUND:
@@ -149,7 +150,8 @@ class ReplicaJudge:
 
 
 def _odd_ones(values: dict[int, int]) -> tuple[int, ...]:
-    """The ranks whose value is not the one that most have; of two camps, not the lowest rank's."""
+    """The ranks whose value differs from the most common; of two equally common values, from the
+    lowest rank's."""
     lowest = values[min(values)]
     common, num_common = Counter(values.values()).most_common(1)[0]
     if Counter(values.values())[lowest] == num_common:
@@ -158,7 +160,7 @@ def _odd_ones(values: dict[int, int]) -> tuple[int, ...]:
 
 
 def _hands(named: Sequence[NamedTensor], rank: int, world_size: int) -> list[list[_Copies]]:
-    """What is sampled at each turn, apart by the ranks that hold copies and by device."""
+    """What is sampled at each turn, grouped by the ranks that hold copies and by device."""
     hands: list[list[_Copies]] = []
     turns = deal([one.tensor.numel() for one in named])
     for turn in range(NORM_TURNS):
@@ -166,7 +168,7 @@ def _hands(named: Sequence[NamedTensor], rank: int, world_size: int) -> list[lis
         for one, its_turn in zip(named, turns, strict=True):
             ranks = replicas_of(one.tensor, rank, world_size)
             part = local_of(one.tensor)
-            # DeepSpeed's stage 3 leaves nothing of a parameter between uses: no copy to compare.
+            # DeepSpeed's stage 3 keeps parameters empty between uses: there is nothing to compare.
             if its_turn == turn and len(ranks) > 1 and part.numel():
                 sets.setdefault((ranks, part.device), []).append(one)
         hands.append([_copies(ranks, mates) for (ranks, _), mates in sets.items()])
@@ -183,13 +185,13 @@ def _copies(ranks: tuple[int, ...], named: Sequence[NamedTensor]) -> _Copies:
 
 
 def _sum_of_bits(tensor: Tensor) -> Tensor | None:
-    """The elements' bits added up as integers; None for what has no view to read them by."""
+    """The sum of the elements' bits as integers; None if there is no view of them."""
     flat = dense_view(local_of(tensor))
     if flat is None or flat.element_size() not in _INTEGERS:
         return None
     bits = flat.view(_INTEGERS[flat.element_size()])
     if bits.device.type == "cpu" and bits.dtype is torch.int32:
-        # With numpy, four times as fast: it wraps around at 2^32, of which 2^24 is a divisor.
+        # Numpy is four times as fast. It wraps at 2^32, which is a multiple of the modulus.
         total = int(np.add.reduce(numpy_view(bits), dtype=np.uint32))
         return torch.tensor(total, dtype=torch.int64, device="cpu")
     return bits.sum(dtype=torch.int64)

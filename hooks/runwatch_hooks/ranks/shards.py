@@ -1,8 +1,8 @@
-"""Tensors of which each rank holds a part: DTensors, as FSDP2 and tensor parallelism make them.
+"""Sharded tensors: DTensors, as used by FSDP2 and tensor parallelism.
 
-Nothing here dispatches to DTensor: an operation on one may be a collective, and costs several
-times what it costs on the part that lies here (`_foreach_norm` of 150: 642 against 180
-microseconds, notes of the design).
+No operation here is dispatched to DTensor: it could be a collective, and costs several times as
+much as on the local tensor (`_foreach_norm` of 150: 642 against 180 microseconds, notes of the
+design).
 """
 
 import sys
@@ -16,19 +16,19 @@ _MODULE = "torch.distributed.tensor"
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether it is a DTensor; nobody has one who never imported them."""
+    """Whether it is a DTensor. False without an import if the program has not imported DTensor."""
     if type(tensor) in _PLAIN_TYPES or _MODULE not in sys.modules:
         return False
     return isinstance(tensor, sys.modules[_MODULE].DTensor)
 
 
 def local_of(tensor: Tensor) -> Tensor:
-    """What of a tensor lies on this rank, padding left out: itself, where it is plain."""
+    """This rank's part of a tensor, without padding; the tensor itself if it is not sharded."""
     return cast("Tensor", cast(Any, tensor)._local_tensor) if is_sharded(tensor) else tensor
 
 
 def whole(tensor: Tensor) -> Tensor | None:
-    """The local part where that is all; None where reading the whole would be a collective."""
+    """The local tensor if it is the whole; None if reading the whole would be a collective."""
     if not is_sharded(tensor):
         return tensor
     placements = cast(Any, tensor).placements
@@ -36,15 +36,15 @@ def whole(tensor: Tensor) -> Tensor | None:
 
 
 def is_partial(tensor: Tensor) -> bool:
-    """Whether its elements are sums that are yet to be made over ranks."""
+    """Whether its elements have yet to be summed over ranks."""
     return is_sharded(tensor) and any(one.is_partial() for one in cast(Any, tensor).placements)
 
 
 def owners_of(tensor: Tensor) -> tuple[int, ...]:
-    """The ranks whose parts together are the tensor as rank 0 has it, each part once.
+    """The ranks whose parts together make up the tensor, each part once.
 
-    Along a dimension of the mesh over which it is replicated, those at the place of rank 0.
-    (0,) for a plain tensor, of which every rank has all; empty where rank 0 has none of it.
+    Along replicated dimensions of the mesh, those at rank 0's coordinate. (0,) for a tensor that is
+    not sharded; empty if rank 0 holds no part of it.
     """
     if not is_sharded(tensor):
         return (0,)
@@ -63,7 +63,7 @@ def replicas_of(tensor: Tensor, rank: int, world_size: int) -> tuple[int, ...]:
 
 
 def _along(tensor: Tensor, place: Sequence[int], *, replicated: bool) -> tuple[int, ...]:
-    """The ranks of a mesh along its dimensions that are replicated, or along the others."""
+    """The ranks of a mesh along its replicated dimensions, or along the others."""
     shared = cast(Any, tensor)
     index = tuple(
         slice(None) if placement.is_replicate() == replicated else coordinate

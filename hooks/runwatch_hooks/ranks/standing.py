@@ -1,8 +1,8 @@
-"""Where each rank stands among the others: by its own time, and by its loss.
+"""How each rank compares with the others: by its own time, and by its loss.
 
-Every rank tells rank 0 what it measured of each step, beside the training; rank 0 compares the
-steps of which all have told, and answers with the median over the last of them. A single step
-(a garbage collection, an evaluation on one rank alone, a hard batch) moves no median.
+Every rank sends rank 0 its measurements of each step. Rank 0 compares the steps for which it has
+those of all ranks, and answers with medians over the last of them. A single unusual step (garbage
+collection, an evaluation on one rank only, a hard batch) does not change a median.
 """
 
 import math
@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 WINDOW: Final = 32
-"""Compared steps that a standing is the median of."""
+"""Number of compared steps over which medians are taken."""
 _FEWEST: Final = 16
-"""Compared steps before anything is said."""
+"""Compared steps before there is a result."""
 _MAX_OPEN: Final = 512
-"""Steps of which some rank has not told; beyond it the oldest is given up."""
+"""Steps for which some rank's measurement is missing, beyond which the oldest is dropped."""
 
 
 class Pace(msgspec.Struct, frozen=True, array_like=True):
@@ -29,13 +29,13 @@ class Pace(msgspec.Struct, frozen=True, array_like=True):
     segment: int
     step: int
     own_time_s: float
-    """NaN: nothing can be said of this step."""
+    """NaN: no measurement for this step."""
     loss: float
-    """NaN: not recorded, or not finite, which others say."""
+    """NaN: not recorded, or non-finite, which is reported elsewhere."""
 
 
 def pace_of(segment: int, step: int, metrics: Mapping[str, float]) -> Pace | None:
-    """None for a row that holds neither."""
+    """The measurements in a row's metrics; None if it has neither."""
     own_time_s, loss = metrics.get("own_time", math.nan), metrics.get("loss", math.nan)
     if math.isnan(own_time_s) and not math.isfinite(loss):
         return None
@@ -44,14 +44,14 @@ def pace_of(segment: int, step: int, metrics: Mapping[str, float]) -> Pace | Non
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How one rank stands among the others, as far as it is known."""
+    """How one rank compares with the others, as far as it is known."""
 
     has_drifted: bool | None = None
-    """Whether its parameters are others than its replicas'; None: never compared."""
+    """Whether its parameters differ from its replicas'; None: never compared."""
     lag_s: float = math.nan
-    """How much longer than the others it works by itself in a step; NaN: not known."""
+    """How many seconds longer than the others it works by itself in a step; NaN: not known."""
     loss_gap: float = math.nan
-    """By which share of the others' loss its own lies above it; NaN: not known."""
+    """How far its loss is above the others', as a share of theirs; NaN: not known."""
 
 
 class Standings:
@@ -73,17 +73,17 @@ class Standings:
             del self._open[next(iter(self._open))]
 
     def lags_s(self) -> NDArray[np.float32]:
-        """(R,) how much longer than the others each rank works by itself; NaN: not known."""
+        """(R,) seconds that each rank works by itself longer than the others; NaN: not known."""
         if len(self._own_times) < _FEWEST:
             return self._unknown()
         times_WR = np.array(self._own_times)
         return np.median(times_WR - _middle(times_WR), axis=0).astype(np.float32)
 
     def loss_gaps(self) -> NDArray[np.float32]:
-        """(R,) by which share of the others' loss each rank's lies above it; NaN: not known.
+        """(R,) how far each rank's loss is above the others', as a share of theirs; NaN: not known.
 
-        What ranks are apart in any case is added to the loss that it is a share of: a loss near
-        zero, or one that passes through it, would else be far from everything.
+        The usual difference between ranks is added to the denominator. Otherwise, with a loss near
+        zero, or one that passes through it, every rank would be far from the others.
         """
         if len(self._losses) < _FEWEST:
             return self._unknown()
@@ -110,6 +110,6 @@ class Standings:
 
 
 def _middle(values_WR: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(W, 1) the lower median of each step: of two ranks the lesser, so that the greater stands
-    out by all of it."""
+    """(W, 1) the lower median of each step. With two ranks it is the smaller value, so that the
+    greater one stands out by the full difference."""
     return np.sort(values_WR, axis=1)[:, (values_WR.shape[1] - 1) // 2, np.newaxis]

@@ -1,4 +1,4 @@
-"""The ranks that watch one run together: what they share from `attach` on."""
+"""The ranks that watch one run together, and how they find each other in `attach`."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -16,22 +16,22 @@ from runwatch_hooks.ranks.world import World
 log = OwnLog(__name__)
 
 JOIN_TIMEOUT_S: Final = 60.0
-"""How long a rank waits, at `attach` and nowhere else, for rank 0 to attach as well."""
+"""How long a rank waits for rank 0 to attach as well, in `attach` and nowhere else."""
 
 
 class SharedAttempt(msgspec.Struct, frozen=True):
-    """What all ranks of an attempt call it by."""
+    """The identity of an attempt, the same on all ranks."""
 
     run_id: RunId
     token: str
-    """A ULID; the service gives all ranks the same attempt for it."""
+    """A ULID, by which the service recognises the ranks of one attempt."""
     started_at: float
     """Unix seconds by the clock of rank 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """This process's world, the attempt it shares, and a way to its peers."""
+    """This process's rank, the shared attempt, and the store of its ranks."""
 
     world: World
     attempt: SharedAttempt
@@ -39,29 +39,30 @@ class Team:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all ranks can be reached that train together; one alone is."""
+        """Whether all ranks that train together can be reached; true for a single process."""
         return self.world.is_alone or self._store is not None
 
     def open_store(self, purpose: str) -> RankStore | None:
-        """Keys of this attach and purpose alone, over a connection of their own: for one thread.
+        """A store for keys of this `attach` and purpose, over a connection of its own, for one
+        thread.
 
-        None where there are no peers, or no way to them. Raises StoreLostError.
+        None if there are no other ranks, or they cannot be reached. Raises StoreLostError.
         """
         return None if self._store is None else self._store.clone().under(purpose)
 
 
 def alone(attempt: SharedAttempt, world: World | None = None) -> Team:
-    """A rank that has no peers, or none that it can reach."""
+    """The team of a rank without others, or that cannot reach them."""
     return Team(world or World(), attempt)
 
 
 def join_team(
     world: World, proposed: SharedAttempt, *, is_run_given: bool, timeout_s: float = JOIN_TIMEOUT_S
 ) -> Team | None:
-    """Take the attempt that rank 0 proposes. None for a rank that is not watched.
+    """Agree on the attempt that rank 0 proposes. None for a rank that is not watched.
 
-    A run that was not given by its id is found again by a job that torchrun restarts. A rank
-    that comes without torch.distributed, or that waits in vain, is left out, and says so.
+    Without a given run id, a job restarted by torchrun finds its run again. A rank without
+    torch.distributed, or that waits for rank 0 in vain, is not watched, with a warning.
     """
     if world.is_alone:
         return alone(proposed)

@@ -1,4 +1,4 @@
-"""What a rank has measured of its steps and the others are to compare, until it is told."""
+"""Measurements of this rank that wait to be sent for comparison with other ranks."""
 
 import threading
 from collections import deque
@@ -10,19 +10,19 @@ from runwatch_hooks.ranks.standing import Pace, pace_of
 from runwatch_hooks.rows.row import Row
 
 _MAX_WAITING: Final = 1024
-"""Of each kind, while the store is slow or gone; beyond it the oldest are lost."""
+"""Limit for each kind while the store is slow or gone; beyond it the oldest are dropped."""
 
 
 class Untold:
-    """Filled by the training thread, and emptied by the one that tells."""
+    """Filled by the training thread, and emptied by the thread that sends."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # as RowQueue's, for the sake of signal handlers
+        self._lock = threading.RLock()  # reentrant because of signal handlers, as in RowQueue
         self._fingerprints: deque[Fingerprint] = deque(maxlen=_MAX_WAITING)
         self._paces: deque[Pace] = deque(maxlen=_MAX_WAITING)
 
     def put_row(self, row: Row) -> None:
-        """What of a row can be compared with other ranks' rows of its step."""
+        """Keep what can be compared with other ranks' rows of the same step."""
         pace = pace_of(row.segment, row.step, row.metrics)
         if pace is not None:
             with self._lock:

@@ -1,4 +1,4 @@
-"""Which process of a job this one is."""
+"""The rank of this process, and the number of ranks."""
 
 from dataclasses import dataclass, field
 
@@ -11,18 +11,18 @@ from runwatch_hooks.settings.environment import Environment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """One process's place among those that train together."""
+    """One process among those that train together."""
 
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
-    """Its place on its own machine."""
+    """Its rank on its own machine."""
     restart: int = 0
-    """How often the job's processes have been started anew: the store may outlive them."""
+    """How often the job's processes have been restarted; the store may outlive them."""
     elastic_id: str | None = None
     """The launcher's name for the job."""
     store: Store | None = field(default=None, repr=False, compare=False)
-    """The way to the others; None until torch.distributed is set up."""
+    """torch.distributed's store; None until that is initialised."""
 
     @property
     def is_alone(self) -> bool:
@@ -30,12 +30,12 @@ class World:
 
     @property
     def is_leader(self) -> bool:
-        """Rank 0 speaks for the run: it sends the layers, and says when the run has ended."""
+        """Whether this is rank 0, which sends the layers and the end of the run."""
         return self.rank == 0
 
 
 def find_world(environment: Environment) -> World:
-    """As torch.distributed says once it is set up, else as the launcher's variables say."""
+    """From torch.distributed if it is initialised, otherwise from the launcher's variables."""
     if dist.is_available() and dist.is_initialized():
         return World(
             rank=dist.get_rank(),
@@ -53,5 +53,5 @@ def find_world(environment: Environment) -> World:
 
 
 def _default_store() -> Store:
-    """The store of this life of the processes: restarted ones find another."""
+    """The store of the current processes; restarted ones get another."""
     return distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]

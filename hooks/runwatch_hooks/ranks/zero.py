@@ -1,9 +1,9 @@
-"""Parameters under DeepSpeed's ZeRO: which part of each is stepped on this rank, and its gradient.
+"""Parameters under DeepSpeed's ZeRO: the part of each that this rank steps, and its gradient.
 
-From stage 1 on a rank steps a stretch of a flat buffer, in full precision, and the other ranks
-theirs; at stage 3 no rank keeps more of the parameter itself either. What DeepSpeed tells of that
-is asked for here, by name, so that a program without it needs none of it. Nothing gathers:
-`safe_get_full_grad` would be a collective for each parameter of each step.
+From stage 1 on, each rank steps its own stretch of a flat buffer, in full precision. At stage 3 no
+rank keeps more than its part of the parameter itself either. DeepSpeed is accessed through
+`sys.modules`, so that it is not imported in programs without it. Nothing is gathered:
+`safe_get_full_grad` would be a collective for each parameter at each step.
 """
 
 import sys
@@ -23,43 +23,45 @@ _HOMES: Final = {
 
 
 class ZeroOptimizer(Protocol):
-    """What `deepspeed.initialize` gives back as its optimizer, as far as it is used here."""
+    """The optimizer that `deepspeed.initialize` returns, as far as it is used here."""
 
     optimizer: Optimizer
-    """Steps this rank's stretches, group by group."""
+    """Torch's optimizer, which steps this rank's stretches group by group."""
     loss_scaler: object
     clip_grad: float
-    """The greatest norm, or 0 for none."""
+    """The maximum norm, or 0 for no clip."""
     overflow: bool
-    """Whether the last step was left out, as gradients were not finite."""
+    """Whether the last step was skipped because gradients were non-finite."""
 
     @property
     def loss_scale(self) -> float: ...
 
 
 def zero_types() -> tuple[type, ...]:
-    """The optimizers of stages 1 to 3 that the program may have: those that it has imported."""
+    """The optimizer classes of stages 1 to 3 that the program has imported."""
     found = (getattr(sys.modules.get(home), name, None) for home, name in _HOMES.items())
     return tuple(one for one in found if isinstance(one, type))
 
 
 def clipping_module() -> ModuleType | None:
-    """Where DeepSpeed's engine looks up the clip of its own that it uses at stage 0."""
+    """The module in which DeepSpeed's engine looks up its own clip, used at stage 0."""
     return sys.modules.get("deepspeed.runtime.engine")
 
 
 def is_zero(optimizer: object) -> TypeGuard[ZeroOptimizer]:
-    """Not one that is made of such an optimizer: what it does otherwise nobody knows."""
+    """Whether it is one of DeepSpeed's optimizers. Not for subclasses, which may behave
+    differently.
+    """
     return type(optimizer) in zero_types()
 
 
 def keeps_parameters(zero: ZeroOptimizer) -> bool:
-    """Stages 1 and 2; at stage 3 no rank has all of a parameter but while that is used."""
+    """Whether ranks keep whole parameters: at stages 1 and 2, but not at stage 3."""
     return hasattr(zero, "bit16_groups")
 
 
 def is_offloaded(zero: ZeroOptimizer) -> bool:
-    """Whether it keeps its states in another memory than its parameters'."""
+    """Whether it keeps its states in other memory than the parameters'."""
     return any(getattr(zero, name, False) for name in ("cpu_offload", "offload_optimizer"))
 
 
@@ -71,8 +73,8 @@ def stepped_by(zero: ZeroOptimizer) -> Sequence[Tensor]:
 
 
 def total_norm_of(zero: ZeroOptimizer) -> Tensor:
-    """That of the last step's gradients, unscaled, before it clipped them; NaN where DeepSpeed
-    says -1, as it does for what is not finite."""
+    """The norm of the last step's gradients, unscaled and before the clip. NaN if DeepSpeed has -1,
+    its value for a non-finite norm."""
     found: Tensor | float = cast(Any, zero)._global_grad_norm
     if not isinstance(found, Tensor):
         found = torch.tensor(found, dtype=torch.float32, device="cpu")
@@ -86,10 +88,10 @@ def is_partitioned(tensor: Tensor) -> bool:
 
 
 def stretch_of(parameter: Tensor) -> Tensor:
-    """What of it is stepped here: a view in full precision, empty where that is nothing."""
+    """The part that is stepped here: a view in full precision; empty if there is none."""
     if _is_gathered_on_use(parameter):
         local: Tensor | None = _tells("safe_get_local_fp32_param")(parameter)
-        if local is not None:  # it is for a frozen one
+        if local is not None:  # it is None for a frozen one
             return local.detach()[: _num_own(parameter)]
     elif (mapping := cast(Any, parameter)._hp_mapping) is not None:
         fragment: Tensor = mapping.get_hp_fragment()
@@ -98,8 +100,8 @@ def stretch_of(parameter: Tensor) -> Tensor:
 
 
 def gradient_of(parameter: Tensor) -> Tensor | None:
-    """That of `stretch_of`, as DeepSpeed has it right before it steps: of the whole batch, over
-    all ranks, and scaled still. None where there is none."""
+    """The gradient of `stretch_of`, right before DeepSpeed's step: over the whole batch and all
+    ranks, and still scaled. None if there is none."""
     grad: Tensor | None = None
     if _is_gathered_on_use(parameter):
         grad = _tells("safe_get_local_grad")(parameter)
@@ -111,25 +113,25 @@ def gradient_of(parameter: Tensor) -> Tensor | None:
 
 
 def mark_of(parameter: Tensor) -> int:
-    """Another one once DeepSpeed has cut its buffers anew."""
+    """A number that changes when DeepSpeed partitions its buffers again."""
     found = cast(Any, parameter)
     return id(found.ds_tensor if _is_gathered_on_use(parameter) else found._hp_mapping)
 
 
 def ranks_of(parameter: Tensor) -> tuple[int, ...]:
-    """Those that step a part of it, this one among them."""
+    """The ranks that step a part of it, including this one."""
     found = cast(Any, parameter)
     group = found.ds_process_group if _is_gathered_on_use(parameter) else found._dp_group
     return tuple(sorted(dist.get_process_group_ranks(group)))
 
 
 def shape_of(parameter: Tensor) -> tuple[int, ...]:
-    """Of the whole, also while no rank holds it."""
+    """The shape of the whole parameter, even while no rank holds it."""
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
 
 
 class LossScale:
-    """The loss scaler's state, to be put back with all else."""
+    """The loss scaler's state, to be restored by a rollback."""
 
     def __init__(self, zero: ZeroOptimizer) -> None:
         self._scaler = zero.loss_scaler
@@ -142,17 +144,17 @@ class LossScale:
 
 
 def _is_whole_here(tensor: Tensor) -> bool:
-    """Stages 1 and 2: every rank has the parameter, and steps a stretch of it."""
+    """Whether every rank has the whole parameter, and steps a stretch of it (stages 1 and 2)."""
     return hasattr(tensor, "_hp_mapping")
 
 
 def _is_gathered_on_use(tensor: Tensor) -> bool:
-    """Stage 3."""
+    """Whether the parameter is gathered only while it is used (stage 3)."""
     return hasattr(tensor, "ds_id")
 
 
 def _num_own(parameter: Tensor) -> int:
-    """Elements that lie on this rank; the last ones are followed by padding."""
+    """Number of elements on this rank; the last rank's are followed by padding."""
     found = cast(Any, parameter)
     size = int(found.ds_tensor.ds_numel)
     place = dist.get_group_rank(found.ds_process_group, dist.get_rank())
