@@ -86,9 +86,9 @@ class Board:
             self._is_doubtful = False
             if missed := self._table.missed():
                 self._note_replaced(missed, optimizers)
-                self._rebuild()
+                self._rebuild(optimizers)
         if not self._table.is_current():
-            self._rebuild()
+            self._rebuild(optimizers)
 
     def slots_of(self, optimizer: Optimizer) -> tuple[int, ...]:
         """The slots of an optimizer's tensors; empty if none belongs to the run."""
@@ -229,8 +229,8 @@ class Board:
         else:
             self._changes.append(f"{words}: {_some(untold)}")
 
-    def _rebuild(self) -> None:
-        self._table = self._table.rebuilt()
+    def _rebuild(self, optimizers: Sequence[KnownOptimizer]) -> None:
+        self._table = self._table.rebuilt(optimizers)
         self._open()
 
     def _note_left_out(self) -> None:

@@ -4,7 +4,7 @@ A loop may create a new optimizer for each epoch. The moments of Adam are twice 
 model, and no accelerator has room for those of every epoch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, cast
 from weakref import WeakKeyDictionary, ref
 
@@ -34,6 +34,14 @@ class KnownOptimizer:
         if optimizer is not None:
             self._groups = optimizer.param_groups
         return self._groups
+
+    def forget(self, tensors: Collection[int]) -> None:
+        """Hold these no longer, by their ids, if it is gone: nobody else does."""
+        if self._optimizer() is None:
+            self._groups = [
+                group | {"params": [one for one in group["params"] if id(one) not in tensors]}
+                for group in self._groups
+            ]
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:

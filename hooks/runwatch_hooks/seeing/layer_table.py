@@ -1,7 +1,7 @@
 """The tensors that are measured, each with its index in the layout."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
@@ -40,13 +40,15 @@ class LayerTable:
         stats: tuple[str, ...],
         rank: int = 0,
         kept: Collection[int] = frozenset(),
+        former: frozenset[int] = frozenset(),
     ) -> None:
         """Rank 0 measures everything that it holds a part of, other ranks only the rest.
 
         `kept` are the ids of tensors that were trained before. They stay layers while they are
         frozen: a loop that freezes and unfreezes parameters (a critic while the generator trains,
         the heads of other tasks) keeps one layout, and a layer that loses its gradient stays
-        visible.
+        visible. `former` are the ids of the modules' parameters so far: one that its module has
+        replaced stays a layer as long as an optimizer that steps it lives.
         """
         self._modules = modules
         self._optimizers = optimizers
@@ -76,7 +78,10 @@ class LayerTable:
             if (optimizer := one.optimizer) is not None:
                 self._of_optimizers[optimizer] = self._find_slots(optimizer)
         # Strong references, so that no id can pass to another tensor while the table exists.
-        self._watched = self._parameters()
+        of_modules = _parameters_of(modules)
+        self._watched = self._parameters(of_modules)
+        self._replaced = former & {id(one) for one in self._watched} - of_modules.keys()
+        self._former = self._replaced | of_modules.keys()
         self._frozen = [one for one in self._watched if id(one) not in self._kept]
         """Tensors never trained so far, which would become layers if they are unfrozen."""
         self._signature = self._sign()
@@ -85,7 +90,8 @@ class LayerTable:
         """Whether the table still describes the modules and optimizers.
 
         False after a first unfreezing, `add_param_group`, other tensors in an optimizer's groups,
-        a change of dtype, device or number of elements, or the first forward of a lazy module.
+        a change of dtype, device or number of elements, the first forward of a lazy module, or the
+        end of an optimizer that steps what a module has replaced.
         Takes about 30 microseconds for 150 tensors, so it is checked at every step.
         """
         return self._signature == self._sign()
@@ -118,10 +124,19 @@ class LayerTable:
             id(one) not in self.slots for group in optimizer.param_groups for one in group["params"]
         )
 
-    def rebuilt(self) -> "LayerTable":
-        """A new table of the modules and optimizers as they are now."""
+    def rebuilt(self, others: Iterable[KnownOptimizer] = ()) -> "LayerTable":
+        """A new table of the modules and optimizers as they are now. Parameters that a module has
+        replaced are dropped from optimizers that are gone, the table's own and `others`."""
+        replaced = self._former - _parameters_of(self._modules).keys()
+        for one in (*self._optimizers, *others):
+            one.forget(replaced)
         return LayerTable(
-            self._modules, self._optimizers, self.layout.stats, self._rank, self._kept
+            self._modules,
+            self._optimizers,
+            self.layout.stats,
+            self._rank,
+            self._kept,
+            self._former,
         )
 
     def slots_of(self, optimizer: Optimizer) -> tuple[int, ...]:
@@ -133,10 +148,8 @@ class LayerTable:
         tensors = (tensor for group in optimizer.param_groups for tensor in group["params"])
         return tuple(self.slots[id(one)] for one in tensors if id(one) in self.slots)
 
-    def _parameters(self) -> list[Tensor]:
-        found: dict[int, Tensor] = {}
-        for module in self._modules.values():
-            found |= {id(tensor): tensor for tensor in module.parameters()}
+    def _parameters(self, of_modules: Mapping[int, Tensor]) -> list[Tensor]:
+        found = dict(of_modules)
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 found |= {id(tensor): tensor for tensor in group["params"]}
@@ -148,11 +161,20 @@ class LayerTable:
         trained = [one.requires_grad for one in self._frozen]
         watched = self._watched
         dtypes, devices = [one.dtype for one in watched], [one.device for one in watched]
-        facts = (stepped, trained, dtypes, devices, list(map(type, watched)))
+        facts = (stepped, trained, dtypes, devices, list(map(type, watched)), self._num_gone())
         if self.sharing is None:
             # Not the shapes, which would take twice as long: they rarely change without `numel`.
             return (*facts, [tensor.numel() for tensor in self.tensors])
         return (*facts, [mark_of(tensor) for tensor in self.tensors])
+
+    def _num_gone(self) -> int:
+        """The number of optimizers that are gone; 0 if no module has replaced a parameter."""
+        return sum(one.optimizer is None for one in self._optimizers) if self._replaced else 0
+
+
+def _parameters_of(modules: Mapping[str, nn.Module]) -> dict[int, Tensor]:
+    """The modules' parameters by their ids."""
+    return {id(one): one for module in modules.values() for one in module.parameters()}
 
 
 def _are_in_pieces(modules: Mapping[str, nn.Module]) -> bool:

@@ -109,6 +109,36 @@ def test_each_layer_that_is_added_to_one_made_later_is_missed_for_a_step() -> No
     watch.finish()
 
 
+@pytest.mark.parametrize("lives_on_for", [0, 2])
+def test_what_a_module_replaces_is_a_layer_until_its_optimizer_is_gone(lives_on_for: int) -> None:
+    """As by pruning that cuts layers, and makes an optimizer for those that it has put there."""
+    line = RecordingLine()
+    model = nn.Linear(2, 2)
+    optimizer = SGD(model.parameters(), lr=1e-6)
+    watch = watched(model, optimizer, line=line)
+    cut: list[ref[Any]] = []
+    former: list[Optimizer] = []
+    for step in range(6):
+        if step == 2:
+            cut = [ref(one) for one in model.parameters()]
+            model.weight = nn.Parameter(torch.ones(1, 2))
+            model.bias = nn.Parameter(torch.ones(1))
+            former, optimizer = [optimizer], SGD(model.parameters(), lr=1e-6)
+        if step == 2 + lives_on_for:
+            former.clear()
+        optimizer.zero_grad()
+        torch.autograd.backward(model(torch.ones(1, 2)).sum())
+        optimizer.step()
+        watch.step(1.0)
+    last = line.rows[-1]
+
+    assert last.layout is not None
+    assert last.layout.layer_names == ("weight", "bias")
+    assert last.metrics["param_norm"] == pytest.approx(3**0.5, rel=1e-4)
+    assert num_alive(cut) == 0
+    watch.finish()
+
+
 def test_a_parameter_that_only_a_given_optimizer_knew_stays_a_layer() -> None:
     line = RecordingLine()
     model = tiny_gpt()
