@@ -88,7 +88,8 @@ class Pulses:
 
     async def _newest(self, run: Run) -> Frame | None:
         async with self._database.read() as connection:
-            body = await queries.newest_frame(connection, run.id, run.current_attempt)
+            attempt = await run_queries.find_speaking_attempt(connection, run.id)
+            body = await queries.newest_frame(connection, run.id, attempt)
         return None if body is None else await asyncio.to_thread(decode_metrics, body)
 
     async def _curve(self, run: Run) -> Curve | None:

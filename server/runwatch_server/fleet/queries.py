@@ -19,6 +19,7 @@ from runwatch_server.fleet.records import (
     Order,
     owner_of,
 )
+from runwatch_server.runs.queries import SPEAKING_ATTEMPT
 from runwatch_server.runs.tables import attempts, runs
 from runwatch_server.telemetry.tables import frames
 
@@ -166,11 +167,9 @@ async def fleet_marks(
 
 
 def _joined() -> sa.FromClause:
-    is_current = sa.and_(
-        attempts.c.run_id == runs.c.id, attempts.c.attempt == runs.c.current_attempt
-    )
+    is_current = sa.and_(attempts.c.run_id == runs.c.id, attempts.c.attempt == SPEAKING_ATTEMPT)
     is_of_last_attempt = sa.and_(
-        _left.c.run_id == runs.c.id, _left.c.attempt == runs.c.current_attempt, _is_ended
+        _left.c.run_id == runs.c.id, _left.c.attempt == SPEAKING_ATTEMPT, _is_ended
     )
     return (
         runs.outerjoin(_firing, _firing.c.run_id == runs.c.id)
@@ -226,7 +225,7 @@ async def _arrivals(connection: AsyncConnection, run_ids: Collection[str]) -> di
         sa.select(frames.c.received_at)
         .where(
             frames.c.run_id == runs.c.id,
-            frames.c.attempt == runs.c.current_attempt,
+            frames.c.attempt == SPEAKING_ATTEMPT,
             frames.c.rank == 0,
             frames.c.num_steps > 0,
         )

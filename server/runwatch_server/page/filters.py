@@ -10,13 +10,18 @@ from markupsafe import Markup, escape
 from runwatch.number_texts import count, counted, number
 from runwatch_server.clock import rfc3339
 
+_FIRST_CLOCK_S: Final = 366 * 86_400.0
+"""A log without times counts its rows as seconds from 0: an earlier time is none of a clock's."""
+
 
 def moment(at: float | datetime | None) -> Markup:
     """A time as the page's script shows it: how long ago, the exact one on hovering. Without a
-    script, in UTC."""
+    script, in UTC. A dash where nobody knows it."""
     if at is None:
         return Markup("–")
     when = at if isinstance(at, datetime) else rfc3339(at)
+    if when.timestamp() < _FIRST_CLOCK_S:
+        return Markup('<span title="the log tells no times">–</span>')
     return Markup('<time datetime="{}" data-ago>{} UTC</time>').format(
         when.isoformat(), when.strftime("%Y-%m-%d %H:%M:%S")
     )

@@ -20,7 +20,7 @@ from runwatch_server.page.chart_list import MOST_OPEN, charts_of
 from runwatch_server.page.kept_api import kept_of_run
 from runwatch_server.page.rendering import render
 from runwatch_server.runs.access import VisibleRun
-from runwatch_server.runs.queries import Attempt, Run
+from runwatch_server.runs.queries import Attempt, Run, find_speaking_attempt
 from runwatch_server.services import CurrentServices, Services
 from runwatch_server.telemetry import queries
 from runwatch_server.telemetry.history_api import HistoryView, read_history
@@ -94,12 +94,13 @@ async def show_banner(request: Request, services: CurrentServices, run: VisibleR
 
 async def _banner(services: Services, run: Run) -> dict[str, Any]:
     attempts = await services.runs.list_attempts(run.id)
-    current = next((one for one in attempts if one.attempt == run.current_attempt), None)
+    async with services.database.read() as connection:
+        number = await find_speaking_attempt(connection, run.id)
+        last_step_at = await queries.newest_arrival(connection, run.id, number)
+    current = next((one for one in attempts if one.attempt == number), None)
     # Before the alerts: what is judged in between may be said to be behind, and is not passed over.
     unjudged_since = await _unjudged_since(services, run)
-    alerts = await _alerts_that_matter(services, run)
-    async with services.database.read() as connection:
-        last_step_at = await queries.newest_arrival(connection, run.id, run.current_attempt)
+    alerts = await _alerts_that_matter(services, run, number)
     pulse = await services.pulses.latest(run)
     host: Mapping[str, object] = {} if current is None else current.host
     return {
@@ -125,9 +126,9 @@ async def _unjudged_since(services: Services, run: Run) -> float | None:
     return since if services.clock.wall() - since > _BEHIND_S else None
 
 
-async def _alerts_that_matter(services: Services, run: Run) -> list[AlertRecord]:
-    """Those of which people hear: open, and, of a run that is over, open when it ended; the most
-    urgent first. With what is not finite on one rank come the other ranks that it reached."""
+async def _alerts_that_matter(services: Services, run: Run, attempt: int) -> list[AlertRecord]:
+    """Those of which people hear: open, and, of a run that is over, open when that attempt ended;
+    the most urgent first. With what is not finite on one rank come the others that it reached."""
     wanted = AlertFilter(run_id=run.id, states=OPEN_STATES, inhibited=False, shadow=False)
     found = await _with_ranks_reached(services, wanted)
     if run.state.is_ended:
@@ -139,7 +140,7 @@ async def _alerts_that_matter(services: Services, run: Run) -> list[AlertRecord]
             resolution=Resolution.RUN_ENDED,
         )
         left = await _with_ranks_reached(services, at_end)
-        found += [alert for alert in left if alert.attempt == run.current_attempt]
+        found += [alert for alert in left if alert.attempt == attempt]
     return sorted(found, key=_urgency)
 
 

@@ -18,6 +18,16 @@ _LIST_OPEN: Final = sa.select(
     runs.c.id, runs.c.state, runs.c.current_attempt, runs.c.created_at
 ).where(runs.c.state.in_(_OPEN_STATES), runs.c.current_attempt > 0)
 
+SPEAKING_ATTEMPT: Final = sa.case(
+    (runs.c.current_attempt > 0, runs.c.current_attempt),
+    else_=sa.select(sa.func.coalesce(sa.func.max(attempts.c.attempt), 0))
+    .where(attempts.c.run_id == runs.c.id)
+    .correlate(runs)
+    .scalar_subquery(),
+)
+"""The attempt by which a run is shown: the current one or, of a run that was only brought in
+afterwards and so has none, the newest. 0: there is none at all."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -217,6 +227,11 @@ async def find_attempt(connection: AsyncConnection, run_id: RunId, attempt: int)
     query = sa.select(attempts).where(attempts.c.run_id == run_id, attempts.c.attempt == attempt)
     row = (await connection.execute(query)).one_or_none()
     return None if row is None else _attempt(row)
+
+
+async def find_speaking_attempt(connection: AsyncConnection, run_id: RunId) -> int:
+    """The number of the attempt by which a run is shown; 0 where there is none."""
+    return await connection.scalar(sa.select(SPEAKING_ATTEMPT).where(runs.c.id == run_id)) or 0
 
 
 async def list_attempts(connection: AsyncConnection, run_id: RunId) -> list[Attempt]:

@@ -63,6 +63,26 @@ async def test_a_run_that_ended_broken_stays_in_trouble_until_somebody_has_seen_
     assert (await api.json("GET", "/fleet"))["counts"]["trouble"] == 0
 
 
+async def test_a_log_that_was_brought_in_tells_how_it_ended_as_any_run_does(api: Api) -> None:
+    run_id = new_id()
+    body = {"run_id": run_id, "name": "brought in", "project": "default", "config": {}}
+    await api.json("POST", "/runs", json=body)
+    await api.new_attempt(run_id, live=False)
+    await api.post(run_id, frame(1, [3.0, 2.0, math.nan, math.nan]), late=True)
+    await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
+    await api.until_judged(run_id)
+    await api.services.ticker.tick_slowly()
+
+    (run,) = (await api.json("GET", "/fleet", params={"group": "trouble"}))["runs"]
+    (pulse,) = (await api.json("GET", "/fleet/pulse", params={"run_id": run_id}))["pulses"]
+    as_admin = {"Authorization": f"Bearer {api.admin_key}"}
+    banner = (await api.http.get(f"/runs/{run_id}/banner", headers=as_admin)).text
+    assert run["num_critical_left"] == 1
+    assert run["last_step_at"] is not None
+    assert pulse["latest"] == {"loss": "NaN"}
+    assert "Open when it ended" in banner
+
+
 async def test_the_runs_of_a_group_are_found_by_its_name(api: Api) -> None:
     for name, group in (("seed 1", "seeds"), ("seed 2", "seeds"), ("other", "lr"), ("alone", "")):
         body = {"run_id": new_id(), "name": name, "project": "default", "group": group}

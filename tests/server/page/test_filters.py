@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from runwatch_server.page.filters import days, size, told
+from runwatch_server.page.filters import days, moment, size, told
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,10 @@ def test_an_age_is_told_in_days(value: float | None, words: str) -> None:
 )
 def test_a_size_is_told_in_the_unit_in_which_one_reads_it(num_bytes: int, words: str) -> None:
     assert size(num_bytes) == words
+
+
+def test_a_row_of_a_log_without_times_happened_nobody_knows_when() -> None:
+    assert moment(None) == "–"
+    assert "<time" not in moment(82_000.0)
+    assert "–" in moment(82_000.0)
+    assert "2023-11-14 22:13:20 UTC" in moment(1.7e9)

@@ -35,9 +35,10 @@ export function fault(text) {
   return h("p", { class: "fault", role: "alert" }, text);
 }
 
-/** A <time> that shell.js keeps fresh. */
+/** A <time> that shell.js keeps fresh; a dash where nobody knows it: a log without times counts its
+    rows as seconds from 1970 on. */
 export function moment(text) {
-  return text ? h("time", { datetime: text, "data-ago": true }, text) : "–";
+  return text && !text.startsWith("1970") ? h("time", { datetime: text, "data-ago": true }, text) : "–";
 }
 
 /** The JSON that the server put into <script type="application/json" id=...>. */
