@@ -46,11 +46,22 @@ from runwatch_hooks.settings.arguments import config_of, step_of
 from runwatch_hooks.settings.environment import Environment, override, read_environment
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import StepReport
+from runwatch_hooks.watching.loop_compliance import Heed, Part
 
 log = OwnLog(__name__)
 
 ALLOWED: Final = ("lower_lr", "stop")
 """What such a program can be asked for: it reads `lr_scale` and `stop` of the report."""
+_NOTICES: Final[Mapping[Part, str]] = {
+    "stop": (
+        "the run was asked to stop, and its program trains on: a loop ends where "
+        "`run.step(...).stop` is true"
+    ),
+    "lr_scale": (
+        "the learning rate was to be lowered, and the program does not ask by how much: it trains "
+        "at its own rate times `run.step(...).lr_scale`"
+    ),
+}
 
 
 class PlainRun(EndsWithItsBlock):
@@ -74,6 +85,7 @@ class PlainRun(EndsWithItsBlock):
         self._phases = Phases()
         self._lr_scale = 1.0
         self._stop = False
+        self._heed = Heed(_NOTICES)
         self._program_exit = ProgramExit(self._end_by, self._end_by)
         if line is not None:
             self._program_exit.install()
@@ -116,12 +128,13 @@ class PlainRun(EndsWithItsBlock):
                 numbers.setdefault("alternating", 1.0)
             self._put(self._line, step, numbers, gradients, parameters, layers)
         with self._faults.guard("boundary"):
+            self._tell_unheeded(self._line, step)
             for command in self._line.take_commands():
                 self._obey(self._line, command)
             self._phases.settle(Phase.TRAIN)
             self._tell_progress()
             self._timer.begin(time.monotonic())
-        return StepReport(step, lr_scale=self._lr_scale, stop=self._stop)
+        return self._heed.heard(StepReport(step, lr_scale=self._lr_scale, stop=self._stop))
 
     def log(self, **metrics: SupportsFloat) -> None:
         """Numbers that belong to the step that ended last, such as `val_loss`."""
@@ -203,12 +216,19 @@ class PlainRun(EndsWithItsBlock):
         elif isinstance(action, LowerLr):
             detail = {"lr_scale": action.scale, "before": self._lr_scale}
             self._lr_scale = action.scale
+            self._heed.expect("lr_scale")
         else:
             self._stop = True
+            self._heed.expect("stop")
         step = self._next_step
         line.put_receipt(Receipt(command.id, command.attempt, 0, state, step, detail))
         if isinstance(action, LowerLr) and state is CommandState.APPLIED:
             line.put_event(Event(step, "lr_scale", time.time(), {**detail}))
+
+    def _tell_unheeded(self, line: Transport, step: int) -> None:
+        for notice in self._heed.end_step():
+            log.warning("step %d: %s", step, notice)
+            line.put_event(Event(step, "unheeded", time.time(), {"what": notice}))
 
     def _tell_phase(self, name: str, edge: str) -> None:
         if self._line is not None:

@@ -80,6 +80,12 @@ class Reports:
             log.warning("step %d: %s", step, notice)
             self.tell_event(step, "unwatched", now, {"what": notice})
 
+    def tell_unheeded(self, notices: Iterable[str], step: int, now: float) -> None:
+        """Which orders the loop of the program does not follow."""
+        for notice in notices:
+            log.warning("step %d: %s", step, notice)
+            self.tell_event(step, "unheeded", now, {"what": notice})
+
     def tell_changes(self, changes: Iterable[str], step: int, now: float) -> None:
         """Report what is watched instead of something else. Healthy trainings replace optimizers
         and add parameters too, so this is shown on the timeline and does not alert."""

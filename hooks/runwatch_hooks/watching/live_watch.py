@@ -299,7 +299,7 @@ class LiveWatch(Watch):
 
     def _act(self, step: int) -> int | None:
         """Do what is due after a step. Returns the step to train next after a rollback, or None."""
-        self._reports.tell_unwatched(self._heed.end_step(), step, time.time())
+        self._reports.tell_unheeded(self._heed.end_step(), step, time.time())
         was_stopping = self._boundary.is_stopping
         rolled_back_to = self._boundary.act(step, self._reports, healthy=self._rows.take_health())
         if self._boundary.is_stopping and not was_stopping:

@@ -1,10 +1,11 @@
-"""Notices a training loop that ignores a stop or a rollback.
+"""Notices a training loop that ignores a command.
 
 The hook counts a command as applied when it has done its own part: it reports `stop`, or it has
 restored the state. Only the loop can leave, or go back in its own counter. One that never asks
 trains on silently, so it is reported.
 """
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final, Literal
 
@@ -13,10 +14,12 @@ from runwatch_hooks.watch import StepReport
 PATIENCE_STEPS: Final = 20
 """Steps in which the loop must ask, as some loops ask only every few steps."""
 
-Part = Literal["stop", "rolled_back_to"]
+Part = Literal["stop", "rolled_back_to", "lr_scale"]
 """What the loop has to react to, by the attribute of StepReport that says so."""
 
-_NOTICES: Final[dict[Part, str]] = {
+_PARTS: Final = frozenset[Part](("stop", "rolled_back_to", "lr_scale"))
+
+NOTICES: Final[Mapping[Part, str]] = {
     "stop": (
         "the run was asked to stop, and its program trains on: a loop ends where "
         "`watch.step(...).stop` is true, or goes over `watch.steps(n)`"
@@ -27,12 +30,14 @@ _NOTICES: Final[dict[Part, str]] = {
         "`watch.step(...).rolled_back_to`"
     ),
 }
+"""Of a run that `attach` watches, whose learning rate the hook lowers by itself."""
 
 
 class Heed:
     """The reactions expected of the program. Each one missing is reported once."""
 
-    def __init__(self) -> None:
+    def __init__(self, notices: Mapping[Part, str] = NOTICES) -> None:
+        self._notices = notices
         self._num_steps_left: dict[Part, int] = {}
         self._told: set[Part] = set()
 
@@ -53,7 +58,7 @@ class Heed:
         overdue: list[Part] = [part for part, number in left.items() if number <= 0]
         self._told.update(overdue)
         self._num_steps_left = {part: number for part, number in left.items() if number > 0}
-        return [_NOTICES[part] for part in overdue]
+        return [self._notices[part] for part in overdue]
 
     def heard(self, report: StepReport) -> StepReport:
         """The report; while a reaction is expected, a copy that notes which attributes are read."""
@@ -71,6 +76,6 @@ class _HeardReport(StepReport):
         return heard
 
     def __getattribute__(self, name: str) -> object:
-        if name in _NOTICES and (heed := self._heed) is not None:
+        if name in _PARTS and (heed := self._heed) is not None:
             heed.note(name)
         return super().__getattribute__(name)

@@ -38,6 +38,7 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
     ),
     "watch_changed": lambda detail: str(detail.get("what", "something else is watched")),
     "untrained": lambda detail: str(detail.get("what", "something is not trained")),
+    "unheeded": lambda detail: str(detail.get("what", "the program does not follow an order")),
     "unwatched": lambda detail: str(detail.get("what", "something is not watched")),
 }
 

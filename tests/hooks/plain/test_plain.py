@@ -20,6 +20,7 @@ from runwatch.vocabulary import CommandId
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.measuring.array_stats import ArrayStats
 from runwatch_hooks.plain import PlainRun, open_run
+from runwatch_hooks.watching.loop_compliance import PATIENCE_STEPS
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "numpy_loop.py"
 WITHOUT_TORCH = """
@@ -201,6 +202,40 @@ def test_a_program_is_told_what_was_asked_of_it(tmp_path: Path, service: StubSer
     ]  # fmt: skip
     assert told[CommandId("a")].detail == {"error": "checkpoint: the trainer allows lower_lr, stop"}
     assert [closing.status for closing in service.closings] == ["stopped"]
+
+
+def unheeded(service: StubService) -> list[str]:
+    """What the loop was told that it does not follow, by its first words."""
+    events = [event for frame in frames(service) for event in frame.events]
+    return [str(e.detail["what"]).split(",")[0] for e in events if e.kind == "unheeded"]
+
+
+def test_a_loop_that_follows_no_order_is_told_once_of_each(
+    tmp_path: Path, service: StubService
+) -> None:
+    with opened(tmp_path, service, allow=("lower_lr", "stop")) as run:
+        for name, action in (("a", LowerLr(0.5)), ("b", Stop())):
+            service.send(command(action, name))
+        until(lambda: run.step(1.0) and len(service.receipts) == 2)
+        for _ in range(3 * PATIENCE_STEPS):
+            run.step(1.0)
+
+    assert sorted(unheeded(service)) == [
+        "the learning rate was to be lowered", "the run was asked to stop",
+    ]  # fmt: skip
+
+
+def test_a_loop_that_follows_its_orders_is_told_nothing(
+    tmp_path: Path, service: StubService
+) -> None:
+    with opened(tmp_path, service, allow=("lower_lr", "stop")) as run:
+        for name, action in (("a", LowerLr(0.5)), ("b", Stop())):
+            service.send(command(action, name))
+        until(lambda: (report := run.step(1.0)).lr_scale == 0.5 and report.stop)
+        for _ in range(3 * PATIENCE_STEPS):
+            run.step(1.0)
+
+    assert unheeded(service) == []
 
 
 def test_a_phase_is_told_even_where_its_name_is_none_of_ours(

@@ -42,7 +42,7 @@ def ordered(line: RecordingLine, action: AnyAction) -> LiveWatch:
 
 def told(line: RecordingLine) -> list[tuple[int, str]]:
     """By the step, and the word that names what is not done."""
-    found = [(one.step, str(one.detail["what"])) for one in line.events if one.kind == "unwatched"]
+    found = [(one.step, str(one.detail["what"])) for one in line.events if one.kind == "unheeded"]
     return [(step, what.split(",")[0]) for step, what in found if what.startswith("the run ")]
 
 

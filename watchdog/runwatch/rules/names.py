@@ -76,6 +76,7 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "loss_of_chance": "Logarithm of the number of classes in the run's configuration.",
     # Events, counted in the row of their step.
     "unwatched": "Something that the hook cannot see began to be trained.",
+    "unheeded": "Orders (a stop, a rollback) that the loop of the program does not follow.",
     "hook_faults": "Faults of the hook's own, kept from the training.",
     # Of each rank beside rank 0.
     "local_grad_norm": "Norm over the gradients that lie on this rank.",

@@ -95,7 +95,11 @@ class Rows:
         )
 
 
-_COUNTED_EVENTS: Final = {"unwatched": "unwatched", "hook_fault": "hook_faults"}
+_COUNTED_EVENTS: Final = {
+    "unwatched": "unwatched",
+    "unheeded": "unheeded",
+    "hook_fault": "hook_faults",
+}
 """Kinds of event that rules read, and the names of their counts."""
 
 
