@@ -1,12 +1,20 @@
 """Whole JSON documents: a list with an object a row, and a history with a list a series."""
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import cast
+from dataclasses import replace
+from json import JSONDecodeError, JSONDecoder
+from typing import Final, cast
 
 from runwatch_server.importing.json_lines import check_names, object_of, read_objects
 from runwatch_server.importing.numbers import value_of
 from runwatch_server.importing.run_log import Entry, RawLog
 from runwatch_server.importing.series_names import map_names
+
+_BETWEEN: Final = re.compile(r"[ \t\r\n,]*")
+"""What stands between the rows of a list."""
+_BEGUN: Final = re.compile(r"[\w.+\\-]*\s*")
+"""What a number or a word of JSON begins with."""
 
 
 def is_table(document: object) -> bool:
@@ -22,6 +30,39 @@ def read_table(document: object) -> RawLog:
         rows = cast(list[object], document)
         return read_objects([(f"[{i}]", object_of(row, f"[{i}]")) for i, row in enumerate(rows)])
     return _of_history(_series(object_of(document, "file")))
+
+
+def read_cut_list(text: str) -> RawLog | None:
+    """The log in a list of objects that ends within its last row, as of a program that was killed
+    while it wrote the whole list; None for any other text. Raises LogError, RecursionError."""
+    decoder = JSONDecoder()
+    rows: list[object] = []
+    at = text.index("[") + 1
+    while text.startswith("{", at := _end(_BETWEEN, text, at)):
+        try:
+            row, at = decoder.raw_decode(text, at)
+        except JSONDecodeError as error:
+            if not _is_cut_off(text, error):
+                return None
+            at = len(text)
+        else:
+            rows.append(row)
+    if not rows or at < len(text):
+        return None
+    log = read_table(rows)
+    return replace(log, notes=(f"[{len(rows)}] is cut off: left out", *log.notes))
+
+
+def _is_cut_off(text: str, error: JSONDecodeError) -> bool:
+    """Whether it ends where the next part of a row was to come, or within that."""
+    is_text = error.msg.startswith("Unterminated string")
+    return is_text or _end(_BEGUN, text, error.pos) == len(text)
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    assert found is not None  # it matches nothing, too
+    return found.end()
 
 
 def _of_history(series: Mapping[str, list[float | None]]) -> RawLog:

@@ -11,7 +11,7 @@ from runwatch_server.importing.building import build
 from runwatch_server.importing.csv_log import read_csv
 from runwatch_server.importing.errors import LogError
 from runwatch_server.importing.json_lines import object_of, read_json_lines, read_objects
-from runwatch_server.importing.json_table import is_table, read_table
+from runwatch_server.importing.json_table import is_table, read_cut_list, read_table
 from runwatch_server.importing.leveldb_log import is_wandb
 from runwatch_server.importing.long_table import named_by_file
 from runwatch_server.importing.run_log import RawLog, RunLog
@@ -77,7 +77,9 @@ def _read_text(text: str) -> RawLog:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):  # more than one object, or a broken one: told by its line
-        return _read_objects_or_text(text) if head == "{" else _read_table_or_text(text)
+        if head == "{":
+            return _read_objects_or_text(text)
+        return read_cut_list(text) or _read_table_or_text(text)
     if is_trainer_state(document):
         return read_trainer_state(document)
     if is_table(document):

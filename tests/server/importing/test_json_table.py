@@ -22,6 +22,37 @@ def test_a_list_of_objects_has_a_row_in_each(tmp_path: Path) -> None:
     assert rows.metrics[:, 0].tolist() == [2.0, 1.0]
 
 
+ROWS = [{"step": 5, "loss": 2.0}, {"step": 10, "loss": 1.0}, {"step": 15, "what": "a \\u00e4"}]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_list_that_a_killed_job_cut_off_ends_with_its_last_whole_row(
+    tmp_path: Path, indent: int | None
+) -> None:
+    whole = json.dumps(ROWS, indent=indent)
+    file = tmp_path / "history.json"
+    for end in range(whole.index("}", whole.index("1.0")) + 1, len(whole.rstrip("] \n")) - 1):
+        file.write_text(whole[:end])
+        log = read_run_log(file)
+        assert log.stretches[0].steps.tolist() == [5, 10], whole[:end]
+        assert "[2] is cut off: left out" in log.notes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"step": 5, "loss": 2.0}, {"step": 10 "loss": 1.0}, {"step": 15, "loss": 0.5}]',
+        '[{"step": 5, "loss": 2.0}, {"step": 10 "loss": 1.0}, {"step": 15, "lo',
+        '[{"step": 5, "los',
+    ],
+)
+def test_only_the_last_row_of_a_list_may_be_cut_off(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "history.json"
+    file.write_text(text)
+    with pytest.raises(LogError):
+        read_run_log(file)
+
+
 def test_a_history_has_a_list_for_each_series(tmp_path: Path) -> None:
     history = {"loss": [2.0, 1.0, 0.5], "val": {"loss": [2.5, None, 1.5]}, "model": "small"}
     (rows,) = read(tmp_path, history).stretches
