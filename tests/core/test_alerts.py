@@ -64,6 +64,14 @@ def test_seconds_pass_by_the_moment_and_not_by_steps() -> None:
     assert advance(pending, True, Moment(6, 130.0), hold=hold).reason is Reason.HELD
 
 
+def test_rows_pass_as_they_are_judged_however_many_steps_lie_between_them() -> None:
+    hold = Span(rows=3)
+    pending = advance(None, True, Moment(0, 0.0, row=1), hold=hold).alert
+
+    assert advance(pending, True, Moment(200, 9.0, row=3), hold=hold).reason is Reason.HOLDING
+    assert advance(pending, True, Moment(300, 9.0, row=4), hold=hold).reason is Reason.HELD
+
+
 def test_a_clock_that_is_set_back_stops_no_span_of_steps() -> None:
     pending = advance(None, True, Moment(5, 5000.0), hold=HOLD).alert
     fired = advance(pending, True, Moment(8, 1400.0), hold=HOLD)

@@ -67,23 +67,27 @@ class Moment:
     step: int
     at: float
     """Unix seconds."""
+    row: int = 0
+    """How many rows had been judged, counted by whoever advances the alert."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of a run, in steps or in seconds."""
+    """A stretch of a run, in steps, in rows or in seconds."""
 
     steps: int = 0
     seconds: float = 0.0
+    rows: int = 0
+    """Judged ones: a log may have a row at every hundredth step."""
 
     def times(self, factor: int) -> "Span":
-        return Span(self.steps * factor, self.seconds * factor)
+        return Span(self.steps * factor, self.seconds * factor, self.rows * factor)
 
     def has_passed(self, since: Moment, now: Moment) -> bool:
         """A span of no seconds asks no clock: a trainer's may be set back."""
         if self.seconds and now.at - since.at < self.seconds:
             return False
-        return now.step - since.step >= self.steps
+        return now.step - since.step >= self.steps and now.row - since.row >= self.rows
 
 
 AT_ONCE: Final = Span()
@@ -158,7 +162,7 @@ def rewind(alert: Alert | None, first_step: int, now: Moment) -> Change:
         case Alert(state=AlertState.PENDING) if alert.onset.step >= first_step:
             return Change(None, Reason.UNDONE)
         case Alert(state=AlertState.RECOVERING) if alert.since.step > first_step:
-            return Change(replace(alert, since=Moment(first_step, now.at)), Reason.KEPT)
+            return Change(replace(alert, since=Moment(first_step, now.at, now.row)), Reason.KEPT)
         case _:
             return Change(alert, Reason.NOTHING)
 

@@ -96,6 +96,8 @@ def test_a_rule_is_the_same_when_read_from_its_own_document(read: Rule) -> None:
         (document(rule(**{"for": 3})), "groups[0].rules[0].for", "wanted a mapping"),
         (document(rule(**{"for": NOTHING})), "groups[0].rules[0].for", "steps"),
         (document(rule(**{"for": {"steps": -1}})), "groups[0].rules[0].for.steps", "0 to"),
+        (document(rule(**{"for": {"rows": 1.5}})), "groups[0].rules[0].for.rows", "whole number"),
+        (document(rule(**{"for": {"steps": 2, "rows": 2}})), "groups[0].rules[0].for", "one of"),
         (
             document(rule(**{"for": {"seconds": float("nan")}})),
             "groups[0].rules[0].for.seconds",
@@ -150,6 +152,11 @@ def test_a_rule_is_the_same_when_read_from_its_own_document(read: Rule) -> None:
         (
             document({"alert": "A", "absence": {}, "for": {"steps": 3}}),
             "groups[0].rules[0].for.steps",
+            "wanted seconds",
+        ),
+        (
+            document({"alert": "A", "absence": {}, "keep_firing_for": {"rows": 3}}),
+            "groups[0].rules[0].keep_firing_for.rows",
             "wanted seconds",
         ),
     ],

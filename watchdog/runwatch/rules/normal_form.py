@@ -50,6 +50,8 @@ def _absence_document(absence: Absence) -> dict[str, object]:
 def _span_document(span: Span) -> dict[str, object] | None:
     if span.steps:
         return {"steps": span.steps}
+    if span.rows:
+        return {"rows": span.rows}
     return {"seconds": span.seconds} if span.seconds else None
 
 

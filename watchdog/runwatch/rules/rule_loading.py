@@ -127,15 +127,17 @@ class RuleLoader:
         if fields is None:
             return Span()
         steps = fields.whole("steps", lowest=0, highest=_MAX_SPAN_STEPS)
+        rows = fields.whole("rows", lowest=0, highest=_MAX_SPAN_STEPS)
         seconds = fields.number("seconds", default=0.0, lowest=0.0, highest=_MAX_SPAN_S)
-        if fields.holds("steps") == fields.holds("seconds"):
-            fields.note("", "wanted either {steps: ...} or {seconds: ...}")
-        if fields.holds("steps") and self._fields.holds("absence"):
-            fields.note(
-                "steps", "found steps in an absence rule, in which none come; wanted seconds"
-            )
+        given = [unit for unit in ("steps", "rows", "seconds") if fields.holds(unit)]
+        if len(given) != 1:
+            fields.note("", "wanted one of {steps: ...}, {rows: ...} and {seconds: ...}")
+        for unit in given:
+            if unit != "seconds" and self._fields.holds("absence"):
+                wanted = "in an absence rule, in which none come; wanted seconds"
+                fields.note(unit, f"found {unit} {wanted}")
         fields.finish()
-        return Span(steps or 0, seconds)
+        return Span(steps or 0, seconds, rows or 0)
 
     def _labels(self) -> dict[str, str]:
         fields = self._fields.fields("labels")

@@ -30,6 +30,9 @@ class StandingMemory:
     onset_times: tuple[float, ...]
     streaks: tuple[int, ...]
     recurrence: Recurrence = field(default_factory=Recurrence)
+    num_judged: int = 0
+    onset_rows: tuple[int, ...] = ()
+    """Absent, as the number above, from states saved before spans could be counted in rows."""
 
 
 class Standing:
@@ -44,8 +47,11 @@ class Standing:
         self.failing_L = np.zeros(num_columns, np.bool_)
         self.onset_steps_L: Ints = np.zeros(num_columns, np.int64)
         self.onset_times_L: NDArray[np.float64] = np.zeros(num_columns)
+        self.onset_rows_L: Ints = np.zeros(num_columns, np.int64)
         self.streaks_L: Ints = np.zeros(num_columns, np.int64)
         """Failing verdicts in a row, for `relearn_after`."""
+        self._num_judged = 0
+        """Rows with a verdict since the rule was quiet: no span of rows runs before that."""
         self._recurrence = Recurrence()
 
     @property
@@ -65,10 +71,13 @@ class Standing:
         """The changes that one row brings: none, one, or an end and a new beginning."""
         if not known_L.any():
             return
+        self._num_judged = 1 if self.is_quiet else self._num_judged + 1
+        now = self._counted(now)
         failing_L = np.where(known_L, verdicts_L, self.failing_L)
         began_L = failing_L & ~self.failing_L
         self.onset_steps_L[began_L] = now.step
         self.onset_times_L[began_L] = now.at
+        self.onset_rows_L[began_L] = now.row
         self.failing_L = failing_L
         onset = self._onset(failing_L)
         if self._is_another_beginning(onset):
@@ -120,7 +129,7 @@ class Standing:
         """After a rollback: the steps in which layers were failing were undone."""
         self.failing_L = np.zeros_like(self.failing_L)
         self.streaks_L = np.zeros_like(self.streaks_L)
-        return self._become(rewind(self.alert, first_step, now))
+        return self._become(rewind(self.alert, first_step, self._counted(now)))
 
     def end(self, now: Moment) -> Change:
         """After the end of the attempt."""
@@ -133,13 +142,14 @@ class Standing:
         """The same for other columns: each takes an old one's state, or a fresh one."""
         standing = Standing(self.rule, columns)
         standing.alert, standing.episode = self.alert, self.episode
-        standing._recurrence = self._recurrence
+        standing._recurrence, standing._num_judged = self._recurrence, self._num_judged
         failing_L = standing.failing_L.copy()
         for column, source in enumerate(sources):
             if source is not None:
                 failing_L[column] = self.failing_L[source]
                 standing.onset_steps_L[column] = self.onset_steps_L[source]
                 standing.onset_times_L[column] = self.onset_times_L[source]
+                standing.onset_rows_L[column] = self.onset_rows_L[source]
                 standing.streaks_L[column] = self.streaks_L[source]
         standing.failing_L = failing_L
         return standing
@@ -209,6 +219,8 @@ class Standing:
             onset_times=tuple(self.onset_times_L.tolist()),
             streaks=tuple(self.streaks_L.tolist()),
             recurrence=self._recurrence,
+            num_judged=0 if self.is_quiet else self._num_judged,
+            onset_rows=tuple(self.onset_rows_L.tolist()),
         )
 
     def recall(self, memory: StandingMemory) -> None:
@@ -219,6 +231,12 @@ class Standing:
         self.onset_steps_L = np.array(memory.onset_steps, np.int64)
         self.onset_times_L = np.array(memory.onset_times, np.float64)
         self.streaks_L = np.array(memory.streaks, np.int64)
+        self._num_judged = memory.num_judged
+        if memory.onset_rows:
+            self.onset_rows_L = np.array(memory.onset_rows, np.int64)
+
+    def _counted(self, now: Moment) -> Moment:
+        return Moment(now.step, now.at, self._num_judged)
 
     def _onset(self, of_L: Bools) -> Moment | None:
         """The earliest onset among some failing columns; None where there are none."""
@@ -226,7 +244,11 @@ class Standing:
             return None
         steps_F = self.onset_steps_L[of_L]
         earliest = int(np.argmin(steps_F))
-        return Moment(int(steps_F[earliest]), float(self.onset_times_L[of_L][earliest]))
+        return Moment(
+            int(steps_F[earliest]),
+            float(self.onset_times_L[of_L][earliest]),
+            int(self.onset_rows_L[of_L][earliest]),
+        )
 
     @property
     def _is_pending(self) -> bool:
