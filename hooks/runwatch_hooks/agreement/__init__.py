@@ -1,4 +1,4 @@
-"""All ranks do what is commanded at one step, or none does."""
+"""All ranks carry out a command at the same step, or none does."""
 
 from runwatch_hooks.agreement.agreement import Agreement
 from runwatch_hooks.agreement.ballots import Proposal, Standing, Verdict

@@ -1,4 +1,4 @@
-"""One rank's part in doing what is commanded: at the step at which all do it, or not at all."""
+"""One rank's part in carrying out commands at the same step on all ranks, or on none."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,23 +11,24 @@ from runwatch_hooks.ranks import RankStore
 
 
 class Agreement:
-    """Promise and commit over a store, with no collective, and none of it on the training thread.
+    """A promise and commit protocol over a store, without collectives, and not on the training
+    thread.
 
-    1. The leader, who hears from the service, writes a proposal down.
-    2. Each rank promises not to pass some turn ahead of it before it knows the decision.
-    3. The leader takes the furthest of these turns: nobody has passed it, and nobody will
-       unknowingly, however far the ranks are apart.
-    4. At that turn each rank stands still and says what it can do. The last to come judges for
-       all, by what all have said; the first to lose patience calls it off for all.
-    5. A rollback is judged twice or more often: first the last to come names the newest state
-       that all hold. Each reads it and looks whether it fits, before anything is changed. Where
-       all have it ready they go back to it; where one found it damaged, the next is tried.
+    1. The leader, which receives commands from the service, writes a proposal.
+    2. Each rank promises not to pass a certain later turn before it knows the decision.
+    3. The leader decides on the last of these turns: no rank has passed it, and none will pass it
+       without knowing the decision, however far apart the ranks are.
+    4. At that turn each rank waits and writes what it can do. The last to arrive judges for all
+       ranks; the first to time out cancels the command for all.
+    5. A rollback is judged twice or more: first the last rank to arrive names the newest state that
+       all hold. Each rank reads and checks it before anything is changed. If all have it ready,
+       they go back to it; if one finds it damaged, the next state is tried.
 
-    Each of the two outcomes is the first write to one key, so all ranks read the same. A rank
-    that cannot reach the store goes on training without the command; it is then missing at the
-    agreed turn, and so the others go on without it too. What is left is a rank that loses the
-    store in the milliseconds between its own standing and the verdict: it goes on without what
-    the others do, says so in its receipt, and the command counts as failed.
+    Decision and verdict are each the first write to one key, so all ranks read the same. A rank
+    that cannot reach the store continues training without the command; it is then missing at the
+    agreed turn, so the others continue without it too. One case remains: a rank that loses the
+    store in the milliseconds between writing its standing and reading the verdict. It continues
+    without what the others do, its receipt says so, and the command counts as failed.
     """
 
     def __init__(
@@ -40,10 +41,10 @@ class Agreement:
         objection: Callable[[Command], str] = lambda command: "",
         patience: Patience | None = None,
     ) -> None:
-        """`take`, of the leader alone, has the commands that came from the service since it was
-        asked last. The store must be the attempt's own, or under a prefix of it: what an earlier
-        attempt left there is not ours to finish. `take`, `objection` and `connect` are called by
-        a thread of its own."""
+        """`take`, on the leader only, returns the commands received from the service since the last
+        call. The store must be the attempt's own, or have a prefix of its own, so that nothing of
+        an earlier attempt is in it. `take`, `objection` and `connect` are called in another
+        thread."""
         patience = patience or Patience()
         self._take = take
         self._gate = Gate(patience)
@@ -59,30 +60,32 @@ class Agreement:
 
     @property
     def loss(self) -> str | None:
-        """Why nothing can be agreed on any more; None: all is well."""
+        """Why the ranks cannot agree on commands any more; None while they can."""
         return self._delegate.loss
 
     @property
     def is_under_way(self) -> bool:
-        """Whether this rank has promised, and does not know yet how it ends."""
+        """Whether this rank has made a promise and does not know the outcome yet."""
         return self._gate.round is not None
 
     @property
     def agreed_turn(self) -> int | None:
-        """Where all will stand still for the command that is under way; None: not known."""
+        """The turn at which all ranks will wait for the current command; None: not known."""
         under_way = self._gate.round
         return None if under_way is None else under_way.turn
 
     def start(self, next_step: int) -> None:
-        """Begin to listen. Raises RuntimeError where there is no thread to be had."""
+        """Start listening. Raises RuntimeError if no thread can be started."""
         self._gate.begin(next_step)
         self._delegate.start()
 
     def reach(self, next_step: int, prepare: Prepare) -> list[Ended]:
-        """At each boundary, by the training thread: what is to be done at it, or declined.
+        """Called by the training thread at each boundary: the commands to carry out here, or to
+        decline.
 
-        Waits only where this rank has promised to, and never longer than `Patience` says.
-        `prepare` says what this rank can do, and is asked at the agreed boundary.
+        Waits only at a turn that this rank has promised not to pass, and at most as long as
+        `Patience` allows. `prepare` is called at the agreed turn, and returns what this rank can
+        do.
         """
         ended = self._gate.pass_turn(next_step, prepare)
         loss = self._delegate.loss
@@ -92,14 +95,14 @@ class Agreement:
         return ended
 
     def tell(self, number: int) -> None:
-        """Of the leader: let the others know a number, in a moment."""
+        """On the leader: send a number to the other ranks, without waiting."""
         self._delegate.to_tell = number
 
     @property
     def told(self) -> int | None:
-        """The number that the leader let know last."""
+        """The number that the leader sent last."""
         return self._delegate.told
 
     def close(self) -> None:
-        """Call off, for all ranks, what this one has promised and will not come to do."""
+        """Stop, and cancel for all ranks what this one has promised and will not carry out."""
         self._delegate.stop()

@@ -1,14 +1,14 @@
-"""What the ranks write down for each other about one command, and what follows from it.
+"""The messages of the protocol for one command, and the rules by which they are judged.
 
     proposal    by the leader: the command
-    promise     by each rank: I do not go past this turn before I know the decision
-    decision    once: the turn at which all stand still for it, or that it is off
-    standing    by each rank, standing there: what it can do
-    trial       of a rollback: the state that each is to get ready, and then stands again
-    verdict     once: done by all, now; or off
+    promise     by each rank: not to pass this turn before it knows the decision
+    decision    once: the turn at which all wait for the command, or that it is cancelled
+    standing    by each rank at that turn: what it can do
+    trial       for a rollback: the state that each rank must get ready before it stands again
+    verdict     once: all carry it out now, or it is cancelled
 
-A *turn* is one passing of a boundary, counted from the attempt's beginning: unlike the number of
-a step it never goes back.
+A *turn* is one passing of a boundary, counted from the beginning of the attempt. Unlike a step
+number it never goes back.
 """
 
 from collections.abc import Sequence
@@ -21,52 +21,53 @@ from runwatch.commands import Command, CommandState, Rollback
 class Proposal(msgspec.Struct, frozen=True):
     command: Command
     valid_for_s: float
-    """As it is written down. Clocks of several machines differ, and may be set meanwhile: how long
-    ago that was each rank knows by its own running one, to within the patience for promises."""
+    """Seconds until it expires, when it was written. A duration, because clocks of machines differ
+    and may be set: each rank measures by its own monotonic clock how long ago it was written, to
+    within the timeout for promises."""
 
 
 class Promise(msgspec.Struct, frozen=True):
     last_turn: int
-    """The turn that this rank does not pass before it knows the decision."""
+    """The turn that this rank will not pass before it knows the decision."""
     first_step: int
-    """The step that its first turn would have had: equal on ranks that count alike."""
+    """The step number of its first turn, equal on all ranks that count their steps alike."""
     refusal: str = ""
-    """Why it will not do it at all; empty where it will."""
+    """Why it refuses the command; empty if it does not."""
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What a rank can do, now that it stands at the agreed boundary."""
+    """What a rank can do at the agreed turn."""
 
     refusal: str = ""
     states: tuple[tuple[int, ...], ...] = ()
-    """For a rollback: the steps that it can go back to, those it trusts most first."""
+    """For a rollback: the steps that it can go back to, in groups, the most trusted first."""
     ready: int | None = None
-    """The one of them whose state it has read, checked, and holds."""
+    """The step whose state it has read and checked, and holds."""
 
 
 class Decision(msgspec.Struct, frozen=True):
     turn: int | None
-    """None: the command is off."""
+    """The agreed turn; None: the command is cancelled."""
     refusal: str = ""
     state: CommandState = CommandState.FAILED
-    """What becomes of the command where it is off."""
+    """The command's final state if it is cancelled."""
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """Not decided yet: each rank is to get this state ready, or to say that it cannot."""
+    """Not decided yet: each rank must get this state ready, or say that it cannot."""
 
     to_step: int
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """How a command ended: every rank gets the same."""
+    """The outcome of a command, the same for every rank."""
 
     is_go: bool
     to_step: int | None = None
-    """For a rollback: the state that every rank has ready."""
+    """For a rollback: the step whose state every rank has ready."""
     refusal: str = ""
     state: CommandState = CommandState.FAILED
-    """What becomes of the command where it is off."""
+    """The command's final state if it is cancelled."""
 
 
 def off(refusal: str, state: CommandState = CommandState.FAILED) -> Verdict:
@@ -74,7 +75,7 @@ def off(refusal: str, state: CommandState = CommandState.FAILED) -> Verdict:
 
 
 def decide(promises: Sequence[Promise]) -> Decision:
-    """The first turn that no rank has passed, or will pass, before it knows of it."""
+    """The first turn that no rank has passed, or will pass before it knows the decision."""
     for rank, promise in enumerate(promises):
         if promise.refusal:
             refusal = f"rank {rank}: {promise.refusal}"
@@ -86,11 +87,11 @@ def decide(promises: Sequence[Promise]) -> Decision:
 
 
 def judge(proposal: Proposal, standings: Sequence[Standing], *, waited_s: float) -> Verdict | Trial:
-    """Whether it is done, by what the ranks say that stand there; one judges for all.
+    """Whether the command is carried out, from what all ranks wrote; one rank judges for all.
 
-    A rollback is done once all have the same state ready: a checkpoint is only known to be whole
-    when it has been read. A state that one rank cannot read it does not name again, so trials end.
-    `waited_s` is how long ago this rank found the proposal.
+    A rollback is carried out once all ranks have the same state ready, because a checkpoint is
+    known to be undamaged only after it was read. A rank does not name a state again that it could
+    not read, so there is an end of trials. `waited_s` is how long ago this rank found the proposal.
     """
     for rank, standing in enumerate(standings):
         if standing.refusal:
@@ -110,7 +111,7 @@ def judge(proposal: Proposal, standings: Sequence[Standing], *, waited_s: float)
 
 
 def common_state(held: Sequence[Sequence[Sequence[int]]]) -> int | None:
-    """The newest of the most trusted states that all ranks hold; each rank's by trust."""
+    """The newest state that all ranks hold, in the most trusted group that has one."""
     for kind in range(min((len(states) for states in held), default=0)):
         common = set(held[0][kind]).intersection(*(states[kind] for states in held))
         if common:

@@ -1,4 +1,4 @@
-"""The thread that talks to the store for its rank, so that the training thread never does."""
+"""The thread that uses the store for its rank, so that the training thread never does."""
 
 import threading
 import time
@@ -29,13 +29,14 @@ log = OwnLog(__name__)
 
 _IDLE_S: Final = 0.1
 _QUESTIONS_PER_S: Final = 2000
-"""To one store, by all ranks while nothing goes on; a question takes it some 15 us."""
+"""Limit on the requests of all ranks to one store while idle; a request takes it about 15 us."""
 _BUSY_S: Final = 0.005
-"""Between questions while a command is under way."""
+"""Pause between requests while a command is under way."""
 
 
 class Delegate:
-    """Of one rank. It keeps its priority: it hardly runs, and the training may wait for it."""
+    """The delegate of one rank. Unlike the other threads, it keeps its normal priority: it hardly
+    runs, and the training thread may wait for it."""
 
     def __init__(
         self,
@@ -48,8 +49,8 @@ class Delegate:
         take: Callable[[], Sequence[Proposal]] | None,
         objection: Callable[[Command], str],
     ) -> None:
-        """`connect` opens a connection of this thread's own; `take` has what the leader is to
-        propose; `objection` says why this rank would not do a command, or nothing."""
+        """`connect` opens a connection for this thread; `take` returns what the leader must
+        propose; `objection` returns why this rank refuses a command, or an empty text."""
         self._connect = connect
         self._gate = gate
         self._patience = patience
@@ -60,21 +61,21 @@ class Delegate:
         self._idle_s = max(_IDLE_S, world_size / _QUESTIONS_PER_S)
         self._number = 0
         self._to_propose: list[tuple[float, Proposal]] = []
-        """With the time of the monotonic clock at which each was taken."""
+        """(monotonic time at which it was taken, proposal)"""
         self._promises: list[Promise] = []
         self._promised_at = 0.0
         self._stages_stood = 0
         self._stopping = threading.Event()
         self.to_tell: int | None = None
-        """Of the leader: a number that the others are to know."""
+        """On the leader: a number to send to the other ranks."""
         self.told: int | None = None
-        """The same as it has come here."""
+        """The number last sent or received."""
         self.loss: str | None = None
-        """Why no command can be agreed on any more."""
+        """Why the ranks cannot agree on commands any more."""
         self._thread = threading.Thread(target=self._run, name="runwatch-agreement", daemon=True)
 
     def take_unproposed(self) -> list[Proposal]:
-        """What was taken and never proposed; to be asked once there is a `loss`."""
+        """Commands that were taken and never proposed, once there is a `loss`."""
         taken, self._to_propose = self._to_propose, []
         return [proposal for _, proposal in taken]
 
@@ -82,7 +83,8 @@ class Delegate:
         self._thread.start()
 
     def stop(self) -> None:
-        """Call off what is under way, and end; a store that hangs is left to itself."""
+        """Cancel what is under way, and end the thread. If the store hangs, it is not waited
+        for."""
         self._stopping.set()
         self._gate.stands.set()
         if self._thread.ident is not None:
@@ -96,10 +98,10 @@ class Delegate:
                 self._gate.stands.clear()
             self._leave()
         except StoreError as error:
-            if not self._stopping.is_set():  # at the end rank 0 leaves, and its store with it
+            if not self._stopping.is_set():  # at the end, rank 0 exits and its store with it
                 log.warning("rank %d obeys no more: %s", self._rank, error)
             self._lose("the store of the ranks is gone")
-        except Exception:  # nobody else would let the training thread go that waits for us
+        except Exception:  # the training thread may be waiting, and must be released
             log.exception("rank %d obeys no more", self._rank)
             self._lose(f"rank {self._rank} has a fault of its own")
 
@@ -110,7 +112,7 @@ class Delegate:
             self._gate.end(under_way, off(loss))
 
     def _turn_to(self) -> float:
-        """Do what is due; returns how long to wait before looking again."""
+        """Do what is due; returns seconds to wait until the next turn."""
         under_way = self._gate.round
         if under_way is None:
             return self._look_for_proposal()
@@ -125,7 +127,7 @@ class Delegate:
         proposal = self._ledger.find(f"{number}/proposal", Proposal)
         if proposal is None:
             return self._idle_s
-        del self._to_propose[:1]  # only now: what is put into a store that dies raises nothing
+        del self._to_propose[:1]  # only now: a put into a dying store does not raise
         self._number = number
         self._promises, self._stages_stood = [], 0
         promise = self._gate.promise(
@@ -168,7 +170,7 @@ class Delegate:
         return 0.0
 
     def _due_decision(self, under_way: Round) -> Decision | None:
-        """What this rank has to decide, unless another was first; None: not its turn."""
+        """The decision that this rank has to write, unless another was first; None: not yet."""
         if under_way.is_overdue:
             return Decision(None, f"rank {self._rank} waited too long for the others' promises")
         if self._take is None:
@@ -187,7 +189,7 @@ class Delegate:
         place = f"{under_way.number}/verdict"
         verdict = self._ledger.find(place, Verdict)
         if verdict is None:
-            if under_way.standing is None:  # on its way to the turn, or reading a state
+            if under_way.standing is None:  # training until the turn, or reading a state
                 return self._idle_s
             due = self._due_verdict(under_way, under_way.standing)
             if due is None:
@@ -200,8 +202,8 @@ class Delegate:
         return 0.0
 
     def _due_verdict(self, under_way: Round, standing: Standing) -> Verdict | Trial | None:
-        """What is to be done next, as another has written it down, or this rank has to say for
-        all; None: nothing yet."""
+        """The next trial or verdict, written by another rank or to be written by this one; None:
+        not yet."""
         number, stage = under_way.number, under_way.stage
         next_trial = f"{number}/trial/{stage + 1}"
         if self._stages_stood == stage:

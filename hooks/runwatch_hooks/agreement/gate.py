@@ -1,7 +1,7 @@
-"""Where the training thread meets what the ranks agree on: passed in a microsecond when nothing is.
+"""The gate that the training thread passes at each boundary; in a microsecond without a command.
 
-A promise and the passing of a turn exclude each other by one lock, so a promise is never about a
-turn that has been passed already.
+Making a promise and passing a turn are serialised by one lock, so a promise is never about a turn
+that was already passed.
 """
 
 import math
@@ -17,52 +17,52 @@ from runwatch_hooks.agreement.patience import Patience
 
 MAX_TURNS_AHEAD: Final = 1000
 _WEIGHT_OF_LAST: Final = 0.2
-"""In the running mean of how long a turn takes."""
+"""Weight of the last turn in the moving average of turn times."""
 
 Prepare = Callable[[Command, int | None], Standing]
-"""Asked at the agreed turn, by the training thread: what this rank can do. With the step of a
-rollback's state it is to get that ready first."""
+"""Called by the training thread at the agreed turn; returns what this rank can do. With a step, it
+must first get the state for a rollback to that step ready."""
 
 
 @dataclass(slots=True, eq=False)
 class Round:
-    """One command under way, as this rank sees it."""
+    """One command under way, on this rank."""
 
     number: int
     proposal: Proposal
     last_turn: int
-    """Not to be passed before the decision is known."""
+    """The turn that must not be passed before the decision is known."""
     turn: int | None = None
-    """Agreed; None: not decided yet."""
+    """The agreed turn; None: not decided yet."""
     stage: int = 0
-    """How many states have been tried, of a rollback."""
+    """The number of states tried so far, for a rollback."""
     trial: Trial | None = None
-    """To be got ready by the training thread, which then stands again."""
+    """The state that the training thread must get ready before it stands again."""
     standing: Standing | None = None
-    """What this rank can do, once it stands at the agreed turn."""
+    """What this rank can do, once it is at the agreed turn."""
     waits_since: float | None = None
-    """Monotonic seconds: since when the training thread stands still."""
+    """Monotonic time since which the training thread has been waiting."""
     patience_s: float = math.inf
-    """How long it may, before this rank calls the command off for all."""
+    """How long it may wait before this rank cancels the command for all."""
     verdict: Verdict | None = None
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the training thread has stood still for too long."""
+        """Whether the training thread has waited too long."""
         since = self.waits_since
         return since is not None and time.monotonic() - since > self.patience_s
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A command that came to its end here: to be carried out now, or to be declined."""
+    """A command with its verdict: to be carried out now, or declined."""
 
     command: Command
     verdict: Verdict
 
 
 class Gate:
-    """Shared by the training thread, which passes, and the delegate, which talks to the store."""
+    """Shared by the training thread, which passes it, and the delegate, which uses the store."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -74,20 +74,21 @@ class Gate:
         self._round: Round | None = None
         self._ended: list[Ended] = []
         self.stands = threading.Event()
-        """Set when the training thread begins to wait: the delegate is to look at once."""
+        """Set when the training thread starts to wait, to wake the delegate."""
 
     @property
     def round(self) -> Round | None:
         return self._round
 
-    # The training thread.
+    # For the training thread.
 
     def begin(self, next_step: int) -> None:
         with self._changed:
             self._first_step = next_step
 
     def pass_turn(self, next_step: int, prepare: Prepare) -> list[Ended]:
-        """One boundary. Waits only where this rank has promised to; returns what has ended."""
+        """Pass one boundary; returns commands with a verdict. Waits only if this rank has promised
+        to."""
         with self._changed:
             self._turn += 1
             self._first_step = next_step - self._turn
@@ -102,8 +103,8 @@ class Gate:
         return ended
 
     def _hold(self, under_way: Round, prepare: Prepare) -> None:
-        """Outside the lock but for the waiting: reading a state takes long, and meanwhile the
-        delegate may have to call the command off."""
+        """Wait for the command's outcome. The lock is held only while waiting: reading a state
+        takes long, and meanwhile the delegate may have to cancel the command."""
         command = under_way.proposal.command
         if self._turn >= under_way.last_turn:
             self._wait(under_way, lambda: under_way.turn is not None, self._patience.decide_s)
@@ -121,7 +122,8 @@ class Gate:
         self._wait(under_way, lambda: under_way.trial is not None, patience_s)
 
     def _wait(self, under_way: Round, holds: Callable[[], bool], patience_s: float) -> None:
-        """The delegate gives up in time, for all ranks; where even it hangs, so do we, alone."""
+        """Wait until `holds` or a verdict. The delegate times out first, and cancels for all ranks.
+        If even the delegate hangs, this rank gives up alone."""
 
         def is_over() -> bool:
             return under_way.verdict is not None or holds()
@@ -144,12 +146,12 @@ class Gate:
             self._turn_s = mean + _WEIGHT_OF_LAST * (last - mean)
         self._passed_at = now
 
-    # The delegate.
+    # For the delegate.
 
     def promise(
         self, number: int, proposal: Proposal, *, within_s: float, refusal: str = ""
     ) -> Promise:
-        """Open a round, and promise to stop where it should have been decided long since."""
+        """Open a round, and promise to stop at a turn by which it should long be decided."""
         with self._changed:
             turns = 1 if not self._turn_s else math.ceil(within_s / self._turn_s)
             last_turn = self._turn + min(max(turns, 1), MAX_TURNS_AHEAD)
@@ -162,7 +164,7 @@ class Gate:
             self._changed.notify_all()
 
     def try_out(self, under_way: Round, trial: Trial) -> None:
-        """Have the training thread get a state ready."""
+        """Let the training thread get a state ready."""
         with self._changed:
             under_way.stage += 1
             under_way.standing = None
@@ -170,14 +172,14 @@ class Gate:
             self._changed.notify_all()
 
     def end(self, under_way: Round, verdict: Verdict) -> None:
-        """Unless the training thread has given it up already."""
+        """End the round, unless the training thread has given up already."""
         with self._changed:
             self._end(under_way, verdict)
 
     def _end(self, under_way: Round, verdict: Verdict) -> None:
         if under_way.verdict is None:
             under_way.verdict = verdict
-            if verdict.to_step is not None:  # a rank that is still restoring counts as the others
+            if verdict.to_step is not None:  # now, so that a rank still restoring counts alike
                 self._first_step = verdict.to_step + 1 - self._turn
             self._ended.append(Ended(under_way.proposal.command, verdict))
             self._round = None

@@ -1,4 +1,5 @@
-"""Before the first step, where ranks may wait for one another: what they all have in common."""
+"""Finds what all ranks have in common, before the first step, when ranks may wait for each
+other."""
 
 from collections.abc import Iterable
 from typing import Final, TypeVar
@@ -10,11 +11,11 @@ from runwatch_hooks.ranks import RankStore
 _Told = TypeVar("_Told", int, str)
 
 PATIENCE_S: Final = 120.0
-"""For the slowest rank to come as far; it may still be making its model."""
+"""How long to wait for the slowest rank, which may still be building its model."""
 
 
 class Meeting:
-    """Each rank must ask the same questions in the same order. Raises StoreError."""
+    """All ranks must call the same methods in the same order. Raises StoreError."""
 
     def __init__(
         self, store: RankStore, *, rank: int, world_size: int, patience_s: float = PATIENCE_S
@@ -26,12 +27,12 @@ class Meeting:
         self._number = 0
 
     def common(self, steps: Iterable[int]) -> int | None:
-        """The newest of the steps that every rank has named."""
+        """The newest step that every rank has given; None if there is none."""
         ours, *others = self._gather(sorted(set(steps)))
         return max(set(ours).intersection(*others), default=None)
 
     def all_took_one(self, name: str | None) -> bool:
-        """Whether every rank took something, and all the same, by its name."""
+        """Whether all ranks give the same name, and none gives None."""
         names = self._gather([] if name is None else [name])
         return names[0] != [] and all(one == names[0] for one in names)
 
