@@ -1,5 +1,4 @@
-"""How much of a step watching may take: what it takes is measured, and less is read where it is
-more than was allowed."""
+"""Keeps the cost of watching within `max_overhead`, by reading less of some steps."""
 
 from runwatch_hooks.governor.applicability import check_thinnable
 from runwatch_hooks.governor.governor import Change, Governor

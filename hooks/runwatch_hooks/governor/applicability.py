@@ -1,4 +1,4 @@
-"""Where less may be read: wherever one rank has all of what is read."""
+"""Where steps may be read less completely: if one rank holds everything that is read."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,8 @@ from runwatch_hooks.ranks.shards import is_sharded
 
 
 def check_thinnable(optimizers: Sequence[Optimizer]) -> None:
-    """Raises AttachError for sharded parameters: their ranks would have to leave out the same
-    steps, or a layer's parts would not make a whole."""
+    """Raises AttachError for sharded parameters: all ranks would have to skip the same steps, or
+    the parts of a layer could not be joined."""
     for optimizer in optimizers:
         if any(is_sharded(one) for group in optimizer.param_groups for one in group["params"]):
             raise AttachError(

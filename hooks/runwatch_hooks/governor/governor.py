@@ -1,9 +1,9 @@
-"""Decides how much is read of each step, by what the steps before have cost.
+"""Decides how much is read of each step, from the cost of earlier steps.
 
-Steps cost differently by what is read of them, and the kinds alternate. So the usual cost of each
-kind is kept (a median: a collection of garbage, or a layer that is named anew, moves none), and the
-share that a rung takes follows from how often each kind occurs on it: those of the neighbours are
-known before they are tried.
+The cost of a step depends on what is read of it, and kinds of steps alternate. So the median cost
+of each kind is kept (a garbage collection does not change it). The share of time that a rung takes
+follows from how often each kind occurs on it, so that the shares of neighbouring rungs are known
+before they are tried.
 """
 
 import time
@@ -17,27 +17,27 @@ from runwatch_hooks.governor.ladder import EVERYTHING, LADDER, Rung, Sampled
 from runwatch_hooks.governor.meter import Meter
 
 _DECIDES_EVERY: Final = 32
-"""Steps."""
+"""Steps between two decisions."""
 _REMEMBERED: Final = 16
-"""Costs of each kind of step."""
+"""Number of costs kept for each kind of step."""
 _STEPS_REMEMBERED: Final = 64
-"""Times of steps without us."""
+"""Number of step times kept, without the hook's cost."""
 _EASE: Final = 0.75
-"""Of the budget: only where the rung before takes no more, and has not for some time, is it gone
-back to. Between that and the whole budget nothing moves, so that noise does not."""
+"""Share of the budget. The previous rung is returned to only if it would have taken no more than
+this for several decisions. The margin keeps noise from changing rungs back and forth."""
 _CALM_DECISIONS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From here on steps are read otherwise."""
+    """A change of how much is read, from now on."""
 
     rung: Rung
     share: float
-    """That watching took of a step before the change, 0 to 1."""
+    """The share of a step's time that watching took before the change, 0 to 1."""
 
     def detail(self) -> dict[str, int | float]:
-        """Of the event that tells it."""
+        """The detail of the event that reports it."""
         return {
             "sampling_interval": self.rung.gradients_every,
             "weights_interval": self.rung.weights_every,
@@ -46,14 +46,14 @@ class Change:
 
 
 class Governor:
-    """One process's. For the training thread."""
+    """The governor of one process. Used by the training thread."""
 
     def __init__(self, max_overhead: float, clock: Callable[[], float] = time.thread_time) -> None:
         """`max_overhead` is the share of a step's time that watching may take, 0 to 1."""
         self.meter = Meter(clock)
-        """What watching costs is run under it."""
+        """Measures the hook's code that runs under it."""
         self.is_alarmed = False
-        """While it is set, everything is read of every step."""
+        """While true, everything is read at every step."""
         self._max = max_overhead
         self._place = 0
         self._turn = 0
@@ -66,15 +66,15 @@ class Governor:
         self._share: float | None = None
 
     def next(self) -> Sampled:
-        """What is to be read of the step that begins."""
+        """What to read of the step that begins."""
         turn, self._turn = self._turn, self._turn + 1
         return EVERYTHING if self.is_alarmed else self._rung.sampled(turn)
 
     def note(self, cost_s: float, time_s: float, sampled: Sampled | None) -> Change | None:
-        """What a row cost us, of the time from the row before; what follows from it.
+        """Record the cost of a row, and the time since the row before. Returns a change, if any.
 
-        `sampled` is what was read, None where no optimizer stepped: a loop that closes a row for
-        each batch that it accumulates has one step in several.
+        `sampled` is what was read; None if no optimizer stepped, in a loop that calls `watch.step`
+        for each accumulated batch. Such rows are counted with the next step.
         """
         self._open_cost_s += cost_s
         self._open_time_s += time_s
@@ -115,7 +115,7 @@ class Governor:
         return Change(self._rung, self._share)
 
     def _share_on(self, rung: Rung) -> float | None:
-        """Of a step's time, ours included; None while a kind of step has not been met."""
+        """The hook's share of a step's time; None until each kind of step has occurred."""
         if not self._costs.keys() >= rung.shares.keys():
             return None
         cost_s = sum(share * median(self._costs[kind]) for kind, share in rung.shares.items())

@@ -1,4 +1,4 @@
-"""What may be read of a step, from everything to almost nothing; pure."""
+"""The rungs of how much is read, from everything to almost nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What is read of one step; the weights never without the gradients."""
+    """What is read of one step. Weights are never read without gradients."""
 
     gradients: bool
     weights: bool
@@ -21,7 +21,7 @@ NOTHING: Final = Sampled(gradients=False, weights=False)
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """Steps from one reading to the next."""
+    """The intervals between readings, in steps."""
 
     gradients_every: int
     weights_every: int
@@ -35,7 +35,7 @@ class Rung:
 
     @property
     def shares(self) -> Mapping[Sampled, float]:
-        """Which part of the steps is read how; kinds that do not occur are left out."""
+        """The share of steps of each kind; kinds that do not occur are left out."""
         everything, gradients = 1.0 / self.weights_every, 1.0 / self.gradients_every
         shares = {
             EVERYTHING: everything,
@@ -47,15 +47,15 @@ class Rung:
 
 LADDER: Final = (
     Rung(1, 1),
-    # The weights first: a norm changes by less than the learning rate from step to step, while a
-    # gradient that is left out is seen by nobody.
+    # The weights are reduced first: norms change by less than the learning rate per step, while a
+    # gradient that is not read is never seen.
     Rung(1, 8),
     Rung(2, 8),
     Rung(4, 8),
     Rung(8, 8),
     Rung(16, 16),
     Rung(32, 32),
-    # A spike that lasts for a hundred steps is still met; beyond it little is left to be saved.
+    # A spike that lasts a hundred steps is still seen; reading even less would save little.
     Rung(64, 64),
 )
 """Each rung reads less than the one before."""

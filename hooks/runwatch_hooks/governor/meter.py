@@ -1,18 +1,18 @@
-"""The processor time that the hook takes from the training thread."""
+"""Measures the CPU time that the hook takes in the training thread."""
 
 import time
 from collections.abc import Callable
 
 
 class Meter:
-    """A block run under it is counted; blocks do not lie within one another.
+    """A context manager that adds up the time of its blocks, which must not be nested.
 
-    CPU time of the thread and not the time on the wall: what other programs take from us in the
-    middle of it is not ours.
+    It measures the thread's CPU time, not wall time, which would include interruptions by other
+    programs.
     """
 
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
-        """`clock` gives seconds."""
+        """`clock` returns seconds."""
         self._clock = clock
         self._since = 0.0
         self._spent_s = 0.0
