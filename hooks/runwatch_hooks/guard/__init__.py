@@ -1,4 +1,4 @@
-"""Steps that would spoil the weights, made to change nothing as they are taken."""
+"""Turns optimizer steps that would spoil the weights into no-ops."""
 
 from runwatch_hooks.guard.guard import Guard
 from runwatch_hooks.guard.objections import check_guardable

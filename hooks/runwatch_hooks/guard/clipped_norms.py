@@ -1,7 +1,7 @@
-"""Norms of gradients as they were before a clip made them all alike: the clip's own.
+"""Norms of gradients before clipping, as computed by the clip itself.
 
-After a clip by the norm no gradient is an outlier any more, but an outlier's direction is what a
-step by it takes. The clip has computed the norm, on every rank, so that it costs nothing to use it.
+After clipping by norm, no gradient is an outlier any more, but the step still goes in an outlier's
+direction. The clip has computed the norm on every rank, so using it costs nothing.
 """
 
 import os
@@ -20,13 +20,13 @@ from runwatch_hooks.wrapping.wraps import Arguments, Ears, Keywords
 
 
 class ClippedNorms:
-    """Those of clips since each parameter was stepped last."""
+    """The norms of clips since each parameter's last step."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
         self._holds = TorchHolds()
         self._norms: dict[int, Tensor] = {}
-        """Of the newest clip over a parameter, by its id."""
+        """Parameter's id -> norm of the last clip over it."""
         self._pid = os.getpid()
 
     def install(self) -> None:
@@ -39,8 +39,8 @@ class ClippedNorms:
         self._norms = {}
 
     def take(self, parameters: Iterable[Tensor]) -> Tensor | None:
-        """The norm of a clip over all of them, for their next step alone; None where there was
-        none, or several over parts of them."""
+        """The norm of the clip over all these parameters, which is then forgotten; None if there
+        was no clip, or several over parts of them."""
         norms = [self._norms.pop(id(one), None) for one in parameters]
         first = norms[0] if norms else None
         return first if all(one is first for one in norms) else None

@@ -1,22 +1,21 @@
-"""Makes an optimizer's step by gradients that are not finite a step that changes nothing; where it
-is asked to, also one by gradients far outside their past (`norm_past`).
+"""Turns an optimizer step with non-finite gradients into a no-op and, on request, also one with
+gradients far outside their recent history (`norm_past`).
 
-Telling and acting come some steps late, and by then a NaN is in every weight and moment. Here the
-step itself is stopped, and nobody waits for a device:
+Alerts and commands come some steps late, when a NaN is already in every weight and moment. Here the
+step itself is stopped, without a sync:
 
-- A fused optimizer (Adam, AdamW, SGD, Adagrad) asks `found_inf` on the device, as it does for a
-  gradient scaler: parameters, moments and the count of steps stay as they are.
-- Of tensors in the host's memory the answer is known at once. Torch's optimizers pass over
-  parameters without a gradient, so the gradients are out of sight while one steps, and then back;
-  what others have done by such a step is undone (`undoing`).
+- A fused optimizer (Adam, AdamW, SGD, Adagrad) reads `found_inf` on the device, as with a gradient
+  scaler: parameters, moments and step counts stay as they are.
+- In host memory the answer is known at once. Torch's optimizers skip parameters without a gradient,
+  so the gradients are hidden during the step. With other optimizers, what the step has changed is
+  undone (`undoing`).
 
-A step that evaluates a closure has its gradients from there, so that it is judged when the closure
-has run.
+If a step evaluates a closure, its gradients come from there, so it is judged after the closure.
 
-What else an accelerator could offer changes the moments or takes a second copy of them, so that
-an optimizer of another kind is refused there. So are sharded parameters: a rank sees its own part
-only, and to decide alike would be a collective at every step. Replicas (DDP) hold the same
-gradients after their reduction, and so decide alike, by the same past.
+Anything else on an accelerator would change the moments or need a second copy of them, so other
+optimizers are refused there. Sharded parameters are refused too: a rank sees only its part, and a
+common decision would be a collective at every step. Replicas (DDP) have the same gradients after
+the reduction and the same history, so they decide alike.
 """
 
 import os
@@ -59,7 +58,7 @@ RELEARNED: Final = "guard_relearned"
 
 
 class Guard:
-    """Over the given optimizers, and every later one that steps a parameter of the modules."""
+    """Guards the given optimizers, and any later one that steps a parameter of the modules."""
 
     def __init__(
         self,
@@ -68,12 +67,12 @@ class Guard:
         faults: Faults,
         outliers: Outliers | None = None,
     ) -> None:
-        """With `outliers`, a step by gradients far outside their past is guarded as well."""
+        """With `outliers`, steps with gradients far outside their history are guarded as well."""
         self._outliers = outliers
         self._modules = tuple(modules.values())
         self._faults = faults
         self._objections: WeakKeyDictionary[Optimizer, str | None] = WeakKeyDictionary()
-        """Why it is not guarded: empty where it is, None where it is not the run's."""
+        """Optimizer -> why it is not guarded; empty if it is, None if it is not the run's."""
         for optimizer in optimizers:
             self._objections[optimizer] = objection_to(optimizer)
         self._nesting = NestedSteps()
@@ -82,7 +81,7 @@ class Guard:
         self._undone: WeakKeyDictionary[Optimizer, Before] = WeakKeyDictionary()
         self._flagged: WeakKeyDictionary[Optimizer, tuple[Tensor, list[Tensor]]]
         self._flagged = WeakKeyDictionary()
-        """What they are told, and whose momentum comes into being meanwhile."""
+        """Optimizer -> the flag given to it, and parameters whose momentum this step creates."""
         self._look = Look(faults)
         self._tally = Tally(GUARDED, *(() if outliers is None else (OUTLIERS, RELEARNED)))
         self._notices: list[str] = []
@@ -90,8 +89,8 @@ class Guard:
         self._pid = os.getpid()
 
     def install(self) -> None:
-        """Close to the step: the program's own hooks, and whoever wants to read the gradients, see
-        them as they are."""
+        """Install hooks closest to the step, so that the program's own hooks and the probe see the
+        gradients as they are."""
         if self._outliers is not None:
             self._outliers.clipped.install()
         self._handles = (
@@ -100,7 +99,7 @@ class Guard:
         )
 
     def remove(self) -> None:
-        """Nothing is guarded any more."""
+        """Stop guarding."""
         handles, self._handles = self._handles, ()
         for handle in handles:
             handle.remove()
@@ -115,28 +114,28 @@ class Guard:
             self._take_flag(optimizer)
 
     def state_dict(self) -> dict[str, object]:
-        """What is known of the past, in what JSON has; empty where no outliers are judged."""
+        """The norm history as JSON values; empty if outliers are not judged."""
         return {} if self._outliers is None else self._outliers.plain_state()
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
-        """Of one that judged none, or to one: nothing. Raises KeyError, TypeError and ValueError,
-        and takes nothing then."""
+        """Restore the norm history, if outliers are judged. Raises KeyError, TypeError or
+        ValueError, with nothing changed."""
         if self._outliers is not None:
             self._outliers.load_state_dict(state_dict)
 
     def take(self) -> dict[str, Number]:
-        """How many optimizer steps were made to change nothing since the last call; where
-        outliers are judged, how many of them were, and how often a new level was accepted."""
+        """The number of guarded optimizer steps since the last call and, if outliers are judged,
+        how many of them were outliers and how often a new level was accepted."""
         return self._tally.take()
 
     def take_notices(self) -> list[str]:
-        """What is not guarded, to be told once."""
+        """Messages about what is not guarded, each returned once."""
         notices, self._notices = self._notices, []
         return notices
 
     def _hear_first(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
-        """A step that raised has left what it was told, and what was to be put back after it: the
-        program may have done with those gradients by now."""
+        """Discard what an earlier step that raised has left: its flag, and the gradients to put
+        back, which the program may no longer want."""
         if os.getpid() != self._pid:
             return
         with self._faults.guard("guard", self.remove):
@@ -150,7 +149,7 @@ class Guard:
     def _before_step(
         self, optimizer: Optimizer, args: Arguments, kwargs: Keywords
     ) -> tuple[Arguments, Keywords] | None:
-        """The step's arguments, where they are to be others."""
+        """Judge the step, or return changed arguments with a closure that will."""
         if os.getpid() != self._pid:
             return None
         with self._faults.guard("guard", self.remove):
@@ -165,8 +164,8 @@ class Guard:
         return None
 
     def _judge_now(self, optimizer: Optimizer) -> None:
-        """Its gradients are those that it is about to step by."""
-        if self._handles:  # else something went wrong while its closure ran
+        """Judge the gradients that the optimizer is about to use."""
+        if self._handles:  # empty if a fault occurred while the closure ran
             with self._faults.guard("guard", self.remove), torch.no_grad():
                 self._guard(optimizer)
 
@@ -191,22 +190,22 @@ class Guard:
             return
         asks = asks_the_device(optimizer)
         if scalers is None and not asks and flag.device.type != "cpu":
-            # Since it was looked at first, its parameters have moved, or a loaded state has put
-            # another setting in the place of `fused`. To ask for the flag would be a wait.
+            # Since it was first checked, its parameters have moved to another device, or a loaded
+            # state has changed `fused`. Reading the flag would be a sync.
             self._object(optimizer, objection_to(optimizer))
             return
-        if not is_capturing():  # the graph's flag is of its replays, which nobody counts
+        if not is_capturing():  # in a graph the flag is that of replays, which are not counted
             self._tally.add(GUARDED, flag)
-        if scalers is not None:  # the scaler takes its own away again, and this with it
+        if scalers is not None:  # the scaler removes its own flag afterwards, and this one with it
             cast(Any, optimizer).found_inf = torch.maximum(scalers, to_device(flag, scalers.device))
         elif asks:
             cast(Any, optimizer).found_inf = flag
             self._flagged[optimizer] = flag, about_to_have_momentum(optimizer)
-        elif bool(flag):  # all of them are in the host's memory
+        elif bool(flag):  # no sync: everything is in host memory
             self._hold_back(optimizer, with_grad)
 
     def _hold_back(self, optimizer: Optimizer, with_grad: list[tuple[Tensor, Tensor]]) -> None:
-        """The step that begins is to change nothing, of an optimizer that cannot be told so."""
+        """Make the step a no-op for an optimizer without `found_inf`."""
         if not passes_over_none(optimizer):
             self._undone[optimizer] = Before(optimizer)
             return
@@ -217,10 +216,11 @@ class Guard:
     def _judge(
         self, optimizer: Optimizer, with_grad: Sequence[tuple[Tensor, Tensor]], *, is_scaled: bool
     ) -> Tensor | None:
-        """1.0 where the step is to change nothing, else 0.0; None where there is nothing to judge.
+        """1.0 if the step must be a no-op, else 0.0; None if there is nothing to judge.
 
-        Where a gradient scaler looks after what is not finite, outliers alone are ours. A CUDA
-        graph would judge each of its replays by the past as it was when it was captured.
+        With a gradient scaler, which handles non-finite gradients itself, only outliers are judged.
+        In a CUDA graph, outliers are not judged: each replay would use the history as it was at
+        capture.
         """
         outliers = None if is_capturing() else self._outliers
         if outliers is None:

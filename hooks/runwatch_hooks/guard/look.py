@@ -1,4 +1,4 @@
-"""What the guard asks of gradients: whether all are finite, and how long they are together."""
+"""Reads gradients for the guard: whether all are finite, and their total norm."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,16 +19,17 @@ from runwatch_hooks.measuring.one_pass import load_one_pass
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """Of all gradients of a step; 0-dimensional, on an accelerator where one of them is."""
+    """The result for all gradients of a step; 0-dimensional, on an accelerator if one of them
+    is."""
 
     is_bad: Tensor
-    """1.0 where an element is not finite, else 0.0."""
+    """1.0 if an element is non-finite, else 0.0."""
     norm: Tensor | None
-    """None where it was not asked for."""
+    """None if it was not asked for."""
 
 
 class Look:
-    """Looks at gradients, each read once where both is asked."""
+    """Reads gradients, each once for both results."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
@@ -36,7 +37,7 @@ class Look:
         self._on_device: dict[torch.device, GradientsOnDevice] = {}
 
     def at(self, grads: Sequence[Tensor], *, wants_norm: bool = False) -> Seen | None:
-        """None where they have no elements."""
+        """Read the gradients; None if they have no elements."""
         by_device: dict[torch.device, list[Tensor]] = {}
         for grad in grads:
             values = grad._values() if grad.is_sparse else grad  # pyright: ignore[reportPrivateUsage]
@@ -54,7 +55,7 @@ class Look:
             is_bad = 1.0 - all_finite(grads).float()
             norms = norms_of([dense(one) for one in grads], 2.0) if wants_norm else None
             return Seen(is_bad, None if norms is None else norm_over(norms))
-        # Exact: squares of float32 stay within float64. The compiled kernel takes half the time.
+        # Exact: squares of float32 fit into float64. The compiled kernel halves the time.
         squares = self._reader.squares(grads)
         is_bad = _on_host(float(not np.isfinite(squares).all()))
         return Seen(is_bad, _on_host(float(np.sqrt(squares.sum()))))
@@ -70,7 +71,7 @@ class Look:
 
 
 def _together(seen: Sequence[Seen]) -> Seen:
-    """Of several devices; told to an accelerator, if one is among them."""
+    """The results of several devices combined, on an accelerator if there is one."""
     home = max((one.is_bad.device for one in seen), key=lambda device: device.type != "cpu")
     flags = [to_device(one.is_bad, home) for one in seen]
     norms = [to_device(one.norm, home) for one in seen if one.norm is not None]
@@ -78,5 +79,5 @@ def _together(seen: Sequence[Seen]) -> Seen:
 
 
 def _on_host(number: float) -> Tensor:
-    """Whatever device and type the program has made torch's defaults."""
+    """A tensor on the CPU, whatever torch's default device and dtype are."""
     return torch.tensor(number, dtype=torch.float32, device="cpu")

@@ -1,9 +1,9 @@
-"""Momentum that comes into being in a step which changes nothing.
+"""Initialises momentum that is created in a step which the guard turns into a no-op.
 
-Fused SGD takes memory for a group's momentum in its first step, and leaves it to the kernel to put
-the gradients there. A kernel that is told to change nothing puts nothing there, and the next step
-would go on from whatever the memory held. Zero it is instead: as after any step, and for all but a
-`dampening` the same as none.
+Fused SGD allocates a group's momentum in its first step, and its kernel writes the gradients into
+it. A kernel that must change nothing writes nothing, so the next step would use uninitialised
+memory. So the momentum is set to zero, which has the same effect as no momentum unless there is
+`dampening`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from runwatch_hooks.measuring.host_memory import to_device
 
 
 def about_to_have_momentum(optimizer: Optimizer) -> list[Tensor]:
-    """Parameters whose momentum the step that begins will bring into being."""
+    """Parameters whose momentum will be created by the step that begins."""
     if not isinstance(optimizer, SGD):
         return []
     found: list[Tensor] = []
@@ -29,7 +29,7 @@ def about_to_have_momentum(optimizer: Optimizer) -> list[Tensor]:
 
 
 def blank_momentum(optimizer: Optimizer, parameters: Sequence[Tensor], flag: Tensor) -> None:
-    """Make it zero where the 0-dimensional `flag` is not; waits for no device."""
+    """Set the momentum to zero if the 0-dimensional `flag` is not 0, without a sync."""
     for parameter in parameters:
         momentum = _momentum_of(optimizer, parameter)
         if momentum is not None:

@@ -1,17 +1,18 @@
-"""An optimizer's gradient norms of late, and whether the next lies far outside of them.
+"""The recent gradient norms of an optimizer, and whether a new one is far outside of them.
 
-Everything is a tensor on the device where the norms are, so that nobody waits for an answer; the
-host knows only how often it has asked.
+Everything is computed in tensors on the device of the norms, without a sync; the host only counts
+the calls.
 
-Distances are those of logarithms: what counts is by how much a norm was multiplied. Outside is
-what lies further above the median of the last 128 norms than 8 robust deviations (the median
-distance from the median, times 1.4826, which for a normal distribution is its standard deviation),
-and at least by a factor of ten. Of 28 healthy published logs, 31 550 steps, none has such a step;
-of six with an incident five have. With six deviations and a factor of four some of them had.
+Norms are compared by their logarithms, since what matters is the factor. A norm is an outlier if it
+is above the median of the last 128 norms by more than 8 robust deviations (the median absolute
+deviation times 1.4826, which equals the standard deviation of a normal distribution), and by at
+least a factor of ten. In 28 healthy published logs, 31 550 steps, there is no such step; in six
+with an incident, five have one. With six deviations and a factor of four, some of the healthy logs
+had one.
 
-A norm that was outside is kept out of the past, or the past would follow it. At most 8 of the last
-128 are; the ninth is taken for a new level: it passes, and the past is learned anew from it on.
-So a training whose gradients have grown for good loses eight steps and no more.
+Outliers are not added to the history, or it would follow them. At most 8 of the last 128 norms are;
+the ninth counts as a new level: it passes, and the history starts again from it. So a training
+whose gradients have grown permanently loses only eight steps.
 """
 
 import math
@@ -26,48 +27,49 @@ from torch import Tensor
 from runwatch_hooks.measuring.host_memory import to_device
 
 WINDOW: Final = 128
-"""Norms remembered: enough for a steady median, few enough to follow a schedule."""
+"""Number of norms kept: enough for a stable median, few enough to follow a schedule."""
 WARM_UP: Final = 64
-"""Norms to be known before one is judged; at first they change from step to step as they please."""
+"""Norms to collect before one is judged, as they vary a lot at first."""
 MOST_GUARDED: Final = 8
 _DEVIATIONS: Final = 8 * 1.4826
 _LEAST_DISTANCE: Final = 2.3
-"""A factor of 9.97: no quotient of two rounded norms lies upon it, where ranks could differ."""
+"""A factor of 9.97. No quotient of two rounded norms equals it, so that ranks cannot differ."""
 _UNKNOWN: Final = torch.inf
-"""In the place of a norm that is yet to come."""
+"""Stands for a norm not yet known."""
 _GUARDED: Final = torch.nan
-"""In the place of a norm that was outside."""
+"""Stands for a norm that was an outlier."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
-    """About one step; both are 0-dimensional float32, 1.0 where it is so."""
+    """The verdict on one step; both are 0-dimensional float32, 1.0 or 0.0."""
 
     is_outlier: Tensor
     has_relearned: Tensor
-    """A ninth outlier: it passes, and the past is learned anew."""
+    """It is the ninth outlier, so it passes and the history starts again."""
 
 
 class NormPast:
-    """Of one optimizer."""
+    """The norm history of one optimizer."""
 
     def __init__(self) -> None:
         self._levels = torch.full((WINDOW,), _UNKNOWN, dtype=torch.float32, device="cpu")
-        """(W,) logarithms of norms, each in its step's place."""
+        """(W,) logarithms of norms, a ring buffer."""
         self._num_judged = 0
 
     def judge(self, norm: Tensor, is_bad: Tensor) -> Verdict:
-        """Whether a step of this norm is an outlier. Both are 0-dimensional, on one device.
+        """Whether a step with this norm is an outlier. Both arguments are 0-dimensional, on one
+        device.
 
-        A step that is bad already, since its gradients are not finite, says nothing about the past
-        and uses up nothing; nor does one whose norm is 0.
+        A step with non-finite gradients (`is_bad`), or with a norm of 0, is not judged and does not
+        change the history.
         """
         levels = to_device(self._levels, norm.device)
-        # Eight bits are enough, and the last one of a sum that was added in another order (by
-        # another processor, on another rank) decides nothing.
+        # Rounded to eight bits, which are enough, so that a sum added in another order (on another
+        # rank) gives the same level.
         level = norm.bfloat16().float().log()
-        is_judged = (is_bad == 0.0) & (level > -torch.inf)  # not so of NaN
-        ordered = levels.sort().values  # NaN comes last, and infinity before it
+        is_judged = (is_bad == 0.0) & (level > -torch.inf)  # false for NaN
+        ordered = levels.sort().values  # infinity is after all known levels, then NaN
         num_known = levels.isfinite().sum()
         median = _middle(ordered, num_known)
         spread = _middle((ordered - median).abs().sort().values, num_known)
@@ -84,13 +86,12 @@ class NormPast:
         return Verdict(is_outlier.float(), is_lasting.float())
 
     def state_dict(self) -> dict[str, object]:
-        """The levels are on their device; they are never written to again."""
+        """The history, with the levels on their device. They are not written to later."""
         return {"num_judged": self._num_judged, "levels": self._levels}
 
     def plain_state(self) -> dict[str, object]:
-        """The same in what strict JSON has too, which knows no infinity and no NaN: a level that
-        is none of a norm is null, and `guarded` has the places of those that were outside. Waits
-        for the device."""
+        """The history in strict JSON, without infinity and NaN: unknown levels and outliers are
+        null, and `guarded` has the indices of outliers. A sync."""
         levels = cast("list[float]", self._levels.tolist())
         return {
             "num_judged": self._num_judged,
@@ -99,8 +100,8 @@ class NormPast:
         }
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
-        """Either kind, also a list of levels with infinities and NaN as they are. Raises KeyError
-        and ValueError, and takes nothing then."""
+        """Restore either kind of state, or a list of levels with infinities and NaN. Raises
+        KeyError or ValueError, with nothing changed."""
         num_judged = convert(state_dict["num_judged"], int)
         levels = state_dict["levels"]
         if not isinstance(levels, Tensor):
@@ -119,6 +120,6 @@ def _levels_of(plain: object, guarded: object) -> Tensor:
 
 
 def _middle(ordered: Tensor, num_known: Tensor) -> Tensor:
-    """The median (of two, the lower) of the first `num_known` elements."""
+    """The lower median of the first `num_known` elements."""
     place = ((num_known - 1) // 2).clamp(min=0)
     return ordered.gather(0, place.reshape(1)).squeeze(0)

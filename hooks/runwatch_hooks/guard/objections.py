@@ -20,7 +20,7 @@ def check_guardable(optimizers: Sequence[Optimizer]) -> None:
 
 
 def objection_to(optimizer: Optimizer) -> str:
-    """Why an optimizer cannot be guarded; empty where it can."""
+    """Why an optimizer cannot be guarded; empty if it can."""
     name = type(optimizer).__name__
     parameters = parameters_of(optimizer)
     if any(is_sharded(one) for one in parameters):
@@ -32,10 +32,10 @@ def objection_to(optimizer: Optimizer) -> str:
 
 
 def objection_to_closures(optimizer: Optimizer) -> str:
-    """Why an optimizer cannot be guarded where its step evaluates a closure; empty where it can.
+    """Why an optimizer cannot be guarded if its step evaluates a closure; empty if it can.
 
-    Torch's own evaluate it before all else, and once. LBFGS has moved the parameters when it asks
-    again, and what others do nobody knows: those that minimize sharpness move them first of all.
+    Torch's optimizers evaluate it once, before anything else. LBFGS evaluates it again after moving
+    the parameters. Others are unknown: sharpness-aware ones move the parameters first.
     """
     kind = type(optimizer)
     if not isinstance(optimizer, LBFGS) and passes_over_none(optimizer):

@@ -1,4 +1,4 @@
-"""Which of a run's optimizer steps are by gradients far outside their past."""
+"""Which of a run's optimizer steps have gradients far outside their recent history."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -15,10 +15,10 @@ from runwatch_hooks.seeing.known_optimizers import Roster
 
 
 class Outliers:
-    """Each optimizer has a past of its own: a critic's gradients say nothing of a generator's.
+    """A norm history for each optimizer: a critic's gradients say nothing about a generator's.
 
-    It has a state that goes back with a rollback, or a step that is trained again would be judged
-    by what came after it.
+    Its state is restored by a rollback, or a step that is trained again would be judged by later
+    ones.
     """
 
     def __init__(self, optimizers: Sequence[Optimizer], faults: Faults) -> None:
@@ -29,20 +29,20 @@ class Outliers:
         self.clipped = ClippedNorms(faults)
 
     def judge(self, optimizer: Optimizer, norm: Tensor, is_bad: Tensor) -> Verdict:
-        """As `NormPast.judge`."""
+        """Like `NormPast.judge`."""
         return self._past_of(optimizer).judge(norm, is_bad)
 
     def state_dict(self) -> dict[str, object]:
-        """By the numbers of the optimizers' coming; tensors are on their devices."""
+        """The histories by the optimizers' numbers; tensors are on their devices."""
         return {number: past.state_dict() for number, past in self._numbered()}
 
     def plain_state(self) -> dict[str, object]:
-        """The same in what strict JSON has too. Waits for the device."""
+        """The histories in strict JSON. A sync."""
         return {number: past.plain_state() for number, past in self._numbered()}
 
     def load_state_dict(self, state_dict: Mapping[str, object], /) -> None:
-        """An optimizer that was not there then begins anew. Raises KeyError, TypeError and
-        ValueError, and takes nothing then."""
+        """Restore the histories. That of an optimizer which did not exist then is emptied. Raises
+        KeyError, TypeError or ValueError, with nothing changed."""
         read: dict[Optimizer, NormPast] = {}
         for number, optimizer in self._roster.living().items():
             past = read[optimizer] = NormPast()
@@ -57,7 +57,7 @@ class Outliers:
         return self._pasts[optimizer]
 
     def _numbered(self) -> list[tuple[str, NormPast]]:
-        """Of the optimizers that live."""
+        """The histories of the optimizers still alive, by number."""
         return [(str(number), self._pasts[one]) for number, one in self._roster.living().items()]
 
 
@@ -68,8 +68,8 @@ def _mapping(state: object) -> Mapping[str, object]:
 
 
 def norm_over(norms: Tensor) -> Tensor:
-    """Of all elements of which these (T,) are norms, in float32 and within its range; on the
-    device where they are."""
+    """The total norm over tensors with norms (T,), computed in float32 without overflow, on their
+    device."""
     greatest = norms.amax()
     is_usual = (greatest > 0.0) & greatest.isfinite()
     scaled = (norms / greatest).square().sum().sqrt()

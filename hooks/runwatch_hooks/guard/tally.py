@@ -1,4 +1,4 @@
-"""Counts of what happened on devices, added up there."""
+"""Counters that are added up on the devices where the events happen."""
 
 import torch
 from torch import Tensor
@@ -7,14 +7,14 @@ Number = float | Tensor
 
 
 class Tally:
-    """By name, since it was taken last. Waits for no device."""
+    """Named counters since the last `take`. Never waits for a device."""
 
     def __init__(self, *names: str) -> None:
         self._known = dict.fromkeys(names, 0.0)
         self._distant: dict[str, dict[torch.device, Tensor]] = {name: {} for name in names}
 
     def add(self, name: str, flag: Tensor) -> None:
-        """One more where a 0-dimensional flag is 1.0."""
+        """Add a 0-dimensional flag, 1.0 or 0.0."""
         if flag.device.type == "cpu":
             self._known[name] += float(flag)
             return

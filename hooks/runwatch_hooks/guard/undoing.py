@@ -1,9 +1,8 @@
-"""What a bad step does to an optimizer's parameters and state, undone as it ends.
+"""Undoes what a guarded step changes in an optimizer's parameters and state.
 
-Torch's own optimizers pass over a parameter without a gradient, and so are told to change nothing
-by taking the gradients out of their sight. What others do then nobody knows: some put zeros in
-their place and step by momentum and decay, some count their steps all the same. Of these what was
-before is kept, in a second copy for the length of a bad step, and put back.
+Torch's optimizers skip a parameter without a gradient, so hiding the gradients makes a step a
+no-op. Others may not: some use zeros instead and step by momentum and weight decay, and some count
+the step anyway. For these, parameters and state are copied before a bad step and put back after it.
 """
 
 import torch
@@ -15,18 +14,18 @@ from runwatch_hooks.seeing.known_optimizers import parameters_of, steps_as_torch
 
 
 def passes_over_none(optimizer: Optimizer) -> bool:
-    """Whether its step leaves alone what has no gradient, and counts nothing there."""
+    """Whether its step skips parameters without a gradient, including their step counts."""
     return steps_as_torchs_own(optimizer)
 
 
 class Before:
-    """Parameters, state and options of an optimizer, all in the host's memory, as they are now."""
+    """A copy of an optimizer's parameters, state and options, all in host memory."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         own = dict(enumerate(parameters_of(optimizer)))
         self._saved = capture_optimizer(optimizer, HostCopies(), {}, own)
 
     def put_back(self, optimizer: Optimizer) -> None:
-        """In place. Raises StateMismatchError where its groups are others by now."""
+        """Restore in place. Raises StateMismatchError if its groups have changed."""
         with torch.no_grad():
             restore_optimizer(optimizer, self._saved, InPlace())
