@@ -1,4 +1,4 @@
-"""What is taken on request only: histograms, and what modules return."""
+"""Measurements on request only: histograms, and statistics of module outputs."""
 
 from runwatch_hooks.detail.detail import Closeup, Detail
 from runwatch_hooks.detail.schedule import Schedule

@@ -1,4 +1,4 @@
-"""Sums over what a module returned, made where it lies, and the stats that come of them."""
+"""Sums over a module's output, computed on its device, and the stats derived from them."""
 
 from typing import Final
 
@@ -11,17 +11,17 @@ from runwatch.nonfinite import ABSENT_32
 from runwatch_hooks.measuring.dense import dense_view
 
 STATS: Final = ("act_mean", "act_std", "act_absmax", "act_zero_frac", "act_nonfinite")
-"""Mean, standard deviation and greatest magnitude are over the finite elements."""
+"""Mean, standard deviation and greatest magnitude are over finite elements only."""
 NUM_ELEMENTS, SUM, SUM_OF_SQUARES, MAX_ABS, NUM_ZEROS, NUM_NONFINITE = range(6)
 NUM_SUMS: Final = 6
 
 _PIECE: Final = 2**20
-"""Elements at a time: a copy of a whole activation is what the memory may have no room for."""
+"""Elements at a time: there may be no memory for a copy of a whole activation."""
 
 
 def sums_of(tensor: Tensor) -> Tensor | None:
-    """(NUM_SUMS,) float64 on the tensor's device; None for what cannot be read as it lies."""
-    flat = dense_view(tensor.resolve_conj().resolve_neg())  # a mean knows of signs
+    """(NUM_SUMS,) float64 on the tensor's device; None if it has no dense view."""
+    flat = dense_view(tensor.resolve_conj().resolve_neg())  # the mean needs the right signs
     if flat is None:
         return None
     total = torch.zeros(NUM_SUMS, dtype=torch.float64, device=flat.device)
@@ -31,7 +31,7 @@ def sums_of(tensor: Tensor) -> Tensor | None:
 
 
 def joined(left: Tensor, right: Tensor) -> Tensor:
-    """The sums over both: of several calls of one module, say."""
+    """The sums over two tensors, such as the outputs of two calls of one module."""
     both = left + right
     both[MAX_ABS] = torch.maximum(left[MAX_ABS], right[MAX_ABS])
     return both
@@ -55,12 +55,12 @@ def _sums_of_piece(piece: Tensor) -> Tensor:
 
 
 def stats_of(sums: NDArray[np.float64]) -> NDArray[np.float32]:
-    """(len(STATS), M) of (M, NUM_SUMS); ABSENT_32 where a module returned nothing to be read."""
+    """(len(STATS), M) from sums (M, NUM_SUMS); ABSENT_32 if a module's output was not read."""
     stats = np.full((len(STATS), len(sums)), ABSENT_32, np.float32)
     held = np.flatnonzero(sums[:, NUM_ELEMENTS] > 0)
     found = sums[held]
     num_finite = found[:, NUM_ELEMENTS] - found[:, NUM_NONFINITE]
-    with np.errstate(all="ignore"):  # of none that is finite there is no mean: NaN
+    with np.errstate(all="ignore"):  # without finite elements the mean is NaN
         mean = found[:, SUM] / num_finite
         variance = np.maximum(found[:, SUM_OF_SQUARES] / num_finite - mean * mean, 0.0)
         stats[:, held] = [

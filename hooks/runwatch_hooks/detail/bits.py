@@ -1,4 +1,4 @@
-"""Numbers of 64 bits on their way from an accelerator, without a wait: as pairs of float32."""
+"""Asynchronous copies of 64-bit numbers from an accelerator, as pairs of float32."""
 
 from typing import Final
 
@@ -10,11 +10,11 @@ from torch import Tensor
 from runwatch_hooks.measuring.readback import Readback, Ticket
 
 _DEPTH: Final = 4
-"""Steps that may be on their way at once."""
+"""Steps whose numbers may be in transit at once."""
 
 
 class Lot:
-    """(N, W) numbers of 64 bits, and the rows they belong to."""
+    """(N, W) numbers of 64 bits, and the rows to which they belong."""
 
     def __init__(self, rows: list[int], values: Tensor, ticket: Ticket | None) -> None:
         self.rows = rows
@@ -37,15 +37,15 @@ class Lot:
 
 
 class Departures:
-    """Rings of pinned memory by device, made when something is first taken there."""
+    """Rings of pinned memory, one for each device, allocated when first needed."""
 
     def __init__(self) -> None:
         self._rings: dict[torch.device, Readback] = {}
         self.num_lost = 0
-        """Lots that were left out as their ring was full."""
+        """Lots that were dropped because their ring was full."""
 
     def send(self, rows: list[int], values: list[Tensor]) -> list[Lot]:
-        """One lot for each device; none where its ring is full."""
+        """Start copying: one lot for each device, or none if its ring is full."""
         by_device: dict[torch.device, list[tuple[int, Tensor]]] = {}
         for row, value in zip(rows, values, strict=True):
             by_device.setdefault(value.device, []).append((row, value))

@@ -1,4 +1,4 @@
-"""Histograms and activations of single steps: gathered while a step runs, told after its row."""
+"""Histograms and activations of single steps: collected during a step, sent after its row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from runwatch_hooks.measuring.host_memory import to_device
 from runwatch_hooks.rows.row import Row
 
 _ROW_BYTES: Final = 2**19
-"""Of histograms that go with one row: half of what a frame's header may take."""
+"""Limit on the histograms of one row: half of the limit of a frame's header."""
 
 Counted = tuple[HistogramKind, tuple[str, ...], list[Lot]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Closeup:
-    """What was taken of a step, once its numbers have reached the host."""
+    """The measurements of one step, which may still be in transit from a device."""
 
     counted: tuple[Counted, ...]
     modules: tuple[str, ...]
@@ -37,7 +37,7 @@ class Closeup:
         return all(lot.is_there() for lot in self._lots())
 
     def rows(self, step: int, segment: int, at: float) -> list[Row]:
-        """Rows to follow the step's own. Only once `is_there`."""
+        """Rows that follow the step's own. Only valid once `is_there`."""
         rows = self._activation_rows(step, segment, at)
         histograms: list[Histograms] = []
         for part in self._histograms(step):
@@ -76,7 +76,8 @@ class Closeup:
 
 
 class Detail:
-    """One process's. For the training thread; what is not due costs a comparison a step."""
+    """The detail of one process. Used by the training thread. A step without detail costs one
+    comparison."""
 
     def __init__(
         self, modules: Mapping[str, nn.Module], schedule: Schedule, faults: Faults
@@ -89,18 +90,18 @@ class Detail:
         self._is_closed = False
         self._departures = Departures()
         self.num_lost = 0
-        """Steps of which something found no room on its way from a device."""
+        """Steps that lost something because a ring of buffers was full."""
         self._notices: list[str] = []
         self._has_told_silence = False
         self._clear()
 
     @property
     def takes_histograms(self) -> bool:
-        """Whether those of the step that is being trained are wanted."""
+        """Whether histograms of the current step are wanted."""
         return self._due.histograms
 
     def ask(self, next_step: int, num_steps: int) -> None:
-        """Take everything of the next steps."""
+        """Measure everything at the next `num_steps` steps."""
         self._schedule.ask(next_step, num_steps)
 
     def begin_step(self, step: int) -> None:
@@ -109,18 +110,19 @@ class Detail:
             return
         self._due = self._schedule.next(step)
         if self._due.activations:
-            # Anew each time: a model may have been compiled, or have got other modules.
+            # Created each time: the model may have been compiled, or have other modules by now.
             self._taps = ModuleTaps(self._modules, self._see, self._faults, self.close)
             self._taps.open()
 
     def take_gradients(self, grads: Mapping[str, Tensor], scale: Tensor | None) -> None:
-        """Of layers, to be divided by `scale`; of several readings in a step the last counts."""
+        """Count the gradients of layers, divided by `scale`. Of several readings in a step the last
+        counts."""
         with torch.no_grad():
             for name, grad in grads.items():
                 self._put(HistogramKind.GRADIENTS, name, count_log2(grad, scale))
 
     def take_weights(self, tensors: Mapping[str, Tensor]) -> None:
-        """Of layers before a step changes them; of several steps, before the first."""
+        """Count the weights of layers, before the first optimizer step in this row."""
         known = self._counts[HistogramKind.WEIGHTS]
         with torch.no_grad():
             for name, tensor in tensors.items():
@@ -128,7 +130,7 @@ class Detail:
                     self._put(HistogramKind.WEIGHTS, name, count_log2(tensor))
 
     def end_step(self) -> Closeup | None:
-        """What was taken of it, on its way; None where nothing was wanted."""
+        """The measurements of the step; None if nothing was wanted."""
         due, self._due = self._due, Due()
         if self._taps is None and not due.histograms:
             return None
@@ -155,7 +157,7 @@ class Detail:
         return closeup
 
     def forget(self, next_step: int) -> None:
-        """After a rollback, what was asked for is not asked for again."""
+        """After a rollback: do not repeat requests that were answered before it."""
         self._schedule.forget(next_step)
 
     def take_notices(self) -> list[str]:
@@ -163,14 +165,14 @@ class Detail:
         return notices
 
     def close(self) -> None:
-        """Nothing is taken any more, and the modules are as they were."""
+        """Stop measuring, and remove all hooks from the modules."""
         self._is_closed = True
         self._due = Due()
         self._close_taps()
         self._clear()
 
     def _see(self, place: int, output: Tensor) -> None:
-        """Called from within the model's forward pass, into which nothing may be raised."""
+        """Called inside the model's forward pass, where nothing may be raised."""
         with torch.no_grad():
             sums = sums_of(output)
             if sums is None:

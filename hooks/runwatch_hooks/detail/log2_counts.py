@@ -1,8 +1,8 @@
-"""How many elements of a tensor lie between which powers of two: counted where the tensor lies.
+"""Counts a tensor's elements between powers of two, on the tensor's device.
 
-The exponent is read off the bits, so that no range has to be known first, and a count of integers
-does not depend on the order in which it is made. In pieces: a copy of a whole tensor could be
-what the device's memory has no room for.
+The exponent is taken from the bits, so no range has to be known first. Integer counts do not depend
+on the order of addition. The tensor is read in pieces, because the device may have no memory for a
+copy of the whole.
 """
 
 from typing import Final
@@ -28,14 +28,14 @@ _NUM_CODES: Final = 257
 """The 256 exponents of float32, and one for zero."""
 _ZERO: Final = 256
 _PIECE: Final = {"cpu": 2**16}
-"""Elements at a time: what stays in a processor's cache, and elsewhere what hides a launch."""
+"""Elements at a time: on a CPU what fits into its cache, elsewhere enough to hide a launch."""
 _PIECE_ELSEWHERE: Final = 2**20
 
 
 def count_log2(tensor: Tensor, scale: Tensor | None = None) -> Tensor | None:
-    """(NUM_BINS,) int64 on the tensor's device, of its elements divided by `scale`.
+    """(NUM_BINS,) int64 counts on the tensor's device, of its elements divided by `scale`.
 
-    None for what could only be read by waiting for a device.
+    None if the tensor could only be read with a sync.
     """
     flat = dense(tensor) if tensor.device.type == "cpu" else dense_view(tensor)
     if flat is None:
@@ -52,7 +52,7 @@ def count_log2(tensor: Tensor, scale: Tensor | None = None) -> Tensor | None:
     for bin_, first, last in _RANGES:
         counts[bin_] = codes[first:last].sum()
     counts[FIRST_EXPONENT:ABOVE] = codes[_FIRST_CODE : _FIRST_CODE + NUM_EXPONENTS]
-    # What a sparse tensor does not hold is zero.
+    # Elements that a sparse tensor does not store are zero.
     counts[ZEROS] += tensor.numel() * (2 if tensor.is_complex() else 1) - flat.numel()
     return counts
 
@@ -64,12 +64,12 @@ _RANGES: Final = (
     (ABOVE, _FIRST_CODE + NUM_EXPONENTS, 255),
     (NONFINITE, 255, 256),
 )
-"""Bins that gather several codes: from the first to before the last."""
+"""(bin, first code, end) of bins that collect several codes."""
 
 
 def _codes(numbers: Tensor) -> Tensor:
-    """Each element's exponent as float32 has it, biased; _ZERO for zero."""
-    if numbers.dtype == torch.float64:  # float32 would make infinities of what is large
+    """Each element's biased float32 exponent; _ZERO for zero."""
+    if numbers.dtype == torch.float64:  # large values would become infinite in float32
         exponents = (torch.frexp(numbers).exponent + (_BIAS - 1)).clamp(1, 254)
         codes = torch.where(numbers.isfinite(), exponents, 255)
         return torch.where(numbers == 0, _ZERO, codes)
@@ -80,6 +80,6 @@ def _codes(numbers: Tensor) -> Tensor:
 def _count(codes: Tensor) -> Tensor:
     if codes.device.type == "cpu":
         return torch.bincount(codes, minlength=_NUM_CODES)
-    # `bincount` would wait for the greatest code.
+    # `bincount` would be a sync, as it needs the greatest code.
     counts = torch.zeros(_NUM_CODES, dtype=torch.int64, device=codes.device)
     return counts.scatter_add_(0, codes.long(), torch.ones_like(codes, dtype=torch.int64))

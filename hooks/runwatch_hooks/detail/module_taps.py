@@ -1,8 +1,8 @@
-"""Forward hooks on modules, for the length of a step, that hand on what each one returns.
+"""Forward hooks on modules, during one step, that pass on each module's output.
 
-Where they stay silent, and why: within torch.compile (a module that is traced is one operation,
-and has no outputs), while a backward pass computes activations again, in evaluation, while a CUDA
-graph is captured, and under torch.jit, functorch and the like, whose tensors hold no numbers.
+They do nothing inside torch.compile (a traced module is one operation without outputs), while a
+backward pass recomputes activations, in evaluation, while a CUDA graph is captured, and under
+torch.jit, functorch and the like, whose tensors hold no values.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,18 +21,18 @@ from runwatch_hooks.wrapping.graph_capture import is_capturing
 from runwatch_hooks.wrapping.uncopied import Uncopied
 
 See = Callable[[int, Tensor], None]
-"""What is told of a module, by its place in `names`, and of the tensor that it returned."""
+"""Called with a module's index in `names`, and the tensor that it returned."""
 
 _ROOT: Final = "(model)"
 _PATHS_OF_ROOT: Final = ("", "module")
-"""The second is within DDP, and returns what that returns."""
+"""The second is the module inside DDP, with the same output."""
 _PLAIN: Final = (Tensor, nn.Parameter)
 _DEPTH: Final = 3
-"""Of dicts and tuples that are looked into."""
+"""Nesting depth to which dicts and tuples are searched for a tensor."""
 
 
 class ModuleTaps:
-    """Those modules of a model whose outputs can be seen."""
+    """Hooks on the modules of a model whose outputs can be seen."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ModuleTaps:
         faults: Faults,
         disable: Callable[[], None] = lambda: None,
     ) -> None:
-        """`disable` is called where a fault of ours has been kept from the model's forward."""
+        """`disable` is called after a fault of the hook, which is kept from the model's forward."""
         self._see = see
         self._faults = faults
         self._disable = disable
@@ -78,8 +78,8 @@ class ModuleTaps:
         self._handles = []
 
     def _begin_forward(self, module: nn.Module, args: object) -> None:
-        """In evaluation a module that bears a hook may leave a faster path, as torch's encoder of
-        transformers does."""
+        """Remove the hooks in evaluation: a module with a hook may lose a fast path, as torch's
+        TransformerEncoder does."""
         if torch.compiler.is_compiling():
             return
         with self._faults.guard("activations", self._disable):
@@ -93,7 +93,7 @@ class ModuleTaps:
         return any(root.training for root in self._roots)
 
     def _hear(self, place: int, module: nn.Module, args: object, output: object) -> None:
-        if not torch.compiler.is_compiling():  # traced: what we did here would be a graph break
+        if not torch.compiler.is_compiling():  # or it would cause a graph break
             self._take(place, output)
 
     def _take(self, place: int, output: object) -> None:
@@ -117,7 +117,7 @@ def _visible_below(module: nn.Module, path: str, seen: set[int]) -> Iterator[tup
         return
     seen.add(id(module))
     name = _ROOT if path in _PATHS_OF_ROOT else clean_name(path)
-    # What a container returns is what its last child does.
+    # A Sequential's output is that of its last child.
     if not isinstance(module, nn.Sequential) and len(name.encode()) <= MAX_NAME_BYTES:
         yield name, module
     for child_name, child in module.named_children():
@@ -133,8 +133,8 @@ def _is_compiled(module: nn.Module) -> bool:
 
 
 def _is_elsewhere() -> bool:
-    """Whether a backward pass is computing activations again, or somebody traces or maps us."""
-    c = cast(Any, torch)._C  # what torch asks itself; it has no public name
+    """Whether a backward pass is recomputing activations, or the call is traced or vmapped."""
+    c = cast(Any, torch)._C  # torch's own checks, which have no public names
     is_elsewhere: bool = (
         is_in_backward()
         or c._get_tracing_state() is not None
@@ -144,8 +144,8 @@ def _is_elsewhere() -> bool:
 
 
 def _first_tensor(output: object, depth: int) -> Tensor | None:
-    """The first tensor of floating-point numbers; of a dict that begins with the loss, as Hugging
-    Face's models return, the one after it."""
+    """The first floating-point tensor that is not 0-dimensional. In the outputs of Hugging Face's
+    models, which begin with the loss, it is the one after that."""
     if isinstance(output, Tensor):
         is_plain = type(output) in _PLAIN and output.layout is torch.strided
         is_plain = is_plain and not output.is_nested

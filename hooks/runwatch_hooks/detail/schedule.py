@@ -1,41 +1,41 @@
-"""At which steps histograms and activations are taken; pure."""
+"""At which steps histograms and activations are measured."""
 
 from dataclasses import dataclass
 from typing import Final
 
 FIRST_STEP: Final = 2
-"""Of a process's own steps, the first that activations are looked at in: torch.compile traces a
-model in its first calls, and would compile it once with forward hooks and once without."""
+"""The first step of a process in which activations are measured. torch.compile traces a model in
+its first calls, and would compile it once with forward hooks and once without."""
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is taken of one step."""
+    """What is measured in one step."""
 
     histograms: bool = False
     activations: bool = False
 
 
 class Schedule:
-    """Every so many steps, and all of those that a command asks for."""
+    """Measures at fixed intervals, and at all steps that a command asks for."""
 
     def __init__(self, histograms: int | None, activations: int | None) -> None:
-        """Steps between two; None: never, unless asked."""
+        """Intervals in steps; None: only when asked."""
         self._histograms = histograms
         self._activations = activations
         self._asked_until = 0
         self._num_steps = 0
 
     def ask(self, next_step: int, num_steps: int) -> None:
-        """All of the next steps, from this one on."""
+        """Measure everything at `num_steps` steps, from `next_step` on."""
         self._asked_until = next_step + num_steps
 
     def forget(self, next_step: int) -> None:
-        """After a rollback: what was asked for was of steps that are trained again."""
+        """After a rollback: a request was for the steps before it, and is not continued."""
         self._asked_until = min(self._asked_until, next_step)
 
     def next(self, step: int) -> Due:
-        """What is taken of the step that is about to be trained."""
+        """What to measure in the step that is about to be trained."""
         self._num_steps += 1
         is_asked = step < self._asked_until
         return Due(

@@ -1,6 +1,6 @@
-"""How the accelerators of a rank are: memory, temperature, utilisation, as their driver says.
+"""Memory, temperature and utilisation of a rank's accelerators, from their driver.
 
-Without torch: `runwatch doctor` asks too, where there may be none.
+Needs no torch, because `runwatch doctor` uses it too.
 """
 
 from runwatch_hooks.device_health.nvml import Nvml, NvmlError

@@ -1,4 +1,4 @@
-"""Which accelerators a rank trains on, by the names that their driver has for them."""
+"""The UUIDs of the CUDA devices that a rank trains on."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -12,12 +12,12 @@ _CUDA: Final[Any] = torch.cuda  # torch leaves these functions without types
 
 
 def uuids_of(modules: Mapping[str, nn.Module]) -> list[str]:
-    """Of the CUDA devices on which parameters lie, in their order; where they lie in the host's
-    memory for a device that is in use (offloading), that one.
+    """UUIDs of the CUDA devices that hold parameters, in order. If all parameters are in host
+    memory although CUDA is in use (offloading), that of the current device.
 
-    Torch counts what CUDA_VISIBLE_DEVICES lets it see, NVML all that is there: a number means
-    another device to each, a UUID the same. Where nobody has used CUDA yet it is left alone: to
-    ask for a device would keep later forks from using any.
+    Torch numbers the devices visible through CUDA_VISIBLE_DEVICES, and NVML all devices, so only
+    the UUID identifies a device for both. If CUDA is not initialised yet, it is not touched:
+    initialising it would keep later forked processes from using it.
     """
     if not _CUDA.is_initialized():
         return []
@@ -25,7 +25,7 @@ def uuids_of(modules: Mapping[str, nn.Module]) -> list[str]:
     for module in modules.values():
         for tensor in module.parameters():
             device = local_of(tensor).device
-            if device.type == "cuda":  # of a tensor the device has a number
+            if device.type == "cuda":  # a tensor's device always has an index
                 devices[device.index] = None
     indices: list[int] = list(devices) or [_CUDA.current_device()]
     properties = [_CUDA.get_device_properties(index) for index in indices]

@@ -1,8 +1,8 @@
-"""What NVIDIA's driver says of a device, asked through NVML (the extra `nvml`).
+"""Reads NVIDIA devices through NVML (the extra `nvml`).
 
-Never by `nvidia-smi`, a process for each question, which has held up trainings (PyTorch Lightning
-issue 189), and never on the training thread: the driver may take milliseconds, or hang with a
-device that is lost.
+Not by `nvidia-smi`, which starts a process for each query and has slowed down trainings (PyTorch
+Lightning issue 189). And not on the training thread: the driver may take milliseconds, or hang with
+a lost device.
 """
 
 import importlib
@@ -14,14 +14,14 @@ SENSORS: Final = ("gpu_mem", "gpu_temp", "gpu_util", "gpu_throttled", "gpu_ecc_e
 
 
 class NvmlError(Exception):
-    """NVML is not there, or does not know a device; says which."""
+    """NVML is not available, or does not know a device; the message says which."""
 
 
 class Nvml:
-    """NVML, opened by this process. For one thread at a time."""
+    """NVML, initialised by this process. Used by one thread at a time."""
 
     def __init__(self) -> None:
-        """Raises NvmlError where the module, the library or the driver is missing."""
+        """Raises NvmlError if the module, the library or the driver is missing."""
         try:
             self._nvml: Any = importlib.import_module("pynvml")
         except ImportError as error:
@@ -47,21 +47,22 @@ class Nvml:
         return version.decode() if isinstance(version, bytes) else version
 
     def num_devices(self) -> int:
-        """Of the machine, whatever CUDA_VISIBLE_DEVICES says. Raises NvmlError."""
+        """The number of devices in the machine, ignoring CUDA_VISIBLE_DEVICES. Raises NvmlError."""
         try:
             return int(self._nvml.nvmlDeviceGetCount())
         except self._nvml.NVMLError as error:
             raise NvmlError(str(error)) from error
 
     def find(self, uuid: str) -> Any:
-        """A device, for `read`; `uuid` as torch has it, without what it is of. Raises NvmlError."""
+        """A device handle for `read`; `uuid` is torch's, without NVML's prefix. Raises
+        NvmlError."""
         for kind in ("GPU", "MIG"):
             with suppress(self._nvml.NVMLError):
                 return self._nvml.nvmlDeviceGetHandleByUUID(f"{kind}-{uuid}".encode())
         raise NvmlError(f"NVML knows no device {uuid}")
 
     def read(self, device: Any) -> dict[str, float]:
-        """What the device tells, of `SENSORS`; what it cannot tell, or not now, is left out."""
+        """The device's readings of `SENSORS`; those it cannot give, or not now, are left out."""
         numbers: dict[str, float] = {}
         for name, reader in self._readers.items():
             with suppress(self._nvml.NVMLError):
@@ -73,7 +74,7 @@ class Nvml:
             self._nvml.nvmlShutdown()
 
     def _memory(self, device: Any) -> float:
-        """Bytes in use, by whomever."""
+        """Bytes in use, by all processes."""
         return float(self._nvml.nvmlDeviceGetMemoryInfo(device).used)
 
     def _temperature(self, device: Any) -> float:
@@ -85,8 +86,8 @@ class Nvml:
         return float(self._nvml.nvmlDeviceGetUtilizationRates(device).gpu) / 100.0
 
     def _throttled(self, device: Any) -> float:
-        """1 where heat, or a fault of power, holds the clocks down. A power cap does not count:
-        a device that works hard is at it all the time."""
+        """1 if the clocks are reduced because of heat or a power fault. A power cap does not count:
+        a device under load is at its cap all the time."""
         nvml = self._nvml
         reasons: int = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device)
         bad = (
@@ -98,7 +99,7 @@ class Nvml:
         return float(bool(reasons & bad))
 
     def _ecc_errors(self, device: Any) -> float:
-        """Errors of memory that were found and not put right, since the driver was loaded."""
+        """Uncorrected memory errors since the driver was loaded."""
         nvml = self._nvml
         kind, since = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
         return float(nvml.nvmlDeviceGetTotalEccErrors(device, kind, since))

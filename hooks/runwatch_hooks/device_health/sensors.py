@@ -1,4 +1,4 @@
-"""Asks a rank's devices how they are, every few seconds, on a thread of its own."""
+"""Reads a rank's devices every few seconds, in a thread of its own."""
 
 import threading
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ log = OwnLog(__name__)
 INTERVAL_S: Final = 5.0
 _CLOSE_TIMEOUT_S: Final = 1.0
 _MAX_DEVICES: Final = 16
-"""Of one rank; it usually has one."""
+"""Limit for one rank, which usually has one device."""
 
 
 class DeviceSensors:
-    """A rank's devices. Nothing that the training thread calls waits but `close`, for a second."""
+    """A rank's devices. For the training thread, only `close` waits, for up to a second."""
 
     def __init__(self, nvml: Nvml, devices: Sequence[Any], interval_s: float = INTERVAL_S) -> None:
-        """The devices are read once here: what they tell now is what is recorded of them."""
+        """Reads the devices once: only the sensors that answer now are recorded later."""
         self._nvml = nvml
         self._devices = devices
         self._interval_s = interval_s
         self._newest: dict[str, float] | None = self._read()
         self.names = frozenset(self._newest)
-        """Of the metrics. Those of the first device are without a number."""
+        """Names of the metrics. Those of the first device have no number."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="runwatch-devices", daemon=True)
 
@@ -34,7 +34,7 @@ class DeviceSensors:
         self._thread.start()
 
     def take(self) -> dict[str, float]:
-        """The newest reading, once: a row that brings none leaves these metrics not recorded."""
+        """The newest reading, once; later rows without a new one leave these metrics out."""
         newest, self._newest = self._newest, None
         return newest or {}
 
@@ -51,7 +51,7 @@ class DeviceSensors:
                     name: value for name, value in self._read().items() if name in self.names
                 }
             self._nvml.close()
-        except Exception:  # devices are then watched no more, and training goes on
+        except Exception:  # the devices are no longer read, and training goes on
             log.exception("devices: a fault of our own; their memory and heat are not recorded")
 
     def _read(self) -> dict[str, float]:
@@ -63,7 +63,7 @@ class DeviceSensors:
 
 
 def open_sensors(uuids: Sequence[str], interval_s: float = INTERVAL_S) -> DeviceSensors | None:
-    """Sensors of these devices; None where there are none, or nothing that could ask them."""
+    """The sensors of these devices; None if there are no devices, or NVML is not available."""
     if not uuids:
         return None
     try:
