@@ -1,4 +1,4 @@
-"""What a run leaves behind of its first non-finite step, to be looked at and run again."""
+"""Diagnostic bundles of a run's first non-finite step, to be inspected and replayed."""
 
 from runwatch_hooks.bundles.errors import BundleError
 from runwatch_hooks.bundles.facts import BundleFacts, Kept

@@ -1,4 +1,4 @@
-"""A fault on its way from the training thread, which copies, to the disk."""
+"""The contents of a bundle, from the training thread, which copies them, to the disk."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from runwatch_hooks.rows.row import Row
 
 
 class Arrival:
-    """When copies that a GPU makes of tensors on its current stream are there."""
+    """Waits for copies that were queued on the current streams of the tensors' devices."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._marks = [set_mark(device) for device in {one.device for one in tensors}]
@@ -32,25 +32,25 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FaultState:
-    """A state at the fault, and the step that it is the state after."""
+    """A training state at the fault; it is the state after `step`."""
 
     captured: Captured
     step: int
     has_optimizers: bool
     is_before: bool
-    """Of before the optimizer stepped: worth keeping whatever it holds."""
+    """Captured before the optimizer stepped, so it is kept even if it is not finite."""
 
 
 @dataclass(slots=True, eq=False)
 class Case:
-    """A fault on its way to the disk."""
+    """Everything to be written about a fault."""
 
     facts: BundleFacts
     batches: list[object]
     rngs: list[Mapped]
     rng: Mapped
     arrival: Arrival
-    """Ready once copies of the batches from a GPU have arrived."""
+    """Ready once copies of the batches from an accelerator have arrived."""
     rows: list[Row]
     state: FaultState | None
     good: tuple[int, Captured] | None
@@ -59,8 +59,8 @@ class Case:
 def content_of(
     case: Case, are_parts: bool, max_bytes: int
 ) -> tuple[BundleFacts, dict[str, object]]:
-    """All of it in plain types. A state of the user's own objects that cannot be written so is
-    left out, and that is noted."""
+    """The contents in plain types. A state of the user's objects that cannot be written is left
+    out, with a note."""
     case.arrival.wait()
     batch: Mapped = {"batches": case.batches, "rngs": case.rngs, "rng": case.rng}
     parts: dict[str, object] = {

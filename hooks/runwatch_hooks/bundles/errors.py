@@ -1,4 +1,4 @@
-"""What can be wrong with a bundle.
+"""Errors of bundles.
 
 RunwatchError (runwatch.errors)
 └── BundleError      a bundle that cannot be written, or read back
@@ -8,4 +8,4 @@ from runwatch.errors import RunwatchError
 
 
 class BundleError(RunwatchError):
-    """Names the place, what was found and what was wanted."""
+    """The message names the place, what was found and what was wanted."""

@@ -1,4 +1,4 @@
-"""What stands in a bundle's `bundle.json`, for people and for `runwatch replay`."""
+"""The content of a bundle's `bundle.json`, for people and for `runwatch replay`."""
 
 import platform
 import sys
@@ -23,7 +23,7 @@ class BrokenLayer(msgspec.Struct, frozen=True):
     layer: str
     step: int
     nonfinite: float
-    """Elements; on an accelerator 1 stands for any number of them."""
+    """Number of non-finite elements; on an accelerator, 1 may stand for any number."""
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -31,45 +31,46 @@ class Kept(msgspec.Struct, frozen=True):
 
     file: str
     step: int
-    """It is the state after this step; that of before the step of the fault is its predecessor's,
-    but for buffers that the forward pass had moved already (BatchNorm's)."""
+    """The state is the one after this step. For the state before the fault this is the step before,
+    although the forward pass has already changed some buffers (BatchNorm's)."""
     is_finite: bool
     has_optimizers: bool
     is_sharded: bool = False
-    """Parameters are the parts that lay on this rank: nothing that one process could run again."""
+    """The parameters are one rank's shards, which a single process cannot replay."""
 
 
 class BundleFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of a fault, but for tensors."""
+    """Everything known about a fault, except tensors."""
 
     format: int = FORMAT
     run_id: str
     rank: int
     step: int
-    """The first whose loss or gradients were not finite."""
+    """The first step whose loss or gradients were not finite."""
     noticed_step: int
-    """The step after which that was known: on an accelerator some steps later."""
+    """The step after which that was known; some steps later on an accelerator."""
     segment: int
     at: float
     """Unix seconds at the end of the step, by the trainer's clock."""
     metrics: dict[str, JsonNumber]
-    """Of the step."""
+    """The step's metrics."""
     order: list[BrokenLayer]
-    """Layers with non-finite gradients in the order in which they broke: of one step the one
-    nearest to the loss first, since backward runs from there."""
+    """Layers with non-finite gradients, in the order in which they broke; within a step the one
+    nearest to the loss first, because backward starts there."""
     broken_before: list[str]
     """Layers whose parameter was not finite before the step."""
     num_batches: int
     batch_note: str
-    """Why there is no batch, or what is doubtful about it; else empty."""
+    """Why there is no batch, or what is doubtful about it; empty otherwise."""
     rng_at: str
-    """`batch`: as each batch was handed to the loop; `boundary`: as the step before ended."""
+    """When the generators' states were taken. `batch`: as each batch was given to the loop;
+    `boundary`: at the end of the step before."""
     eval_modules: list[str]
     """Modules that were in evaluation mode."""
     state: Kept | None
     """The state at the fault."""
     good: Kept | None
-    """The newest state of before that was found good; only where rollbacks are allowed."""
+    """The newest good state before the fault; only if rollbacks are allowed."""
     notes: list[str]
     """What was left out, and why."""
     versions: dict[str, str]
@@ -87,7 +88,7 @@ def versions() -> dict[str, str]:
 
 
 def order_of_onset(rows: Sequence[Row]) -> list[BrokenLayer]:
-    """Of rows in the order of steps."""
+    """Layers with non-finite gradients in the order in which they broke; rows in step order."""
     found: dict[str, BrokenLayer] = {}
     for row in rows:
         if row.layout is None or row.stats is None:
@@ -101,7 +102,7 @@ def order_of_onset(rows: Sequence[Row]) -> list[BrokenLayer]:
 
 
 def broken_before(row: Row) -> list[str]:
-    """Layers whose parameter's norm, read before the optimizer stepped, is no finite number."""
+    """Layers whose parameter's norm, read before the optimizer stepped, is not finite."""
     if row.layout is None or row.stats is None:
         return []
     norms = row.stats.reshape(len(row.layout.stats), -1)[PARAM_NORM]

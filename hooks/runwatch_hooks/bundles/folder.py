@@ -1,13 +1,13 @@
-"""Bundles on disk: a folder each, there whole or not at all, and never too many.
+"""Bundles on disk: one folder each, written atomically, up to a limit.
 
     BUNDLES/RUN_ID/step-000000499-000001/       of another rank: RUN_ID/rank-00003/step-...
         bundle.json     what is known of the fault (`BundleFacts`)
-        batch.pt        batches of the step, and where torch's generators stood
+        batch.pt        the step's batches, and the states of torch's generators
         rows.pt         the last rows: metrics, and stats by layer
         state.pt        the state at the fault
-        good.pt         the newest state of before that was found good
+        good.pt         the newest good state before it
 
-Each `.pt` is read by `torch.load(weights_only=True)`: nothing in it is code.
+Each `.pt` can be read by `torch.load(weights_only=True)`, so it contains no code.
 """
 
 import shutil
@@ -38,7 +38,8 @@ GOOD: Final = "good.pt"
 
 
 class BundleFolder:
-    """Where the bundles of one rank of a run lie: at most so many, and none is written over."""
+    """The folder of the bundles of one run and rank. Never holds more than `max_bundles`, and no
+    bundle is overwritten."""
 
     def __init__(self, folder: Path, run_id: str, rank: int, *, max_bundles: int) -> None:
         home = folder / run_id
@@ -47,20 +48,21 @@ class BundleFolder:
 
     @property
     def is_full(self) -> bool:
-        """Asks the disk; a folder that cannot be read is found out when it is written to."""
+        """Whether the limit is reached. Reads the disk; a folder that cannot be read counts as not
+        full, and the error shows when it is written to."""
         try:
             return len(self._held()) >= self._max_bundles
         except OSError:
             return False
 
     def write(self, facts: BundleFacts, parts: Mapping[str, object]) -> Path:
-        """Durably; the path of the bundle. The parts are in plain types (`to_plain`).
+        """Write a bundle durably; returns its path. The parts must be in plain types (`to_plain`).
 
         Raises BundleError.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for left in self.path.glob(f"{TEMPORARY_PREFIX}*"):  # by a process that died
+            for left in self.path.glob(f"{TEMPORARY_PREFIX}*"):  # left by a process that died
                 shutil.rmtree(left, ignore_errors=True)
             held = self._held()
             if len(held) >= self._max_bundles:
@@ -76,7 +78,7 @@ class BundleFolder:
                 shutil.rmtree(aside, ignore_errors=True)
             sync_folder(self.path)
         except (OSError, RuntimeError) as error:
-            # torch.save turns an OSError of the file into a RuntimeError of its own.
+            # torch.save turns an OSError of the file into a RuntimeError.
             raise BundleError(f"{self.path}: not written ({error})") from error
         return path
 
@@ -101,28 +103,28 @@ def _put(file: HashingWriter, text: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """One read back. What `runwatch replay` gives to a program."""
+    """A bundle that was loaded; `runwatch replay` passes it to the program."""
 
     path: Path
     facts: BundleFacts
     batches: tuple[object, ...]
-    """Of the step, on the CPU; none where the loop did not go over `watch.batches`."""
+    """The step's batches, on the CPU; empty if the loop did not use `watch.batches`."""
     rngs: tuple[Mapped, ...]
-    """Where torch's generators stood as each was handed out."""
+    """States of torch's generators when each batch was given out."""
     rng: Mapped
-    """Where they stood as the step before ended."""
+    """States of torch's generators at the end of the step before."""
 
     @property
     def step(self) -> int:
         return self.facts.step
 
     def load(self, name: str) -> Mapped:
-        """A state of it, `state.pt` or `good.pt`. Raises BundleError."""
+        """Load one of its states, `state.pt` or `good.pt`. Raises BundleError."""
         return _load(self.path / name)
 
 
 def open_bundle(path: Path) -> Bundle:
-    """Raises BundleError for what is no bundle, of another format, or damaged."""
+    """Load a bundle. Raises BundleError if it is not a bundle, of another format, or damaged."""
     if not (path / FACTS).is_file():
         raise BundleError(f"{path}: found no {FACTS}, wanted a bundle's folder (step-...)")
     try:
@@ -142,7 +144,7 @@ def open_bundle(path: Path) -> Bundle:
 
 
 def _load(path: Path) -> Mapped:
-    # What torch raises for a damaged file has a dozen types (pickle's, zipfile's, its own).
+    # For a damaged file torch raises a dozen types of errors (pickle's, zipfile's, its own).
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content["format"] != FORMAT:

@@ -1,7 +1,7 @@
-"""What is remembered of the steps just trained: their batches, and where the generators stood.
+"""Remembers the batches of the last steps, and the states of torch's generators.
 
-Batches are kept as they were handed to the loop, not copied: a copy of every batch would cost
-every step something. One that the loop changes in place is kept as changed, and that is told.
+Batches are referenced, not copied, because a copy would cost time at every step. If the loop
+changes one in place, the changed batch is kept, with a note.
 """
 
 import dataclasses
@@ -21,26 +21,26 @@ from runwatch_hooks.actions.plain import to_plain
 from runwatch_hooks.actions.trees import Mapped
 
 MAX_STEPS: Final = 8
-"""On an accelerator a fault is known one to three steps later."""
+"""Steps remembered. On an accelerator a fault is known one to three steps later."""
 MAX_BYTES: Final = 64 * 2**20
-"""Of remembered batches, and of where the generators stood at each."""
+"""Limit on the remembered batches and generator states."""
 NO_LOADER: Final = "the loop does not go over watch.batches(loader)"
 TOO_LARGE: Final = f"more than {MAX_BYTES // 2**20} MiB"
 
 
 @dataclass(slots=True, eq=False)
 class StepMemory:
-    """Of one step. A step has several batches where gradients are accumulated."""
+    """The batches of one step; several if gradients are accumulated."""
 
     rng: Mapped
-    """Where torch's generators stood as the step before ended."""
+    """States of torch's generators at the end of the step before."""
     batches: list[object] = field(default_factory=list[object])
     rngs: list[Mapped] = field(default_factory=list[Mapped])
-    """Where they stood as each batch was handed out."""
+    """States of torch's generators when each batch was given out."""
     versions: list[list[int]] = field(default_factory=list[list[int]])
     num_bytes: int = 0
     refusal: str = ""
-    """Why none of its batches is kept; else empty."""
+    """Why none of its batches is kept; empty otherwise."""
 
     def add(self, batch: object) -> None:
         if self.refusal:
@@ -48,7 +48,7 @@ class StepMemory:
         rng = torch_rng()
         try:
             self.num_bytes += num_bytes_of(batch) + num_bytes_of(rng)
-        except NotPlainError as error:  # of what could not be written nobody knows the size
+        except NotPlainError as error:  # it could not be written, and its size is unknown
             self._refuse(str(error))
             return
         if self.num_bytes > MAX_BYTES:
@@ -65,7 +65,7 @@ class StepMemory:
 
     @property
     def note(self) -> str:
-        """What is to be said of the batches."""
+        """The bundle's note on the batches; empty if there is nothing to say."""
         if self.refusal:
             return self.refusal
         if not self.batches:
@@ -75,13 +75,14 @@ class StepMemory:
 
 
 class BatchMemory:
-    """Of the step that is open, and of some before it."""
+    """The memory of the current step and some before it."""
 
     def __init__(self) -> None:
         self._steps: OrderedDict[int, StepMemory] = OrderedDict()
 
     def begin_step(self, step: int) -> None:
-        """A step after a rollback comes again: what was remembered of it is of another time."""
+        """A step begins. After a rollback, what is remembered of this step and later ones is
+        dropped."""
         for later in [one for one in self._steps if one >= step]:
             del self._steps[later]
         self._steps[step] = StepMemory(torch_rng())
@@ -89,7 +90,7 @@ class BatchMemory:
             self._steps.popitem(last=False)
 
     def add(self, batch: object) -> None:
-        """Handed out for the step that is open."""
+        """A batch was given out for the current step."""
         if self._steps:
             next(reversed(self._steps.values())).add(batch)
 
@@ -105,8 +106,8 @@ class BatchMemory:
 
 
 def torch_rng() -> Mapped:
-    """Of torch's own generators, from which layers draw. Python's and NumPy's are left out: to ask
-    them takes 0.4 ms, forty times as long."""
+    """States of torch's global generators, from which layers draw. Python's and NumPy's are left
+    out: reading them takes 0.4 ms, forty times as long."""
     cuda: list[Tensor] = []
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         cuda = torch.cuda.get_rng_state_all()
@@ -114,18 +115,18 @@ def torch_rng() -> Mapped:
 
 
 def tensors_of(value: object) -> Iterator[Tensor]:
-    """Those in a nested value, in order."""
+    """All tensors in a nested value, in order."""
     return (leaf for leaf, _ in _leaves(value, "") if isinstance(leaf, Tensor))
 
 
 def num_bytes_of(batch: object) -> int:
-    """Of the contents of a batch. Raises NotPlainError for what `plain_batch` leaves as a kind that
-    cannot be written."""
+    """The size of a batch's contents. Raises NotPlainError if they cannot be written, even after
+    `plain_batch`."""
     return sum(_num_bytes(leaf, place) for leaf, place in _leaves(batch, "batch"))
 
 
 def _leaves(value: object, place: str) -> Iterator[tuple[object, str]]:
-    """What a nested value holds at last, and where; in order."""
+    """The innermost values of a nested value with their paths, in order."""
     items = _items(value)
     if items is None:
         yield value, place
@@ -135,7 +136,7 @@ def _leaves(value: object, place: str) -> Iterator[tuple[object, str]]:
 
 
 def _items(value: object) -> Iterable[tuple[object, object]] | None:
-    """None of what holds nothing further."""
+    """The items of a container; None for any other value."""
     if isinstance(value, Mapping):
         return cast("Mapping[object, object]", value).items()
     if isinstance(value, (list, tuple, set)):
@@ -155,14 +156,14 @@ def _num_bytes(leaf: object, place: str) -> int:
 
 
 def _bytes_of_array(array: NDArray[Any], place: str) -> int:
-    if array.dtype.kind not in "biufc":  # of text, or of objects: refused
+    if array.dtype.kind not in "biufc":  # arrays of text or objects: `to_plain` raises
         to_plain(array, place)
     return array.nbytes
 
 
 def plain_batch(value: object) -> object:
-    """A batch in dicts, lists and tuples: of what is like one of these (Hugging Face's
-    BatchEncoding, a named tuple, a dataclass) the contents, as the kind cannot be loaded safely."""
+    """A batch as dicts, lists and tuples. Similar types (Hugging Face's BatchEncoding, named
+    tuples, dataclasses) are converted, because their classes cannot be loaded safely."""
     if isinstance(value, Mapping):
         mapping = cast("Mapping[object, object]", value)
         return {key: plain_batch(item) for key, item in mapping.items()}
@@ -176,5 +177,5 @@ def plain_batch(value: object) -> object:
 
 
 def _version(tensor: Tensor) -> int:
-    """Torch's count of writes to a tensor; one made under inference mode has none."""
+    """Torch's count of writes to a tensor; 0 for one made in inference mode, which has none."""
     return 0 if tensor.is_inference() else tensor._version  # pyright: ignore[reportPrivateUsage]

@@ -1,4 +1,4 @@
-"""The last rows before a fault, as a bundle holds them."""
+"""The last rows before a fault, in the form stored in a bundle."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -11,8 +11,8 @@ from runwatch_hooks.rows.row import Row
 
 
 def rows_tree(rows: Sequence[Row]) -> Mapped:
-    """`metrics`: a dict for each row; `stats`: for each layout `steps` (N,), `layers`, `stats` and
-    `values` (N, stats, layers), where 'not recorded' is `runwatch.nonfinite.ABSENT_32`."""
+    """`metrics`: one dict for each row. `stats`: for each layout `steps` (N,), `layers`, `stats`
+    and `values` (N, stats, layers), where `runwatch.nonfinite.ABSENT_32` means not recorded."""
     with_layers = [row for row in rows if row.layout is not None and row.stats is not None]
     return {
         "metrics": [{"step": row.step, "segment": row.segment, **row.metrics} for row in rows],

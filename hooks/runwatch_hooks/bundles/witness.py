@@ -1,7 +1,7 @@
-"""Watches for the first non-finite step of each segment, and writes down what there is of it.
+"""Waits for the first non-finite step of each segment, and writes a bundle for it.
 
-The training thread copies; a thread of its own writes. Nothing is written twice in a segment, as
-what follows the first broken step is its consequence.
+The training thread makes copies; a thread of its own writes them. Only one bundle is written per
+segment, because later non-finite steps are consequences of the first.
 """
 
 import queue
@@ -43,11 +43,11 @@ log = OwnLog(__name__)
 
 _ROWS: Final = 64
 _ROWS_BYTES: Final = 8 * 2**20
-"""Of the stats of remembered rows."""
+"""Limit on the stats of remembered rows."""
 
 
 class Witness:
-    """Of one process. To be called on the training thread; raises what goes wrong."""
+    """The witness of one process. Called by the training thread; its methods may raise."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Witness:
         rank: int,
         max_bytes: int,
     ) -> None:
-        """`max_bytes` is for the states of one bundle."""
+        """`max_bytes` is the limit on the states in one bundle."""
         self._folder = folder
         self._state = state
         self._snapshots = snapshots
@@ -75,7 +75,7 @@ class Witness:
         self._step = 0
         self._segment: int | None = None
         self._is_full = folder.is_full
-        """Found out by the disk's thread from here on: the training thread asks no disk."""
+        """Updated by the disk thread from now on: the training thread does not access the disk."""
         self._is_on = not self._is_full
 
     def begin_step(self, step: int, segment: int) -> None:
@@ -93,18 +93,18 @@ class Witness:
         self._rows.clear()
 
     def note_batch(self, batch: object) -> None:
-        """Handed to the loop now."""
+        """The loop was given this batch."""
         if self._is_on:
             self._memory.add(batch)
 
     def note_broken(self) -> None:
-        """An optimizer is about to step with gradients that are known not to be finite: the last
-        moment at which the parameters are those that made them."""
+        """An optimizer is about to step with gradients known to be non-finite: the last moment at
+        which the parameters are still those that produced them."""
         if self._is_on and self._before is None:
             self._before = self._capture(self._step - 1, is_before=True)
 
     def look(self, rows: Iterable[Row], is_healthy: Callable[[Row], bool]) -> None:
-        """Rows whose numbers have come, in the order of steps."""
+        """Look at rows whose numbers have arrived, in step order."""
         for row in rows if self._is_on else ():
             self._rows.append(row)
             size = 0 if row.stats is None else row.stats.nbytes
@@ -114,7 +114,7 @@ class Witness:
                 self._keep(row)
 
     def events(self, now: float) -> list[Event]:
-        """What there is to tell of bundles since the last call, each at the step of its fault."""
+        """Events about bundles written since the last call, each at the step of its fault."""
         events: list[Event] = []
         while not self._written.empty():
             facts, result = self._written.get()
@@ -132,7 +132,7 @@ class Witness:
         return events
 
     def close(self, timeout_s: float) -> None:
-        """Wait for what is being written, though not longer. Nothing is remembered any more."""
+        """Wait up to `timeout_s` for a bundle being written, and forget everything else."""
         self.disable()
         if not self._background.close(timeout_s):
             log.warning("a diagnostic bundle is still being written after %.0f s", timeout_s)
@@ -141,12 +141,12 @@ class Witness:
         modules, optimizers = self._state.num_bytes()
         if modules > self._max_bytes:
             return None
-        # Other ranks' optimizers are mostly the same as rank 0's, and are not run again.
+        # Other ranks' optimizers are usually the same as rank 0's, and a replay does not use them.
         fits = self._rank == 0 and modules + optimizers <= self._max_bytes
         return FaultState(self._state.capture_bare(with_optimizers=fits), step, fits, is_before)
 
     def _keep(self, row: Row) -> None:
-        """Copy what is needed, hand it over, and be done for this segment."""
+        """Copy what is needed and submit it for writing. Ends the watch for this segment."""
         self._is_on = False
         memory = self._memory.find(row.step) or StepMemory(torch_rng())
         state = self._before if row.step == self._step else None
@@ -190,30 +190,30 @@ class Witness:
         self._background.submit(lambda: self._write(case, are_parts))
 
     def _write(self, case: Case, are_parts: bool) -> None:
-        """On the disk's thread."""
+        """Runs in the disk thread."""
         result: Path | BundleError
         facts = case.facts
         try:
             self._is_full = self._folder.is_full
-            if self._is_full:  # by the bundle of the segment before
+            if self._is_full:  # the previous segment's bundle has filled it
                 return
             facts, parts = content_of(case, are_parts, self._max_bytes)
             result = self._folder.write(facts, parts)
             log.warning("step %d was not finite: see %s", facts.step, result)
         except BundleError as error:
             result = error
-        except Exception as error:  # the thread must live: another segment may break as well
+        except Exception as error:  # the thread must survive: another segment may break too
             log.exception("a diagnostic bundle failed")
             result = BundleError(f"bundle: {error!r}")
         self._written.put((facts, result))
 
 
 def _plain_batches(memory: StepMemory, copies: HostCopies) -> tuple[list[object], str]:
-    """Owned copies of the batches, and what is to be said of them."""
+    """Copies of the batches, and a note on them."""
     note = memory.note
     if note == NO_LOADER or memory.refusal:
         return [], note
-    try:  # what the loop put into a batch since has not been looked at
+    try:  # the loop may have put other things into a batch since it was checked
         plain = [to_plain(plain_batch(one), "batch") for one in memory.batches]
     except NotPlainError as error:
         return [], str(error)
@@ -221,7 +221,7 @@ def _plain_batches(memory: StepMemory, copies: HostCopies) -> tuple[list[object]
 
 
 def _eval_modules(state: TrainingState) -> list[str]:
-    """Their paths, `MODEL:` before those of several models."""
+    """Paths of modules in evaluation mode, with the prefix `MODEL:` if there are several models."""
     return [
         f"{name}:{path}" if name else path
         for name, module in state.modules.items()

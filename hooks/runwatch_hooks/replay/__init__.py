@@ -1,4 +1,4 @@
-"""Runs the step of a diagnostic bundle again, and names what made the first non-finite number.
+"""Replays the step of a diagnostic bundle, and names what made the first non-finite number.
 
-Nothing here is imported by a training program.
+Not imported by training programs.
 """

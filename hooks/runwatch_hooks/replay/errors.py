@@ -1,4 +1,4 @@
-"""What can be wrong with a replay.
+"""Errors of a replay.
 
 RunwatchError (runwatch.errors)
 └── InvalidInputError (ValueError)
@@ -9,6 +9,6 @@ from runwatch.errors import InvalidInputError
 
 
 class ReplayError(InvalidInputError):
-    """Names the place, what was found and what was wanted."""
+    """The message names the place, what was found and what was wanted."""
 
     code = "invalid_replay"

@@ -1,12 +1,13 @@
-"""Where non-finite numbers are born, and which of them become which.
+"""Traces where non-finite numbers come from.
 
-Every operation of torch, forward and backward, passes a dispatch mode here. One that makes a
-non-finite number of finite ones is a *birth*; what it makes carries its mark, and so does what is
-made of that. Asking the loss, or a gradient, for its mark then names the culprit, while infinities
-that do no harm (a causal mask's) are born and forgotten.
+A dispatch mode sees every torch operation, forward and backward. One that makes a non-finite number
+from finite ones is a *birth*. Its result is marked, and so is everything computed from that. The
+mark of the loss, or of a gradient, then names the culprit, while harmless infinities (of a causal
+mask) are never asked for.
 
-Anomaly detection alone would not do: it sees NaN but no infinity, names what turned infinity into
-NaN (a product with zero) rather than what made it (a root at zero), and knows no modules.
+Anomaly detection alone is not enough: it sees NaN but not infinity, names the operation that turned
+infinity into NaN (a product with zero) rather than the one that made it (a root at zero), and does
+not know modules.
 """
 
 from collections.abc import Sequence
@@ -21,39 +22,39 @@ from runwatch_hooks.actions.trees import tensors_in
 from runwatch_hooks.replay.places import Place, Places
 
 _UNWRITTEN: Final = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "resize_"})
-"""Their results are whatever lay in memory."""
+"""Operations whose results are uninitialised memory."""
 _ON_PURPOSE: Final = frozenset(
     {
         *("masked_fill", "masked_fill_", "fill", "fill_", "full", "full_like", "new_full"),
         *("scalar_tensor", "where", "lift_fresh", "_to_copy", "copy_", "triu", "tril"),
     }
 )
-"""They write a number that they are given: an infinity among these is a mask's."""
+"""Operations that write given numbers. An infinity that they write belongs to a mask."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Birth:
-    """A non-finite number, made of finite ones or, a NaN, of infinities."""
+    """A non-finite number made from finite ones, or a NaN made from infinities."""
 
     operation: str
-    """As torch calls it, such as `log`."""
+    """Torch's name of the operation, such as `log`."""
     kind: str
     """`NaN` or `Inf`."""
     place: Place
     parent: "Birth | None" = None
-    """Of the infinity that a NaN was made of."""
+    """The birth of the infinity from which a NaN was made."""
     is_on_purpose: bool = False
 
     @property
     def culprit(self) -> "Birth":
-        """Whom to blame: who made the infinity, unless that was a mask."""
+        """The birth to blame: that of the infinity, unless it was a mask's."""
         parent = None if self.parent is None else self.parent.culprit
         return self if parent is None or parent.is_on_purpose else parent
 
 
 class Lineage(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While entered, marks what is not finite. Marked memory is kept until the end, so that its
-    address is not given to another tensor."""
+    """A dispatch mode that marks non-finite tensors. Marked memory is kept alive until the end, so
+    that its address is not reused."""
 
     def __init__(self, places: Places) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -61,14 +62,14 @@ class Lineage(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._marks: dict[int, tuple[Birth, torch.UntypedStorage]] = {}
 
     def mark_given(self, name: str, tensor: Tensor) -> None:
-        """A tensor that is there from the start; a mark for it only where it is not finite."""
+        """Mark a tensor that exists from the start, if it is not finite."""
         kind = _kind_of(tensor)
         if kind:
             place = Place(phase="given", module=name)
             self._mark(tensor, Birth(f"given as {name}", kind, place))
 
     def birth_of(self, tensor: Tensor) -> Birth | None:
-        """Of what is not finite in a tensor; None where it is finite or nobody knows."""
+        """The birth of a tensor's non-finite numbers; None if it is finite or unknown."""
         found = self._marks.get(_address(tensor))
         return None if found is None or not _kind_of(tensor) else found[0]
 
@@ -84,7 +85,7 @@ class Lineage(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _UNWRITTEN:
             return func(*args, **kwargs)
         given = list(tensors_in((args, kwargs)))
-        # What is written in place is looked at before, or its own result would excuse it.
+        # An operation in place: look at its input first, which its result would overwrite.
         before = self._broken(given) if func._schema.is_mutable else None
         result = func(*args, **kwargs)
         made = [(one, kind) for one in tensors_in(result) if (kind := _kind_of(one))]
@@ -122,7 +123,7 @@ def _address(tensor: Tensor) -> int:
 
 
 def _kind_of(tensor: Tensor) -> str:
-    """`NaN`, `Inf`, or empty for finite. Not seen by any dispatch mode."""
+    """`NaN`, `Inf`, or empty if finite. Only called outside of the dispatch mode."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
         return ""
     if tensor.layout is not torch.strided:

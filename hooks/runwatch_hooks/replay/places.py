@@ -1,4 +1,4 @@
-"""Where in a program an operation runs: in which module, at which line, of which backward."""
+"""Where in a program an operation runs: its module, line, and backward function."""
 
 import traceback
 from bisect import bisect_right
@@ -21,21 +21,21 @@ _TORCH: Final = str(Path(torch.__file__).parent)
 @dataclass(frozen=True, slots=True)
 class Place:
     phase: str
-    """`forward`, `backward`, or `given` for what was there from the start."""
+    """`forward`, `backward`, or `given` for tensors that existed from the start."""
     module: str = ""
-    """The innermost module's path; empty outside of all."""
+    """The innermost module's path; empty outside of all modules."""
     module_type: str = ""
     line: str = ""
-    """`FILE:LINE in FUNCTION: CODE` of the program; in backward that of the forward operation."""
+    """`FILE:LINE in FUNCTION: CODE` of the program; in backward, that of the forward operation."""
     node: str = ""
     """The backward function, such as `SqrtBackward0`."""
 
 
 class Places:
-    """Follows modules as they are entered and left, and backward functions as they run.
+    """Follows which module is running, and which backward function.
 
-    A backward function belongs to the module in which its number was given out: autograd numbers
-    them in the order of the forward operations.
+    A backward function belongs to the module that was running when its sequence number was
+    assigned: autograd numbers them in the order of the forward operations.
     """
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
@@ -46,8 +46,9 @@ class Places:
         }
         self._stack: list[nn.Module] = []
         self._numbers: list[int] = []
-        """At which the module changed, ascending; and below, to which."""
+        """Sequence numbers at which the running module changed, ascending."""
         self._modules: list[nn.Module | None] = []
+        """The module from each of these numbers on."""
         self._handles: list[RemovableHandle] = []
 
     def __enter__(self) -> Self:
@@ -87,7 +88,7 @@ class Places:
     def _note(self) -> None:
         node: Any = torch._C._current_autograd_node()  # pyright: ignore[reportPrivateUsage]
         if node is not None:
-            return  # a checkpointed forward that runs again: its numbers are not those of before
+            return  # a checkpointed forward is recomputed, with new sequence numbers
         self._numbers.append(torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]  # pyright: ignore
         self._modules.append(self._stack[-1] if self._stack else None)
 
@@ -98,7 +99,7 @@ class Places:
 
 
 def _line(frames: Sequence[traceback.FrameSummary]) -> str:
-    """The innermost frame of the user's own."""
+    """The innermost frame of the user's code."""
     for frame in reversed(frames):
         if not frame.filename.startswith((_OURS, _TORCH)):
             return f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
@@ -106,7 +107,7 @@ def _line(frames: Sequence[traceback.FrameSummary]) -> str:
 
 
 def _line_of(node: Any) -> str:
-    """Where the forward operation stood, as anomaly detection noted it."""
+    """The line of the forward operation, as recorded by anomaly detection."""
     told: Sequence[str] = node.metadata.get("traceback_", ())
     for entry in reversed(told):
         place, _, code = entry.strip().partition("\n")

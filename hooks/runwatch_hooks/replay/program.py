@@ -1,4 +1,4 @@
-"""The user's half of a replay: a function that builds the model, and says how its loss is made.
+"""The user's part of a replay: a function that returns the model, and a function for its loss.
 
 def program(bundle):                                                # my_replay.py
     model = TinyGpt(vocabulary=512)
@@ -21,7 +21,7 @@ from runwatch_hooks.measuring.layer_names import clean_name, named_parts
 from runwatch_hooks.replay.errors import ReplayError
 
 LossOf = Callable[[object], Tensor]
-"""From a batch of the bundle to the loss. Without batches it is called once, with None."""
+"""Computes the loss from a batch of the bundle. Without batches it is called once, with None."""
 _WANTED = "a model (or a dict of models, as attach was given) and a function from a batch to a loss"
 
 
@@ -32,8 +32,8 @@ class Program:
 
 
 def build(reference: str, bundle: Bundle) -> Program:
-    """What `MODULE:FUNCTION` returns for a bundle. Raises ReplayError; what the function itself
-    raises goes through."""
+    """Call `MODULE:FUNCTION` with a bundle. Raises ReplayError, and whatever the function
+    raises."""
     made = _function(reference)(bundle)
     parts = _parts(made)
     if len(parts) != 2:
@@ -54,7 +54,7 @@ def _function(reference: str) -> Callable[[Bundle], object]:
     name, colon, attribute = reference.partition(":")
     if not (name and colon and attribute):
         raise ReplayError(f"--program: found {reference!r}, wanted MODULE:FUNCTION")
-    if name.endswith(".py"):  # a file is as good as a module
+    if name.endswith(".py"):  # a file may be given instead of a module
         sys.path.insert(0, str(Path(name).resolve().parent))
         name = Path(name).stem
     else:
@@ -72,10 +72,10 @@ def _function(reference: str) -> Callable[[Bundle], object]:
 
 
 def restore(program: Program, state: Mapped, eval_modules: list[str]) -> None:
-    """Puts a bundle's state into the program's models, and each part into its mode.
+    """Load a bundle's state into the program's models, and set each submodule's mode.
 
-    Raises ReplayError where parameters differ. What wrappers (DDP, torch.compile) put into names
-    is not looked at.
+    Raises ReplayError if the parameters differ. Name parts added by wrappers (DDP, torch.compile)
+    are ignored.
     """
     saved_modules = cast("dict[str, Mapped]", state["modules"])
     if set(saved_modules) != set(program.modules):

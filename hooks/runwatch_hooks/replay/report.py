@@ -1,4 +1,4 @@
-"""What a replay found, in words and as JSON."""
+"""The result of a replay, as text and as JSON."""
 
 import msgspec
 
@@ -27,7 +27,7 @@ class _Report(msgspec.Struct, frozen=True, kw_only=True):
     broken: str
     culprit: _Culprit | None
     chain: list[_Culprit]
-    """From the culprit on: what its infinity became."""
+    """From the culprit on: what became of its infinity."""
     broken_gradients: list[str]
     notes: list[str]
 
@@ -88,7 +88,7 @@ def _report(bundle: Bundle, finding: Finding) -> _Report:
 
 
 def _chain(birth: Birth | None) -> list[_Culprit]:
-    """From the one to blame to the one that the loss or the gradient was made of."""
+    """The births from the culprit to the one from which the loss or gradient was computed."""
     links: list[_Culprit] = []
     culprit = None if birth is None else birth.culprit
     while birth is not None:

@@ -1,4 +1,4 @@
-"""Forward and backward of a bundle's step again, under watch."""
+"""Runs forward and backward of a bundle's step again, and traces non-finite numbers."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,19 +19,19 @@ from runwatch_hooks.replay.program import Program, restore
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one run of the step showed."""
+    """The result of running the step once."""
 
     state: Kept
     losses: tuple[float, ...]
     broken: str
-    """`loss`, `gradient`, or empty: it went well this time."""
+    """`loss`, `gradient`, or empty if everything was finite this time."""
     birth: Birth | None = None
-    """Of what broke it; None where it went well, or where no operation could be blamed."""
+    """Where the non-finite number came from; None if there is none, or if it is unknown."""
     broken_gradients: tuple[str, ...] = ()
 
 
 def rerun(bundle: Bundle, program: Program, states: Sequence[tuple[Bundle, Kept]]) -> Finding:
-    """Runs the step from each state in turn until it breaks again. Raises ReplayError."""
+    """Run the step from each state in turn until it breaks again. Raises ReplayError."""
     if not states:
         raise ReplayError(f"{bundle.path}: holds no state ({'; '.join(bundle.facts.notes)})")
     finding: Finding | None = None
@@ -57,10 +57,10 @@ def _run(bundle: Bundle, program: Program, kept: Kept, scale: float) -> Finding:
     places = Places(program.modules)
     lineage = Lineage(places)
     given = [*_given(program), *_tensors_of_batches(bundle)]
-    # For the tracebacks that it notes; `check_nan` would raise at what infinity became.
+    # For its tracebacks. `check_nan` would raise at a NaN that comes from an infinity.
     anomaly = torch.autograd.set_detect_anomaly(True, check_nan=False)
     with warnings.catch_warnings(), places, anomaly:
-        warnings.simplefilter("ignore")  # torch's own, that anomaly detection is slow
+        warnings.simplefilter("ignore")  # torch warns that anomaly detection is slow
         for name, tensor in given:
             lineage.mark_given(name, tensor)
         for batch, rng in _batches(bundle):
@@ -103,7 +103,7 @@ def _tensors_of_batches(bundle: Bundle) -> Iterator[tuple[str, Tensor]]:
 
 
 def _broken_gradients(program: Program) -> list[tuple[str, Tensor]]:
-    """In the order of backward: nearest to the loss first."""
+    """Non-finite gradients, in the order of backward: nearest to the loss first."""
     found = [
         (name, gradient)
         for prefix, module in program.modules.items()
@@ -123,7 +123,7 @@ def _first(births: Sequence[Birth | None]) -> Birth | None:
 
 
 def _loss_scale(state: Mapped) -> float:
-    """Of the gradient scaler: with it gradients overflow as they did."""
+    """The gradient scaler's scale, with which gradients overflow as they did in the training."""
     for scaler in cast("dict[int, Mapped]", state.get("scalers", {})).values():
         if isinstance(scale := scaler.get("_scale"), Tensor):
             return float(scale)
