@@ -1,5 +1,5 @@
-"""The same hook behind other people's training loops: one module a framework.
+"""The hook inside frameworks with a training loop of their own: one module per framework.
 
-Import the module of the framework you use: `runwatch_hooks.adapters.huggingface`, `.lightning`
-or `.accelerate`; none of them is needed by anything else of ours.
+Import the module of the framework that you use: `runwatch_hooks.adapters.huggingface`, `.lightning`
+or `.accelerate`. Nothing else in this package imports them.
 """

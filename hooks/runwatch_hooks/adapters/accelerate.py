@@ -1,4 +1,4 @@
-"""Accelerate, watched: a loop of one's own under `accelerator.accumulate`.
+"""Watches a training loop with Accelerate, under `accelerator.accumulate`.
 
     model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
     with attach(accelerator, model, optimizer, run="bert-small", scheduler=scheduler) as batches:
@@ -13,8 +13,8 @@
             if report is not None and report.stop:
                 break
 
-One row for each optimizer step, however many batches it is accumulated from. For a diagnostic
-bundle to hold them, the loop goes over `batches.watch.batches(loader)`.
+There is one row for each optimizer step, however many batches are accumulated for it. For
+diagnostic bundles with batches, iterate over `batches.watch.batches(loader)`.
 """
 
 from collections.abc import Sequence
@@ -33,10 +33,10 @@ from runwatch_hooks.watch import Loggable, StepReport, Watch
 
 
 class Batches:
-    """A watch that is told of each batch, and closes a row where the optimizer stepped.
+    """Collects batches, and calls `watch.step` after each optimizer step.
 
-    What else a watch can do, `watch` does. `accelerator.save_state` keeps the watch's own state,
-    in `runwatch.json`.
+    For everything else use `watch`. `accelerator.save_state` saves the watch's own state too, in
+    `runwatch.json`.
     """
 
     def __init__(self, accelerator: Accelerator, watch: Watch) -> None:
@@ -49,10 +49,10 @@ class Batches:
     def step(
         self, loss: Loggable | None = None, *, tokens: int = 0, **metrics: Loggable
     ) -> StepReport | None:
-        """After each batch; None while its gradient waits for those of more.
+        """Call this after each batch; returns None while gradients are still being accumulated.
 
-        The row's loss is the mean of its batches' losses, as the gradient is of theirs; of a metric
-        that several of them have, it is the last.
+        The row's loss is the mean of its batches' losses, as its gradient is of theirs. If several
+        batches give a metric, the last value counts.
         """
         if loss is not None:
             self._losses.append(_alone(loss))
@@ -88,7 +88,8 @@ def attach(
     next_step: int | None = None,
     **keywords: Unpack[Keywords],
 ) -> Batches:
-    """Watch what `accelerator.prepare` returned. The keywords are those of the plain `attach`.
+    """Watch the objects that `accelerator.prepare` returned. The keywords are those of
+    `runwatch_hooks.attach`.
 
     Raises AttachError for an argument that cannot be used.
     """
@@ -107,7 +108,7 @@ def attach(
 
 
 def _alone(value: Loggable) -> Loggable:
-    """Without the graph that it comes from, which would be held until the row."""
+    """The value without its autograd graph, which would be kept alive until the row."""
     return value.detach() if isinstance(value, Tensor) else value
 
 
@@ -118,5 +119,5 @@ def _several(given: object) -> list[object]:
 
 
 def _inner(optimizer: object) -> Any:
-    """The optimizer that steps, which Accelerate's own only hands the step on to."""
+    """The optimizer inside Accelerate's wrapper, which only delegates to it."""
     return getattr(optimizer, "optimizer", optimizer)

@@ -1,7 +1,7 @@
-"""A watch's own state in the folders that `accelerator.save_state` writes.
+"""Saves a watch's own state in the folders that `accelerator.save_state` writes.
 
-In a file of ours, which may be absent: of objects that are registered with it Accelerate counts the
-files, and refuses a folder of before the training was watched, or of one that is watched no more.
+It is in a file of its own, which may be absent. Accelerate counts the files of registered objects,
+and would refuse a folder from before the training was watched, or from a run no longer watched.
 """
 
 import re
@@ -20,14 +20,14 @@ from runwatch_hooks.watch import Watch
 log = OwnLog(__name__)
 
 NAME: Final = "runwatch.json"
-"""Holds the states of all watches of an accelerator, by the names of their runs."""
+"""Name of the file with the states of all watches of an accelerator, by the names of their runs."""
 _REGISTERED: Final = re.compile(r"custom_checkpoint_(\d+)\.pkl")
 
 _State = Mapping[str, object]
 
 
 class WatchInFolders:
-    """Saved and loaded with all else, and never in its way."""
+    """Saves and loads a watch's state with everything else. Failures are only logged."""
 
     def __init__(self, accelerator: Accelerator, watch: Watch, run: str) -> None:
         self._accelerator = accelerator
@@ -50,7 +50,7 @@ class WatchInFolders:
 
     @property
     def _writes(self) -> bool:
-        """The one process that writes Accelerate's own files, or one of each machine."""
+        """Whether this process writes Accelerate's own files: one process, or one per machine."""
         if self._accelerator.project_configuration.save_on_each_node:
             return bool(self._accelerator.is_local_main_process)
         return bool(self._accelerator.is_main_process)
@@ -71,14 +71,14 @@ class WatchInFolders:
             log.warning("%s: the state of the watch is not loaded: %s", folder, error)
 
     def _state_in(self, states: Mapping[str, _State]) -> _State | None:
-        """This run's, or the only one's: a run may have been given another name."""
+        """This run's state, or the only one in the file: the run may have been renamed."""
         if self._run not in states and len(states) == 1:
             return next(iter(states.values()))
         return states.get(self._run)
 
     def _take_old_place(self, folder: Path) -> bool:
-        """Whether an earlier version has saved the folder, which registered its watch as an object:
-        for this once Accelerate finds one in its place."""
+        """Whether an earlier version of the hook saved this folder, with the watch registered as an
+        object. Then an object is registered in its place, for this load only."""
         objects: list[object] = cast(Any, self._accelerator)._custom_objects
         numbers = [int(found[1]) for one in folder.iterdir() if (found := _matches(one))]
         if len(numbers) != len(objects) + 1:
@@ -97,7 +97,7 @@ class WatchInFolders:
 
 
 class _OldPlace:
-    """A watch as Accelerate knows an object that is registered."""
+    """A watch as an object that can be registered with Accelerate."""
 
     def __init__(self, watch: Watch) -> None:
         self.state_dict = watch.state_dict
@@ -121,6 +121,6 @@ def _matches(path: Path) -> re.Match[str] | None:
 def _is_of_a_watch(path: Path) -> bool:
     try:
         state: object = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # noqa: BLE001  another's object, of whatever kind
+    except Exception:  # noqa: BLE001  an object of another kind
         return False
     return isinstance(state, dict) and {"next_step", "actor"} <= state.keys()

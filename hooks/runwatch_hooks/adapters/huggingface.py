@@ -1,11 +1,11 @@
-"""Hugging Face's Trainer, watched.
+"""Watches Hugging Face's Trainer.
 
     trainer = Trainer(model, args, ..., callbacks=[RunwatchCallback(run="bert-small")])
 
-One row for each optimizer step, however many batches it is accumulated from. What the service
-asks for is done between two steps: a stop ends the training as the Trainer ends it, a checkpoint
-is ours and, beside it, the Trainer's own, from which `resume_from_checkpoint` goes on as the next
-attempt of the same run.
+There is one row for each optimizer step, however many batches are accumulated for it. Commands are
+carried out between two steps. A stop ends the training through the Trainer. A checkpoint command
+writes the hook's checkpoint and the Trainer's own, from which `resume_from_checkpoint` continues as
+the next attempt of the same run.
 """
 
 import os
@@ -35,19 +35,19 @@ from runwatch_hooks.wrapping.wraps import Keywords as CallKeywords
 log = OwnLog(__name__)
 
 _OWN_LOGS: Final = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step"})
-"""What the Trainer logs of what we record ourselves, step by step and unrounded."""
+"""Names that the Trainer logs and the hook records itself, for every step and unrounded."""
 _FRESH: Final[Mapping[str, object]] = {"actor": {"journal": [], "lr_scale": 1.0}}
-"""The state of a watch to which nothing was commanded."""
+"""The state of a watch that has received no commands."""
 _KEPT: Final = ("project", "group", "keep", "good_after", "checkpoint_every", "allow")
-"""Keywords that stand in the Trainer's checkpoints: no key, no place of this machine."""
+"""Keywords saved in the Trainer's checkpoints: no API key, and no path of this machine."""
 
 _CALLBACKS: Final[WeakValueDictionary[str | None, "RunwatchCallback"]] = WeakValueDictionary()
-"""By the name of its run, the callback that the program has made last. The Trainer may put one in
-its place that it makes of a checkpoint, and hands that no other."""
+"""Run's name -> the callback that the program created last. The Trainer may replace that by one
+created from a checkpoint, without passing the first one to it."""
 
 
 class RunwatchCallback(TrainerCallback, ExportableState):
-    """Attaches when the training begins, and finishes when it ends."""
+    """A callback that attaches when the training begins, and finishes when it ends."""
 
     def __init__(
         self,
@@ -56,12 +56,13 @@ class RunwatchCallback(TrainerCallback, ExportableState):
         restored: Sequence[str] | None = None,
         **keywords: Unpack[Keywords],
     ) -> None:
-        """`run` is the run's name: the Trainer's `run_name`, or its output folder's, without one.
+        """`run` is the run's name; by default the Trainer's `run_name`, or the name of its output
+        folder.
 
-        The other keywords are `attach`'s. Checkpoints lie in `runwatch/` of the output folder,
-        unless told otherwise. Raises AttachError for what `attach` would refuse. `restored` is the
-        Trainer's own, where it makes a callback of its checkpoint
-        (`restore_callback_states_from_checkpoint`): which keywords that one had.
+        The other keywords are those of `attach`. Checkpoints are in `runwatch/` of the output
+        folder by default. `restored` is set by the Trainer when it creates a callback from a
+        checkpoint (`restore_callback_states_from_checkpoint`): the keywords that the saved one had.
+        Raises AttachError like `attach`.
         """
         self._run = run
         self._keywords = checked(keywords, "the Trainer")
@@ -75,11 +76,11 @@ class RunwatchCallback(TrainerCallback, ExportableState):
 
     @property
     def watch(self) -> Watch | None:
-        """None before the training begins."""
+        """The watch; None before the training begins."""
         return self._watch
 
     def state(self) -> dict[str, Any]:
-        """For the Trainer's own checkpoints."""
+        """The callback's state, for the Trainer's checkpoints."""
         kept = {key: value for key, value in self._keywords.items() if key in _KEPT}
         attributes = {} if self._watch is None else {"saved": self._watch.state_dict()}
         arguments = {"run": self._run, "restored": sorted(self._keywords), **kept}
@@ -151,7 +152,7 @@ class RunwatchCallback(TrainerCallback, ExportableState):
         metrics: Mapping[str, object],
         **kwargs: Any,
     ) -> None:
-        """Of a `predict` within the training, which begins as an evaluation does."""
+        """After a `predict` during the training, which enters the phase like an evaluation."""
         self._leave()
 
     def on_save(
@@ -167,7 +168,7 @@ class RunwatchCallback(TrainerCallback, ExportableState):
         logs: Mapping[str, object] | None = None,
         **kwargs: Any,
     ) -> None:
-        """What a trainer of somebody's own logs: rewards, accuracies."""
+        """Record what a custom trainer logs, such as rewards or accuracies."""
         numbers = _numbers(logs or {})
         theirs = {
             name: value
@@ -183,8 +184,8 @@ class RunwatchCallback(TrainerCallback, ExportableState):
         self._end()
 
     def _end(self, status: Status = "finished", *, reason: str = "") -> None:
-        """Once a training. The Trainer tells nobody of one that raised; when it trains again, what
-        that one has left is in the way."""
+        """End the run. If a training raised, the Trainer does not call `on_train_end`, so the run
+        is ended when the next training begins."""
         self._leave()
         self._holds.release()
         self._loss = None
@@ -192,7 +193,7 @@ class RunwatchCallback(TrainerCallback, ExportableState):
             self._watch.finish(status, reason=reason)
 
     def _take_over(self, restored: Sequence[str]) -> None:
-        """What no checkpoint holds, from the callback in whose place this one is put."""
+        """Take keywords that checkpoints do not hold from the callback that this one replaces."""
         replaced = _CALLBACKS.get(self._run)
         if replaced is not None:
             self._keywords = replaced._keywords | self._keywords
@@ -204,14 +205,14 @@ class RunwatchCallback(TrainerCallback, ExportableState):
             )
 
     def _before_training_step(self, args: Arguments, kwargs: CallKeywords) -> None:
-        """Takes the batch as the model gets it; a trainer of somebody's own that does not call the
-        Trainer's step gives none."""
+        """Note the batch as the model gets it. A custom trainer that does not call the Trainer's
+        `training_step` gives none."""
         handler = getattr(args[0], "callback_handler", None)
         if self._watch is not None and self in getattr(handler, "callbacks", ()):
             self._watch.note_batch(args[2] if len(args) > 2 else kwargs.get("inputs"))
 
     def _before_backward(self, args: Arguments, kwargs: CallKeywords) -> None:
-        """Takes part in a step's loss: the parts add up to the mean that its gradient is of."""
+        """Add this part of the step's loss; the parts add up to the mean, as in the gradient."""
         accelerator, loss = args[0], args[1] if len(args) > 1 else kwargs["loss"]
         part = loss.detach() / accelerator.gradient_accumulation_steps
         self._loss = part if self._loss is None else self._loss + part
@@ -228,18 +229,19 @@ class RunwatchCallback(TrainerCallback, ExportableState):
 
 
 def _saved(state: TrainerState, name: str, run: str | None) -> dict[str, object]:
-    """What the checkpoint that the Trainer resumed from knows of the watch; else where it is.
+    """The watch's state from the checkpoint that the Trainer resumed from, with the current step.
 
-    Without a checkpoint the Trainer asks each callback itself what it knows, which is of the
-    training before: no part of this one.
+    Without a checkpoint, the Trainer's state holds what the callbacks reported in an earlier
+    training, which is ignored.
     """
     saved = _saved_in(state, name, run) if state.global_step else {}
     return {**_FRESH, **saved, "next_step": int(state.global_step)}
 
 
 def _saved_in(state: TrainerState, name: str, run: str | None) -> dict[str, object]:
-    """Of several callbacks there is a list, to which each checkpoint adds: ours is the last."""
-    callbacks = cast("dict[str, Any]", state.stateful_callbacks or {})  # a list only when built
+    """The watch's state in a Trainer's state. For several callbacks there is a list, to which each
+    checkpoint appends: the last one of this run counts."""
+    callbacks = cast("dict[str, Any]", state.stateful_callbacks or {})  # a list only at creation
     found = callbacks.get(name, [])
     entries = cast("list[dict[str, Any]]", found if isinstance(found, list) else [found])
     for entry in reversed(entries):
@@ -250,7 +252,7 @@ def _saved_in(state: TrainerState, name: str, run: str | None) -> dict[str, obje
 
 
 def _name_of(folder: str) -> str:
-    """A folder's own, also of one that is given as `.`; a link keeps its name."""
+    """A folder's name, also if it is given as `.`; symbolic links are not resolved."""
     return sendable(os.path.basename(os.path.abspath(folder))) or "run"
 
 

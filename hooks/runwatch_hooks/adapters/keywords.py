@@ -1,4 +1,4 @@
-"""What an adapter passes on to `attach`: that which a framework does not know by itself."""
+"""The keywords that an adapter passes on to `attach`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,11 @@ from runwatch_hooks.errors import AttachError
 from runwatch_hooks.settings.options import Guarding, kinds_of
 
 ALLOWED: Final = ("checkpoint", "detail", "lower_lr", "stop")
-"""A rollback would have to put back the framework's own counters and the place in its loader."""
+"""No rollback: it would have to restore the framework's counters and its loader's position."""
 
 
 class Keywords(TypedDict, total=False):
-    """Keyword arguments of `attach`, which says what each is for."""
+    """Keyword arguments of `attach`, described there."""
 
     project: str
     group: str
@@ -38,7 +38,8 @@ class Keywords(TypedDict, total=False):
 
 
 def checked(keywords: Keywords, framework: str) -> Keywords:
-    """Raises AttachError where a rollback is allowed, which no framework's loop can follow."""
+    """The keywords. Raises AttachError if they allow a rollback, which no framework's loop can
+    follow."""
     if "rollback" in kinds_of(keywords.get("allow", ())):
         raise AttachError(
             f"allow: found 'rollback', wanted some of {ALLOWED}: {framework} counts its own steps "

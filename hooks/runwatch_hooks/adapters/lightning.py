@@ -1,11 +1,11 @@
-"""Lightning's Trainer, watched.
+"""Watches Lightning's Trainer.
 
     trainer = Trainer(..., callbacks=[RunwatchCallback("bert-small")])
 
-One row for each batch that an optimizer stepped after, however many were accumulated before it,
-with what `training_step` logs.
-A checkpoint that the service asks for is ours and, beside it, Lightning's own, from which
-`fit(ckpt_path=...)` goes on as the next attempt of the same run.
+There is one row for each batch after which an optimizer stepped, however many were accumulated
+before, with the metrics that `training_step` logs. A checkpoint command writes the hook's
+checkpoint and Lightning's own, from which `fit(ckpt_path=...)` continues as the next attempt of the
+same run.
 """
 
 from collections.abc import Mapping
@@ -22,16 +22,16 @@ from runwatch_hooks.lifecycle.run_end import ending_by
 from runwatch_hooks.watch import Watch
 
 _TAKEN: Final = {"tokens": "user/tokens"}
-"""Names that are keywords of `Watch.step`, and what a module's number is kept as."""
+"""Metric names that are keywords of `Watch.step` -> the names under which they are recorded."""
 
 
 class RunwatchCallback(Callback):
-    """Attaches when a fit begins, and finishes when it ends, however it does."""
+    """A callback that attaches when a fit begins, and finishes when it ends, in whatever way."""
 
     def __init__(self, run: str, **keywords: Unpack[Keywords]) -> None:
-        """The keywords are `attach`'s. Checkpoints lie in `runwatch/` of the Trainer's
-        `default_root_dir`, unless told otherwise. Raises AttachError for what `attach` would
-        refuse."""
+        """`run` is the run's name; the keywords are those of `attach`. Checkpoints are in
+        `runwatch/` of the Trainer's `default_root_dir` by default. Raises AttachError like
+        `attach`."""
         self._run = run
         self._keywords = checked(keywords, "Lightning")
         self._watch: Watch | None = None
@@ -44,16 +44,16 @@ class RunwatchCallback(Callback):
 
     @property
     def watch(self) -> Watch | None:
-        """None before the training begins."""
+        """The watch; None before the training begins."""
         return self._watch
 
     def state_dict(self) -> dict[str, Any]:
-        """For Lightning's own checkpoints."""
+        """The watch's state, for Lightning's checkpoints."""
         return {} if self._watch is None else self._watch.state_dict()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """A fit begins, before it loads a checkpoint: what a fit or test before it loaded, and the
-        batches that its last step had not yet had, are none of its own."""
+        """A fit begins, and has not loaded a checkpoint yet: forget what an earlier fit or test has
+        loaded, and the loss of its unfinished step."""
         if stage == "fit":
             self._loaded, self._loss = {}, None
 
@@ -102,7 +102,7 @@ class RunwatchCallback(Callback):
         self._num_optimizer_steps = trainer.global_step
         numbers = self._newly_logged(trainer)
         loss, self._loss = self._loss, None
-        theirs = numbers.pop("loss", None)  # all there is of a step by hand that returns none
+        theirs = numbers.pop("loss", None)  # used if manual optimization returns no loss
         report = self._watch.step(theirs if loss is None else loss, **numbers)
         trainer.should_stop = trainer.should_stop or report.stop
         if report.checkpoint_asked:
@@ -110,8 +110,8 @@ class RunwatchCallback(Callback):
                 trainer.save_checkpoint(_folder(trainer) / f"lightning-{report.step}.ckpt")
 
     def _newly_logged(self, trainer: Trainer) -> dict[str, Any]:
-        """What `training_step` has logged since the last row; of one that was not logged anew the
-        memory is the same, which we hold lest another gets its address."""
+        """Metrics logged by `training_step` since the last row. One not logged again has the same
+        memory. The tensors are kept alive, so that no new one gets the address of an old one."""
         before, self._logged = self._logged, _logged_in_steps(trainer)
         return {
             _TAKEN.get(name, name): value
@@ -126,7 +126,7 @@ class RunwatchCallback(Callback):
             self._phase.__enter__()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """What the validation logged: that which is another tensor now than before it."""
+        """Record the metrics that the validation logged: those whose tensors were replaced."""
         if self._phase is not None:
             self._phase.__exit__(None, None, None)
             self._phase = None
@@ -151,10 +151,11 @@ def _folder(trainer: Trainer) -> Path:
 
 
 def _logged_in_steps(trainer: Trainer) -> dict[str, Tensor]:
-    """From where Lightning's own attributes read it: they hold what evaluations logged as well, and
-    what is read there stays there, so that other callbacks would find more than without us."""
+    """Metrics logged in training steps, read from Lightning's internal results. Its public
+    attributes also hold metrics of evaluations, and reading them has side effects that other
+    callbacks would notice."""
     try:
         found = cast(Any, getattr(trainer, "_results", None)).metrics(on_step=True)["log"]
-    except Exception:  # noqa: BLE001 - not a part of its interface; without it the rows have less
+    except Exception:  # noqa: BLE001 - a private interface; without it, rows have fewer metrics
         return {}
     return {name: value for name, value in found.items() if isinstance(value, Tensor)}
