@@ -1,4 +1,4 @@
-"""A small training that can be broken on purpose: the trainer's half of `runwatch demo`.
+"""A small training that can be broken on purpose: the trainer of `runwatch demo`.
 
 Run it by itself with `python -m runwatch_hooks.demo --help`.
 """

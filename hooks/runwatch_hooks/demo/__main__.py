@@ -1,10 +1,10 @@
-"""`python -m runwatch_hooks.demo`: one training of the demo, told as lines of JSON on stdout.
+"""`python -m runwatch_hooks.demo`: one training of the demo, reported as lines of JSON on stdout.
 
     {"step": 0, "loss": 4.61}                        each step
-    {"step": 503, "loss": 3.4, "rolled_back_to": 475}    ... after which it went back
-    {"ended": true, "losses": [...]}                 the loss of every step that counts, at the end
+    {"step": 503, "loss": 3.4, "rolled_back_to": 475}    ... after which it was rolled back
+    {"ended": true, "losses": [...]}                 at the end: the losses of the effective history
 
-Where the service is, and the run's id, come from the environment, as for any trainer.
+The service's address and the run's id are taken from the environment, as for any trainer.
 """
 
 import argparse
@@ -26,7 +26,7 @@ MODES = ("clean", "unprotected", "protected")
 
 
 class Told:
-    """Writes a line a step, and remembers the loss of each step that counts."""
+    """Writes a line per step, and keeps the loss of each step of the effective history."""
 
     def __init__(self, stream: TextIO, num_steps: int) -> None:
         self._stream = stream
@@ -49,7 +49,7 @@ class Told:
 
 def main() -> None:
     options = _options()
-    # One thread: the same bits on every run, and the demo trains two models side by side.
+    # One thread: gives the same bits on every run, and the demo trains two models in parallel.
     torch.set_num_threads(1)
     setting = Setting(steps=options.steps, seed=options.seed)
     told = Told(sys.stdout, setting.steps)

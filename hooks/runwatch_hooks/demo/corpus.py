@@ -1,7 +1,7 @@
-"""Text to learn that is on every machine: the licence and sources of Python's own library.
+"""Training text that is on every machine: the licence and sources of Python's standard library.
 
-Nothing is downloaded. The files are named one by one, so that two machines with the same Python
-read the same text; one that a distribution left out is passed over.
+Nothing is downloaded. The files are listed by name, so that machines with the same Python read the
+same text; files that a distribution has left out are skipped.
 """
 
 import sysconfig
@@ -32,7 +32,7 @@ FILES: Final = (
 """Half a megabyte of English in docstrings and comments, and of Python around it."""
 
 ALPHABET: Final = "\n" + "".join(map(chr, range(32, 127)))
-"""Printable ASCII: the same vocabulary whatever the text holds."""
+"""Printable ASCII, so that the vocabulary does not depend on the text."""
 
 _UNKNOWN: Final = ALPHABET.index("?")
 
@@ -53,8 +53,8 @@ def read_corpus(library: Path | None = None) -> Tensor:
 def batch_at(corpus: Tensor, step: int, *, seed: int, batch: int, context: int) -> Tensor:
     """The batch of a step, shape (batch, context + 1).
 
-    A function of the step alone: a run that goes back to an earlier step reads what it read then,
-    without a loader whose position would have to be kept.
+    It depends on the step alone, so that a run rolled back to an earlier step reads the same batch
+    again, without a loader whose position would have to be restored.
     """
     generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
     starts = torch.randint(len(corpus) - context, (batch, 1), generator=generator)

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 _LOGIT_CAP: Final = 15.0
-"""Logits stay within it, as in Gemma 2: a ruined run then ends in a bad loss, and not in NaN."""
+"""Limit on the logits, as in Gemma 2, so that a ruined run ends with a bad loss and not with
+NaN."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +45,10 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then two layers with ReLU; each normalised after it was added, as in 2017.
+    """Attention, then two layers with ReLU, each with post-norm, as in the transformer of 2017.
 
-    Normalising after the sum ("post-norm") and ReLU are what makes this model easy to ruin: one
-    oversized step leaves units that never light up again, and no path round them.
+    Normalising after the residual sum ("post-norm") and ReLU make this model easy to ruin: one
+    oversized step leaves dead units, and no path around them.
     """
 
     def __init__(self, shape: Shape) -> None:

@@ -1,14 +1,14 @@
 """The training of the demo: a setting that is healthy, and that one bad step really ruins.
 
-What was tried, with plain SGD, momentum 0.9, the gradients of step 500 times ten, and the mean loss
-of steps 600 to 649 as a multiple of the same run's without the fault: a GPT with pre-norm shrugs it
-off at every learning rate that trains it (1.02 to 1.04); one without norms too (1.00). Post-norm
-with GELU is ruined on some seeds and not on others (1.07 to 1.6). Post-norm with ReLU at 0.3 after
-100 steps of warm-up was ruined on nine of eleven seeds, at 0.4 after 300 on twelve of thirteen. A
-warm-up that lasts all the run lets a still higher rate train in health, and the fault is then
-beyond healing: at 0.6 after 600, as here, each of ten seeds was ruined (1.54 or more), those among
-them that had healed before. Attention collapses, and the model falls back to the frequencies of
-letters, at a loss of 3.1.
+What was tried, with plain SGD, momentum 0.9, and the gradients of step 500 multiplied by ten,
+judged by the mean loss of steps 600 to 649 relative to the same run without the fault: a GPT with
+pre-norm recovers at every learning rate that trains it (1.02 to 1.04), and so does one without
+norms (1.00). Post-norm with GELU is ruined on some seeds and not on others (1.07 to 1.6). Post-norm
+with ReLU at a learning rate of 0.3 after 100 warm-up steps was ruined on nine of eleven seeds, at
+0.4 after 300 on twelve of thirteen. A warm-up over the whole run allows a higher learning rate, and
+the fault is then not recovered from: at 0.6 after 600, as here, each of ten seeds was ruined (1.54
+or more), including those that had recovered before. Attention collapses, and the model only knows
+the frequencies of letters, at a loss of 3.1.
 """
 
 from collections.abc import Callable, Iterable
@@ -39,10 +39,10 @@ class Setting:
 
 @dataclass(slots=True)
 class Fault:
-    """A transient fault: the gradients of one step come out too large, once.
+    """A transient fault: the gradients of one step are too large, once.
 
-    It is a matter of that moment, as a flipped bit is, and not of the data: the step that a
-    rollback brings round again is healthy. So the fault is no part of the training state.
+    It depends on the moment, like a flipped bit, and not on the data: when a rollback repeats the
+    step, it is healthy. So the fault is not part of the training state.
     """
 
     step: int
@@ -60,7 +60,7 @@ class Fault:
 
 
 class Training:
-    """Model, optimizer and schedule of a setting, and one step at a time of them."""
+    """Model, optimizer and schedule of a setting, trained one step at a time."""
 
     def __init__(self, setting: Setting, corpus: Tensor, fault: Fault | None) -> None:
         torch.manual_seed(setting.seed)
@@ -76,7 +76,7 @@ class Training:
         )
 
     def step(self, step: int) -> Tensor:
-        """Train one step; its loss."""
+        """Train one step; returns its loss."""
         loss = self._loss(step)
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
@@ -99,7 +99,7 @@ class Training:
 
 
 Told = Callable[[int, float, StepReport | None], None]
-"""Hears of each step: its number, its loss, and what the hook said of it."""
+"""Called for each step with its number, its loss, and the hook's report."""
 
 
 def train_alone(training: Training, setting: Setting, tell: Told) -> None:
@@ -110,7 +110,7 @@ def train_alone(training: Training, setting: Setting, tell: Told) -> None:
 
 
 def train_watched(training: Training, setting: Setting, tell: Told, watch: Watch) -> None:
-    """The same loop with the hook's two lines in it: the steps, and the boundary after each."""
+    """The same loop with the hook's two lines: `watch.steps`, and `watch.step` after each step."""
     for step in watch.steps(setting.steps):
         loss = training.step(step)
         report = watch.step(loss, tokens=setting.batch * setting.context)

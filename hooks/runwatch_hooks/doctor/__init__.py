@@ -1,4 +1,4 @@
-"""What is installed beside a trainer, and what watching a model would cost."""
+"""Checks the trainer's installation and environment, and measures the cost of watching a model."""
 
 from runwatch_hooks.doctor.examination import examine
 

@@ -1,8 +1,8 @@
-"""`python -m runwatch_hooks.doctor`: the trainer's side of `runwatch doctor`, where no service is.
+"""`python -m runwatch_hooks.doctor`: the trainer's side of `runwatch doctor`, without the service.
 
 Exit status:
     0  nothing is wrong
-    1  something is
+    1  something is wrong
 """
 
 import argparse

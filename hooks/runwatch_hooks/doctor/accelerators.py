@@ -1,4 +1,4 @@
-"""By which way torch's gradients are read on this machine, and why not by a faster one."""
+"""How gradients are read on this machine, and why not in a faster way."""
 
 import ctypes
 import importlib.util
@@ -13,7 +13,7 @@ from runwatch_hooks.measuring.one_pass import LIBRARY, load_one_pass
 
 
 def compiled_reading() -> Finding:
-    """Of gradients in the host's memory."""
+    """Whether gradients in host memory are read by the compiled kernel."""
     name = "compiled reading (_one_pass)"
     if load_one_pass() is not None:
         return Finding("installed", name, Verdict.GOOD, "in use for gradients in host memory")
@@ -34,7 +34,7 @@ def _why_not() -> str:
 
 
 def accelerators() -> list[Finding]:
-    """CUDA, or what torch calls so, as this torch has it."""
+    """Torch, CUDA or ROCm, NVML and Triton."""
     return [
         Finding("installed", "torch", Verdict.GOOD, str(torch.__version__)),
         Finding("installed", "CUDA", Verdict.GOOD, _cuda()),
@@ -44,7 +44,7 @@ def accelerators() -> list[Finding]:
 
 
 def _cuda() -> str:
-    hip = getattr(torch.version, "hip", None)  # AMD's, whose devices torch calls by CUDA's name
+    hip = getattr(torch.version, "hip", None)  # AMD devices, which torch calls "cuda" as well
     version = torch.version.cuda if hip is None else f"ROCm {hip}"
     if version is None:
         return "none: this torch was built without it; gradients are read on the CPU"

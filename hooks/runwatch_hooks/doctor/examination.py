@@ -1,4 +1,4 @@
-"""All that is looked at on the trainer's side, in the order in which it is told."""
+"""All checks on the trainer's side, in the order in which they are reported."""
 
 import importlib
 import importlib.util
@@ -21,11 +21,11 @@ _NO_TORCH: Final = Finding(
 
 
 def examine(variables: Mapping[str, str], model: str | None = None) -> list[Finding]:
-    """`model` is `module:factory`; its cost is measured where torch is installed."""
+    """All findings. `model` is `module:factory`; its cost is measured if torch is installed."""
     has_torch = importlib.util.find_spec("torch") is not None
     findings = [*versions(), *(_readings() if has_torch else [_NO_TORCH])]
     findings.append(check_environment(variables))
-    with suppress(AttachError):  # told already, as a fault of the environment
+    with suppress(AttachError):  # already reported, as a fault of the environment
         findings.append(check_spool(read_environment(variables).spool_dir))
     if model is not None and has_torch:
         findings += _with_torch("model_cost").measure(model)
@@ -40,5 +40,5 @@ def _readings() -> list[Finding]:
 
 
 def _with_torch(module: str) -> Any:
-    """A module of ours that imports it: on a service's machine it need not be there."""
+    """Import a module that needs torch, which may be missing on the service's machine."""
     return importlib.import_module(f"runwatch_hooks.doctor.{module}")

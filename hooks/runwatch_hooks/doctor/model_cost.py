@@ -1,7 +1,7 @@
-"""What the hook measures of a model, and what that costs here: optimizer steps, bare and watched.
+"""Measures what watching a model costs on this machine: optimizer steps with and without the hook.
 
-The gradients are random and set once; no forward and no backward pass is run, so what is measured
-is the hook's part of a step and not its share.
+Gradients are random and set once; no forward or backward pass is run. So this measures the hook's
+time per step, but not its share of a real step.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ _RANKS: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID")
 
 
 def measure(place: str) -> list[Finding]:
-    """`place` is `module:factory`; the factory takes nothing, and gives a model, or a model and
-    its optimizer (else plain SGD stands in)."""
+    """`place` is `module:factory`. The factory takes no arguments and returns a model, or a model
+    and its optimizer; without one, plain SGD is used."""
     try:
         model, optimizer = _made(place)
     except AttachError as error:
@@ -49,7 +49,7 @@ def _made(place: str) -> tuple[nn.Module, Optimizer]:
     sys.path.insert(0, str(Path.cwd()))
     try:
         made: Any = getattr(importlib.import_module(module_name), factory_name)()
-    except Exception as error:  # the user's own code: whatever it raises is told
+    except Exception as error:  # the user's own code may raise anything
         raise AttachError(f"raised {type(error).__name__}: {error}") from error
     parts = cast("tuple[object, ...]", made) if isinstance(made, tuple) else (made,)
     model, optimizer = parts[0] if parts else None, parts[1] if len(parts) > 1 else None
@@ -103,17 +103,17 @@ def _findings(place: str, model: nn.Module, optimizer: Optimizer) -> Iterator[Fi
 
 
 def _usual(times: list[float]) -> float:
-    """The lower quartile: what the machine does meanwhile is in the upper ones."""
+    """The lower quartile, which is least affected by other work of the machine."""
     return statistics.quantiles(times, n=4)[0]
 
 
 def _times(
     model: nn.Module, optimizer: Optimizer, tensors: list[torch.Tensor]
 ) -> tuple[list[float], list[float], float]:
-    """Seconds of bare and of watched optimizer steps, and bytes of the spool a step.
+    """Seconds of optimizer steps without and with the hook, and spool bytes per step.
 
-    On the CPU they are the process's CPU time, the hook's own thread included: what other programs
-    take from us is not in it.
+    On a CPU this is the CPU time of the process, including the hook's own threads, and not affected
+    by other programs.
     """
 
     clock = _device_time if any(one.is_cuda for one in tensors) else time.process_time
@@ -133,14 +133,14 @@ def _times(
 
 
 def _device_time() -> float:
-    """Once all that was asked of the devices is done: a measurement may wait, the hook never."""
+    """The time after all queued device work is done; a measurement may wait for it."""
     for index in range(torch.cuda.device_count()):
         torch.cuda.synchronize(index)
     return time.perf_counter()
 
 
 def _timed(step: Callable[[], object], clock: Callable[[], float]) -> list[float]:
-    """After one step that makes what is made once."""
+    """Times of steps, after one step that initialises state."""
     step()
     times: list[float] = []
     begun = time.perf_counter()
@@ -153,7 +153,7 @@ def _timed(step: Callable[[], object], clock: Callable[[], float]) -> list[float
 
 @contextlib.contextmanager
 def _alone() -> Generator[None]:
-    """Meanwhile nothing leads to a service or to other ranks, and nothing is said of it."""
+    """Hide the environment of a service and of other ranks, and silence the hook's log."""
     log = logging.getLogger("runwatch_hooks")
     level = log.level
     ours = [name for name in os.environ if name in _RANKS or name.startswith("RUNWATCH_")]

@@ -1,4 +1,4 @@
-"""Versions, the environment and the spool folder, as a trainer here would find them."""
+"""Checks versions, the environment and the spool folder, as a trainer here would find them."""
 
 import os
 import platform
@@ -20,7 +20,7 @@ _NEEDED: Final = ("msgspec", "numpy", "urllib3", "zstandard")
 
 
 def versions() -> Iterator[Finding]:
-    """Of runwatch, Python and what a trainer installs beside its torch."""
+    """Versions of runwatch, Python, and the packages that the hook needs besides torch."""
     yield Finding("installed", "runwatch", Verdict.GOOD, runwatch.__version__)
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield Finding("installed", "Python", Verdict.GOOD, found)
@@ -29,7 +29,7 @@ def versions() -> Iterator[Finding]:
 
 
 def check_environment(variables: Mapping[str, str]) -> Finding:
-    """What `attach` would take from it, or the first thing that it would refuse."""
+    """What `attach` would read from the environment, or the first error."""
     try:
         environment = read_environment(variables)
         TransportSettings(
@@ -55,7 +55,7 @@ def _found(environment: Environment) -> Finding:
 
 
 def check_spool(folder: Path) -> Finding:
-    """Whether frames can wait there, and how many bytes of earlier runs still do."""
+    """Whether frames can be spooled there, and how much of earlier runs is still waiting."""
     above = folder
     while not above.exists() and above != above.parent:
         above = above.parent
