@@ -1,4 +1,4 @@
-"""Runs of programs without torch: JAX, Keras, numpy, or a loop of anything that has a loss.
+"""Watches programs without torch: JAX, Keras, numpy, or any loop that has a loss.
 
     with open_run("mnist-jax", config={"lr": 1e-3}, allow=("stop",)) as run:
         for batch in batches:
@@ -7,8 +7,8 @@
             if report.stop:
                 break
 
-Rows go the same way as those of `attach`: queue, spool, sender. Of a job of several processes the
-first speaks.
+Rows are sent in the same way as with `attach`: queue, spool, sender. In a job of several processes,
+only rank 0 is watched.
 """
 
 import os
@@ -51,10 +51,10 @@ from runwatch_hooks.watching.loop_compliance import Heed, Part
 log = OwnLog(__name__)
 
 ALLOWED: Final = ("lower_lr", "stop")
-"""What such a program can be asked for: it reads `lr_scale` and `stop` of the report."""
+"""The actions that such a program can carry out, by `lr_scale` and `stop` of the report."""
 _NOTICES: Final[Mapping[Part, str]] = {
     "stop": (
-        "the run was asked to stop, and its program trains on: a loop ends where "
+        "the run was asked to stop, and its program trains on: a loop should end when "
         "`run.step(...).stop` is true"
     ),
     "lr_scale": (
@@ -65,12 +65,13 @@ _NOTICES: Final[Mapping[Part, str]] = {
 
 
 class PlainRun(EndsWithItsBlock):
-    """One run, from `open_run` to `finish`. No method raises into the training, or waits."""
+    """One run, from `open_run` to `finish`. No method raises into the training. `finish` waits for
+    the network, and `step` for arrays on an accelerator."""
 
     def __init__(
         self, run_id: RunId, line: Transport | None, *, next_step: int, allow: Sequence[str]
     ) -> None:
-        """Without a line, of a run that is not watched, it counts steps."""
+        """With `line` None the run is not watched, and only its steps are counted."""
         self.run_id = run_id
         self._line = line
         self._next_step = next_step
@@ -92,12 +93,12 @@ class PlainRun(EndsWithItsBlock):
 
     @property
     def next_step(self) -> int:
-        """The number of the step to be trained next."""
+        """The number of the step to train next."""
         return self._next_step
 
     @property
     def num_faults(self) -> int:
-        """Faults of our own, kept from the training."""
+        """The number of the hook's faults that were kept from the training."""
         return self._faults.count
 
     def step(
@@ -110,11 +111,11 @@ class PlainRun(EndsWithItsBlock):
         tokens: int | None = None,
         **metrics: SupportsFloat,
     ) -> StepReport:
-        """The end of a step.
+        """Record the end of a step, and carry out pending commands.
 
-        `gradients` and `parameters` are arrays by name, as deep as they lie, or one by itself;
-        they are read here, which for an accelerator's arrays means to wait for them. `layers` are
-        stats that were computed where the arrays are, by a layer's name and the stat's.
+        `gradients` and `parameters` are arrays in mappings and lists of any depth, or single
+        arrays. They are read here, so arrays on an accelerator are waited for. `layers` are stats
+        that the program has computed itself: layer's name -> stat's name -> value.
         """
         step, self._next_step = self._next_step, self._next_step + 1
         if self._line is None:
@@ -137,14 +138,15 @@ class PlainRun(EndsWithItsBlock):
         return self._heed.heard(StepReport(step, lr_scale=self._lr_scale, stop=self._stop))
 
     def log(self, **metrics: SupportsFloat) -> None:
-        """Numbers that belong to the step that ended last, such as `val_loss`."""
+        """Record numbers for the step that ended last, such as `val_loss`."""
         if self._line is not None and (numbers := self._numbers(metrics)):
             step = max(self._next_step - 1, 0)
             self._line.put_row(Row(step, 0, time.time(), numbers))
 
     @contextmanager
     def phase(self, name: str) -> Generator[None, None, None]:
-        """A time in which no step is due: `eval`, `checkpoint`, `compile`; any other is `idle`."""
+        """A period in which no step is expected and step time does not count. `name` is `eval`,
+        `checkpoint` or `compile`; any other is recorded as `idle`."""
         with self._faults.guard("phase"):
             self._phases.enter(name)
             self._timer.pause(time.monotonic())
@@ -158,7 +160,7 @@ class PlainRun(EndsWithItsBlock):
                 self._tell_phase(name, "end")
 
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:
-        """End the run, and send what is left (10 s at most)."""
+        """End the run, and send what is still queued (waiting 10 s at most)."""
         if self._line is None:
             return
         status, reason = ending_of(status, reason)
@@ -202,7 +204,7 @@ class PlainRun(EndsWithItsBlock):
         return numbers
 
     def _numbers(self, metrics: Mapping[str, SupportsFloat]) -> dict[str, float]:
-        """What is none is left out."""
+        """The user's metrics as numbers; what cannot be converted is left out."""
         return self._given.take(metrics, as_float)
 
     def _obey(self, line: Transport, command: Command) -> None:
@@ -255,13 +257,14 @@ def open_run(
     next_step: int = 0,
     allow: Sequence[str] = (),
 ) -> PlainRun:
-    """Begin to watch a run; the arguments are those of `attach`, and so is the environment.
+    """Start watching a run. Arguments and environment variables are those of `attach`.
 
-    `next_step` is where a resumed program goes on. Raises AttachError for an argument that cannot
-    be used; afterwards nothing is raised into the training.
+    `next_step` is the step at which a resumed program continues. `allow` names the actions that may
+    be carried out, of `lower_lr` and `stop`. Raises AttachError for an argument that cannot be
+    used. After that, nothing is raised into the training.
     """
     environment = read_environment()
-    if not environment.disabled:  # else nothing can be wrong with what was given
+    if not environment.disabled:  # when disabled, arguments are not checked
         next_step = step_of("next_step", next_step)
         environment = override(
             environment,

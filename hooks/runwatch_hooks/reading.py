@@ -1,4 +1,4 @@
-"""Reading a run's history from a service, in a notebook or a script; needs no torch.
+"""Reads a run's history from a service, in a notebook or script. Needs no torch.
 
     from runwatch_hooks.reading import connect
 
@@ -6,8 +6,8 @@
     run.history("loss").to_pandas()
     run.history("grad_norm", layer="blocks.*").to_arrow()
 
-It stands among the hooks because it is the other half of what they send, over the same HTTP client
-and the same light installation; the core does no I/O, and the service is not to be imported here.
+It is part of this package because it uses the same HTTP client and the same light installation. The
+core does no I/O, and the service must not be imported here.
 """
 
 import importlib
@@ -45,13 +45,13 @@ class _Names(msgspec.Struct):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Steps that are stored and could not be read: they have no values in a history."""
+    """Stored steps that could not be read. They have no values in a history."""
 
     first_step: int
     last_step: int
     reason: str
-    """lost: the object is gone. corrupt: it is not what was written. late: the object store does
-    not answer now; ask again."""
+    """lost: the stored object is gone. corrupt: it is damaged. late: the object store does not
+    answer at the moment; try again."""
 
 
 class _Series(msgspec.Struct):
@@ -68,34 +68,34 @@ class _Series(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """One series, or one stat of several layers below each other, in order of steps.
+    """One series, or one stat of several layers one after another, in step order.
 
-    `columns` has `step`, `layer` where it is of layers, and either `value`, as recorded, or, where
-    there were more steps than points asked for, `min`, `max`, `mean` of the finite values of
-    `step_width` steps, their `count`, and `nonfinite`, how many were NaN or infinite. A value that
-    was computed as NaN is NaN; a step at which none was recorded is left out.
+    `columns` has `step`; `layer` for a stat of layers; and `value` as recorded. If there are more
+    steps than the requested number of points, it has instead of `value`, for each `step_width`
+    steps: `min`, `max` and `mean` of the finite values, their `count`, and `nonfinite`, the number
+    of NaN and infinite ones. A recorded NaN is NaN; steps without a recorded value are left out.
     """
 
     name: str
     step_width: int
     columns: dict[str, NDArray[Any]]
     gaps: tuple[Gap, ...] = ()
-    """Of any of the layers, in order of steps. Empty: all that is stored was read."""
+    """Gaps of any of the layers, in step order. Empty: everything stored was read."""
 
     def to_pandas(self) -> Any:
-        """A `pandas.DataFrame`, with the gaps in its `attrs`; wants `runwatch[arrow]`."""
+        """A `pandas.DataFrame`, with the gaps in its `attrs`. Needs `runwatch[arrow]`."""
         frame = importlib.import_module("pandas").DataFrame(self.columns)
         frame.attrs["gaps"] = [msgspec.to_builtins(gap) for gap in self.gaps]
         return frame
 
     def to_arrow(self) -> Any:
-        """A `pyarrow.Table`, with the gaps as JSON in its metadata; wants `runwatch[arrow]`."""
+        """A `pyarrow.Table`, with the gaps as JSON in its metadata. Needs `runwatch[arrow]`."""
         table = importlib.import_module("pyarrow").table(self.columns)
         return table.replace_schema_metadata({"gaps": msgspec.json.encode(self.gaps)})
 
 
 class RunReading:
-    """One run's numbers. Every method raises InvalidInputError with the service's own words."""
+    """The numbers of one run. Every method raises InvalidInputError with the service's message."""
 
     def __init__(self, client: Client, run_id: str) -> None:
         self._client = client
@@ -106,7 +106,7 @@ class RunReading:
         return self._names().metrics
 
     def layers(self, pattern: str = "*") -> list[str]:
-        """Names of its layers that match a glob, as in the newest layout that has each."""
+        """Names of the run's layers that match a glob pattern."""
         names = [name for layout in self._names().layouts for name in layout.layers]
         return [name for name in dict.fromkeys(names) if fnmatchcase(name, pattern)]
 
@@ -120,7 +120,11 @@ class RunReading:
         points: int = MOST_POINTS,
         rank: int = 0,
     ) -> History:
-        """A metric over steps, or a stat of the layers whose names match the glob `layer`."""
+        """A metric over steps or, with a glob pattern `layer`, a stat of all matching layers.
+
+        `first_step` and `last_step` limit the range; `points` is the maximum number of points per
+        series; `rank` selects whose numbers to read.
+        """
         asked = {"from": first_step, "to": last_step, "points": points, "rank": rank}
         window = {key: value for key, value in asked.items() if value is not None}
         if layer is None:
@@ -151,8 +155,8 @@ class Reading:
 
 
 def connect(url: str | None = None, token: str | None = None) -> Reading:
-    """The service of the environment (RUNWATCH_URL, RUNWATCH_TOKEN), or the one given. Raises
-    InvalidInputError for an address or a key that is none."""
+    """Connect to a service; by default the one in RUNWATCH_URL, with the key in RUNWATCH_TOKEN.
+    Raises InvalidInputError for an invalid address or key."""
     url = url or os.environ.get("RUNWATCH_URL") or _DEFAULT_URL
     if fault := fault_of(url):
         raise InvalidInputError(f"url: {fault}")
@@ -187,14 +191,14 @@ def _columns(series: _Series) -> dict[str, NDArray[Any]]:
     columns: dict[str, NDArray[Any]] = {"step": np.array(series.steps, np.int64)[recorded]}
     for name, numbers in given.items():
         kind = np.int64 if name in _COUNTS else np.float64
-        # The service's "NaN", "+Inf", "-Inf" are what float reads; null is no finite value.
+        # `float` accepts the service's "NaN", "+Inf" and "-Inf". null means no finite value.
         floats = [float("nan") if number is None else float(number) for number in numbers]
         columns[name] = np.array(floats)[recorded].astype(kind)
     return columns
 
 
 def _stacked(name: str, layers: list[str], found: list[_Series]) -> History:
-    """Layers below each other. Raises InvalidInputError where they are not equally summed up."""
+    """Layers one after another. Raises InvalidInputError if their step widths differ."""
     widths = {series.step_width for series in found}
     if len(widths) > 1:
         raise InvalidInputError(

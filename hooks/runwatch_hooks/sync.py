@@ -1,17 +1,17 @@
-"""Brings spools to the service afterwards: `python -m runwatch_hooks.sync DIR...`.
+"""Sends spools to the service afterwards: `python -m runwatch_hooks.sync DIR...`.
 
-A run that trained without a service, or whose service was away when it ended, lies in folders
-below the spool directory. Each is sent, in order, and removed once all of it is stored; it may
-be run twice, broken off, or meet a service that dies in between: nothing is stored double.
+If a run trained without a service, or the service was away when it ended, its data is in folders
+below the spool directory. Each is sent in order, and removed once everything is stored. This can be
+repeated or interrupted, and the service may fail in between: nothing is stored twice.
 
-The service's address and key come from RUNWATCH_URL and RUNWATCH_TOKEN.
+The service's address and key are taken from RUNWATCH_URL and RUNWATCH_TOKEN.
 
 Exit status:
     0  everything is stored, or there was nothing to store
     1  something is left (no answer, a key refused, a trainer still running): run it again
     2  wrong use: no address, no such folder
-    3  all is stored but what was damaged on disk or refused; that is kept, as *.seg.bad and *.bad,
-       in the spool's folder, which stays for as long as it holds one
+    3  everything is stored except what was damaged on disk or refused; that is kept in the spool's
+       folder, as *.seg.bad and *.bad, and the folder stays as long as it holds such a file
 """
 
 import argparse
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("nothing is left to bring in: no spool (a meta.json) lies there\n")
         return ExitCode.DONE
     worst = ExitCode.DONE
-    for index, spool in enumerate(spools, start=1):  # one that fails holds up no other
+    for index, spool in enumerate(spools, start=1):  # a failure does not affect the others
         progress = Progress(f"[{index}/{len(spools)}] {spool}", sys.stderr)
         code = _sync_one(spool, settings, Patience(options.patience), progress)
         if options.json:
@@ -106,14 +106,14 @@ def _sync_one(
 
 
 class Progress:
-    """One line a spool, rewritten on a terminal, and said once a second elsewhere."""
+    """One line per spool: rewritten in place on a terminal, and once a second elsewhere."""
 
     def __init__(self, title: str, stream: TextIO) -> None:
         self._title = title
         self._stream = stream
         self._told_at = 0.0
         self.last = ""
-        """How it ended, in words."""
+        """The last line, which says how it ended."""
 
     def tell(self, tally: Tally) -> None:
         now = time.monotonic()
@@ -149,7 +149,7 @@ def _summary(tally: Tally) -> str:
 
 
 def _worse(left: ExitCode, right: ExitCode) -> ExitCode:
-    """Something left asks for another run, so it goes before what no run can mend."""
+    """The worse exit code. LEFT is worse than DAMAGED, because running it again can help."""
     if ExitCode.LEFT in (left, right):
         return ExitCode.LEFT
     return max(left, right)
