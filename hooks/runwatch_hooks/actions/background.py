@@ -56,7 +56,7 @@ class Background:
 
     def _close_at_exit(self) -> None:
         if not self.close(EXIT_TIMEOUT_S):
-            log.warning("left a checkpoint unwritten after %.0f s", EXIT_TIMEOUT_S)
+            log.warning("a checkpoint was not written completely after %.0f s", EXIT_TIMEOUT_S)
 
     def _run(self) -> None:
         yield_to_training()

@@ -258,7 +258,7 @@ class CheckpointStore:
             try:
                 return self.load(checkpoint)
             except DamagedCheckpointError as error:
-                log.warning("passing over a damaged checkpoint: %s", error)
+                log.warning("skipping a damaged checkpoint: %s", error)
         return None
 
     def _files(self) -> Sequence[Path]:
@@ -312,7 +312,9 @@ class CheckpointStore:
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            log.warning("passing over a checkpoint without its facts: %s (%s)", path, error)
+            log.warning(
+                "skipping a checkpoint whose JSON file cannot be read: %s (%s)", path, error
+            )
             return None
         return Checkpoint(path, facts)
 

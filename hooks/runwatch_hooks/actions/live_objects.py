@@ -74,7 +74,7 @@ class LiveObjects:
                 if not is_agreed:
                     self._put_back(before | generators)
                     raise StateMismatchError(f"{name}: refuses its state ({error})") from error
-                log.warning("%s refuses its state, and is left as it is: %s", name, error)
+                log.warning("%s refused its saved state, and is left unchanged: %s", name, error)
                 self._put_back({name: before[name]})
                 refused.append(name)
         return refused
@@ -84,7 +84,7 @@ class LiveObjects:
             try:
                 self._all[name].load_state_dict(state)
             except Exception as error:  # noqa: BLE001  # the others must still be put back
-                log.warning("%s refuses even the state that it had: %s", name, error)
+                log.warning("%s refused even its own previous state: %s", name, error)
 
 
 def _seen_through(item: HasState) -> HasState:

@@ -41,7 +41,7 @@ def check_module(place: str, module: nn.Module, saved: Mapped) -> None:
     for name, parameter in module.named_parameters():
         if not may_be_rewritten(local_of(parameter)):
             raise StateMismatchError(
-                f"{place}.{name}: found one of inference mode, which torch lets nobody write"
+                f"{place}.{name}: found an inference tensor, which torch does not let anyone write"
             )
 
 
@@ -57,7 +57,9 @@ def restore_module(
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     for name, home, key in _buffers(module):
         if name not in buffers:  # possibly a cache that its module relies on by now
-            log.warning("buffer %s is younger than the state gone back to, and is left alone", name)
+            log.warning(
+                "buffer %s did not exist in the restored state, and is left unchanged", name
+            )
         else:
             live = home._buffers[key]  # pyright: ignore[reportPrivateUsage]
             home._buffers[key] = cast("Tensor | None", in_place.put(live, buffers[name], device))  # pyright: ignore[reportPrivateUsage]
@@ -101,7 +103,7 @@ def _freeze_again(module: nn.Module, trained: frozenset[str]) -> None:
         parameter.requires_grad_(name in trained)
     if changed:  # a loop that counts by itself may not repeat the freezing or unfreezing
         log.warning(
-            "frozen, or trained, as in the state gone back to: %d parameters, the first of them %s",
+            "requires_grad was restored by the rollback: %d parameters, the first of them %s",
             len(changed),
             next(iter(changed)),
         )

@@ -148,8 +148,8 @@ class RankCheckpoints(CheckpointStore):
         if is_new:  # with rank 0's generators it would drop out the same units as rank 0
             objects = {**objects, "rng": ProcessRng().state_dict()}
         log.warning(
-            "step %d was saved by %d ranks, and is taken up by %d: weights and optimizers are "
-            "whole; a loader's place is the one that it had on its rank",
+            "step %d was saved by %d ranks and is resumed by %d: weights and optimizers are "
+            "complete; a loader continues at the position that it had on its rank",
             checkpoint.step,
             num_ranks,
             self.world_size,

@@ -63,8 +63,8 @@ class WatchInFolders:
                 self._watch.load_state_dict(state)
             elif not self._take_old_place(Path(folder)) and self._watch.next_step == 0:
                 log.warning(
-                    "%s holds no state of a watch, so that the steps count from 0; where the "
-                    "training goes on, say at which step: attach(..., next_step=...)",
+                    "%s holds no state of a watch, so the steps count from 0; if the "
+                    "training continues, give its step: attach(..., next_step=...)",
                     folder,
                 )
         except InvalidInputError as error:

@@ -199,8 +199,8 @@ class RunwatchCallback(TrainerCallback, ExportableState):
             self._keywords = replaced._keywords | self._keywords
         if missing := [name for name in restored if name not in self._keywords]:
             log.warning(
-                "a callback made of a checkpoint goes on without %s, which no checkpoint of the "
-                "Trainer holds: give RunwatchCallback(...) the same as before",
+                "a callback restored from a checkpoint continues without %s, which the "
+                "Trainer does not save: give RunwatchCallback(...) the same as before",
                 ", ".join(missing),
             )
 

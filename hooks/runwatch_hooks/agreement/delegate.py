@@ -99,11 +99,11 @@ class Delegate:
             self._leave()
         except StoreError as error:
             if not self._stopping.is_set():  # at the end, rank 0 exits and its store with it
-                log.warning("rank %d obeys no more: %s", self._rank, error)
+                log.warning("rank %d carries out no more commands: %s", self._rank, error)
             self._lose("the store of the ranks is gone")
         except Exception:  # the training thread may be waiting, and must be released
-            log.exception("rank %d obeys no more", self._rank)
-            self._lose(f"rank {self._rank} has a fault of its own")
+            log.exception("rank %d carries out no more commands", self._rank)
+            self._lose(f"rank {self._rank} has failed internally")
 
     def _lose(self, loss: str) -> None:
         self.loss = loss

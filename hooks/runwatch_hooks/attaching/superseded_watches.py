@@ -31,7 +31,7 @@ def end_former(modules: Iterable[nn.Module], run: str) -> None:
         is_same = bool(former) and former <= trained
         if is_same or any(one is other for one in formers for other in given):
             reason = f"its model was attached again, for the run {run!r}"
-            log.warning("run %s is told as stopped: %s", lifetime.run_id, reason)
+            log.warning("run %s is recorded as stopped: %s", lifetime.run_id, reason)
             lifetime.finish("stopped", reason=reason)
 
 

@@ -52,7 +52,9 @@ class DeviceSensors:
                 }
             self._nvml.close()
         except Exception:  # the devices are no longer read, and training goes on
-            log.exception("devices: a fault of our own; their memory and heat are not recorded")
+            log.exception(
+                "reading devices failed: their memory and temperature are no longer recorded"
+            )
 
     def _read(self) -> dict[str, float]:
         return {

@@ -24,7 +24,7 @@ def objection_to(optimizer: Optimizer) -> str:
     name = type(optimizer).__name__
     parameters = parameters_of(optimizer)
     if any(is_sharded(one) for one in parameters):
-        return f"{name} steps sharded parameters: ranks, each with its part, would decide apart"
+        return f"{name} steps sharded parameters: ranks would decide separately, each by its part"
     places = {one.device.type for one in parameters} - {"cpu"}
     if places and not asks_the_device(optimizer):
         return f"found {name} on {places.pop()}, wanted one that asks the device: fused=True"

@@ -70,7 +70,7 @@ class ProgramExit:
     def _note_death(self, args: Arguments, kwargs: Keywords) -> None:
         error: BaseException | None = args[0].exc_value
         if error is not None and self._is_ours() and threading.get_ident() == self._thread:
-            log.warning("the thread that trained has died, and the run ends with it")
+            log.warning("the training thread has died, and the run ends with it")
             self._on_death(error)
 
     def _at_exit(self) -> None:

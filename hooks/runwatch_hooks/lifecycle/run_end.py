@@ -90,7 +90,7 @@ def ending_of(status: object, reason: object) -> tuple[Status, str]:
     if isinstance(status, str) and status in STATUSES:
         return cast(Status, status), text
     found = f"status: found {text_of(status)!r}, wanted one of {', '.join(STATUSES)}"
-    log.warning("finish: %s; it is told as failed", found)
+    log.warning("finish: %s; the run is recorded as failed", found)
     return "failed", (f"{found}. {text}" if text else found)[:_MAX_REASON]
 
 

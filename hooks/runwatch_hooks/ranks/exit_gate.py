@@ -31,7 +31,7 @@ class ExitGate:
         """Enter for the length of a block. Raises ShutError."""
         with self._changed:
             if self._is_shut:
-                raise ShutError("the interpreter goes down")
+                raise ShutError("the interpreter is shutting down")
             self._num_inside += 1
         try:
             yield

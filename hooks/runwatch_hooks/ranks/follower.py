@@ -115,7 +115,7 @@ class Follower:
         except StoreError as error:  # rank 0 has exited or died: nobody would read it
             log.debug("ranks: %s", error)
         except Exception:  # a traceback of the thread must not end up in the trainer's output
-            log.exception("ranks: a fault of our own")
+            log.exception("the exchange between ranks failed")
 
     def _send(self, *, is_last: bool = False) -> None:
         with self._lock:

@@ -128,7 +128,9 @@ class Leader:
                 self._wakeup.clear()
                 self._turn()
         except Exception:  # a fault of the hook must not keep rows back
-            log.exception("ranks: a fault of our own; rows go on without other ranks' parts")
+            log.exception(
+                "the exchange between ranks failed: rows are sent without other ranks' parts"
+            )
             self._is_lost = True
         self._emit(time.monotonic(), is_last=True)
         while self._close_by is None:  # without peers, rows are sent as they are
@@ -139,7 +141,7 @@ class Leader:
         try:
             self._compare(self._peers.listen())
         except StoreError as error:
-            log.warning("the other ranks' parts are out of reach from here on: %s", error)
+            log.warning("the other ranks' parts cannot be received any more: %s", error)
             self._note("the ranks' store is gone: sharded layers are not measured any more")
             self._is_lost = True
         self._emit(time.monotonic())

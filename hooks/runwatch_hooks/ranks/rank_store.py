@@ -83,6 +83,6 @@ def _lost() -> Generator[None]:
         with _GATE.inside():
             yield
     except ShutError as error:
-        raise StoreLostError(f"the store of the ranks is left alone: {error}") from error
+        raise StoreLostError(f"the store of the ranks is no longer used: {error}") from error
     except (RuntimeError, OSError) as error:  # torch's DistError is a RuntimeError
         raise StoreLostError(f"the store of the ranks is gone: {error}") from error

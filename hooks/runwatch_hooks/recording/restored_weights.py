@@ -58,7 +58,7 @@ class RestoredWeights:
         self._num_other = len(other)
         if not other:
             return []
-        words = "these layers are not those of the checkpoint that the run goes on from"
+        words = "these layers differ from the checkpoint that the run continues from"
         return [f"{words}: {some_of(other)}"]
 
     def _note(self, layout: Layout | None, read_L: NDArray[np.float32]) -> None:

@@ -48,5 +48,7 @@ class OwnNames:
         if name not in self._renamed:
             self._renamed.add(name)
             self._untold.append(name)
-            log.warning("%r is a name of ours: yours is kept as %r", name, PREFIX + name)
+            log.warning(
+                "%r is a name that is recorded anyway: yours is stored as %r", name, PREFIX + name
+            )
         return PREFIX + name

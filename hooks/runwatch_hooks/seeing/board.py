@@ -225,7 +225,7 @@ class Board:
         held = {id(one) for groups in stepped for group in groups for one in group["params"]}
         unheld = [name for name in self._table.unheld(held) if name in untold]
         if unheld:
-            self._notices.append(f"{words}; no optimizer that is known holds {_some(unheld)}")
+            self._notices.append(f"{words}; no known optimizer holds {_some(unheld)}")
         else:
             self._changes.append(f"{words}: {_some(untold)}")
 
@@ -244,7 +244,7 @@ class Board:
         hollow = self._table.hollow
         if len(hollow) > self._num_hollow:
             self._notices.append(
-                "layers whose tensors are wrapped around others, as quantised ones are, are not "
+                "layers whose tensors wrap other tensors, such as quantised ones, are not "
                 f"measured: {_some(hollow)}"
             )
         self._num_hollow = max(self._num_hollow, len(hollow))

@@ -7,7 +7,7 @@ BLIND_AFTER: Final = 100
 micro-batch has none at most boundaries."""
 
 _LOST: Final = (
-    f"no gradient was seen for {BLIND_AFTER} steps: where another model or another optimizer is "
+    f"no gradient was seen for {BLIND_AFTER} steps: if another model or another optimizer is "
     "trained by now, attach that one"
 )
 _NEVER_HAD: Final = (

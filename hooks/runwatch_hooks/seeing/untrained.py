@@ -133,7 +133,7 @@ class Untrained:
         if len(names) <= self._told.get(kind, 0):
             return []
         self._told[kind] = len(names)
-        return [f"{words}, though they are to be trained: {some_of(names)}"]
+        return [f"{words}, although they should be trained: {some_of(names)}"]
 
     def _look(self, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]) -> None:
         """Compare the layers that are in no optimizer with their state at the last check. Tensors

@@ -72,7 +72,7 @@ class FormerLives:
             for spool in left:
                 _bring_in(SpoolFolder(spool), client)
         except Exception:  # a fault of the hook must not end up in the trainer's output
-            log.exception("former lives: a fault of our own")
+            log.exception("sending the spools of earlier attempts failed")
         finally:
             client.close()
 
@@ -92,7 +92,7 @@ def _bring_in(folder: SpoolFolder, client: Client) -> None:
     except (OSError, msgspec.DecodeError, InvalidInputError) as error:
         log.debug("%s stays where it is: %s", folder.path, error)  # its trainer may still live
     else:
-        log.info("of an earlier life %s came in", counted(tally.num_steps, "step"))
+        log.info("%s of an earlier attempt sent", counted(tally.num_steps, "step"))
     finally:
         folder.close()
 

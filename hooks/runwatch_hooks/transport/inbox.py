@@ -72,7 +72,7 @@ class Inbox:
                 log.debug("inbox: %s", error)
                 pause_s = self._backoff.failed(random.random())
             except Exception:  # without this thread, no command would arrive any more
-                log.exception("inbox: a fault of our own")
+                log.exception("the inbox failed")
                 pause_s = self._backoff.failed(random.random())
             self._stopped.wait(pause_s)
 

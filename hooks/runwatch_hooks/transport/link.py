@@ -21,8 +21,8 @@ from runwatch_hooks.transport.texts import UNENCODABLE
 log = OwnLog(__name__)
 
 _ANEW: Final = (
-    "the steps count from 0 again, and take the place of those that earlier attempts "
-    "of this run trained; where the training goes on, say at which step: attach(..., next_step=...)"
+    "the steps count from 0 again, and replace those that earlier attempts "
+    "of this run trained; if the training continues, give its step: attach(..., next_step=...)"
 )
 
 

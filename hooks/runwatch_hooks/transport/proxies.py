@@ -31,7 +31,9 @@ def pool_to(url: str, headers: dict[str, str]) -> urllib3.PoolManager:
             )
         except (HTTPError, ValueError):  # their text may contain a password
             scheme = proxy.partition("://")[0]
-            log.warning("the environment's proxy (%s://...) is of no kind known here", scheme)
+            log.warning(
+                "the environment's proxy (%s://...) has a scheme that is not supported", scheme
+            )
     return urllib3.PoolManager(num_pools=1, maxsize=2, headers=headers, retries=False, timeout=None)
 
 

@@ -72,7 +72,7 @@ class Recorder:
             self.spool.use(Segments(self._folder.path, self._segment_bytes))
             self._on_disk = True
         except OSError as error:
-            log.warning("spool: no folder, so in memory only: %s", error)
+            log.warning("spool: the folder cannot be created, so in memory only: %s", error)
 
     def record(self, *, now: float, max_frame_bytes: int, is_last: bool = False) -> None:
         """Make frames of what is queued. Losses are reported in the frame that follows them."""
@@ -137,7 +137,7 @@ class Recorder:
     def say_what_is_left(self) -> None:
         """Warn that records are left in the spool, and how to send them."""
         log.warning(
-            "not all was delivered; bring in the rest by: runwatch sync %s",
+            "not everything was delivered; send the rest with: runwatch sync %s",
             self._folder.path,
         )
 
@@ -173,7 +173,7 @@ class Recorder:
             payload = encode_frame(frame)
         except (InvalidInputError, *UNENCODABLE) as error:
             if not self._told_invalid:
-                log.warning("rows that make no frame are dropped: %s", error)
+                log.warning("rows that cannot be encoded are dropped: %s", error)
             self._told_invalid = True
             self.ledger.add(draft.to_loss(LossReason.INVALID))
             return

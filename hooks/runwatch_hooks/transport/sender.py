@@ -84,14 +84,14 @@ class Sender:
             try:
                 self._turn()
             except Exception:  # the thread must survive a fault, or the run is no longer watched
-                log.exception("sender: a fault of our own")
+                log.exception("the sender failed")
                 self._pause(self._backoff.failed(random.random()))
             if self._wakeup.wait(self._interval_s()):
                 self._pace.stir(time.monotonic())
         try:
             self._finish(self._closing)
         except Exception:  # a traceback of the thread must not follow the trainer's last lines
-            log.exception("sender: a fault of our own at the end")
+            log.exception("the sender failed while closing")
         if self._client is not None:
             self._client.close()
 
@@ -143,17 +143,17 @@ class Sender:
     def _pause(self, pause_s: float, error: TransportError | None = None) -> None:
         self._retry_at = time.monotonic() + pause_s
         if error is not None and self._backoff.num_failures == 1:
-            log.warning("not delivered; what comes is kept: %s", error)
+            log.warning("not delivered, and kept for later: %s", error)
 
     def _warn_of_key(self, error: TransportError) -> None:
         self._backoff.num_failures += 1
         if time.monotonic() >= self._warn_at:
-            log.warning("the key is refused; what comes is kept: %s", error)
+            log.warning("the API key is refused; everything is kept for later: %s", error)
             self._warn_at = time.monotonic() + _FORBIDDEN_WARNING_S
 
     def _fall_silent(self, error: TransportError) -> None:
         """A newer attempt has begun, or the run has ended: only write to the spool from now on."""
-        log.warning("this attempt is over; what comes is kept: %s", error)
+        log.warning("this attempt is over; everything is only spooled: %s", error)
         self._link = None
         if self._inbox is not None:
             self._inbox.stop()
@@ -185,6 +185,6 @@ class Sender:
         try:
             link.close(closing)
         except TransportError as error:
-            log.warning("the end of the attempt was not heard: %s", error)
+            log.warning("the end of the attempt was not delivered: %s", error)
             return False
         return True

@@ -95,7 +95,7 @@ class Spool:
             segments.append(record)
         except OSError as error:
             if not self.memory_only:
-                log.warning("spool: on disk no more, in memory from now on: %s", error)
+                log.warning("spool: cannot be written, so in memory only from now on: %s", error)
             self.memory_only = True
             return False
         if self.memory_only:

@@ -52,7 +52,7 @@ class BatchCourse:
                 num_rollbacks = self.num_rollbacks
                 tell(
                     f"a {type(loader).__name__} that attach was not given, or that has no "
-                    "state_dict, cannot be positioned: the run goes on with the batches that follow"
+                    "state_dict, cannot be positioned: the run continues with its next batches"
                 )
 
     def end_step(self, step: int) -> None:

@@ -71,8 +71,8 @@ class InertWatch(Watch):
         why, self._unwatched_since = self._unwatched_since, ""
         if why:
             log.warning(
-                "resume: %s, so that nothing is resumed and the training begins anew, unless it "
-                "loads a state by itself; checkpoints stay where they are",
+                "resume: %s, so nothing is resumed and the training starts over, unless it "
+                "loads a state itself; checkpoints stay where they are",
                 why,
             )
         return None

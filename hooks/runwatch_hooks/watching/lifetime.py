@@ -164,8 +164,8 @@ class Lifetime(EndsWithItsBlock):
         """Another run is trained, and this one's watch was dropped: end it."""
         with self._faults.guard("let go"):
             status, reason = ending_by(self._program_exit.error())
-            reason = reason or "the program let its watch go, and trains another run"
-            log.info("run %s is told as %s: %s", self.run_id, status, reason)
+            reason = reason or "the program dropped its watch and trains another run"
+            log.info("run %s is recorded as %s: %s", self.run_id, status, reason)
             self._note_broken_off(status)
             self._stand_down()
             Thread(target=self._say_last, args=(status, reason), name="runwatch-last-words").start()

@@ -21,12 +21,12 @@ _PARTS: Final = frozenset[Part](("stop", "rolled_back_to", "lr_scale"))
 
 NOTICES: Final[Mapping[Part, str]] = {
     "stop": (
-        "the run was asked to stop, and its program trains on: a loop ends where "
-        "`watch.step(...).stop` is true, or goes over `watch.steps(n)`"
+        "the run was asked to stop, but its program trains on: a loop must end when "
+        "`watch.step(...).stop` is true, or iterate over `watch.steps(n)`"
     ),
     "rolled_back_to": (
-        "the run went back, and the loop of its program did not: its counter and its batches go "
-        "on, unless it goes over `watch.steps(n)` and `watch.batches(loader)`, or asks for "
+        "the run was rolled back, but the loop of its program was not: its counter and batches go "
+        "on, unless it iterates over `watch.steps(n)` and `watch.batches(loader)`, or reads "
         "`watch.step(...).rolled_back_to`"
     ),
 }

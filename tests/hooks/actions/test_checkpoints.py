@@ -108,7 +108,7 @@ def test_a_damaged_newest_one_is_passed_over(
 
     assert loaded is not None
     assert loaded.checkpoint.step == 1
-    assert "passing over a damaged checkpoint" in caplog.text
+    assert "skipping a damaged checkpoint" in caplog.text
     with pytest.raises(DamagedCheckpointError, match="found SHA-256"):
         store.verify(newest)
 

@@ -143,7 +143,7 @@ def test_a_parameter_of_inference_mode_is_refused_before_anything_changes() -> N
     captured = state.capture()
     ones_(trained.weight)
 
-    with pytest.raises(StateMismatchError, match=r"model\.1\.weight: .*inference mode"):
+    with pytest.raises(StateMismatchError, match=r"model\.1\.weight: .*inference tensor"):
         state.restore(captured.tree)
 
     assert trained.weight.tolist() == [[1.0] * 2] * 2

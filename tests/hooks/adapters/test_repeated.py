@@ -66,7 +66,7 @@ def test_a_callback_made_of_a_checkpoint_has_what_no_checkpoint_holds(repeated: 
 
     assert resumed == [[first[0][0], 3, 1.0], ["checkpoints", "keep", "spool"]]
     assert repeated.log.count("made of a checkpoint") == 1
-    assert "goes on without spool, url, which no checkpoint of the Trainer holds" in repeated.log
+    assert "continues without spool, url, which the Trainer does not save" in repeated.log
 
 
 def test_a_run_is_named_for_the_folder_that_its_trainer_writes_to(repeated: Repeated) -> None:

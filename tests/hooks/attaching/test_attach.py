@@ -92,7 +92,7 @@ def test_a_model_that_is_attached_again_has_one_watch(
         ("finished", ""),
     ]
     assert service.steps == [0, 0, 1, 2]
-    assert f"run {first.run_id} is told as stopped: {reason}" in caplog.text
+    assert f"run {first.run_id} is recorded as stopped: {reason}" in caplog.text
 
 
 Wrap = Callable[[nn.Module], nn.Module]
@@ -139,7 +139,9 @@ def test_a_model_that_is_attached_again_in_another_wrapper_has_one_watch(
     watch.finish()
 
     assert before - model.weight.item() == pytest.approx(0.25)
-    assert f"run {former.run_id} is told as stopped: its model was attached again" in caplog.text
+    assert (
+        f"run {former.run_id} is recorded as stopped: its model was attached again" in caplog.text
+    )
 
 
 def test_models_that_share_a_part_have_each_their_own_watch(
@@ -210,7 +212,7 @@ def test_a_watch_that_resumes_nothing_says_so_once(
 
     assert (watch.resume(), watch.resume()) == (None, None)
     (told,) = caplog.messages
-    assert told.startswith(f"runwatch: resume: {why}, so that nothing is resumed and the training ")
+    assert told.startswith(f"runwatch: resume: {why}, so nothing is resumed and the training ")
 
 
 def test_a_life_without_the_hook_hands_its_run_on(

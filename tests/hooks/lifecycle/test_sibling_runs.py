@@ -102,7 +102,7 @@ def test_a_run_that_has_ended_hears_no_more(folds: tuple[Fold, Fold]) -> None:
     assert len(first.line.progress) == told
 
 
-LET_GO = "the program let its watch go, and trains another run"
+LET_GO = "the program dropped its watch and trains another run"
 
 
 def test_a_run_whose_watch_was_let_go_ends_as_another_is_trained(folds: tuple[Fold, Fold]) -> None:

@@ -49,7 +49,7 @@ def test_layers_that_the_checkpoint_did_not_bring_are_named(line: RecordingLine)
     resumed(model, state, line, 80)
 
     (what,) = told(line)
-    assert "not those of the checkpoint that the run goes on from: blocks.1." in str(what)
+    assert "differ from the checkpoint that the run continues from: blocks.1." in str(what)
     assert "blocks.0" not in str(what)
     numbers = line.metric("unrestored_layers")
     assert numbers[0] >= 2.0

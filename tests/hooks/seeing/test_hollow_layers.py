@@ -43,7 +43,7 @@ def test_a_wrapped_tensor_is_named_and_all_others_are_measured(line: RecordingLi
     assert all(row.layout is not None and len(row.layout.layers) == 1 for row in line.rows)
     (told,) = [event.detail["what"] for event in line.events if event.kind == "unwatched"]
     assert told == (
-        "layers whose tensors are wrapped around others, as quantised ones are, are not measured: "
+        "layers whose tensors wrap other tensors, such as quantised ones, are not measured: "
         "0.weight"
     )
 

@@ -50,7 +50,7 @@ def test_an_optimizer_whose_layers_no_gradient_reaches_is_told(line: RecordingLi
     assert line.metric("untrained_layers") == [2.0, 2.0]
     assert told(line) == [
         (
-            "no gradient has reached any layer of an optimizer, though they are to be trained: "
+            "no gradient has reached any layer of an optimizer, although they should be trained: "
             "body.weight, body.bias"
         )
     ]
@@ -124,7 +124,7 @@ def test_a_layer_that_never_had_a_gradient_among_others_is_told_later(line: Reco
     assert line.metric("untrained_layers") == []
     assert told(line) == [
         (
-            "no gradient has ever reached these layers, though they are to be trained: "
+            "no gradient has ever reached these layers, although they should be trained: "
             "body.weight, body.bias"
         )
     ]
@@ -146,7 +146,7 @@ def test_layers_with_gradients_that_no_optimizer_holds_are_told(line: RecordingL
     assert told(line) == [
         (
             "these layers have gradients, and no optimizer has them, "
-            "though they are to be trained: body.weight, body.bias"
+            "although they should be trained: body.weight, body.bias"
         )
     ]
 

@@ -76,7 +76,7 @@ def test_a_key_that_is_revoked_in_the_middle_costs_no_step(
     until(lambda: len(service.steps) == 50)
     service.fault = Fault.FORBIDDEN
     train(transport, 50, first_step=50)
-    until(lambda: "the key is refused" in caplog.text)
+    until(lambda: "the API key is refused" in caplog.text)
     transport.close("finished", timeout_s=2.0)
     assert len(service.steps) == 50
 
@@ -154,5 +154,5 @@ def test_a_training_on_a_full_disk_goes_on_to_its_end(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.decode() == "steps 400 faults 0\n"
-    assert b"on disk no more, in memory from now on" in done.stderr
+    assert b"cannot be written, so in memory only from now on" in done.stderr
     assert b"rows are lost" in done.stderr

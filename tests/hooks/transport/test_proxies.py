@@ -96,5 +96,7 @@ def test_a_proxy_of_an_unknown_kind_is_told_without_its_password(
     monkeypatch.setenv("ALL_PROXY", "socks5://me:secret@proxy:1080")
     Client(ELSEWHERE, None, connect_timeout_s=5, read_timeout_s=5).close()
 
-    assert "the environment's proxy (socks5://...) is of no kind known here" in caplog.text
+    assert (
+        "the environment's proxy (socks5://...) has a scheme that is not supported" in caplog.text
+    )
     assert "secret" not in caplog.text

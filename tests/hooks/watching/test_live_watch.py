@@ -156,7 +156,7 @@ def test_a_number_named_like_one_of_ours_is_kept_under_another_name(
     assert [event.detail["name"] for event in line.events if event.kind == "renamed"] == [
         "lr", "grad_norm", "step_time",
     ]  # fmt: skip
-    assert caplog.text.count("yours is kept as 'user/lr'") == 1
+    assert caplog.text.count("yours is stored as 'user/lr'") == 1
 
 
 def test_a_watch_that_sees_no_gradients_any_more_says_so(

@@ -66,7 +66,7 @@ def test_a_loop_that_goes_on_by_itself_after_a_rollback_is_told_once(line: Recor
         watch.step(1.0)
 
     assert [receipt.state for receipt in line.receipts] == ["applied", "applied"]
-    assert told(line) == [(1 + PATIENCE_STEPS, "the run went back")]
+    assert told(line) == [(1 + PATIENCE_STEPS, "the run was rolled back")]
 
 
 @pytest.mark.parametrize("name", ASKS_WHETHER)
