@@ -41,12 +41,12 @@ from runwatch_hooks.reporting.machine_facts import describe_machine
 from runwatch_hooks.reporting.phases import Phases
 from runwatch_hooks.rows.jumps import Jumps
 from runwatch_hooks.rows.row import Row
-from runwatch_hooks.rows.user_numbers import GivenNumbers, as_count, as_float
+from runwatch_hooks.rows.user_numbers import UserNumbers, as_count, as_float
 from runwatch_hooks.settings.arguments import config_of, step_of
 from runwatch_hooks.settings.environment import Environment, override, read_environment
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import StepReport
-from runwatch_hooks.watching.loop_compliance import Heed, Part
+from runwatch_hooks.watching.loop_compliance import LoopCompliance, Part
 
 log = OwnLog(__name__)
 
@@ -77,7 +77,7 @@ class PlainRun(EndsWithItsBlock):
         self._next_step = next_step
         self._allow = allow
         self._faults = Faults()
-        self._given = GivenNumbers(self._faults)
+        self._given = UserNumbers(self._faults)
         self._stats = ArrayStats()
         self._totals = RunTotals()
         self._jumps = Jumps()
@@ -86,7 +86,7 @@ class PlainRun(EndsWithItsBlock):
         self._phases = Phases()
         self._lr_scale = 1.0
         self._stop = False
-        self._heed = Heed(_NOTICES)
+        self._heed = LoopCompliance(_NOTICES)
         self._program_exit = ProgramExit(self._end_by, self._end_by)
         if line is not None:
             self._program_exit.install()

@@ -32,7 +32,7 @@ from runwatch_hooks.governor import check_thinnable
 from runwatch_hooks.guard import check_guardable
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
-from runwatch_hooks.reporting.channel import Line
+from runwatch_hooks.reporting.channel import Channel
 from runwatch_hooks.reporting.machine_facts import describe_machine
 from runwatch_hooks.settings.arguments import check_state, config_of, folder_of, step_of
 from runwatch_hooks.settings.environment import Environment, override, read_environment
@@ -206,7 +206,7 @@ def _line_opener(
     run: RunOpen,
     allow: Sequence[str],
     modules: Mapping[str, nn.Module],
-) -> Callable[[int], Line]:
+) -> Callable[[int], Channel]:
     settings = TransportSettings(
         url=environment.url, token=environment.token, spool_dir=environment.spool_dir
     )
@@ -217,7 +217,7 @@ def _line_opener(
     def is_evaluating() -> bool:
         return bool(held) and not any(module.training for module in held)
 
-    def open_line(first_step: int) -> Line:
+    def open_line(first_step: int) -> Channel:
         attempt = AttemptOpen(
             token=team.attempt.token,
             started_at=team.attempt.started_at,

@@ -21,7 +21,7 @@ from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard, Outliers
 from runwatch_hooks.ranks import Team
 from runwatch_hooks.recording.instruments import Instruments
-from runwatch_hooks.reporting.channel import Line
+from runwatch_hooks.reporting.channel import Channel
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.seeing.own_time import OwnTime
 from runwatch_hooks.seeing.probe import Probe
@@ -34,7 +34,7 @@ from runwatch_hooks.watching.live_watch import LiveWatch
 def build_watch(
     objects: Objects,
     options: Options,
-    open_line: Callable[[int], Line],
+    open_line: Callable[[int], Channel],
     team: Team,
     saved: Mapping[str, object] | None = None,
     open_sensors: Callable[[], DeviceSensors | None] = lambda: None,

@@ -17,7 +17,7 @@ alternation, such as a GAN's critic and generator, wait for each other far less,
 a missing step (StepOverdue) fires after 60 s at the earliest."""
 
 
-class Member:
+class SiblingRun:
     """One open run among the others of its process."""
 
     def __init__(
@@ -70,14 +70,14 @@ class _Company:
     never changed."""
 
     def __init__(self) -> None:
-        self.members: tuple[Member, ...] = ()
+        self.members: tuple[SiblingRun, ...] = ()
         self._changing = threading.RLock()  # reentrant: a signal handler may end a run here
 
-    def add(self, member: Member) -> None:
+    def add(self, member: SiblingRun) -> None:
         with self._changing:
             self.members = (*self.members, member)
 
-    def drop(self, member: Member) -> None:
+    def drop(self, member: SiblingRun) -> None:
         with self._changing:
             self.members = tuple(one for one in self.members if one is not member)
 

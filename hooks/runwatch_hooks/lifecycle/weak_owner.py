@@ -8,7 +8,7 @@ _Owner = TypeVar("_Owner")
 _Arguments = ParamSpec("_Arguments")
 
 
-class Held(Generic[_Owner]):
+class WeakOwner(Generic[_Owner]):
     """A weak reference to an object, through which others call its methods."""
 
     def __init__(self, owner: _Owner) -> None:

@@ -76,7 +76,7 @@ def _leave_out_at_rest(stats: NDArray[np.float32], slots: list[int]) -> None:
         updates[still & (updates == 0.0)] = ABSENT_32
 
 
-class Assembly:
+class RowAssembly:
     """Open rows, oldest first. On a CPU a row is complete at once, on an accelerator one to three
     steps later."""
 

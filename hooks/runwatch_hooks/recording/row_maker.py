@@ -11,14 +11,14 @@ from runwatch_hooks.measuring.machine_memory import MachineMemory
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.recording.instruments import Instruments
 from runwatch_hooks.recording.restored_weights import RestoredWeights
-from runwatch_hooks.recording.row_assembly import Assembly
-from runwatch_hooks.recording.row_output import Outlet
-from runwatch_hooks.recording.row_turns import Logged, RowByRow
+from runwatch_hooks.recording.row_assembly import RowAssembly
+from runwatch_hooks.recording.row_output import RowOutput
+from runwatch_hooks.recording.row_turns import Logged, RowTurns
 from runwatch_hooks.recording.step_timer import StepTimer
 from runwatch_hooks.reporting.reports import Reports
-from runwatch_hooks.reporting.reserved_names import OF_LAYERS, OwnNames
+from runwatch_hooks.reporting.reserved_names import OF_LAYERS, ReservedNames
 from runwatch_hooks.rows.row import Row
-from runwatch_hooks.rows.user_numbers import GivenNumbers
+from runwatch_hooks.rows.user_numbers import UserNumbers
 from runwatch_hooks.seeing.numbers import Number, count, number
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.seeing.sight import Sight
@@ -40,7 +40,7 @@ class RowMaker:
         probe: Probe,
         faults: Faults,
         reports: Reports,
-        outlet: Outlet,
+        outlet: RowOutput,
         *,
         is_leader: bool,
         instruments: Instruments,
@@ -58,12 +58,12 @@ class RowMaker:
         self._governor = instruments.governor
         self._sensors = instruments.sensors
         self._machine_memory = MachineMemory()
-        self._row_by_row = RowByRow(self._make_logged)
-        self._assembly = Assembly()
-        self._own_names = OwnNames()
+        self._row_by_row = RowTurns(self._make_logged)
+        self._assembly = RowAssembly()
+        self._own_names = ReservedNames()
         if self._sensors is not None:
             self._own_names.add(self._sensors.names)
-        self._given = GivenNumbers(faults)
+        self._given = UserNumbers(faults)
         self._sight = Sight()
         self._timer = StepTimer()
         self.weights: Final = RestoredWeights()

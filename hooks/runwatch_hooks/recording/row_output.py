@@ -33,7 +33,7 @@ class Peers(Protocol):
     def close(self, timeout_s: float) -> None: ...
 
 
-class Outlet:
+class RowOutput:
     """One watch's output. Used by the training thread; only `close` waits."""
 
     def __init__(self, team: Team, faults: Faults, put_row: PutRow) -> None:

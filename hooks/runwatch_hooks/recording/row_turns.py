@@ -28,7 +28,7 @@ class Logged:
     numbers: Mapping[str, Number]
 
 
-class RowByRow:
+class RowTurns:
     """A lock for making rows, with a queue of logged metrics.
 
     A signal handler runs in the thread that it interrupts, so a reentrant lock lets it in while

@@ -9,7 +9,7 @@ from runwatch_hooks.lifecycle.run_end import Status
 from runwatch_hooks.rows.row import Row
 
 
-class Line(Protocol):
+class Channel(Protocol):
     """Sends rows, events and receipts, and receives commands. Implemented by the transport, and by
     a recorder in tests. Except `close`, no method waits; none raises."""
 

@@ -13,7 +13,7 @@ from runwatch_hooks.actions import Notes, Outcome
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.lifecycle.run_end import Status
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.reporting.channel import Line
+from runwatch_hooks.reporting.channel import Channel
 from runwatch_hooks.reporting.reserved_names import PREFIX
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.step_reading import Reading
@@ -26,7 +26,7 @@ class Reports:
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
-        self._line: Line | None = None
+        self._line: Channel | None = None
         self._stage: str | None = None
         self._num_lost = 0
 
@@ -34,7 +34,7 @@ class Reports:
         """The service's clock, in Unix seconds, as well as it is known here."""
         return time.time() if self._line is None else self._line.service_time()
 
-    def open(self, line: Line) -> None:
+    def open(self, line: Channel) -> None:
         self._line = line
 
     def close(self, status: Status, timeout_s: float, *, reason: str) -> None:

@@ -13,7 +13,7 @@ OF_LAYERS = ("grad_norm", "layers_with_grad", "nonfinite", "param_norm")
 """Metrics that the hook computes from the stats of all layers."""
 
 
-class OwnNames:
+class ReservedNames:
     """The names under which the hook has recorded metrics in this run.
 
     Where a user's metric has such a name, both are kept: rules rely on the meaning of the hook's

@@ -23,7 +23,7 @@ _MOST: Final = 256
 _MOST_NAMES: Final = 1000
 
 
-class GivenNumbers:
+class UserNumbers:
     """Takes the metrics that a program gives. None means not recorded, and gives no warning."""
 
     def __init__(self, faults: Faults) -> None:

@@ -10,7 +10,7 @@ MAX_STEPS: Final = 100_000
 """Steps whose batches are remembered. A rollback goes back a few hundred."""
 
 
-class BatchCourse:
+class BatchPositions:
     """The batches that each step was trained on, as places in the order of the loader.
 
     A place is the number of batches that the loader has given before."""

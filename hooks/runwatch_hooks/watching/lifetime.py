@@ -19,17 +19,17 @@ from runwatch_hooks.lifecycle.run_end import (
     fatal_of,
     reason_of,
 )
-from runwatch_hooks.lifecycle.sibling_runs import Member
-from runwatch_hooks.lifecycle.weak_owner import Held
+from runwatch_hooks.lifecycle.sibling_runs import SiblingRun
+from runwatch_hooks.lifecycle.weak_owner import WeakOwner
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.recording.instruments import Instruments
-from runwatch_hooks.recording.row_output import Outlet
-from runwatch_hooks.reporting.channel import Line
+from runwatch_hooks.recording.row_output import RowOutput
+from runwatch_hooks.reporting.channel import Channel
 from runwatch_hooks.reporting.progress import Progress
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.watching.boundary import Boundary
-from runwatch_hooks.watching.shutdown import LastWords
+from runwatch_hooks.watching.shutdown import Shutdown
 
 log = OwnLog(__name__)
 
@@ -41,14 +41,14 @@ class Lifetime(EndsWithItsBlock):
         self,
         run_id: RunId,
         *,
-        open_line: Callable[[int], Line],
+        open_line: Callable[[int], Channel],
         progress: Progress,
         reports: Reports,
-        outlet: Outlet,
+        outlet: RowOutput,
         boundary: Boundary,
         probe: Probe,
         instruments: Instruments,
-        last_words: LastWords,
+        last_words: Shutdown,
         faults: Faults,
     ) -> None:
         """`open_line` opens the channel to the service, given the first step to be trained."""
@@ -64,11 +64,11 @@ class Lifetime(EndsWithItsBlock):
         self._instruments = instruments
         self._last_words = last_words
         self._faults = faults
-        self._held = held = Held(self)
+        self._held = held = WeakOwner(self)
         self._program_exit = ProgramExit(
             held.call(Lifetime._close_at_exit), held.call(Lifetime._end_by)
         )
-        self._member = Member(
+        self._member = SiblingRun(
             held.call(Lifetime._wait_for_another),
             lambda: held.is_let_go,
             held.call(Lifetime._end_let_go),

@@ -15,18 +15,18 @@ from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import Team
 from runwatch_hooks.recording.instruments import Instruments
 from runwatch_hooks.recording.row_maker import RowMaker
-from runwatch_hooks.recording.row_output import Outlet
-from runwatch_hooks.reporting.channel import Line
+from runwatch_hooks.recording.row_output import RowOutput
+from runwatch_hooks.reporting.channel import Channel
 from runwatch_hooks.reporting.progress import Progress
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.watch import Loggable, StepReport, Watch
-from runwatch_hooks.watching.batch_positions import BatchCourse
+from runwatch_hooks.watching.batch_positions import BatchPositions
 from runwatch_hooks.watching.boundary import Boundary
 from runwatch_hooks.watching.inert_watch import InertWatch
 from runwatch_hooks.watching.lifetime import Lifetime
-from runwatch_hooks.watching.loop_compliance import Heed
-from runwatch_hooks.watching.shutdown import LastWords
+from runwatch_hooks.watching.loop_compliance import LoopCompliance
+from runwatch_hooks.watching.shutdown import Shutdown
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 
 log = OwnLog(__name__)
@@ -45,7 +45,7 @@ class LiveWatch(Watch):
         faults: Faults,
         boundary: Boundary,
         reports: Reports,
-        open_line: Callable[[int], Line],
+        open_line: Callable[[int], Channel],
         team: Team,
         instruments: Instruments,
         loader: object | None = None,
@@ -60,11 +60,11 @@ class LiveWatch(Watch):
         self._reports = reports
         self._instruments = instruments
         is_leader = team.world.is_leader
-        outlet = Outlet(team, faults, reports.put_row)
+        outlet = RowOutput(team, faults, reports.put_row)
         self._rows = RowMaker(
             probe, faults, reports, outlet, is_leader=is_leader, instruments=instruments
         )
-        self._last_words = LastWords(
+        self._last_words = Shutdown(
             self._rows, boundary, outlet, reports, faults, instruments.witness
         )
         self._progress = Progress(reports, boundary.actor, is_leader=is_leader)
@@ -81,8 +81,8 @@ class LiveWatch(Watch):
             faults=faults,
         )
         self._loader = loader
-        self._course = BatchCourse()
-        self._heed = Heed()
+        self._course = BatchPositions()
+        self._heed = LoopCompliance()
         self._num_boundaries = 0
         self._has_told_capture = False
 

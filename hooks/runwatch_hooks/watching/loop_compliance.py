@@ -33,7 +33,7 @@ NOTICES: Final[Mapping[Part, str]] = {
 """Of a run that `attach` watches, whose learning rate the hook lowers by itself."""
 
 
-class Heed:
+class LoopCompliance:
     """The reactions expected of the program. Each one missing is reported once."""
 
     def __init__(self, notices: Mapping[Part, str] = NOTICES) -> None:
@@ -66,11 +66,11 @@ class Heed:
 
 
 class _HeardReport(StepReport):
-    _heed: Heed | None = None
+    _heed: LoopCompliance | None = None
     """None in a copy."""
 
     @classmethod
-    def of(cls, report: StepReport, heed: Heed) -> "_HeardReport":
+    def of(cls, report: StepReport, heed: LoopCompliance) -> "_HeardReport":
         heard = cls(**{one.name: getattr(report, one.name) for one in fields(report)})
         object.__setattr__(heard, "_heed", heed)  # the dataclass is frozen
         return heard

@@ -8,7 +8,7 @@ from runwatch_hooks.bundles import Witness
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.lifecycle.run_end import Fatal, Status
 from runwatch_hooks.recording.row_maker import RowMaker
-from runwatch_hooks.recording.row_output import Outlet
+from runwatch_hooks.recording.row_output import RowOutput
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.watching.boundary import Boundary
 
@@ -20,14 +20,14 @@ _LEAVE_TIMEOUT_S: Final[dict[Status, float]] = {"finished": 5.0, "stopped": 5.0,
 """How long to wait for the other ranks' last rows. A rank that failed cannot count on them."""
 
 
-class LastWords:
+class Shutdown:
     """The shutdown of one watch. No method raises."""
 
     def __init__(
         self,
         rows: RowMaker,
         boundary: Boundary,
-        outlet: Outlet,
+        outlet: RowOutput,
         reports: Reports,
         faults: Faults,
         witness: Witness | None,

@@ -9,7 +9,7 @@ import torch
 from runwatch.layouts import Layer, Layout
 from runwatch.nonfinite import ABSENT_32, is_absent
 from runwatch_hooks.measuring.stats import GRAD_NORM, NONFINITE, PARAM_NORM, STATS
-from runwatch_hooks.recording.row_assembly import Assembly
+from runwatch_hooks.recording.row_assembly import RowAssembly
 from runwatch_hooks.recording.step_timer import StepTimer
 from runwatch_hooks.rows.jumps import Jumps
 from runwatch_hooks.seeing.step_reading import Reading, Stage
@@ -25,7 +25,7 @@ def reading(**stats: list[float]) -> Reading:
 
 
 def test_the_runs_norms_are_over_its_layers() -> None:
-    assembly = Assembly()
+    assembly = RowAssembly()
     absent = float(ABSENT_32)
     assembly.add(0, 0, 1.0, {}, reading(grad_norm=[3, 4, absent], param_norm=[1, 2, 2]))
     [row] = assembly.finished()
@@ -36,7 +36,7 @@ def test_the_runs_norms_are_over_its_layers() -> None:
 
 
 def test_a_norm_that_was_not_read_again_is_still_known() -> None:
-    assembly = Assembly()
+    assembly = RowAssembly()
     absent = float(ABSENT_32)
     assembly.add(0, 0, 1.0, {}, reading(param_norm=[1, 2, 2]))
     assembly.add(1, 0, 2.0, {}, reading(param_norm=[absent, absent, math.sqrt(11)]))
@@ -46,7 +46,7 @@ def test_a_norm_that_was_not_read_again_is_still_known() -> None:
 
 
 def test_the_runs_norm_does_not_hide_what_a_layers_finite_norm_leaves_out() -> None:
-    assembly = Assembly()
+    assembly = RowAssembly()
     assembly.add(0, 0, 1.0, {}, reading(grad_norm=[3, 4, 0], nonfinite=[0, 2, 1]))
     [row] = assembly.finished()
 
@@ -57,7 +57,7 @@ def test_the_runs_norm_does_not_hide_what_a_layers_finite_norm_leaves_out() -> N
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])
 def test_the_runs_norm_is_what_the_layers_say_where_they_tell(value: float) -> None:
-    assembly = Assembly()
+    assembly = RowAssembly()
     assembly.add(0, 0, 1.0, {}, reading(grad_norm=[3, value, 0], nonfinite=[0, 1, 0]))
     [row] = assembly.finished()
 
@@ -65,7 +65,7 @@ def test_the_runs_norm_is_what_the_layers_say_where_they_tell(value: float) -> N
 
 
 def test_absent_stays_absent_to_the_bit() -> None:
-    assembly = Assembly()
+    assembly = RowAssembly()
     assembly.add(0, 0, 1.0, {}, reading(nonfinite=[0, 0, 0]))
     [row] = assembly.finished()
     assert row.stats is not None
@@ -78,7 +78,7 @@ def test_absent_stays_absent_to_the_bit() -> None:
 
 @pytest.mark.parametrize(("coefficient", "clipped"), [(1.0, 0.0), (0.5, 1.0), (math.nan, 1.0)])
 def test_a_clip_by_a_nan_is_a_clip(coefficient: float, clipped: float) -> None:
-    assembly = Assembly()
+    assembly = RowAssembly()
     assembly.add(0, 0, 1.0, {"clip_coef": coefficient}, Reading(None, {}, {}, None))
 
     assert assembly.finished()[0].metrics["clipped"] == clipped

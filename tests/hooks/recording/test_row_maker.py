@@ -14,7 +14,7 @@ from torch.optim import SGD
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.recording.instruments import Instruments
 from runwatch_hooks.recording.row_maker import RowMaker
-from runwatch_hooks.recording.row_output import Outlet
+from runwatch_hooks.recording.row_output import RowOutput
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.seeing.own_time import OwnTime, Spans
 from runwatch_hooks.seeing.probe import Probe
@@ -49,7 +49,7 @@ def late_rows() -> tuple[RowMaker, LateSpans]:
         Probe({}, [], faults),
         faults,
         reports,
-        Outlet(TEAM, faults, reports.put_row),
+        RowOutput(TEAM, faults, reports.put_row),
         is_leader=True,
         instruments=Instruments(own_time=own_time),
     )

@@ -17,7 +17,7 @@ from runwatch.vocabulary import CommandId
 from runwatch_hooks.attaching.training_objects import Objects
 from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.settings.options import Options
-from runwatch_hooks.watching.batch_positions import BatchCourse
+from runwatch_hooks.watching.batch_positions import BatchPositions
 from runwatch_hooks.watching.live_watch import LiveWatch
 
 # torchdata 0.11 calls it when a loader is made.
@@ -133,7 +133,7 @@ def test_a_loader_that_cannot_be_positioned_goes_on_and_it_is_said(runs: list[Ru
 
 
 def test_a_loader_that_a_later_step_begins_with_is_followed_from_there() -> None:
-    course = BatchCourse()
+    course = BatchPositions()
     for step in range(5):
         course.end_step(step)
     batches = course.over(range(100))
