@@ -8,6 +8,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from runwatch_hooks.actions.errors import StateMismatchError
+from runwatch_hooks.actions.optimizer_attributes import (
+    attributes_of,
+    restore_attributes,
+    wrapped_by,
+)
 from runwatch_hooks.actions.plain import is_plain_value
 from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped, tensors_in
 from runwatch_hooks.ranks.shards import is_sharded
@@ -24,11 +29,28 @@ def capture_optimizer(
     own: Mapping[int, Tensor] | None = None,
     names: Mapping[int, str] | None = None,
 ) -> Mapped:
-    """An owned copy, with parameters identified by their index over all groups.
+    """An owned copy, with parameters identified by their index over all groups. It includes copies
+    of the optimizers that this one wraps.
 
     `own` are parameters that belong to no module, by index; the others are captured with their
     modules. `names` are the modules' names of parameters, by the parameters' ids.
     """
+    captured = _capture_one(optimizer, copies, old, own, names)
+    olds = cast("dict[str, Mapped]", old.get("wrapped", {}))
+    captured["wrapped"] = {
+        path: _capture_one(one, copies, olds.get(path, {}), None, names)
+        for path, one in wrapped_by(optimizer).items()
+    }
+    return captured
+
+
+def _capture_one(
+    optimizer: Optimizer,
+    copies: HostCopies,
+    old: Mapped,
+    own: Mapping[int, Tensor] | None,
+    names: Mapping[int, str] | None,
+) -> Mapped:
     states = {
         index: _entries(optimizer.state[parameter])
         for index, parameter in enumerate(parameters_of(optimizer))
@@ -39,6 +61,7 @@ def capture_optimizer(
         "states": states,
         "parameters": dict(own or {}),
         "others": _others(optimizer),
+        "attributes": attributes_of(optimizer),
     }
     captured = {key: copies.copy(part, old.get(key)) for key, part in parts.items()}
     captured["sizes"] = _sizes(optimizer)
@@ -56,6 +79,12 @@ def check_optimizer(
 ) -> None:
     """Raises StateMismatchError unless the groups, and the optimizer's own parameters, match the
     capture."""
+    _check_one(place, optimizer, saved, names)
+    for path, one, part in _wrapped(optimizer, saved):
+        _check_one(f"{place}.{path}", one, part, names)
+
+
+def _check_one(place: str, optimizer: Optimizer, saved: Mapped, names: Mapping[int, str]) -> None:
     found, wanted = _sizes(optimizer), saved["sizes"]
     if found != wanted:
         raise StateMismatchError(f"{place}: found groups of {found} parameters, wanted {wanted}")
@@ -80,8 +109,28 @@ def _check_order(place: str, optimizer: Optimizer, saved: Mapped, names: Mapping
             )
 
 
-def restore_optimizer(optimizer: Optimizer, saved: Mapped, in_place: InPlace) -> None:
-    """Restore a capture in place; states created since are removed."""
+def restore_optimizer(
+    optimizer: Optimizer, saved: Mapped, in_place: InPlace, *, is_resumed: bool = False
+) -> None:
+    """Restore a capture in place; states created since are removed. After a restart of the program
+    (`is_resumed`) the optimizer keeps its attributes, which the program has set anew."""
+    wrapped = [(one, part) for _, one, part in _wrapped(optimizer, saved)]
+    for one, part in [(optimizer, saved), *wrapped]:
+        _restore_one(one, part, in_place)
+        if not is_resumed:
+            restore_attributes(one, cast(Mapped, part.get("attributes", {})), in_place)
+
+
+def _wrapped(optimizer: Optimizer, saved: Mapped) -> Iterator[tuple[str, Optimizer, Mapped]]:
+    """The optimizers that it wraps, each with its part of the capture, if there is one: older
+    captures have none."""
+    parts = cast("dict[str, Mapped]", saved.get("wrapped", {}))
+    for path, one in wrapped_by(optimizer).items():
+        if path in parts:
+            yield path, one, parts[path]
+
+
+def _restore_one(optimizer: Optimizer, saved: Mapped, in_place: InPlace) -> None:
     for group, options in zip(
         _groups(optimizer), cast("list[Mapped]", saved["groups"]), strict=True
     ):
@@ -135,9 +184,13 @@ def _make_shards(live: Mapped, saved: Mapped, keys: list[str], parameter: Tensor
 
 
 def optimizer_tensors(optimizer: Optimizer) -> Iterator[Tensor]:
-    """The tensors that must be finite: all state tensors."""
-    for state in cast("dict[object, object]", optimizer.state).values():
-        yield from tensors_in(state)
+    """The tensors that must be finite: all state tensors, each once."""
+    known: set[int] = set()
+    for one in (optimizer, *wrapped_by(optimizer).values()):
+        for tensor in tensors_in(one.state):
+            if id(tensor) not in known:
+                known.add(id(tensor))
+                yield tensor
 
 
 def _others(optimizer: Optimizer) -> Mapped:

@@ -18,6 +18,7 @@ from runwatch_hooks.actions.modules import (
     module_tensors,
     restore_module,
 )
+from runwatch_hooks.actions.optimizer_attributes import wrapped_by
 from runwatch_hooks.actions.optimizers import (
     capture_optimizer,
     check_optimizer,
@@ -89,10 +90,13 @@ class TrainingState:
     def follow(self, optimizer: Optimizer) -> None:
         """Include an optimizer that was created later, before its first step.
 
-        One that shares another's groups, as a wrapper does, counts as that other one.
+        One that shares another's groups, as a wrapper does, counts as that other one. One that
+        another wraps is included with it.
         """
-        if any(one.param_groups is optimizer.param_groups for one in self.optimizers.values()):
-            return
+        for one in self.optimizers.values():
+            is_wrapped = any(inner is optimizer for inner in wrapped_by(one).values())
+            if is_wrapped or one.param_groups is optimizer.param_groups:
+                return
         if not optimizer.state:  # otherwise its beginning is unknown: older captures do not fit
             self._unused[optimizer] = capture_optimizer(optimizer, HostCopies(), {})
         self._roster.add(optimizer)
@@ -175,7 +179,8 @@ class TrainingState:
                 saved = _part(tree, "modules", name)
                 restore_module(module, saved, in_place, is_resumed=is_resumed)
             for index, optimizer in optimizers.items():
-                restore_optimizer(optimizer, _part(tree, "optimizers", index), in_place)
+                part = _part(tree, "optimizers", index)
+                restore_optimizer(optimizer, part, in_place, is_resumed=is_resumed)
             for index, scaler in enumerate(self.scalers):
                 restore_scaler(scaler, _part(tree, "scalers", index), in_place)
         return refused

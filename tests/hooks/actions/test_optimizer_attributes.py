@@ -1,0 +1,191 @@
+"""Optimizers of research code go back whole: also what lies beside their `state`."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, Optimizer
+
+from runwatch_hooks.actions import LrScale, TrainingState, optimizer_attributes
+from runwatch_hooks.actions.optimizer_attributes import attributes_of
+
+
+class Sam(Optimizer):
+    """Steps another optimizer, which has groups in common with it, and a state of its own."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        super().__init__(parameters, {"lr": 0.05})
+        self.base_optimizer = SGD(self.param_groups, momentum=0.9)
+        self.param_groups = self.base_optimizer.param_groups
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]  # pyright: ignore
+        self.base_optimizer.step()
+
+
+class Lookahead(Optimizer):
+    """Wraps an optimizer that was made before it, and keeps slow weights in a state of its own."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self.optimizer = Adam(parameters, lr=0.05)
+        super().__init__(self.optimizer.param_groups, {})
+        self.num_steps = 0
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # type: ignore[override]  # pyright: ignore
+        self.optimizer.step()
+        self.num_steps += 1
+        for one in self.param_groups[0]["params"]:
+            slow = self.state[one].setdefault("slow", one.detach().clone())
+            if self.num_steps % 3 == 0:
+                one.copy_(slow.lerp_(one, 0.5))
+
+
+class Counting(Optimizer):
+    """Divides its rate by a count of its own, and sets it by a table."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        super().__init__(parameters, {"lr": 0.05})
+        self.t = 0
+        self.rates = [0.5, {"decay": torch.ones(())}]
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # type: ignore[override]  # pyright: ignore
+        self.t += 1
+        rest: Any = self.rates[1]
+        rest["decay"].mul_(0.9)
+        for one in self.param_groups[0]["params"]:
+            one.sub_(one.grad * rest["decay"], alpha=0.5 / self.t)
+
+
+class ByParameter(Optimizer):
+    """Keeps moments in a mapping of its own, by the parameters or by their ids."""
+
+    def __init__(self, parameters: Sequence[Tensor], key: Callable[[Tensor], object]) -> None:
+        super().__init__(parameters, {"lr": 0.05})
+        self.moments: dict[object, Tensor] = defaultdict(lambda: torch.zeros(()))
+        self._key = key
+        self._parameters = list(parameters)
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # type: ignore[override]  # pyright: ignore
+        for one in self._parameters:
+            assert one.grad is not None
+            self.moments[self._key(one)] = self.moments[self._key(one)] * 0.9 + one.grad
+            one.sub_(self.moments[self._key(one)], alpha=0.05)
+
+
+def itself(parameter: Tensor) -> object:
+    return parameter
+
+
+MAKES: dict[str, Callable[[Sequence[Tensor]], Optimizer]] = {
+    "sam": Sam,
+    "lookahead": Lookahead,
+    "counting": Counting,
+    "by_parameter": lambda parameters: ByParameter(parameters, itself),
+    "by_id": lambda parameters: ByParameter(parameters, id),
+}
+
+
+class Training:
+    def __init__(self, make: Callable[[Sequence[Tensor]], Optimizer]) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+        self.optimizer = make(list(self.model.parameters()))
+        self.state = TrainingState({"": self.model}, [self.optimizer])
+
+    def train(self, num_steps: int) -> list[float]:
+        losses: list[float] = []
+        for _ in range(num_steps):
+            self.model.zero_grad()
+            loss = self.model(torch.randn(8, 4)).square().mean()
+            torch.autograd.backward(loss)
+            self.optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+
+@pytest.mark.parametrize("name", MAKES)
+@pytest.mark.parametrize("before", [0, 4])
+def test_training_again_from_a_capture_gives_the_same_losses(name: str, before: int) -> None:
+    training = Training(MAKES[name])
+    training.train(before)
+    captured = training.state.capture()
+    losses = training.train(7)
+
+    training.state.restore(captured.tree)
+
+    assert training.train(7) == losses
+
+
+@pytest.mark.parametrize("name", ["sam", "lookahead"])
+def test_a_resumed_program_has_the_moments_of_what_its_optimizer_wraps(name: str) -> None:
+    training = Training(MAKES[name])
+    training.train(3)
+    captured = training.state.capture()
+    losses = training.train(5)
+    resumed = Training(MAKES[name])
+
+    resumed.state.restore(captured.tree, is_resumed=True)
+
+    # Lookahead counts in an attribute: there its slow weights come in at other steps.
+    assert resumed.train(5)[:3] == losses[:3]
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_what_another_life_had_in_attributes_stays_there(
+    is_resumed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be its rank's, or options that the program was begun again with. A rollback, too,
+    may go back to a state of before a resume."""
+    training = Training(Counting)
+    training.train(3)
+    captured = training.state.capture()
+    resumed = Training(Counting)
+    if not is_resumed:
+        monkeypatch.setattr(optimizer_attributes, "_THIS_LIFE", "the next")
+
+    resumed.state.restore(captured.tree, is_resumed=is_resumed)
+
+    assert isinstance(resumed.optimizer, Counting)
+    assert resumed.optimizer.t == 0
+
+
+def test_a_wrapped_optimizer_is_no_other_one_of_the_run() -> None:
+    """A capture has as many as `attach` was given, so that a resumed program can take it."""
+    training = Training(Sam)
+    scale = LrScale([training.optimizer], {"": training.model}, on_new=training.state.follow)
+    scale.install()
+    training.train(2)
+    scale.close()
+
+    assert list(training.state.optimizers.values()) == [training.optimizer]
+
+
+def test_a_moment_of_a_wrapped_optimizer_that_is_not_finite_makes_a_state_unsound() -> None:
+    training = Training(Sam)
+    training.train(1)
+    assert isinstance(training.optimizer, Sam)
+    states = training.optimizer.base_optimizer.state
+    states[next(training.model.parameters())]["momentum_buffer"][0, 0] = float("inf")
+
+    assert not training.state.capture().is_finite
+
+
+def test_neither_parameters_nor_what_cannot_be_copied_is_kept() -> None:
+    training = Training(lambda parameters: ByParameter(parameters, itself))
+    found = attributes_of(training.optimizer)
+
+    assert found["kept"] == {"moments": {}}
+    assert found["by_parameter"] == {}
+
+
+def test_optimizers_that_hold_each_other_are_captured_once() -> None:
+    first, second = (SGD([nn.Parameter(torch.ones(2))], 0.1) for _ in range(2))
+    vars(first)["other"], vars(second)["other"] = second, first
+    tree: Any = TrainingState({}, [first]).capture().tree
+
+    assert list(tree["optimizers"][0]["wrapped"]) == ["other"]
