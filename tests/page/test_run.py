@@ -102,6 +102,7 @@ def test_the_timeline_tells_all_that_happened_on_the_charts_axis(
     expect(lanes.locator(".back.warn")).to_have_count(1)
     page.locator("#timeline summary").click()
     expect(page.locator(".events tbody")).to_contain_text("rolled back to step 1\u202f500")
+    assert "T" not in page.locator(".events time").first.inner_text()  # "3 s ago", from the first
     drawn(page, "loss", "0-2999")
     visitor.shoot("run-timeline")
 

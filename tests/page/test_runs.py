@@ -184,6 +184,36 @@ def test_two_chosen_runs_lead_to_their_comparison(window: OpenWindow) -> None:
     expect(page.locator("#charts .chart").first).to_have_attribute("data-drawn", "0-199")
 
 
+def test_what_is_chosen_to_be_compared_stays_in_sight_and_a_third_takes_the_first_ones_place(
+    window: OpenWindow,
+) -> None:
+    visitor = window(viewport={"width": 1360, "height": 420})
+    page = visitor.open("/")
+    boxes = page.locator("input[name=compare]")
+    told = page.locator("#picked")
+
+    boxes.nth(4).check()
+    expect(told).to_contain_text("choose a second run")
+    expect(told).to_be_in_viewport()
+    boxes.nth(3).check()
+    boxes.nth(2).check()
+    visitor.shoot("runs-picked")
+    expect(boxes.nth(4)).not_to_be_checked()
+    expect(page.get_by_role("link", name="Compare the two")).to_be_in_viewport(ratio=1)
+
+    page.get_by_role("button", name="Choose none").click()
+    expect(told).to_be_hidden()
+    expect(page.locator("input[name=compare]:checked")).to_have_count(0)
+
+
+def test_the_list_says_how_many_runs_there_are_of_the_kind_that_is_shown(
+    window: OpenWindow,
+) -> None:
+    page = window().open("/?group=ended")
+
+    expect(page.locator(".pages")).to_contain_text("1 to 1 of 1")
+
+
 def test_a_key_of_a_project_sees_its_runs_alone(window: OpenWindow, sender: Sender) -> None:
     key = sender.ask("POST", "/keys", {"name": "t", "scopes": ["read"], "project": "speech"})["key"]
 

@@ -1,6 +1,8 @@
 // Elements out of values. Texts become text nodes, never markup: names of runs and layers are
 // whatever somebody typed.
 
+import { ago, exact } from "./time.js";
+
 /** By these an element is known again, in this order. */
 const NAMES = ["id", "href", "data-approve", "data-cancel", "data-opens"];
 
@@ -38,7 +40,9 @@ export function fault(text) {
 /** A <time> that shell.js keeps fresh; a dash where nobody knows it: a log without times counts its
     rows as seconds from 1970 on. */
 export function moment(text) {
-  return text && !text.startsWith("1970") ? h("time", { datetime: text, "data-ago": true }, text) : "–";
+  if (!text || text.startsWith("1970")) return "–";
+  const date = new Date(text);
+  return h("time", { datetime: text, "data-ago": true, title: exact(date) }, ago(date));
 }
 
 /** The JSON that the server put into <script type="application/json" id=...>. */

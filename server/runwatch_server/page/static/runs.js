@@ -14,8 +14,10 @@ const TYPING_MS = 250;
 const form = document.getElementById("filter");
 const area = document.getElementById("fleet");
 const state = document.getElementById("live");
+const picked = document.getElementById("picked");
 const pulses = new Map();
-const chosen = new Set();
+/** Names of runs by their ids, in the order of choosing. */
+const chosen = new Map();
 const turns = new Turns();
 
 /** The rows of the page's present address, put in place of those shown. */
@@ -32,7 +34,7 @@ async function refresh() {
   area.replaceChildren(...fresh.childNodes);
   if (focused) document.getElementById(focused)?.querySelector("a")?.focus({ preventScroll: true });
   showAges(area);
-  for (const box of area.querySelectorAll("input[name=compare]")) box.checked = chosen.has(box.value);
+  tick();
   showKnown();
   say("");
   return fillPulses();
@@ -96,14 +98,30 @@ const later = atMostEvery(3000, () => refresh().catch((error) => say(error.messa
 
 form.addEventListener("input", search);
 form.addEventListener("submit", (event) => { event.preventDefault(); search(); });
-area.addEventListener("change", (event) => {
-  if (event.target.name !== "compare") return;
-  chosen[event.target.checked ? "add" : "delete"](event.target.value);
+area.addEventListener("change", ({ target }) => {
+  if (target.name !== "compare") return;
+  if (!target.checked) chosen.delete(target.value);
+  else chosen.set(target.value, target.closest("tr").querySelector(".name a").textContent);
+  if (chosen.size > 2) chosen.delete(chosen.keys().next().value);  // a third takes the first one's place
+  tellChosen();
+});
+picked.querySelector("button").addEventListener("click", () => { chosen.clear(); tellChosen(); });
+
+/** What is chosen to be compared, in sight however far down the list it was chosen. */
+function tellChosen() {
+  const [a, b] = chosen.keys();
+  tick();
+  picked.hidden = !chosen.size;
+  picked.querySelector("p").textContent = chosen.size === 1
+    ? `${chosen.get(a)}: choose a second run to compare it with` : [...chosen.values()].join(" and ");
   const link = document.getElementById("compare");
   link.hidden = chosen.size !== 2;
-  const [a, b] = chosen;
   link.href = `/compare?a=${a}&b=${b}`;
-});
+}
+
+function tick() {
+  for (const box of area.querySelectorAll("input[name=compare]")) box.checked = chosen.has(box.value);
+}
 document.addEventListener("keydown", (event) => {
   const isTyping = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName ?? "");
   if (event.key === "/" && !isTyping) {
