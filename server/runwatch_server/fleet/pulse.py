@@ -29,7 +29,7 @@ _MAX_CACHED: Final = 5_000
 _FRESH_S: Final = 15.0
 """A curve hardly changes in this time. The newest values are read each time."""
 _LOSSES: Final = ("loss", "train_loss", "train/loss")
-_TOLD: Final = ("loss", "lr", "tokens_per_s", "step_time", "grad_norm")
+_TOLD: Final = (*_LOSSES, "lr", "tokens_per_s", "step_time", "grad_norm")
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -55,6 +55,8 @@ class Pulse(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class _Kept:
     curve: Curve | None
+    last_loss: dict[str, JsonNumber]
+    """By its metric, for frames that hold none; empty where the run has sent none."""
     read_at: float
     mark: tuple[int, int | None, bool]
 
@@ -76,14 +78,18 @@ class Pulses:
         newest = await self._newest(run)
         if newest is None:
             return Pulse(run.id, None, {}, None)
-        return Pulse(run.id, None, _latest(newest), _steps_per_s(newest))
+        latest = _latest(newest)
+        if not latest.keys() & set(_LOSSES):
+            # An evaluation's frame, or a log whose rows hold one thing each.
+            latest |= (await self._known(run)).last_loss
+        return Pulse(run.id, None, latest, _steps_per_s(newest))
 
     def forget(self, run_id: RunId) -> None:
         """Drops a removed run's curve, since a new run may come under the same id."""
         self._kept.pop(run_id, None)
 
     async def _pulse(self, run: Run) -> Pulse:
-        curve = await self._curve(run)
+        curve = (await self._known(run)).curve
         return msgspec.structs.replace(await self.latest(run), curve=curve)
 
     async def _newest(self, run: Run) -> Frame | None:
@@ -92,28 +98,39 @@ class Pulses:
             body = await queries.newest_frame(connection, run.id, attempt)
         return None if body is None else await asyncio.to_thread(decode_metrics, body)
 
-    async def _curve(self, run: Run) -> Curve | None:
+    async def _known(self, run: Run) -> _Kept:
         mark = (run.current_attempt, run.last_step, run.state.is_ended)
         now = self._clock.monotonic()
         kept = self._kept.get(run.id)
-        if kept is not None and (kept.mark == mark or now - kept.read_at < _FRESH_S):
-            self._kept.move_to_end(run.id)
-            return kept.curve
-        curve = await self._read_curve(run)
-        self._kept[run.id] = _Kept(curve, now, mark)
+        if kept is None or (kept.mark != mark and now - kept.read_at >= _FRESH_S):
+            kept = _Kept(*await self._read(run), now, mark)
+            self._kept[run.id] = kept
         self._kept.move_to_end(run.id)
         if len(self._kept) > _MAX_CACHED:
             self._kept.popitem(last=False)
-        return curve
+        return kept
 
-    async def _read_curve(self, run: Run) -> Curve | None:
+    async def _read(self, run: Run) -> tuple[Curve | None, dict[str, JsonNumber]]:
         async with self._database.read() as connection:
             names = await queries.list_metrics(connection, run.id)
         metric = main_metric(names)
         if metric is None:
-            return None
+            return None, {}
         series = await self._reader.metric_series(run.id, metric, Window(points=POINTS))
-        return _curve_of(metric, series)
+        return _curve_of(metric, series), await self._last_value(run.id, metric, series)
+
+    async def _last_value(
+        self, run_id: RunId, metric: str, series: Series
+    ) -> dict[str, JsonNumber]:
+        """The newest value of a metric, of which the last bucket of a curve holds the sum."""
+        if not series.buckets.steps.size:
+            return {}
+        first = int(series.buckets.steps[-1])
+        last = Window(first_step=first, last_step=first + series.width - 1, points=series.width)
+        values = (await self._reader.metric_series(run_id, metric, last)).values
+        if values is None or not values.size:
+            return {}
+        return {metric: to_json(float(values[-1, 0]))}
 
 
 def main_metric(names: Sequence[str]) -> str | None:

@@ -176,6 +176,15 @@ async def test_a_pulse_shows_the_loss_and_where_it_was_no_number(api: Api) -> No
     assert pulse["steps_per_s"] == 1.0
 
 
+async def test_a_pulse_tells_the_last_loss_though_the_newest_steps_have_none(api: Api) -> None:
+    run_id = await new_run(api, "evaluates")
+    await api.post(run_id, frame(1, [2.0, math.nan]))
+    await api.post(run_id, frame(2, [0.5], first_step=2, metric="val_loss"))
+
+    (pulse,) = (await api.json("GET", "/fleet/pulse", params={"run_id": run_id}))["pulses"]
+    assert pulse["latest"] == {"loss": "NaN"}
+
+
 async def test_a_pulse_of_another_project_is_left_out(api: Api) -> None:
     run_id = await new_run(api, "theirs", project="theirs")
     key = await api.new_key("read", project="mine")
