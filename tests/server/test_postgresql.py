@@ -16,10 +16,11 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.postgres import Postgres
-from tests.waiting import LONGEST_S
+from tests.waiting import LONGEST_S, until_so
 
 from runwatch.vocabulary import RunId
 from runwatch_server.db import Database, make_store, postgresql, postgresql_engine
+from runwatch_server.db.locks import lock_number
 from runwatch_server.db.postgresql import PostgresStore
 from runwatch_server.db.postgresql_engine import PostgresAddress
 from runwatch_server.db.postgresql_errors import Fate, fate_of
@@ -323,6 +324,45 @@ async def test_an_upgrade_that_waits_for_a_backup_lets_writes_through(
 
     async with replicas[0].read() as connection:
         assert await connection.scalar(sa.text("SELECT count(note) FROM counters")) == 0
+
+
+async def test_an_upgrade_takes_as_long_as_its_tables_are_large(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql_engine, "_COMMAND_S", 0.2)
+    name = await asyncio.to_thread(postgres.create)
+    store = PostgresStore(postgres.url(name))
+
+    def take_long(connection: sa.Connection) -> None:
+        connection.execute(sa.text("SELECT pg_sleep(0.6)"))
+
+    await store.migrate(take_long)
+
+    await store.close()
+    await asyncio.to_thread(postgres.drop, name)
+
+
+async def test_a_replica_waits_for_one_that_upgrades_the_tables(
+    replicas: tuple[Database, Database],
+    postgres: Postgres,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(postgresql, "_MIGRATION_LOCKS", "SET LOCAL lock_timeout = '0.2s'")
+    monkeypatch.setattr(postgresql, "_MIGRATION_PAUSE_S", 0.05)
+    async with replicas[0].read() as connection:
+        name = await connection.scalar(sa.select(sa.func.current_database()))
+    first = await PostgresAddress(postgres.url(str(name))).connect()
+    await first.execute("SET idle_in_transaction_session_timeout = 0")
+    await first.execute(f"BEGIN; SELECT pg_advisory_xact_lock({lock_number('migration')})")
+    second = PostgresStore(postgres.url(str(name)))
+
+    upgrade = asyncio.create_task(second.migrate(_widen))
+    await until_so(lambda: caplog.text.count("another replica is at it") >= 2)
+    assert not upgrade.done()
+    await first.close()
+    await upgrade
+    await second.close()
 
 
 def _widen(connection: sa.Connection) -> None:

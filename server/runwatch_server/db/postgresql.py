@@ -30,6 +30,7 @@ from runwatch_server.db.postgresql_engine import (
     PostgresAddress,
     connect_writer,
     make_engine,
+    migrating_engine,
 )
 from runwatch_server.db.postgresql_errors import Fate, answer_of, fate_of, sqlstate
 from runwatch_server.errors import DatabaseUnreachableError, OverloadedError
@@ -120,30 +121,17 @@ class PostgresStore:
         """One replica migrates, the others wait for it. What it changes may be in use for long, as
         by pg_dump; whoever waits there keeps all others waiting that come after, the frames of
         replicas that go on. So it waits in pieces, and lets them through in between."""
-        while not await self._has_migrated(upgrade):
-            log.warning(
-                "the upgrade of the tables waits: one of them is in use, as by a backup; it is"
-                " tried again in %.0f s",
-                _MIGRATION_PAUSE_S,
-            )
-            await asyncio.sleep(_MIGRATION_PAUSE_S)
-
-    async def _has_migrated(self, upgrade: Callable[[sa.Connection], None]) -> bool:
-        """False, and nothing of it stands, where a table was in use for too long."""
-        engine = self._writers.execution_options(isolation_level="READ COMMITTED")
+        engine = migrating_engine(self.address)
         try:
-            async with engine.begin() as connection:
-                await connection.execute(sa.text("SET LOCAL lock_timeout = 0"))
-                if int(await connection.scalar(sa.text("SHOW server_version_num"))) >= 170000:
-                    await connection.execute(sa.text("SET LOCAL transaction_timeout = 0"))
-                await wait_for_lock(connection, "migration")
-                await connection.execute(sa.text(_MIGRATION_LOCKS))
-                await connection.run_sync(upgrade)
-        except DBAPIError as error:
-            if sqlstate(error) != _LOCK_NOT_AVAILABLE:
-                raise
-            return False
-        return True
+            while kept_by := await _try_to_migrate(engine, upgrade):
+                log.warning(
+                    "the upgrade of the tables waits: %s; it is tried again in %.0f s",
+                    kept_by,
+                    _MIGRATION_PAUSE_S,
+                )
+                await asyncio.sleep(_MIGRATION_PAUSE_S)
+        finally:
+            await engine.dispose()
 
     @property
     def channel(self) -> PostgresChannel:
@@ -208,6 +196,24 @@ class PostgresStore:
             except BaseException:
                 await _undo(connection, driver)
                 raise
+
+
+async def _try_to_migrate(engine: AsyncEngine, upgrade: Callable[[sa.Connection], None]) -> str:
+    """What it waited for too long for, where nothing of it stands; empty where it is done."""
+    kept_by = "another replica is at it"
+    try:
+        async with engine.begin() as connection:
+            await connection.execute(sa.text(_MIGRATION_LOCKS))
+            if int(await connection.scalar(sa.text("SHOW server_version_num"))) >= 170000:
+                await connection.execute(sa.text("SET LOCAL transaction_timeout = 0"))
+            await wait_for_lock(connection, "migration")
+            kept_by = "one of them is in use, as by a backup"
+            await connection.run_sync(upgrade)
+    except DBAPIError as error:
+        if sqlstate(error) != _LOCK_NOT_AVAILABLE:
+            raise
+        return kept_by
+    return ""
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -15,7 +16,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from runwatch_server.errors import SettingsError
 
 _untyped: Any = asyncpg
-IsolationLevel = Literal["AUTOCOMMIT", "REPEATABLE READ"]
+IsolationLevel = Literal["AUTOCOMMIT", "READ COMMITTED", "REPEATABLE READ"]
 _SCHEMES: Final = ("postgresql", "postgres", "postgresql+asyncpg")
 _CONNECT_S: Final = 10.0
 _COMMAND_S: Final = 60.0
@@ -57,14 +58,15 @@ class PostgresAddress:
         host = parts.netloc.rpartition("@")[2]
         return f"postgresql://{host}{parts.path}"
 
-    async def connect(self) -> Any:
+    async def connect(self, *, is_bounded: bool = True) -> Any:
         """A connection of asyncpg; made to the end also where its asker is cancelled, and then
-        dropped: asyncpg would leave a future behind whose error nobody hears."""
+        dropped: asyncpg would leave a future behind whose error nobody hears. Each of its
+        statements is ended after a minute, where `is_bounded`."""
         making = asyncio.ensure_future(
             _untyped.connect(
                 self.dsn,
                 timeout=_CONNECT_S,
-                command_timeout=_COMMAND_S,
+                command_timeout=_COMMAND_S if is_bounded else None,
                 server_settings=_SESSION,
             )
         )
@@ -109,6 +111,16 @@ async def connect_writer(address: PostgresAddress) -> Any:
             connection.terminate()
             raise
     return connection
+
+
+def migrating_engine(address: PostgresAddress) -> AsyncEngine:
+    """For an upgrade, whose statements may go through tables of any size: no driver ends them."""
+    return make_engine(
+        address,
+        num_connections=1,
+        isolation_level="READ COMMITTED",
+        connect=partial(address.connect, is_bounded=False),
+    )
 
 
 def _refuse_closed(connection: Any, entry: ConnectionPoolEntry, _: object) -> None:
