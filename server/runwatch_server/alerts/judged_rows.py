@@ -13,6 +13,7 @@ from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_32, ABSENT_64
 from runwatch.rules import Rows, Rule
 from runwatch.rules.names import STATS
+from runwatch.rules.objectives import objective_names
 from runwatch.rules.observations import rule_name
 from runwatch.rules.thresholds import (
     looks_across_layers,
@@ -78,7 +79,8 @@ async def _columns(
     names = frozenset(name for rule in rules for name in series_needed(rule))
     async with services.database.read() as connection:
         known = await queries.list_metrics(connection, run_id)
-    metrics = tuple(metric for metric in known if rule_name(metric) in names)
+    told = set(objective_names(tuple(known)))  # the windows begin anew where these change
+    metrics = tuple(metric for metric in known if rule_name(metric) in names or metric in told)
     layout = await _layout_of(services, run_id, layer)
     if layer is None:
         return _Columns(metrics, (), (), is_all_layers=False)

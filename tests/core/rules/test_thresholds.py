@@ -1,5 +1,7 @@
 """The level that a chart draws is the one that verdicts are made by."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -129,3 +131,19 @@ def test_what_remembers_the_beginning_asks_for_its_rows() -> None:
     rule = rule_of("loss > 2 * first(loss, 8) and loss > max(loss, 3)")
 
     assert (rows_of_start(rule), rows_before(rule)) == (16, 6)
+
+
+def test_a_level_begins_anew_with_another_objective_as_verdicts_do() -> None:
+    rule = rule_of("loss > 2 * median(loss, 8)", min_history=2)
+    losses = np.array([1.0] * 10 + [50.0] * 4)
+    objective = np.array([1.0] * 10 + [2.0] * 4)
+    rows = replace(
+        rows_of(losses),
+        metric_names=("loss", "objective"),
+        metrics=np.column_stack([losses, objective]),
+    )
+
+    found = threshold(rule, "loss", rows)
+
+    assert found.steps.tolist() == [2, 3, 4, 5, 6, 7, 8, 9, 12, 13]
+    assert found.levels[-2:].tolist() == [100.0, 100.0]

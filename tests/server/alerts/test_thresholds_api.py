@@ -71,6 +71,19 @@ async def test_a_level_that_remembers_the_beginning_is_that_of_the_beginning(api
     assert found["AboveStart"] == [30.0, 30.0]
 
 
+async def test_a_level_is_that_of_the_objective_that_is_trained(api: Api) -> None:
+    await api.json("POST", "/rules", content=RULES, headers={"Content-Type": "application/yaml"})
+    run_id = await api.new_run()
+    losses, objective = [1.0] * 20 + [50.0] * 4, [1.0] * 20 + [2.0] * 4
+    both = np.column_stack([losses, objective])
+    sent = replace(frame(1, losses), metric_names=("loss", "objective"), metrics=both)
+    await api.post(run_id, sent)
+
+    found = await levels(api, run_id, metric="loss", **{"from": 21, "to": 23})
+
+    assert found["Doubled"] == [100.0, 100.0, 100.0]
+
+
 async def test_a_layer_has_the_levels_of_the_rules_of_single_layers(api: Api) -> None:
     await api.json("POST", "/rules", content=RULES, headers={"Content-Type": "application/yaml"})
     run_id = await api.new_run()

@@ -79,7 +79,7 @@ class Objectives:
 
     def parts_of(self, rows: Rows) -> list[tuple[Rows, bool]]:
         """The rows, cut where the objective changes, and whether each part begins another one."""
-        names = _names_among(rows.metric_names)
+        names = objective_names(rows.metric_names)
         starts = {row for name in names for row in self._changes(rows, name)}
         if not starts:
             return [(rows, False)]
@@ -118,6 +118,7 @@ class Objectives:
 
 
 @lru_cache(maxsize=256)
-def _names_among(metric_names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that say what is trained. A run asks this of the same names at each of its steps."""
+def objective_names(metric_names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of a run's metrics that say what is trained. (Kept, for a run asks this of the same
+    names at each of its steps.)"""
     return tuple(name for name in metric_names if _NAME.fullmatch(name) is not None)

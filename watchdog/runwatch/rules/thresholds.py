@@ -8,7 +8,7 @@ Legend: T rows, R rows of a stretch, C columns (layers, or one for the run), N r
 level.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,9 +20,10 @@ from runwatch.rules.evaluation import Evaluation, Laid
 from runwatch.rules.following import Verdicts
 from runwatch.rules.judging import ConditionJudge
 from runwatch.rules.names import STEP
+from runwatch.rules.objectives import Objectives
 from runwatch.rules.observations import Rows
 from runwatch.rules.rule import Rule
-from runwatch.rules.window_keys import Histories
+from runwatch.rules.window_keys import Histories, forget_objective
 from runwatch.rules.windows import Bools, Floats, Indices
 from runwatch.vocabulary import Scope
 
@@ -56,7 +57,7 @@ def is_level(rule: Rule, series: str) -> bool:
 
 
 def series_needed(rule: Rule) -> frozenset[str]:
-    """The series that must be among the rows."""
+    """The series that must be among the rows, beside those that say what is trained."""
     return frozenset() if rule.when is None else tree.series_read(rule.when) - {STEP}
 
 
@@ -89,15 +90,22 @@ def threshold(rule: Rule, series: str, rows: Rows, layer: str | None = None) -> 
     judge = _Tracer(rule, compared, columns, 0 if layer is None else columns.index(layer))
     histories: Histories = {}
     with np.errstate(all="ignore"):
-        for start in range(0, rows.num_rows, _BLOCK_ROWS):
+        for part, is_another in _parts_of(rows):
+            if is_another:
+                forget_objective(histories)
             laid: Laid = {}
-            part = rows.between(start, start + _BLOCK_ROWS)
             judge.judge(Block(part, len(columns)), histories, laid, ())
             for key in laid:
                 histories[key].keep()
     levels_T = np.concatenate([*judge.levels, np.empty(0)])
     known = np.flatnonzero(np.isfinite(levels_T))
     return Threshold(rule, _direction(compared[0]), rows.steps[known], levels_T[known])
+
+
+def _parts_of(rows: Rows) -> Iterator[tuple[Rows, bool]]:
+    objectives = Objectives()
+    for start in range(0, rows.num_rows, _BLOCK_ROWS):
+        yield from objectives.parts_of(rows.between(start, start + _BLOCK_ROWS))
 
 
 def _of_layer(rows: Rows, layer: str) -> Rows:
