@@ -11,13 +11,13 @@ from runwatch.extras import pip_install
 _NOT_DONE: Final = 2
 _INTERRUPTED: Final = 130
 _OF_TRAINERS: Final = ("sync", "doctor", "replay")
-"""Commands that go without the service's part: each is a program of the trainer's side, too."""
+"""Commands that work without the service's package: each is also a program of the hook's."""
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main() -> None:
-    """The program. Where only the trainer's side is installed, that has its own commands, and of
-    the others it is said kindly what is missing."""
+    """The program. If only the hook is installed, its own commands work, and the others say what is
+    missing."""
     try:
         program = importlib.import_module("runwatch_server.cli.app")
     except ModuleNotFoundError as error:
@@ -27,13 +27,13 @@ def main() -> None:
             module = f"runwatch_hooks.{sys.argv[1]}"
             os.execv(sys.executable, [sys.executable, "-m", module, *sys.argv[2:]])
         sys.stderr.write(
-            f"runwatch: the service's part is not installed ({error.name} is missing).\n"
+            f"runwatch: the service is not installed ({error.name} is missing).\n"
             f"Install it with:  {pip_install('server')}\n"
-            f"Without it there are `runwatch {'`, `runwatch '.join(_OF_TRAINERS)}`.\n"
+            f"These commands work without it: `runwatch {'`, `runwatch '.join(_OF_TRAINERS)}`.\n"
             "A trainer needs no command: see `from runwatch_hooks import attach`.\n"
         )
         sys.exit(_NOT_DONE)
-    except KeyboardInterrupt:  # it takes a second or more to read all that the service is made of
+    except KeyboardInterrupt:  # importing the service takes a second or more
         sys.exit(_INTERRUPTED)
     try:
         program.app()
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _leave_unsaid() -> None:
-    """What the output's buffer still holds would fail once more as the interpreter ends."""
+    """Otherwise what is left in the output's buffer would fail again at interpreter exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,5 +1,4 @@
-"""`runwatch signal`, `policy`, `approve`, `cancel`: a person's hand on a run, and how far rules
-may go."""
+"""`runwatch signal`, `policy`, `approve`, `cancel`: people's commands to a run, and its policy."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -15,7 +14,7 @@ CommandId = Annotated[str, typer.Argument(help="Id of the command.")]
 
 
 class Signal(StrEnum):
-    """What a run can be told."""
+    """The commands that a person can give."""
 
     CHECKPOINT = "checkpoint"
     DETAIL = "detail"
@@ -26,20 +25,21 @@ class Signal(StrEnum):
 
 def signal(
     run: Run,
-    what: Annotated[Signal, typer.Argument(help="What it is to do.")],
+    what: Annotated[Signal, typer.Argument(help="The command.")],
     scale: Annotated[
-        float | None, typer.Option(min=0, help="lower-lr: times what the schedule says.")
+        float | None, typer.Option(min=0, help="lower-lr: factor on the schedule's learning rate.")
     ] = None,
     to_step: Annotated[
-        int | None, typer.Option(help="rollback: to the state after this step.")
+        int | None, typer.Option(help="rollback: go back to the state after this step.")
     ] = None,
     before_step: Annotated[
-        int | None, typer.Option(help="rollback: to the newest good state before this step.")
+        int | None,
+        typer.Option(help="rollback: go back to the newest good state before this step."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="detail: so many steps with histograms and activations.")
+        int | None, typer.Option(help="detail: number of steps with histograms and activations.")
     ] = None,
-    reason: Annotated[str, typer.Option(help="Stands in the audit.")] = "",
+    reason: Annotated[str, typer.Option(help="Why; recorded in the audit.")] = "",
     url: Url = DEFAULT_URL,
     token: Token = "",
     as_json: AsJson = False,
@@ -59,12 +59,15 @@ def signal(
 
 def policy(
     run: Run,
-    mode: Annotated[PolicyMode, typer.Argument(help="observe: tell. ask: wait. auto: act.")],
+    mode: Annotated[
+        PolicyMode,
+        typer.Argument(help="observe: rules only propose; ask: a person approves; auto: they act."),
+    ],
     url: Url = DEFAULT_URL,
     token: Token = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say how far rules may act on a run; the trainer's allow-list still has the last word."""
+    """Set how far rules may act on a run; the trainer's allow-list still has the last word."""
     with open_client(url, token) as client:
         path = f"/runs/{find_run_id(client, run)}"
         changed = client.request("PATCH", path, json={"policy": mode}).json()
@@ -75,14 +78,14 @@ def policy(
 def approve(
     command: CommandId, url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False
 ) -> None:
-    """Let a command that a rule proposed go to its trainer."""
+    """Approve a command that a rule proposed, so that it goes to the trainer."""
     _decide(command, "approve", url, token, as_json)
 
 
 def cancel(
     command: CommandId, url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False
 ) -> None:
-    """Take a command back that no trainer has accepted yet, or turn a proposal down."""
+    """Cancel a command that no trainer has accepted yet, or reject a proposal."""
     _decide(command, "cancel", url, token, as_json)
 
 

@@ -1,4 +1,4 @@
-"""`runwatch alerts`: what is wrong."""
+"""`runwatch alerts`: lists alerts."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from runwatch_server.cli.tables import print_table
 
 def alerts(
     run: Annotated[
-        str | None, typer.Option(help="Only of this run: its id, or its name, then the newest.")
+        str | None, typer.Option(help="Only of this run: its id, or its name for the newest one.")
     ] = None,
     project: Annotated[str | None, typer.Option(help="Only of this project.")] = None,
     state: Annotated[list[AlertState] | None, typer.Option(help="Only in this state.")] = None,
@@ -44,8 +44,8 @@ def alerts(
 
 
 def _state(alert: dict[str, str | None]) -> str:
-    """With why it was closed (only `recovered` means that the run is well again), and with the
-    alert that explains it."""
+    """The state, with why the alert was closed (only `recovered` means that the run is healthy
+    again) and the alert that explains it."""
     why, cause = alert["resolution"], alert["inhibited_by"]
     state = str(alert["state"]) if why is None else f"{alert['state']}: {why}"
     return state if cause is None else f"{state} (with {cause})"

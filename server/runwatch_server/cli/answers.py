@@ -1,4 +1,4 @@
-"""What stands in an answer: a document of a Runwatch service, or what another program says."""
+"""Tells the answers of a Runwatch service from those of other programs."""
 
 from typing import Any, cast
 
@@ -6,7 +6,7 @@ import httpx
 
 
 def document_of(answer: httpx.Response) -> dict[str, Any] | None:
-    """The object of JSON in it, which each document of ours is; None where it holds none."""
+    """The answer's JSON object, which every document of ours is; None if it holds none."""
     if not _is_json(answer):
         return None
     try:
@@ -17,12 +17,12 @@ def document_of(answer: httpx.Response) -> dict[str, Any] | None:
 
 
 def fault_of_answer(answer: httpx.Response) -> str:
-    """Why it can be none of a Runwatch service; empty where it may be one."""
+    """Why the answer cannot come from a Runwatch service; empty if it may."""
     if not answer.content or document_of(answer) is not None:
         return ""
     if not _is_json(answer):
-        return f"found {answer.headers.get('Content-Type', 'no type')}, wanted JSON"
-    return f"found {answer.text[:40]!r}, wanted an object of JSON"
+        return f"found {answer.headers.get('Content-Type', 'no Content-Type')}, wanted JSON"
+    return f"found {answer.text[:40]!r}, wanted a JSON object"
 
 
 def _is_json(answer: httpx.Response) -> bool:

@@ -1,4 +1,4 @@
-"""All commands put together."""
+"""The list of all commands."""
 
 from typing import Annotated, Any, Final
 
@@ -11,11 +11,11 @@ from runwatch_server.cli.lazy import HANDS_ON, LazyCommand
 
 _HERE: Final = "runwatch_server.cli"
 _UP_TO_THE_COMMAND: Final = {"allow_interspersed_args": False}
-"""What follows the command of `runwatch run` is the job's."""
+"""Arguments after the command of `runwatch run` belong to the job."""
 
 
 def _commands() -> list[LazyCommand]:
-    """In the order in which the help shows them."""
+    """The commands, in the order in which the help shows them."""
     return [
         LazyCommand("serve", f"{_HERE}.serve:serve", "Run the service."),
         LazyCommand(
@@ -26,13 +26,13 @@ def _commands() -> list[LazyCommand]:
         LazyCommand(
             "run",
             f"{_HERE}.run:run",
-            "Run a job that is watched.",
+            "Run a job and watch it.",
             context_settings=_UP_TO_THE_COMMAND,
         ),
         LazyCommand(
             "doctor",
             f"{_HERE}.doctor:doctor",
-            "Look for what is missing or mis-set, on this machine and at the service.",
+            "Find what is missing or misconfigured, on this machine and at the service.",
         ),
         LazyCommand("runs", f"{_HERE}.runs:runs", "Show the newest runs."),
         LazyCommand(
@@ -49,32 +49,32 @@ def _commands() -> list[LazyCommand]:
         LazyCommand(
             "policy",
             f"{_HERE}.acting:policy",
-            "Say how far rules may act on a run; the trainer's allow-list still has the last word.",
+            "Set how far rules may act on a run; the trainer's allow-list still has the last word.",
         ),
         LazyCommand(
             "approve",
             f"{_HERE}.acting:approve",
-            "Let a command that a rule proposed go to its trainer.",
+            "Approve a command that a rule proposed, so that it goes to the trainer.",
         ),
         LazyCommand(
             "cancel",
             f"{_HERE}.acting:cancel",
-            "Take a command back that no trainer has accepted yet, or turn a proposal down.",
+            "Cancel a command that no trainer has accepted yet, or reject a proposal.",
         ),
         LazyCommand(
             "backtest",
             f"{_HERE}.backtest:backtest",
-            "Say which alerts rules would have raised on past runs.",
+            "Show which alerts rules would have raised on past runs.",
         ),
         LazyCommand(
             "import",
             f"{_HERE}.import_logs:import_logs",
-            "Bring logs into a service, as runs that are over; a second time changes nothing.",
+            "Import logs into a service as finished runs; importing them again changes nothing.",
         ),
         LazyCommand(
             "sync",
             f"{_HERE}.sync:sync",
-            "Bring spool directories in.",
+            "Send spool directories to a service.",
             **HANDS_ON,
         ),
         LazyCommand(
@@ -83,14 +83,14 @@ def _commands() -> list[LazyCommand]:
             "Run a bundle's step again and name the module and operation that broke it.",
             **HANDS_ON,
         ),
-        LazyCommand("keys", f"{_HERE}.keys:app", "API keys; needs one with the scope admin."),
-        LazyCommand("rules", f"{_HERE}.rules:app", "Rules: check a file, test, list, apply."),
+        LazyCommand("keys", f"{_HERE}.keys:app", "Manage API keys; needs the scope admin."),
+        LazyCommand("rules", f"{_HERE}.rules:app", "Check, test, list and apply rules."),
         LazyCommand(
             "retention",
             f"{_HERE}.retention:app",
-            "How long frames, evidence and rollups are kept.",
+            "Show and set how long frames, evidence and rollups are kept.",
         ),
-        LazyCommand("db", f"{_HERE}.database:app", "The database, without the service."),
+        LazyCommand("db", f"{_HERE}.database:app", "Manage the database without the service."),
     ]
 
 
@@ -101,7 +101,7 @@ class _Commands(TyperGroup):
             self.add_command(command)
 
     def invoke(self, ctx: Any) -> Any:
-        """All commands are parsed within."""
+        """All commands are parsed in here."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -124,7 +124,9 @@ def _tell_version(is_asked: bool) -> None:
 def _runwatch(
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Say it, and end."),
+        typer.Option(
+            "--version", callback=_tell_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """A watchdog for deep-learning training runs."""

@@ -1,4 +1,4 @@
-"""`runwatch backtest`: what rules would have said about runs that are over."""
+"""`runwatch backtest`: the alerts that rules would have raised on past runs."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,28 +32,29 @@ _SHOWN_FIELDS: Final = (
     "alert", "severity", "labels", "pending_step", "firing_step", "resolved_step", "value",
     "inhibited_by", "shadow",
 )  # fmt: skip
-"""Of an alert, with --json: these and no others (docs/design.md, section 4.6)."""
+"""An alert's fields with --json, and no others (docs/design.md, section 4.6)."""
 _PATIENCE_S: Final = 600.0
 _MOST_NAMED: Final = 8
 _FEWEST_DAYS: Final = 1 / 24
-"""A page in five seconds is not 17 000 a day: of less than an hour no rate is told."""
+"""No rate is shown for less than an hour: one page in five seconds is not 17 000 a day."""
 
 
 def backtest(
     logs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILES...", help="Logs in any known format, or their folders."),
+        typer.Argument(metavar="FILES...", help="Logs in any known format, or folders of them."),
     ] = None,
     rules: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE|builtin", help="Default: builtin; for --run, the rules in force there."
+            metavar="FILE|builtin",
+            help="A rule file; by default builtin, with --run the rules in force there.",
         ),
     ] = None,
     run: Annotated[
         list[str] | None,
         typer.Option(
-            help="A run of a service: its id, or its name (then the newest); again for more."
+            help="A run of a service: its id, or its name for the newest one; may be repeated."
         ),
     ] = None,
     severity: Annotated[
@@ -63,11 +64,11 @@ def backtest(
     token: Token = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say which alerts rules would have raised on past runs.
+    """Show which alerts rules would have raised on past runs.
 
     FILES are CSV, JSON lines, Hugging Face's trainer_state.json, TensorBoard's event files, W&B's
-    offline runs, or what a trainer printed. Ends with 1 where a file could not be read; the others
-    are judged.
+    offline runs, or what a trainer printed. Exits with 1 if a file could not be read; the others
+    are still judged.
     """
     if not logs and not run:
         OurConsole(stderr=True).print(
@@ -90,7 +91,7 @@ def backtest(
 
 
 def judge(name: str, log: RunLog, rules: Sequence[Rule]) -> BacktestRun:
-    """A log, judged from its start."""
+    """A backtest of one log, from its start."""
     test = Backtest.of_rules(rules)
     test.has_times = log.has_times
     for rows in log.stretches:
@@ -99,7 +100,7 @@ def judge(name: str, log: RunLog, rules: Sequence[Rule]) -> BacktestRun:
 
 
 def _judge_files(paths: Sequence[Path], rules: Sequence[Rule]) -> Iterator[BacktestRun]:
-    """Those that can be read; the others are named."""
+    """The logs that can be read; the others are reported."""
     console = OurConsole(stderr=True)
     with new_progress(console) as progress:
         task = progress.add_task("Judging", total=len(paths))
@@ -115,13 +116,13 @@ def _judge_files(paths: Sequence[Path], rules: Sequence[Rule]) -> Iterator[Backt
 
 
 def _tell_unread(console: Console, path: Path, log: RunLog, rules: Sequence[Rule]) -> None:
-    """No alert of a log of which no rule reads a word is no good news."""
+    """Warns of a log with no series that any rule reads: that it has no alerts means nothing."""
     held = {name for rows in log.stretches for name in (*rows.metric_names, *rows.stat_names)}
     needed = {name for rule in rules for name in series_needed(rule)}
     if held.isdisjoint(needed) and not any(map(is_loss, held)):
         found = ", ".join(sorted(held)[:_MOST_NAMED])
         wanted = ", ".join(sorted(needed, key=lambda name: (name != "loss", name))[:_MOST_NAMED])
-        text = f"{path}: found {found or 'no series'}, of which no rule reads any; wanted {wanted}"
+        text = f"{path}: found {found or 'no series'}, which no rule reads; wanted {wanted}"
         console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -168,9 +169,9 @@ def _lines(summary: BacktestSummary) -> Iterator[str]:
         rate = f", {summary.pages_a_day:.3g} pages a day over {summary.days:.3g} days"
     yield f"{counted(summary.alerts, 'alert')}, {counted(summary.pages, 'page')} among them{rate}"
     if summary.inhibited:
-        yield f"{summary.inhibited} more are explained by others, and told to nobody"
+        yield f"{summary.inhibited} more are explained by others, and sent to nobody"
     if summary.shadow:
-        yield f"{summary.shadow} more are of rules on trial, and told to nobody"
+        yield f"{summary.shadow} more are of rules on trial, and sent to nobody"
 
 
 def _cells(found: BacktestRun) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""`runwatch db backup` and `restore`: the database, and beside it the objects of its packs."""
+"""`runwatch db backup` and `restore`: copies of the database and of its packed objects."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from runwatch_server.telemetry.packs.queries import IndexedObject, indexed_objec
 
 
 class ObjectsInCopy(StrEnum):
-    """What a copy holds of the packs' objects."""
+    """Whether a copy holds the packed objects, or only their names."""
 
     COPY = "copy"
     NAME = "name"
@@ -30,25 +30,27 @@ _HowObjects = Annotated[
     ObjectsInCopy | None,
     typer.Option(
         "--objects",
-        help="Packed objects: copied into TARGET.objects, or only named there with their digests. "
-        "By default those in a folder are copied, those in a bucket named.",
+        help="Packed objects: copy them into TARGET.objects, or only name them there with their "
+        "digests. By default those in a folder are copied and those in a bucket are named.",
     ),
 ]
 _ObjectsOnly = Annotated[
-    bool, typer.Option("--objects-only", help="The packed objects alone: beside PostgreSQL.")
+    bool, typer.Option("--objects-only", help="Only the packed objects, for use with PostgreSQL.")
 ]
 
 
 def backup(
-    target: Annotated[Path, typer.Argument(help="A new file; TARGET.objects beside it.")],
+    target: Annotated[
+        Path, typer.Argument(help="File to create; packed objects go to TARGET.objects beside it.")
+    ],
     data_dir: DataDir = None,
     database_url: Url = None,
     how: _HowObjects = None,
     objects_only: _ObjectsOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a SQLite database, also beside a running service, and look through the copy; and the
-    packed objects that it points to. Exits with 1 where some of these are lost or damaged."""
+    """Back up a SQLite database, even while the service runs, with the packed objects that it
+    refers to, and check the copy. Exits with 1 if objects are lost or damaged."""
     with said():
         settings = settings_of(data_dir, database_url)
         _check_engine(settings, objects_only, instead="pg_dump or pg_basebackup")
@@ -66,14 +68,14 @@ def backup(
 
 
 def restore(
-    copy: Annotated[Path, typer.Argument(help="A copy that `backup` made.")],
+    copy: Annotated[Path, typer.Argument(help="A backup made by `runwatch db backup`.")],
     data_dir: DataDir = None,
     database_url: Url = None,
     objects_only: _ObjectsOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a copy into a data directory that has no database yet, and its packed objects into the
-    object store. Exits with 1 where some are neither in the copy nor in the store."""
+    """Restore a backup into a data directory that has no database yet, and its packed objects into
+    the object store. Exits with 1 if some are neither in the backup nor in the store."""
     with said():
         settings = settings_of(data_dir, database_url)
         _check_engine(settings, objects_only, instead="pg_restore")
@@ -90,7 +92,8 @@ def restore(
 
 
 def _check_engine(settings: Settings, objects_only: bool, *, instead: str) -> None:
-    """Raises BackupError for what the engine's own tools do, or what goes only as a whole."""
+    """Raises BackupError if the engine has its own tools for this, or if only all of it at once can
+    be backed up."""
     if settings.database_url is not None and not objects_only:
         raise BackupError(
             f"database_url: found PostgreSQL, wanted SQLite; use {instead} for it, and "
@@ -111,7 +114,7 @@ def _copy_out(
     target: Path,
     how: ObjectsInCopy | None,
 ) -> list[str]:
-    """Returns what could not be had. Raises BackupError, SettingsError and ObjectsAwayError."""
+    """Returns the faults. Raises BackupError, SettingsError and ObjectsAwayError."""
     if not indexed:
         return []
     objects = _store(settings, indexed)
@@ -120,7 +123,7 @@ def _copy_out(
     try:
         write_digests(folder, indexed)
     except OSError as error:
-        raise BackupError(f"{folder}: found {error}, wanted to write there") from error
+        raise BackupError(f"{folder}: found {error}, wanted a folder to write to") from error
     if how is ObjectsInCopy.NAME or (how is None and not is_near):
         return []
     return asyncio.run(copy_objects(objects, FolderObjects(folder), indexed))

@@ -1,4 +1,4 @@
-"""An argument that cannot be used is refused as everything else is: found this, wanted that."""
+"""Rewrites the parser's messages about arguments in our form: found this, wanted that."""
 
 import re
 from typing import Final
@@ -7,7 +7,7 @@ _NONE_OF: Final = re.compile(
     r"(?:Value error, )?'(?P<found>.*)' is not one of (?P<wanted>'[^']*'(?:, '[^']*')*)\.?",
     re.DOTALL,
 )
-"""The words of the library that reads the command line."""
+"""The wording of the library that parses the command line."""
 _BOUND: Final = re.compile(r"Input should be (greater|less) than or equal to (\S+)")
 _KINDS: Final = {
     "Input should be a valid integer": "wanted a whole number",
@@ -16,7 +16,7 @@ _KINDS: Final = {
 
 
 def in_our_words(text: str) -> str:
-    """What the library says of an argument; other texts stay as they are."""
+    """The library's message about an argument in our form; other texts stay as they are."""
     if none_of := _NONE_OF.fullmatch(text):
         *first, last = (word.strip("'") for word in none_of["wanted"].split(", "))
         wanted = f"{', '.join(first)} or {last}" if first else last

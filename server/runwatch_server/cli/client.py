@@ -1,4 +1,4 @@
-"""The commands' way to a service: its REST interface, with the key of the environment."""
+"""The command line's HTTP client for a service's REST interface."""
 
 import re
 from collections.abc import Generator
@@ -35,23 +35,23 @@ _LOOPBACK: Final = ("http://127.0.0.1", "http://localhost", "http://[::1]")
 
 
 class AddressError(RunwatchError):
-    """What was given as a service's address is none."""
+    """The given address of a service is not valid."""
 
 
 class KeyTextError(RunwatchError):
-    """What was given as a key is none."""
+    """The given key cannot be a key."""
 
 
 class AwayError(RunwatchError):
-    """The service cannot answer now; later it may."""
+    """The service cannot answer now, but may later."""
 
 
 class SilentError(AwayError):
-    """Nobody answers at its address."""
+    """Nothing answers at the service's address."""
 
 
 class Client:
-    """Requests that end the command with the service's own words where it refuses."""
+    """Sends requests; a refusal ends the command with the service's own words."""
 
     def __init__(self, http: httpx.Client, console: Console) -> None:
         self._http = http
@@ -64,11 +64,11 @@ class Client:
             self.give_up(error)
 
     def ask(self, method: str, path: str, **arguments: object) -> httpx.Response:
-        """The same for who can wait: raises AwayError where asking again may help."""
+        """The same for callers that can wait: raises AwayError if trying again may help."""
         try:
             response = self._http.request(method, path, **arguments)  # type: ignore[arg-type]
         except UnicodeEncodeError:
-            self.fail("found a text that is no UTF-8 among what was typed, wanted UTF-8")
+            self.fail("found text that is not UTF-8 among the arguments, wanted UTF-8")
         except httpx.HTTPError as error:
             raise SilentError(f"{self.address} does not answer ({_reason(error)})") from error
         if response.is_server_error:
@@ -81,17 +81,17 @@ class Client:
         if response.is_error:
             self.fail(_words_of(response))
         if fault := fault_of_answer(response):
-            self.fail(f"{self.address} is no Runwatch service: {fault}")
+            self.fail(f"{self.address} is not a Runwatch service: {fault}")
         return response
 
     def give_up(self, error: AwayError) -> NoReturn:
-        """End the command, with what to do where nobody answers."""
+        """Ends the command; says what to do if nothing answers."""
         is_silent = isinstance(error, SilentError)
         self.fail(f"{error}; {_NOBODY_HELP}" if is_silent else str(error))
 
     @property
     def address(self) -> str:
-        """As people gave it, but for a user and a password."""
+        """The address as it was given, without user and password."""
         return without_user(str(self._http.base_url).removesuffix("/").removesuffix(_API))
 
     def fail(self, message: str) -> NoReturn:
@@ -100,8 +100,11 @@ class Client:
 
 
 def in_path(text: str) -> str:
-    """An id as a part of a path. Raises typer.BadParameter for what would lead elsewhere, as
-    `../runs` does; quoted, a `/` would be one again at the service."""
+    """An id as part of a path.
+
+    Raises typer.BadParameter for a text that would lead elsewhere, such as `../runs`. Quoting is
+    not enough: the service would unquote a `/` again.
+    """
     if not _ID.fullmatch(text):
         raise typer.BadParameter(f"found {text!r}, wanted an id: letters, digits, '-' and '_'")
     return text
@@ -121,23 +124,24 @@ def open_client(url: str, token: str) -> Generator[Client]:
         try:
             yield client
         except msgspec.ValidationError as error:
-            client.fail(f"{client.address} is no Runwatch service, or another version: {error}")
+            client.fail(
+                f"{client.address} is not a Runwatch service, or of another version: {error}"
+            )
 
 
 def new_http(url: str, token: str) -> httpx.Client:
-    """A connection to the interface of a service, to be closed. Raises AddressError and
-    KeyTextError."""
+    """A client of a service's REST interface, to be closed. Raises AddressError, KeyTextError."""
     check_address(url)
     return httpx.Client(
         base_url=f"{url.rstrip('/')}{_API}",
         headers=key_headers(token),
         timeout=_TIMEOUT_S,
-        trust_env=not url.startswith(_LOOPBACK),  # no proxy leads there
+        trust_env=not url.startswith(_LOOPBACK),  # loopback is not reached through a proxy
     )
 
 
 def key_headers(token: str) -> dict[str, str]:
-    """Raises KeyTextError, which repeats nothing of the key."""
+    """Raises KeyTextError, which does not repeat any of the key."""
     key = trimmed(token)
     if fault := fault_of_key(key):
         raise KeyTextError(fault)
@@ -145,12 +149,12 @@ def key_headers(token: str) -> dict[str, str]:
 
 
 def check_address(url: str) -> None:
-    """Raises AddressError, which repeats nothing of it but scheme and host."""
+    """Raises AddressError, which repeats only the scheme and host."""
     fault = fault_of(url)
     if not fault:
         try:
             httpx.URL(url)
-        except httpx.InvalidURL:  # whose words repeat a part of it
+        except httpx.InvalidURL:  # its message repeats part of the address
             fault = f"found {host_of(url)} with a host or a port that cannot be, wanted HOST:PORT"
     if fault:
         raise AddressError(fault)
@@ -165,11 +169,12 @@ def _words_of(response: httpx.Response) -> str:
 
 
 def _is_elsewhere(response: httpx.Response) -> bool:
-    """Whether nothing of ours is there: another program's address, or one with a path too much."""
+    """Whether the path does not exist there: the address is another program's, or has an extra
+    path."""
     code = (document_of(response) or {}).get("code")
     return response.status_code == HTTPStatus.NOT_FOUND and code in (None, _ROUTELESS)
 
 
 def _reason(error: httpx.HTTPError) -> str:
     is_plain = "WRONG_VERSION_NUMBER" in str(error)
-    return "what is there speaks plain HTTP: wanted http://…" if is_plain else str(error)
+    return "that port speaks plain HTTP: wanted http://…" if is_plain else str(error)

@@ -1,4 +1,4 @@
-"""`runwatch db`: the tables, without the service."""
+"""`runwatch db`: the database, without the service."""
 
 from functools import partial
 from typing import Annotated
@@ -19,13 +19,13 @@ from runwatch_server.telemetry.packs.copies import find_faults
 from runwatch_server.telemetry.packs.queries import indexed_objects
 
 app = typer.Typer(
-    help="The database, without the service.", no_args_is_help=True, add_completion=False
+    help="Manage the database without the service.", no_args_is_help=True, add_completion=False
 )
 
 
 @app.command()
 def upgrade(data_dir: DataDir = None, database_url: Url = None, as_json: AsJson = False) -> None:
-    """Bring the tables to the newest version; `serve` does the same at its start."""
+    """Upgrade the tables to the newest version; `serve` does the same when it starts."""
 
     async def work(database: Database) -> None:
         await database.migrate(upgrade_schema)
@@ -41,19 +41,19 @@ def check(
     data_dir: DataDir = None,
     database_url: Url = None,
     with_objects: Annotated[
-        bool, typer.Option("--objects/--no-objects", help="Read all packed objects, too.")
+        bool, typer.Option("--objects/--no-objects", help="Also read all packed objects.")
     ] = True,
     with_frames: Annotated[
-        bool, typer.Option("--frames/--no-frames", help="Unpack all frames in the database, too.")
+        bool, typer.Option("--frames/--no-frames", help="Also decode all frames in the database.")
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether the tables are those of this version, the file, all frames and all packed objects
-    are whole and no deed of the audit was changed. Exits with 1 where it is not so."""
+    """Check that the tables are those of this version, that the file, all frames and all packed
+    objects are intact, and that nobody has changed the audit. Exits with 1 if a check fails."""
     with said():
         settings = settings_of(data_dir, database_url)
         if settings.database_url is None:
-            database_in(settings.data_dir)  # opening it would make one
+            database_in(settings.data_dir)  # raises if there is none; opening would create it
         objects = make_objects(settings.objects_url)
 
         async def work(database: Database) -> tuple[SchemaState, list[str]]:
@@ -61,7 +61,7 @@ def check(
                 state = await connection.run_sync(schema_state)
                 breaks = await find_breaks(connection) if state.is_current else []
             damage = await database.find_damage()
-            if with_frames and state.is_current and not damage:  # nobody reads a broken file
+            if with_frames and state.is_current and not damage:  # a damaged file is not read
                 damage += await _frame_faults(database)
             if with_objects:
                 damage += await _object_faults(database, objects)

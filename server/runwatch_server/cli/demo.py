@@ -1,4 +1,4 @@
-"""`runwatch demo`: a run goes wrong at step 500, and Runwatch brings it back."""
+"""`runwatch demo`: a run breaks at step 500, and Runwatch rolls it back."""
 
 import importlib.util
 import signal
@@ -25,22 +25,24 @@ from runwatch_server.secret_files import make_folder
 
 
 def demo(
-    keep: Annotated[bool, typer.Option(help="Leave the service running, and its data.")] = False,
+    keep: Annotated[
+        bool, typer.Option(help="Leave the service running and keep its data.")
+    ] = False,
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="Keep everything in this folder, which is new.")
+        Path | None, typer.Option("--dir", help="Keep everything in this new folder.")
     ] = None,
     as_json: AsJson = False,
     steps: Annotated[int, typer.Option(min=100, help="Steps of each training.")] = 600,
     fault_step: Annotated[int, typer.Option(min=1, help="The step that goes wrong.")] = 500,
-    seed: Annotated[int, typer.Option(help="Of the model and the order of the text.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the model and of the order of the text.")] = 0,
 ) -> None:
     """Train a small GPT three times: clean, broken, and broken under Runwatch's eyes.
 
-    Starts a service of its own on SQLite and a free port of this machine, and trains on the
-    source text of Python's standard library. Ends with code 1 where the run was not saved.
+    Starts a service of its own, on SQLite and a free port of this machine, and trains on the source
+    code of Python's standard library. Exits with 1 if the run was not saved.
     """
     console = OurConsole(stderr=as_json)
-    # As Ctrl-C does: the service and the trainings end with us.
+    # As with Ctrl-C, the service and the trainings end with us.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     _check(console, folder, steps=steps, fault_step=fault_step)
     try:

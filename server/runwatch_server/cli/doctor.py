@@ -1,4 +1,4 @@
-"""`runwatch doctor`: what is installed, what is set, what the service says, what watching costs."""
+"""`runwatch doctor`: checks the installation, settings, service and the cost of watching."""
 
 import subprocess
 import sys
@@ -25,18 +25,18 @@ def doctor(
         str | None,
         typer.Option(
             metavar="MODULE:FACTORY",
-            help="Measure a model: a function without arguments that gives it, or it and its "
-            "optimizer; found from this folder.",
+            help="Measure a model: a function without arguments, importable from this folder, that "
+            "returns the model, or the model and its optimizer.",
         ),
     ] = None,
     url: Url = DEFAULT_URL,
     token: Token = "",
     as_json: AsJson = False,
 ) -> None:
-    """Look for what is missing or mis-set, on this machine and at the service.
+    """Find what is missing or misconfigured, on this machine and at the service.
 
-    With --model: what the hook would measure of it, and at what cost. Ends with 0 where nothing is
-    wrong, with 1 where something is.
+    With --model: also show what the hook would measure of it, and at what cost. Exits with 0 if
+    nothing is wrong, else with 1.
     """
     findings = [
         *_trainer_side(model),
@@ -53,8 +53,8 @@ def doctor(
 
 
 def _trainer_side(model: str | None) -> list[Finding]:
-    """By a process of its own: the trainer's side and the service's share no code but the core,
-    and a service's machine need not hold torch in memory."""
+    """Runs the hook's checks in a process of their own: hook and service share only the core, and
+    the service's machine need not load torch."""
     asked = [] if model is None else ["--model", model]
     done = subprocess.run(
         [sys.executable, "-m", "runwatch_hooks.doctor", "--json", *asked],
@@ -63,7 +63,7 @@ def _trainer_side(model: str | None) -> list[Finding]:
         timeout=_EXAMINE_S,
     )
     try:
-        # What a model's own modules print comes before.
+        # The last line: what a model's own modules print comes before it.
         return msgspec.json.decode(done.stdout.splitlines()[-1], type=list[Finding])
     except (IndexError, msgspec.DecodeError):
         found = f"it ended with {done.returncode} and no report"

@@ -1,4 +1,4 @@
-"""News of a run as they happen: server-sent events, read in a thread."""
+"""Waits for events of a run: server-sent events, read in a thread."""
 
 import threading
 from contextlib import suppress
@@ -9,15 +9,15 @@ import httpx
 from runwatch_server.cli.client import new_http
 
 _SILENT_S: Final = 45.0
-"""The service says at least every 15 s that it is there; what is silent longer is no connection."""
+"""The service sends something at least every 15 s; a longer silence means a dead connection."""
 _RETRY_S: Final = 3.0
 
 
 class EventStream:
-    """Tells whether there is news of a run, for as long as it is used in a `with`.
+    """Tells whether there are new events of a run, while used in a `with` statement.
 
-    Where no stream comes through (a proxy that buffers, a service that is away) `wait` ends after
-    its time, and who asks polls; the thread goes on trying.
+    If no stream gets through (a buffering proxy, a service that is away), `wait` ends after its
+    time, so that the caller polls; the thread goes on trying.
     """
 
     def __init__(self, url: str, token: str, run_id: str) -> None:
@@ -34,11 +34,11 @@ class EventStream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The thread ends with its next line, or with the process: nothing waits for it."""
+        """The thread ends with its next line or with the process; nothing waits for it."""
         self._is_over.set()
 
     def wait(self, poll_s: float) -> None:
-        """Until there is news, or this time is over."""
+        """Waits until there are new events, or this time is over."""
         self._news.wait(poll_s)
         self._news.clear()
 

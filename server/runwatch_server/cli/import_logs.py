@@ -1,4 +1,4 @@
-"""`runwatch import`: logs of other programs become finished runs of a service."""
+"""`runwatch import`: turns logs of other programs into finished runs of a service."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,18 +21,18 @@ from runwatch_server.importing.parcels import Parcel
 def import_logs(
     logs: Annotated[
         list[Path],
-        typer.Argument(metavar="FILES...", help="Logs in any known format, or their folders."),
+        typer.Argument(metavar="FILES...", help="Logs in any known format, or folders of them."),
     ],
-    project: Annotated[str, typer.Option(help="Where the runs go.")] = "default",
-    name: Annotated[str | None, typer.Option(help="Of the run; default: of the file.")] = None,
+    project: Annotated[str, typer.Option(help="Project of the runs.")] = "default",
+    name: Annotated[str | None, typer.Option(help="Name of the run; default: the file's.")] = None,
     url: Url = DEFAULT_URL,
     token: Token = "",
     as_json: AsJson = False,
 ) -> None:
-    """Bring logs into a service, as runs that are over; a second time changes nothing.
+    """Import logs into a service as finished runs; importing them again changes nothing.
 
-    Needs a key with the scope ingest. Ends with 1 where a file could not be read; the others are
-    brought in.
+    Needs a key with the scope ingest. Exits with 1 if a file could not be read; the others are
+    still imported.
     """
     console = OurConsole(stderr=True)
     project, name = encodable(project), name and encodable(name)
@@ -54,7 +54,7 @@ def import_logs(
 
 
 def _send(client: Client, parcel: Parcel, name: str, advance: Callable[[int], None]) -> int:
-    """The number of frames that the service did not hold yet."""
+    """The number of frames that the service did not have yet."""
     run_path = f"/runs/{parcel.run_id}"
     _post(client, "/runs", parcel.run(name))
     if parcel.layout is not None:

@@ -1,4 +1,4 @@
-"""A job as a child process: the signals it gets, and how it ended."""
+"""Runs a job as a child process: passes signals on, and returns its exit code."""
 
 import os
 import signal
@@ -11,15 +11,16 @@ from typing import Final
 
 NOT_EXECUTABLE: Final = 126
 NOT_FOUND: Final = 127
-"""Exit codes as a shell gives them."""
+"""Exit codes, as shells use them."""
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_EVERY_S: Final = 0.05
 
 
 def run_job(command: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run a command to its end, in our terminal and process group; its exit code, or 128 + signal.
+    """Runs a command to its end, in our terminal and process group; returns its exit code, or 128 +
+    signal.
 
-    SIGINT, SIGTERM and SIGHUP are handed on to the job and do nothing to us.
+    SIGINT, SIGTERM and SIGHUP are passed on to the job and do nothing to us.
     """
     got: list[int] = []
     with _signals_kept(got):
@@ -29,7 +30,7 @@ def run_job(command: Sequence[str], variables: Mapping[str, str]) -> int:
             return NOT_FOUND
         except PermissionError:
             return NOT_EXECUTABLE
-        # Looked at, not waited for: a signal that one of numpy's threads takes wakes no wait here.
+        # Polled: a signal that is delivered to one of numpy's threads would not end a wait here.
         while (code := job.poll()) is None:
             while got:
                 _hand_on(job, got.pop(0))
@@ -39,7 +40,7 @@ def run_job(command: Sequence[str], variables: Mapping[str, str]) -> int:
 
 @contextmanager
 def _signals_kept(got: list[int]) -> Generator[None]:
-    """Meanwhile, signals are only noted; those that were ignored stay so (nohup)."""
+    """Within, signals are only noted; those that were ignored stay ignored (nohup)."""
 
     def note(number: int, _: FrameType | None) -> None:
         got.append(number)
@@ -56,14 +57,17 @@ def _signals_kept(got: list[int]) -> Generator[None]:
 
 
 def _hand_on(job: "subprocess.Popen[bytes]", number: int) -> None:
-    """Ctrl-C comes from the terminal to its whole foreground group, the job included: handed on,
-    it would be two, and many a trainer takes the second for "at once"."""
+    """Passes a signal on to the job, unless the terminal has sent it there too.
+
+    A terminal sends Ctrl-C to its whole foreground process group. If we passed it on, it would
+    arrive twice, and many trainers take the second as an order to stop at once.
+    """
     if not (number == signal.SIGINT and _is_in_foreground()):
         job.send_signal(number)
 
 
 def _is_in_foreground() -> bool:
-    """Whether what a terminal's keys send comes to our process group."""
+    """Whether our process group receives what a terminal's keys send."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

@@ -1,4 +1,4 @@
-"""The service that a job reports to, as `runwatch run` speaks with it."""
+"""How `runwatch run` talks to the service that its job reports to."""
 
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -16,24 +16,24 @@ _Facts = TypeVar("_Facts")
 
 @dataclass(frozen=True, slots=True)
 class JobService:
-    """Where the job reports, and as whom we and it speak."""
+    """The service's address, and the keys of the job and of ourselves."""
 
     url: str
     token: str
-    """The job's."""
+    """The job's key."""
     own_key: str
-    """Ours, to name and to find the run; the job's, where there is no other."""
+    """Our key, to find and name the run; the job's if there is no other."""
     how_to_look: str
 
     @property
     def address(self) -> str:
-        """To be shown: without a user and a password."""
+        """The address to show, without user and password."""
         return without_user(self.url)
 
     def ask(
         self, method: str, path: str, body: dict[str, str] | None = None, *, as_job: bool = False
     ) -> httpx.Response:
-        """Its answer, whatever that is. Raises httpx.HTTPError where there is none within ten
+        """The service's answer, whatever it is. Raises httpx.HTTPError if there is none within ten
         seconds, and KeyTextError."""
         token = self.token if as_job else self.own_key
         return httpx.request(
@@ -42,11 +42,11 @@ class JobService:
             headers=key_headers(token),
             json=body,
             timeout=_ASK_S,
-            trust_env=not self.url.startswith("http://127.0.0.1"),  # no proxy leads there
+            trust_env=not self.url.startswith("http://127.0.0.1"),  # not reached through a proxy
         )
 
     def look(self, path: str, kind: type[_Facts]) -> _Facts | None:
-        """What it says there; None where it refuses, or where another program answers. Raises as
+        """The decoded answer; None if the service refuses or another program answers. Raises as
         `ask` does."""
         answer = self.ask("GET", path)
         if not answer.is_success:

@@ -1,4 +1,4 @@
-"""`runwatch keys`: who may use the service."""
+"""`runwatch keys`: creates, lists and revokes API keys."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
@@ -11,17 +11,17 @@ from runwatch_server.cli.output import AsJson, say_either, say_facts
 from runwatch_server.cli.tables import print_table
 
 _MOST_DAYS: Final = 36_500
-"""A century; calendars end soon after."""
+"""A century; the calendar ends not long after."""
 
 app = typer.Typer(
-    help="API keys; needs one with the scope admin.", no_args_is_help=True, add_completion=False
+    help="Manage API keys; needs the scope admin.", no_args_is_help=True, add_completion=False
 )
 
 
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="Who or what will use it.")],
-    scope: Annotated[list[KeyScope], typer.Option(help="What it may do; give it again for more.")],
+    scope: Annotated[list[KeyScope], typer.Option(help="What it may do; may be repeated.")],
     project: Annotated[str | None, typer.Option(help="Bind it to one project.")] = None,
     days: Annotated[
         float | None, typer.Option(min=0, max=_MOST_DAYS, help="Days until it expires.")
@@ -30,7 +30,7 @@ def create(
     token: Token = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a key; it is printed this once."""
+    """Create a key; it is printed only this once."""
     expires = None if days is None else datetime.now(UTC) + timedelta(days=days)
     body = {
         "name": name,
@@ -67,7 +67,7 @@ def revoke(
     token: Token = "",
     as_json: AsJson = False,
 ) -> None:
-    """End a key at once."""
+    """Revoke a key at once."""
     with open_client(url, token) as client:
         client.request("DELETE", f"/keys/{in_path(key_id)}")
     say_either(f"{key_id} is revoked.", {"id": key_id, "revoked": True}, as_json=as_json)

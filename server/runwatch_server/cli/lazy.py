@@ -1,7 +1,7 @@
-"""Commands whose modules are read when they are called for, and not before.
+"""Commands whose modules are imported only when they are called.
 
-Reading all that the service is made of takes seconds; `runwatch runs` needs none of it. The list of
-commands is shown, and completed by a shell, without reading any.
+Importing all of the service takes seconds, and `runwatch runs` needs none of it. The list of
+commands is shown, and completed by a shell, without importing any.
 """
 
 import importlib
@@ -16,17 +16,17 @@ from typer.core import TyperCommand, TyperGroup
 
 HANDS_ON: Final[Mapping[str, Any]] = {
     "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
-    "add_help_option": False,  # the other program says what it takes
+    "add_help_option": False,  # the other program has a help of its own
 }
-"""The settings of a command that is another program's, arguments and all."""
+"""Settings of a command that hands all its arguments to another program."""
 
 
 class LazyCommand(TyperCommand):
-    """Stands in the list for a command, or a group of them, and becomes it when it is called."""
+    """A placeholder in the list for a command or a group, which is imported when it is called."""
 
     def __init__(self, name: str, place: str, text: str, **settings: Any) -> None:
         """`place` is MODULE:NAME of a function or a `typer.Typer`, `text` the first sentence of its
-        help, `settings` what `typer.Typer.command` takes."""
+        help, `settings` are arguments of `typer.Typer.command`."""
         super().__init__(name, help=text)
         self._place = place
         self._settings = settings
@@ -47,13 +47,13 @@ class LazyCommand(TyperCommand):
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
-        """The real one's: all that follows (parsing, help, completion) goes by the context."""
+        """The real command's context, which parsing, help and completion all use."""
         return self.real.make_context(info_name, args, parent, **extra)
 
 
 def _let_help_flow(command: Any) -> None:
-    """Takes the ends of lines that a docstring has out of a command's help, and out of those below
-    it: in a narrower terminal each would leave a torn line."""
+    """Joins the lines of a docstring in the help of a command and of those below it: on a narrower
+    terminal each line end would leave a broken line."""
     if command.help:
         paragraphs = inspect.cleandoc(command.help).split("\n\n")
         command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)

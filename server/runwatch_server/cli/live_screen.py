@@ -1,4 +1,4 @@
-"""How `runwatch tail` shows a look at a run: on a terminal, and as lines elsewhere."""
+"""How `runwatch tail` shows a run: as a screen on a terminal, else as lines."""
 
 import math
 from collections.abc import Iterable
@@ -28,12 +28,12 @@ _STATE_STYLES: Final = {
 }
 _SEVERITY_STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 _MOST_SHOWN: Final = 6
-"""Alerts, and commands: what is more is counted."""
+"""Most alerts, and most commands, that are shown; the rest are counted."""
 _TOLD: Final = ("loss", "grad_norm", "lr", "tokens_per_s")
 
 
 def screen(look: Look, *, note: str, only_ascii: bool = False) -> RenderableType:
-    """All of it, for a terminal. `note` says how the news come, or why none do."""
+    """The whole screen, for a terminal. `note` says how updates come, or why they do not."""
     parts: list[RenderableType] = [_headline(look), Text()]
     if look.curves:
         parts += [_curves(look.curves, only_ascii=only_ascii), Text()]
@@ -45,7 +45,7 @@ def screen(look: Look, *, note: str, only_ascii: bool = False) -> RenderableType
 
 
 def line(look: Look) -> str:
-    """The same in one line, for a log."""
+    """A summary in one line, for a log."""
     run = look.run
     numbers = [f"{name} {shown(look.latest[name])}" for name in _TOLD if name in look.latest]
     firing = [f"{len(look.alerts)} firing"] if look.alerts else []
@@ -54,7 +54,7 @@ def line(look: Look) -> str:
 
 
 def changes(before: Look | None, look: Look) -> Iterable[str]:
-    """Alerts and commands that the look before did not have, or had in another state."""
+    """Alerts and commands that are new since the look before, or have another state."""
     known_alerts = {} if before is None else {one.id: one for one in before.alerts}
     known_commands = {} if before is None else {one.id: one.state for one in before.commands}
     for alert in look.alerts:
@@ -70,7 +70,7 @@ def changes(before: Look | None, look: Look) -> Iterable[str]:
 
 
 def shown(value: JsonNumber | float) -> str:
-    """A number as people read it: four digits, and no more."""
+    """A number with at most four significant digits."""
     number = from_json(value)
     if isinstance(value, str) or not math.isfinite(number):
         return str(value)

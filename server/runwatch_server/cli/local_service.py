@@ -1,4 +1,4 @@
-"""A service on this machine that jobs share: the first starts it, the last to leave ends it."""
+"""A service on this machine that jobs share: the first one starts it, the last one stops it."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ from runwatch_server.auth.keys import KeyScope
 from runwatch_server.secret_files import make_folder, write_secret
 
 RECORD: Final = "run.json"
-"""Of the data directory: the service's address and keys, for its owner alone."""
+"""File in the data directory with the service's address and keys, readable by its owner only."""
 _ADDRESS: Final = re.compile(r"listens on (http://127\.0\.0\.1:\d+)")
 _KEY: Final = re.compile(r"RUNWATCH_TOKEN=(runwatch_\S+)")
 _SERVE: Final = (sys.executable, "-m", "runwatch_server.cli", "serve")
@@ -34,22 +34,22 @@ _OF_ANOTHER_SERVICE: Final = tuple(
 
 
 class LocalServiceError(RunwatchError):
-    """There is no service to be had; the message says what to do."""
+    """No service can be used or started; the message says what to do."""
 
 
 class LocalService(msgspec.Struct, frozen=True):
-    """Where it is and how to speak to it, as kept in the data directory for its owner alone."""
+    """The service's address and keys, as stored in the data directory for its owner only."""
 
     url: str
     pid: int
     admin_key: str
     trainer_key: str
-    """With the scope `ingest`: all that a job needs."""
+    """A key with the scope `ingest`, which is all that a job needs."""
 
 
 @contextmanager
 def local_service(data_dir: Path, *, keep: bool = False) -> Generator[LocalService]:
-    """The service of a data directory, started where none runs; ended after its last user.
+    """The service of a data directory, started if none runs and stopped after its last user.
 
     `keep` leaves it running. Raises LocalServiceError.
     """
@@ -60,7 +60,7 @@ def local_service(data_dir: Path, *, keep: bool = False) -> Generator[LocalServi
     except OSError as error:
         raise LocalServiceError(
             f"data directory {data_dir}: found {error.strerror}, wanted a folder that can be "
-            "made and written; name another with --data-dir"
+            "created and written; choose another with --data-dir"
         ) from error
     with users:
         with _alone(data_dir):
@@ -75,14 +75,14 @@ def local_service(data_dir: Path, *, keep: bool = False) -> Generator[LocalServi
 
 
 def still_running(data_dir: Path) -> LocalService | None:
-    """The service that was left running, or that another job goes on with."""
+    """The service that was left running, or that another job still uses."""
     known = _read_record(data_dir)
     return known if known is not None and _owner(data_dir) == known.pid else None
 
 
 @contextmanager
 def _alone(data_dir: Path) -> Generator[None]:
-    """One process at a time starts or ends the service."""
+    """Lets only one process at a time start or stop the service."""
     with (data_dir / "run.lock").open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -92,7 +92,7 @@ def _end_if_last(data_dir: Path, service: LocalService, users: IO[str]) -> None:
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return  # another job's: that one will end it
+        return  # another job uses it, and will stop it
     if _owner(data_dir) != service.pid:
         return
     os.kill(service.pid, signal.SIGTERM)
@@ -105,7 +105,7 @@ def _end_if_last(data_dir: Path, service: LocalService, users: IO[str]) -> None:
 
 
 def _running(data_dir: Path) -> LocalService | None:
-    """The service that has the directory open. Raises LocalServiceError for one not ours."""
+    """The service that has the directory open. Raises LocalServiceError if it is not ours."""
     owner = _owner(data_dir)
     if owner is None:
         return None
@@ -113,8 +113,8 @@ def _running(data_dir: Path) -> LocalService | None:
     if known is None or known.pid != owner:
         raise LocalServiceError(
             f"{data_dir} is in use by process {owner}, a service that was started by hand.\n"
-            "Set RUNWATCH_URL and RUNWATCH_TOKEN as it said at its start, or name another folder "
-            "with --data-dir."
+            "Set RUNWATCH_URL and RUNWATCH_TOKEN as it printed when it started, or choose another "
+            "folder with --data-dir."
         )
     return known
 
@@ -137,7 +137,7 @@ def _start(data_dir: Path) -> LocalService:
     before = _read_record(data_dir)
     log_path = data_dir / "service.log"
     with _open_private(log_path) as log:
-        # A session of its own: Ctrl-C is the job's, and the service outlives it.
+        # In a session of its own: Ctrl-C is meant for the job, and the service outlives it.
         process = subprocess.Popen(
             [*_SERVE, "--host", "127.0.0.1", "--port", "0", "--data-dir", str(data_dir)],
             stdin=subprocess.DEVNULL,
@@ -150,7 +150,7 @@ def _start(data_dir: Path) -> LocalService:
         url = _wait_for_address(process, log_path)
         service = _with_keys(url, process.pid, log_path.read_text("utf-8", "replace"), before)
         write_secret(data_dir / RECORD, msgspec.json.encode(service))
-    except BaseException:  # Ctrl-C included: nothing of ours stays behind
+    except BaseException:  # Ctrl-C included: nothing that we started stays behind
         process.terminate()
         process.wait()
         raise
@@ -167,14 +167,14 @@ def _wait_for_address(process: subprocess.Popen[bytes], log_path: Path) -> str:
 
 
 def _with_keys(url: str, pid: int, said: str, before: LocalService | None) -> LocalService:
-    """With the keys of its first start, or those that were kept then."""
+    """The service with the keys that it printed at its first start, or that were stored then."""
     if (first := _KEY.search(said)) is not None:
         return LocalService(url, pid, first[1], _new_trainer_key(url, first[1]))
     if before is None:
         raise LocalServiceError(
             "the folder's keys were made by another `runwatch serve` and are known to you alone.\n"
-            "Start that one, set RUNWATCH_URL and RUNWATCH_TOKEN, and try again; or name another "
-            "folder with --data-dir."
+            "Start that service, set RUNWATCH_URL and RUNWATCH_TOKEN, and try again; or choose "
+            "another folder with --data-dir."
         )
     return LocalService(url, pid, before.admin_key, before.trainer_key)
 
@@ -200,7 +200,7 @@ def _read_record(data_dir: Path) -> LocalService | None:
 
 
 def _open_private(path: Path) -> IO[bytes]:
-    """Empty, and for its owner alone: a service says its first keys there."""
+    """An empty file for its owner only, since a service prints its first keys into it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.fchmod(descriptor, 0o600)
     return os.fdopen(descriptor, "wb")

@@ -1,4 +1,4 @@
-"""How a service logs: in colours on a terminal, in plain lines for whatever collects them."""
+"""How a service logs: with colours on a terminal, else as plain lines for log collectors."""
 
 import logging
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ _LINE: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def configure_logging(console: Console, *, quiet: bool) -> None:
-    """`quiet` leaves out all below a warning."""
+    """`quiet` logs warnings and errors only."""
     logging.basicConfig(
         level=logging.WARNING if quiet else logging.INFO,
         format="%(name)s: %(message)s",
@@ -25,15 +25,15 @@ def configure_logging(console: Console, *, quiet: bool) -> None:
     )
     for noisy in ("alembic", "apscheduler", "httpx"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    # What fails in the app is logged by the app; uvicorn would say it again, with its traceback.
+    # The app logs its failures itself; uvicorn would log them again, with the traceback.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
 
 
 class LineFormatter(logging.Formatter):
-    """`2026-01-31T10:20:30.123Z WARNING module: message`: one line a record, in UTC.
+    """`2026-01-31T10:20:30.123Z WARNING module: message`: one line per record, in UTC.
 
-    A newline in a message is a `?`, so that no run's name can feign a line. A traceback follows
-    in lines of its own.
+    A newline in a message becomes `?`, so that no run's name can fake a line. A traceback follows
+    on lines of its own.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the commands of `runwatch db` share: which database they are about, and how they fail."""
+"""What the `runwatch db` commands share: which database they use, and how they fail."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
@@ -16,12 +16,14 @@ from runwatch_server.settings import Settings
 
 T = TypeVar("T")
 
-DataDir = Annotated[Path | None, typer.Option(help="Where the SQLite database lies.")]
-Url = Annotated[str | None, typer.Option(help="postgresql://user@host/name, in its place.")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder of the SQLite database.")]
+Url = Annotated[
+    str | None, typer.Option(help="A PostgreSQL database instead: postgresql://user@host/name.")
+]
 
 
 def settings_of(data_dir: Path | None, database_url: str | None) -> Settings:
-    """The environment's, with what the command line gives put over them. Raises SettingsError."""
+    """The environment's settings, overridden by the command line's. Raises SettingsError."""
     given = {"data_dir": data_dir, "database_url": database_url}
     return Settings.from_env(given={k: v for k, v in given.items() if v is not None})
 
@@ -29,7 +31,7 @@ def settings_of(data_dir: Path | None, database_url: str | None) -> Settings:
 def with_database(
     settings: Settings, work: Callable[[Database], Coroutine[Any, Any, T]]
 ) -> tuple[str, T]:
-    """Where the database is, and the work's result. Raises RunwatchError."""
+    """Opens the database and runs `work`; returns place and result. Raises RunwatchError."""
 
     async def run() -> tuple[str, T]:
         store = make_store(settings.data_dir, settings.database_url)
@@ -41,7 +43,7 @@ def with_database(
 
 @contextmanager
 def said() -> Generator[None]:
-    """Says what went wrong, and ends with 2."""
+    """Prints what went wrong, and exits with 2."""
     try:
         yield
     except RunwatchError as error:

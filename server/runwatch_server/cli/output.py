@@ -1,6 +1,6 @@
 """What commands print: a sentence for people, or the same facts for programs.
 
-All of it goes through `OurConsole`, so that no text of a run commands the terminal.
+All of it goes through `OurConsole`, so that no text of a run can control the terminal.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +14,11 @@ from rich.text import Text
 
 from runwatch.terminal_text import encodable, readable, readable_json
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: one line of JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON, for programs.")]
 
 
 class OurConsole(Console):
-    """Rich's console; what would command a terminal and is not rich's own is printed as `?`."""
+    """Rich's console; control characters that are not rich's own are printed as `?`."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -34,17 +34,17 @@ class OurConsole(Console):
 
 
 def say(text: str) -> None:
-    """One sentence or more, as it is: no markup, no colours, no lines broken."""
+    """Prints text as it is: no markup, no colours, no wrapped lines."""
     OurConsole().print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def say_facts(facts: object) -> None:
-    """Values of JSON, or structs that become them, in one line."""
+    """Prints JSON values, or structs, in one line."""
     say(readable_json(msgspec.json.encode(_encodable(msgspec.to_builtins(facts))).decode()))
 
 
 def _encodable(facts: object) -> object:
-    """The same where each text can be told: a path that was typed may hold any bytes."""
+    """The value with every text encodable: a path that was typed may hold any bytes."""
     match facts:
         case str():
             return encodable(facts)

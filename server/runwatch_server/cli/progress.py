@@ -1,4 +1,4 @@
-"""How far a long command is, on stderr, so that stdout stays for what it found."""
+"""Progress of long commands, on stderr, so that stdout has only the results."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def new_progress(console: Console) -> Progress:
-    """A bar that goes away when it is done; nothing where stderr is no terminal."""
+    """A bar that goes away when it is done; none if stderr is not a terminal."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -20,6 +20,6 @@ def new_progress(console: Console) -> Progress:
 
 
 def tell_unreadable(console: Console, path: Path, error: Exception) -> None:
-    """A file of many that cannot be read: the others go on."""
+    """Reports a file that cannot be read, while the others go on."""
     text = f"{path}: {error}"
     console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)

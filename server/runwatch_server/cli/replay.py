@@ -1,4 +1,4 @@
-"""`runwatch replay BUNDLE`: the step of a diagnostic bundle, run again."""
+"""`runwatch replay BUNDLE`: runs the step of a diagnostic bundle again."""
 
 import importlib.util
 import subprocess
@@ -10,7 +10,7 @@ import typer
 from runwatch.extras import pip_install
 
 _NO_TORCH: Final = (
-    "runwatch replay: it wants the trainer's PyTorch, which is not installed here:"
+    "runwatch replay: it needs the trainer's PyTorch, which is not installed here:"
     f" {pip_install('torch')}"
 )
 
@@ -18,7 +18,7 @@ _NO_TORCH: Final = (
 def replay(context: typer.Context) -> None:
     """Run a bundle's step again and name the module and operation that broke it.
 
-    The arguments are those of `python -m runwatch_hooks.replay`, which wants the trainer's torch.
+    The arguments are those of `python -m runwatch_hooks.replay`, which needs the trainer's torch.
     """
     if importlib.util.find_spec("torch") is None:
         typer.echo(_NO_TORCH, err=True)

@@ -1,4 +1,4 @@
-"""`runwatch retention`: how long what is kept, and what goes next."""
+"""`runwatch retention`: how long data is kept, and what is removed next."""
 
 from collections.abc import Mapping
 from itertools import chain
@@ -12,7 +12,7 @@ from runwatch_server.cli.run_names import Run, find_run_id
 from runwatch_server.cli.tables import print_table
 
 app = typer.Typer(
-    help="How long frames, evidence and rollups are kept.",
+    help="Show and set how long frames, evidence and rollups are kept.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -24,17 +24,18 @@ _NAMES: Final = {
     "rollup_days": "rollups",
 }
 _PARTS: Final = {"frames": "frames", "rollups": "rollup tiles", "histograms": "histograms"}
-"""What a round removes, and how a table heads it."""
+"""What a round removes, with the heading of its column."""
 _Raw = Annotated[
-    float | None, typer.Option(min=0, help="Frames as received; 0: for ever. Left out: inherited.")
+    float | None,
+    typer.Option(min=0, help="Days for frames as received; 0: for ever. Default: inherited."),
 ]
-_Evidence = Annotated[float | None, typer.Option(min=0, help="Frames around an alert.")]
-_Rollup = Annotated[float | None, typer.Option(min=0, help="Sums of layers' stats.")]
+_Evidence = Annotated[float | None, typer.Option(min=0, help="Days for frames around an alert.")]
+_Rollup = Annotated[float | None, typer.Option(min=0, help="Days for rollups of layers' stats.")]
 
 
 @app.command()
 def show(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> None:
-    """Show the days after a run's end, of the service and of projects."""
+    """Show how many days after a run's end data is kept, by the service and by projects."""
     with open_client(url, token) as client:
         found = client.request("GET", "/retention").json()
     if as_json:
@@ -47,14 +48,14 @@ def show(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> 
 
 @app.command()
 def due(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> None:
-    """Show what the next round of maintenance removes; removes nothing."""
+    """Show what the next round of maintenance will remove; removes nothing itself."""
     with open_client(url, token) as client:
         found = client.request("GET", "/retention/due").json()
     if as_json:
         say_facts(found)
         return
     if not found["runs"]:
-        say("Nothing has had its time.")
+        say("Nothing is due for removal.")
         return
     columns = chain.from_iterable((heading, "MiB") for heading in _PARTS.values())
     print_table(("run_id", "name", "project", *columns), (_due_row(run) for run in found["runs"]))
@@ -62,7 +63,7 @@ def due(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> N
 
 @app.command("set")
 def set_project(
-    project: Annotated[str, typer.Argument(help="Whose runs it is about.")],
+    project: Annotated[str, typer.Argument(help="The project whose runs it applies to.")],
     raw_days: _Raw = None,
     evidence_days: _Evidence = None,
     rollup_days: _Rollup = None,
@@ -70,7 +71,7 @@ def set_project(
     token: Token = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say how long a project's runs keep what; without an option, as the service has it."""
+    """Set how long the data of a project's runs is kept; without options, as the service does."""
     ages = {"raw_days": raw_days, "evidence_days": evidence_days, "rollup_days": rollup_days}
     with open_client(url, token) as client:
         body = {"project": project, "ages": ages}
@@ -81,16 +82,16 @@ def set_project(
 @app.command()
 def pin(
     run: Run,
-    off: Annotated[bool, typer.Option("--off", help="Let it go with its time again.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Unpin it.")] = False,
     url: Url = DEFAULT_URL,
     token: Token = "",
     as_json: AsJson = False,
 ) -> None:
-    """Keep all of a run, for as long as it is pinned."""
+    """Keep all data of a run for as long as it is pinned."""
     with open_client(url, token) as client:
         path = f"/runs/{find_run_id(client, run)}/retention"
         found = client.request("PATCH", path, json={"pinned": not off}).json()
-    said = "goes with its time" if off else "is pinned: nothing of it goes"
+    said = "is not pinned" if off else "is pinned: none of its data is removed"
     say_either(f"{run} {said}.", found, as_json=as_json)
 
 
@@ -99,10 +100,10 @@ def _words(ages: Mapping[str, float | None]) -> list[str]:
 
 
 def _sentence(ages: Mapping[str, float | None]) -> str:
-    """What is said of a project; the rest is as the service has it."""
+    """A project's own ages in words; the rest are the service's."""
     own = [f"{_NAMES[name]} {_word(days)}" for name, days in ages.items() if days is not None]
     rest = "all" if not own else "the rest"
-    inherited = [f"{rest} as the service has it"] if len(own) < len(ages) else []
+    inherited = [f"{rest} as set for the service"] if len(own) < len(ages) else []
     return ", ".join([*own, *inherited])
 
 

@@ -1,4 +1,4 @@
-"""Rule files that a command names, and the pack under its own name."""
+"""Rule files that are given to a command, and the built-in pack by its name."""
 
 from collections.abc import Sequence
 from importlib.resources import files
@@ -14,11 +14,11 @@ from runwatch_server.rules.own_names import PROTECTED_NAMES
 from runwatch_server.rules.pack import FiledRule, split_file
 
 BUILTIN: Final = "builtin"
-"""In place of a file: the pack that the service ships."""
+"""Given instead of a file: the built-in rules."""
 
 
 def read_rule_text(name: str) -> str:
-    """The text of a rule file, or of the pack. Raises RuleError."""
+    """The text of a rule file, or of the built-in pack. Raises RuleError."""
     if name == BUILTIN:
         return (files("runwatch_server.rules") / "builtin.yaml").read_text("utf-8")
     return text_of(Path(name))
@@ -36,7 +36,7 @@ def text_of(file: Path) -> str:
 
 
 def read_rules(name: str) -> tuple[FiledRule, ...]:
-    """The rules of a file, or the pack's; ends the command with all faults where there are any."""
+    """The rules of a file or of the pack; any faults are printed and end the command."""
     try:
         return load_rules(name)
     except RuleError as error:
@@ -45,7 +45,7 @@ def read_rules(name: str) -> tuple[FiledRule, ...]:
 
 
 def load_rules(name: str) -> tuple[FiledRule, ...]:
-    """Likewise. Raises RuleError, whose faults name their lines."""
+    """The same, but raises RuleError, whose faults name their lines."""
     document, lines = parse_yaml(read_rule_text(name))
     try:
         filed_rules = split_file(document)
@@ -53,13 +53,13 @@ def load_rules(name: str) -> tuple[FiledRule, ...]:
         raise located(error, lines) from error
     taken = [filed.rule.name for filed in filed_rules if filed.rule.name in PROTECTED_NAMES]
     if taken:
-        wanted = "is judged by the service itself, wanted another name"
+        wanted = "the service itself judges, wanted another name"
         raise RuleError([Fault("alert", f"found {name}, which {wanted}") for name in taken])
     return filed_rules
 
 
 def refuse(name: str, faults: Sequence[Fault]) -> None:
-    """Say all that is wrong with a file."""
+    """Prints all faults of a file."""
     console = OurConsole(stderr=True)
     for fault in faults:
         console.print(f"{name}: {fault}", highlight=False, soft_wrap=True, markup=False)

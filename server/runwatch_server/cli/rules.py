@@ -1,4 +1,4 @@
-"""`runwatch rules`: checked and tested before they judge, then applied."""
+"""`runwatch rules`: checks, tests, lists and applies rules."""
 
 import textwrap
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ from runwatch_server.rules.documents import located, parse_yaml
 from runwatch_server.rules.pack import FiledRule
 
 app = typer.Typer(
-    help="Rules: check a file, test, list, apply.", no_args_is_help=True, add_completion=False
+    help="Check, test, list and apply rules.", no_args_is_help=True, add_completion=False
 )
 
 File = Annotated[Path, typer.Argument(help="A rule file in YAML.", exists=True, dir_okay=False)]
 
 
 class _Named(msgspec.Struct):
-    """What a file of tests says beside its tests."""
+    """The head of a file of tests."""
 
     rule_files: list[str] = []
 
 
 class _FileReport(msgspec.Struct, frozen=True):
-    """What became of a file of tests; without faults it could be used."""
+    """The result of a file of tests; if it has faults, it could not be used."""
 
     file: str
     tests: list[RuleTestResult] = []
@@ -44,7 +44,7 @@ def check(
     file: File,
     as_json: AsJson = False,
 ) -> None:
-    """Say all that is wrong with a file; needs no service. Ends with 1 where anything is."""
+    """Show all faults of a rule file; needs no service. Exits with 1 if there are any."""
     if as_json:
         _check_as_json(file)
         return
@@ -73,8 +73,8 @@ def run_tests(
 ) -> None:
     """Run tests of rules, written as data (docs/rules.md); needs no service.
 
-    A file names the rules that it tests in `rule_files`, beside it; without, they are the
-    built-in ones. Ends with 1 where a test fails, with 2 where a file cannot be used.
+    `rule_files` in a file names the rule files that it tests, relative to it; without it, the
+    built-in rules are tested. Exits with 1 if a test fails, with 2 if a file cannot be used.
     """
     reports = [_tested(file) for file in files]
     if as_json:
@@ -120,7 +120,9 @@ def _summary(reports: Sequence[_FileReport]) -> str:
 
 @app.command("list")
 def list_rules(
-    project: Annotated[str | None, typer.Option(help="Those that hold for this project.")] = None,
+    project: Annotated[
+        str | None, typer.Option(help="Only those in force for this project.")
+    ] = None,
     url: Url = DEFAULT_URL,
     token: Token = "",
     as_json: AsJson = False,
@@ -144,7 +146,7 @@ def apply_file(
     token: Token = "",
     as_json: AsJson = False,
 ) -> None:
-    """Put a file's rules in force: new ones are added, known ones replaced."""
+    """Put a file's rules in force: new ones are added, existing ones replaced."""
     filed_rules = read_rules(str(file))
     with open_client(url, token) as client:
         found = client.request("GET", "/rules").json()["rules"]
@@ -181,9 +183,9 @@ def _names_of_rule_files(document: object) -> list[str]:
 
 
 def _run_tests(file: Path) -> list[RuleTestResult]:
-    """The results of a file's tests, against the rule files that it names, or else the pack.
+    """The results of a file's tests, with the rule files that it names, else the built-in rules.
 
-    Ends the command where a rule file cannot be used. Raises RuleError."""
+    Ends the command if a rule file cannot be used. Raises RuleError."""
     document, lines = parse_yaml(text_of(file))
     named = _names_of_rule_files(document)
     rules = [

@@ -1,4 +1,4 @@
-"""`runwatch run -- CMD...`: a job, with a service that watches it."""
+"""`runwatch run -- CMD...`: runs a job with a service that watches it."""
 
 import os
 import shutil
@@ -58,32 +58,33 @@ class _Alerts(msgspec.Struct):
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The job.")],
     name: Annotated[
-        str | None, typer.Option(help="Name of the run, in place of the script's own.")
+        str | None, typer.Option(help="Name of the run, instead of the one that the script gives.")
     ] = None,
     project: Annotated[
-        str | None, typer.Option(help="Project of the run, where the script names none.")
+        str | None, typer.Option(help="Project of the run, if the script gives none.")
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN_ID", help="Go on with this run: its next attempt.")
+        str | None,
+        typer.Option(metavar="RUN_ID", help="Continue this run, as its next attempt."),
     ] = None,
     data_dir: Annotated[
-        Path, typer.Option(envvar="RUNWATCH_DATA_DIR", help="Where the local service keeps all.")
+        Path, typer.Option(envvar="RUNWATCH_DATA_DIR", help="Data folder of the local service.")
     ] = Path("runwatch-data"),
     keep: Annotated[bool, typer.Option(help="Leave the local service running.")] = False,
 ) -> None:
-    """Run a job that is watched: with the service named by RUNWATCH_URL and RUNWATCH_TOKEN, or
-    with a local one, which is started where none runs and ends after its last job.
+    """Run a job and watch it: with the service of RUNWATCH_URL and RUNWATCH_TOKEN, or with a local
+    one, which is started if none runs and stopped after its last job.
 
     The job gets RUNWATCH_URL, RUNWATCH_TOKEN, RUNWATCH_RUN_ID and RUNWATCH_PROJECT, which `attach`
-    reads. Ctrl-C and SIGTERM are the job's. Of a job that was killed, or left with an error and
-    without a word, the run is told as failed or stopped, where our key may read it. Ends with the
-    job's exit code (128 + n where signal n ended it); 2 where it could not begin, 126 and 127 where
-    its command cannot be run or is not there.
+    reads. Ctrl-C and SIGTERM go to the job. If the job is killed, or exits with an error without
+    reporting its end, its run is closed as failed or stopped, provided that our key may read it.
+    Exits with the job's exit code (128 + n if signal n ended it), with 2 if the job could not
+    begin, with 126 or 127 if its command cannot be run or does not exist.
     """
     console = OurConsole(stderr=True)
     run_id = resume or ulid(int(time.time() * 1000), os.urandom(10))
     _check(console, command, run_id)
-    # As Ctrl-C does, until the job is there: what was started ends with us.
+    # As with Ctrl-C, until the job has begun: what we started ends with us.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _service(data_dir, keep=keep) as service:
@@ -113,7 +114,7 @@ def _check(console: Console, command: list[str], run_id: str) -> None:
         _fail(console, f"--resume: found {run_id!r}, wanted a run's id (26 letters)", 2)
     if shutil.which(command[0]) is None:
         is_there = Path(command[0]).exists()
-        wanted = "a program that may be executed" if is_there else "a program that is there"
+        wanted = "a program that may be executed" if is_there else "a program that exists"
         _fail(
             console,
             f"found {command[0]!r}, wanted {wanted}; a script needs its interpreter: "
@@ -140,14 +141,14 @@ def _service(data_dir: Path, *, keep: bool) -> Generator[JobService]:
         return
     with local_service(data_dir, keep=keep) as found:
         look = f"{found.url}/runs/{{run_id}}\n  log in with  {found.url}/login#key="
-        # Of a log that others may read, the key is no part.
+        # The key must not get into a log that others may read.
         is_private = os.isatty(2)
         key = found.admin_key if is_private else f"<admin_key in {data_dir / RECORD}>"
         yield JobService(found.url, found.trainer_key, found.admin_key, look + key)
 
 
 def _check_named(service: JobService) -> None:
-    """A key that is refused is a mistake. A service that is away is not: the job spools."""
+    """Ends the command if the key is refused; if the service is away, the job can spool."""
     try:
         answer = service.ask("GET", "/runs?limit=1")
     except httpx.HTTPError as error:
@@ -161,7 +162,7 @@ def _check_named(service: JobService) -> None:
 
 
 def _project_of(service: JobService, run_id: str) -> str | None:
-    """Where the run lies already: the next attempt belongs there too. None where we cannot know."""
+    """The project of a run that exists, to which its next attempt belongs; None if unknown."""
     try:
         run = service.look(f"/runs/{run_id}", _Run)
     except httpx.HTTPError:
@@ -181,7 +182,7 @@ def _variables(service: JobService, run_id: str, project: str | None) -> dict[st
 
 @contextmanager
 def _named(console: Console, service: JobService, run_id: str, name: str | None) -> Generator[None]:
-    """Meanwhile, give the run its name as soon as the job has made it known."""
+    """Within, renames the run as soon as the job has registered it."""
     if name is None:
         yield
         return
@@ -203,7 +204,7 @@ def _named(console: Console, service: JobService, run_id: str, name: str | None)
 
 
 def _rename(console: Console, service: JobService, run_id: str, name: str) -> bool:
-    """Whether there is nothing more to try."""
+    """Tries to rename the run; returns whether that is settled, so that no retry is needed."""
     try:
         answer = service.ask("PATCH", f"/runs/{run_id}", {"name": encodable(name)})
     except httpx.HTTPError:
@@ -216,7 +217,7 @@ def _rename(console: Console, service: JobService, run_id: str, name: str) -> bo
 
 
 def _has_told(console: Console, service: JobService, run_id: str) -> bool | None:
-    """Whether the service knows the run, None where that cannot be asked; says so if not."""
+    """Whether the service knows the run; None if it cannot be asked. Prints it if not."""
     try:
         answer = service.ask("GET", f"/runs/{run_id}")
     except httpx.HTTPError as error:
@@ -233,7 +234,7 @@ def _has_told(console: Console, service: JobService, run_id: str) -> bool | None
 
 
 def _say_alerts(console: Console, service: JobService, run_id: str) -> None:
-    """What fired, the first first, once all that the job sent is judged."""
+    """Prints the alerts, in the order of firing, once everything that the job sent is judged."""
     fired = _alerts(service, run_id)
     if fired is None:
         return
@@ -247,7 +248,7 @@ def _say_alerts(console: Console, service: JobService, run_id: str) -> None:
 
 
 def _alerts(service: JobService, run_id: str) -> list[_Alert] | None:
-    """Of this run, without those that another one explains; None where that cannot be told."""
+    """The run's alerts without those that another explains; None if they cannot be read."""
     path = f"/alerts?run_id={run_id}&limit=500"
     give_up = time.monotonic() + _JUDGED_WITHIN_S
     while time.monotonic() < give_up:
@@ -255,7 +256,7 @@ def _alerts(service: JobService, run_id: str) -> list[_Alert] | None:
             found = service.look(path, _Alerts)
         except httpx.HTTPError:
             return None
-        if found is None:  # a trainer's key reads nothing
+        if found is None:  # a trainer's key may read nothing
             return None
         if found.judged:
             return sorted(

@@ -1,4 +1,4 @@
-"""One look at a run, as `runwatch tail` shows it: a few requests to the service, one value."""
+"""The state of a run that `runwatch tail` shows, read with a few requests."""
 
 import math
 import time
@@ -18,9 +18,9 @@ from runwatch_server.cli.worst_layers import LayerLook, number_of, worst_layers
 POINTS: Final = 60
 CURVES: Final = ("loss", "grad_norm", "lr", "loss_scale")
 _PEAKS: Final = ("grad_norm",)
-"""Drawn by the largest value of each bucket: a mean would hide the spike that one looks for."""
+"""Drawn with the largest value of each bucket, since a mean would hide spikes."""
 _STATS: Final = ("grad_norm", "grad_absmax", "param_norm")
-"""What layers are ranked by: the first that is measured."""
+"""Stats to rank layers by; the first that is measured is used."""
 _BROKEN_STAT: Final = "nonfinite"
 _LAYER_POINTS: Final = 16
 _LAYER_STEPS: Final = 256
@@ -51,7 +51,7 @@ class _Attempts(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """A metric over the newest steps; None is a gap, NaN and infinite values are themselves."""
+    """A metric over the newest steps; None is a gap, NaN and infinities stay as they are."""
 
     metric: str
     values: list[float | None]
@@ -68,7 +68,7 @@ class AlertLook(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its rule, and its rank where that is another than rank 0, which speaks for the run."""
+        """Its rule, and its rank unless that is rank 0, which speaks for the run."""
         return f"{self.rule} (rank {self.rank})" if self.rank else self.rule
 
 
@@ -104,23 +104,23 @@ class Look(msgspec.Struct, frozen=True):
     at: datetime
     run: RunFacts
     latest: dict[str, JsonNumber]
-    """The newest numbers, by metric."""
+    """The newest values, by metric."""
     steps_per_s: float | None
     curves: list[Curve]
     layers: list[LayerLook]
-    """The worst first."""
+    """Layers that stand out, the worst first."""
     alerts: list[AlertLook]
-    """Those that fire, the critical ones first."""
+    """Firing alerts, the critical ones first."""
     has_had_alerts: bool
-    """Whether any has fired in this run, now or before."""
+    """Whether any alert has ever fired in this run."""
     commands: list[CommandLook]
-    """The newest; those under way first."""
+    """The newest commands, the pending ones first."""
     reason: str = ""
-    """Why the run ended, where its program said so: an exception, say."""
+    """Why the run ended, if its program said so; for example an exception."""
 
 
 class Looker:
-    """Looks at one run again and again; at its layers, which cost most, more seldom."""
+    """Reads one run's state again and again; its layers, which cost most, less often."""
 
     def __init__(self, client: Client, run_id: str, num_steps: int) -> None:
         self._client = client
@@ -130,7 +130,7 @@ class Looker:
         self._layers_at = -math.inf
 
     def look(self) -> Look:
-        """Raises AwayError; ends the command where the service refuses."""
+        """Raises AwayError; a refusal by the service ends the command."""
         client, path = self._client, f"/runs/{self._run_id}"
         run = msgspec.json.decode(client.ask("GET", path).content, type=RunFacts)
         names = client.ask("GET", f"{path}/metrics").json()
@@ -212,7 +212,7 @@ def _read_grid(client: Client, run_id: str, stat: str, first_step: int) -> dict[
 
 
 def _read_alerts(client: Client, run_id: str, states: Sequence[AlertState]) -> list[AlertLook]:
-    """The newest in these states; none of rules on trial."""
+    """The newest alerts in these states, without those of rules on trial."""
     asked = {"run_id": run_id, "state": states, "shadow": False, "limit": _MOST_ALERTS}
     answer = client.ask("GET", "/alerts", params=asked)
     return msgspec.json.decode(answer.content, type=_Alerts).alerts

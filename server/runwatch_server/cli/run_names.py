@@ -1,4 +1,4 @@
-"""Runs by their ids, or by the names that people gave them."""
+"""Finds runs by their ids or names."""
 
 from typing import Annotated
 
@@ -7,11 +7,11 @@ import typer
 from runwatch.ulids import is_ulid
 from runwatch_server.cli.client import Client
 
-Run = Annotated[str, typer.Argument(help="Id of the run, or its name: then the newest.")]
+Run = Annotated[str, typer.Argument(help="Id of the run, or its name for the newest one.")]
 
 
 def find_run_id(client: Client, text: str) -> str:
-    """The run of this id, or the newest of this name; ends the command where there is none."""
+    """The run with this id, or the newest with this name; ends the command if there is none."""
     if is_ulid(text):
         return text
     asked = {"search": text, "order": "newest", "limit": 1000}
@@ -19,4 +19,4 @@ def find_run_id(client: Client, text: str) -> str:
     named = [str(run["id"]) for run in found if run["name"] == text]
     if named:
         return named[0]
-    return client.fail(f"found no run with the id or the name {text!r}; `runwatch runs` shows them")
+    return client.fail(f"found no run with the id or name {text!r}; `runwatch runs` lists them")

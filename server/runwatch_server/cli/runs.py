@@ -1,4 +1,4 @@
-"""`runwatch runs`: what is training, and how it goes."""
+"""`runwatch runs`: lists runs."""
 
 from typing import Annotated
 

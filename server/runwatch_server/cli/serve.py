@@ -1,4 +1,4 @@
-"""`runwatch serve`: the service, until it is told to stop."""
+"""`runwatch serve`: runs the service until it is told to stop."""
 
 import gc
 import signal
@@ -31,35 +31,39 @@ from runwatch_server.slow_peers import patient
 
 _BACKLOG: Final = 2048
 _SWITCH_S: Final = 0.0005
-"""How long the thread that judges may keep the interpreter from the one that answers, which wants
-it a dozen times for each frame on PostgreSQL; Python's own 5 ms make that a long wait."""
+"""Python's switch interval: how long the judging thread may hold the interpreter while the thread
+that answers requests waits. On PostgreSQL the latter needs it a dozen times for each frame, and
+Python's default of 5 ms would add up to a long wait."""
 _COLLECT_AFTER: Final = (10_000, 20, 50)
-"""When the garbage collector looks: a look at all that a service remembers of some hundred runs is
-a pause of a tenth of a second for everybody, and with Python's own (700, 10, 10) they are many."""
+"""Thresholds of the garbage collector. A full collection over the memory of some hundred runs stops
+everything for a tenth of a second, and with Python's defaults (700, 10, 10) there are many."""
 _KEEP_ALIVE_S: Final = 75
-"""Longer than a trainer's heartbeat interval, so that its connection stays open."""
+"""Seconds; longer than a trainer's heartbeat interval, so that its connection stays open."""
 
 
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="TCP port; 0 takes a free one.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the database lies.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the database.")] = None,
     database_url: Annotated[
         str | None,
-        typer.Option(help="postgresql://user@host/name instead; the password by PGPASSWORD."),
+        typer.Option(
+            help="A PostgreSQL database instead: postgresql://user@host/name, with the password in "
+            "PGPASSWORD."
+        ),
     ] = None,
     behind_proxy: Annotated[
-        bool | None, typer.Option("--behind-proxy", help="A proxy with TLS stands in front.")
+        bool | None, typer.Option("--behind-proxy", help="A proxy in front provides TLS.")
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate, to serve TLS.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM key of the certificate.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
     new_admin_key: Annotated[
         bool,
-        typer.Option("--new-admin-key", help="Make another admin key, and say it: all are lost."),
+        typer.Option("--new-admin-key", help="Create and print a new admin key, if all are lost."),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only.")] = False,
 ) -> None:
-    """Run the service. Options go before the environment (RUNWATCH_HOST, ...)."""
+    """Run the service. Options override the environment (RUNWATCH_HOST, ...)."""
     console = OurConsole(stderr=True)
     given: dict[str, object] = {
         "host": host,
@@ -84,10 +88,10 @@ def serve(
 
 
 def _check_files(settings: Settings) -> None:
-    """Raises SettingsError, where uvicorn would not say which file it is."""
+    """Raises SettingsError, which names the missing file; uvicorn's own error does not."""
     for place, path in (("tls_cert", settings.tls_cert), ("tls_key", settings.tls_key)):
         if path is not None and not path.is_file():
-            raise SettingsError(f"{place}: found no file {path}, wanted one in PEM")
+            raise SettingsError(f"{place}: found no file {path}, wanted a PEM file")
 
 
 def _run(
@@ -117,16 +121,16 @@ def _run(
         on_stopping=lambda: release_waiting(app),
     )
     for stop in (signal.SIGTERM, signal.SIGINT):
-        # uvicorn drains, then raises the signal anew: by then all is in order, so exit with 0.
+        # uvicorn drains, then raises the signal again: by then all is done, so exit with 0.
         signal.signal(stop, _leave_it_at_that)
     try:
         server.run(sockets=[listener])
-    except SystemExit as failed:  # by uvicorn, where the app did not start: the log says why
+    except SystemExit as failed:  # raised by uvicorn if the app did not start; the log says why
         raise typer.Exit(2) from failed
 
 
 def _leave_it_at_that(_: int, __: FrameType | None) -> None:
-    """Not SIG_IGN, which a child process would inherit."""
+    """A handler that does nothing. Unlike SIG_IGN, a child process does not inherit it."""
 
 
 def _place(app: FastAPI) -> str:
@@ -152,8 +156,8 @@ def _say_where(
     for new in first_keys:
         lines += [
             "",
-            f"{occasion}. It is shown this once, so keep it.",
-            "Open the page with it, which shows what comes next:",
+            f"{occasion}. It is shown only once, so keep it.",
+            "Open the page with it, which shows the next steps:",
             "",
             f"  {url}/login#key={new.text}",
             "",
@@ -162,7 +166,7 @@ def _say_where(
             f"  export RUNWATCH_URL={url}",
             f"  export RUNWATCH_TOKEN={new.text}",
             "",
-            "Then make a key for the trainers, and one for reading:",
+            "Then create a key for the trainers, and one for reading:",
             "",
             "  runwatch keys create trainer --scope ingest",
             "  runwatch keys create reader --scope read",
@@ -173,8 +177,8 @@ def _say_where(
 
 def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # asyncio turns Nagle off only where the protocol is named: else each answer waits 40 ms for
-    # the acknowledgement of its own header.
+    # asyncio turns Nagle's algorithm off only for sockets with the protocol set; with it each
+    # answer would wait 40 ms for the acknowledgement of its own header.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,5 +1,4 @@
-"""uvicorn's server, which says when it answers and when it stops, and sleeps while it has nothing
-to do."""
+"""uvicorn's server, with callbacks for its start and stop, and without its polling while idle."""
 
 import asyncio
 import socket
@@ -11,13 +10,15 @@ from typing import Final
 import uvicorn
 
 _DATE_S: Final = 1.0
-"""How often the date that each answer bears is made anew."""
+"""How often, in seconds, the Date header of answers is refreshed."""
 
 
 class Server(uvicorn.Server):
-    """`on_started` is called when it answers: only then may others be told the address.
-    `on_stopping`, when it is about to stop, which uvicorn tells the app only once every request has
-    ended."""
+    """`on_started` is called once the server answers; only then may the address be announced.
+
+    `on_stopping` is called when it is about to stop; uvicorn itself tells the app only after every
+    request has ended.
+    """
 
     def __init__(
         self,
@@ -40,8 +41,8 @@ class Server(uvicorn.Server):
             self._on_started()
 
     async def main_loop(self) -> None:
-        """Until a signal comes. uvicorn's own wakes ten times a second to look whether one has,
-        which was a fifth of what a service without a run did."""
+        """Waits for a signal. uvicorn's own loop wakes ten times a second to check for one, which
+        was a fifth of the work of a service without runs."""
         self._loop = asyncio.get_running_loop()
         while not await self.on_tick(0):
             with suppress(TimeoutError):
@@ -49,7 +50,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        if self._loop is not None:  # else it is only about to begin, and looks first
+        if self._loop is not None:  # otherwise the loop has yet to begin, and checks first
             self._loop.call_soon_threadsafe(self._is_told.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Whether the service answers, who its key says that we are, and how far apart the clocks are."""
+"""Checks that the service answers, what our key may do there, and how far the clocks differ."""
 
 import os
 import time
@@ -18,7 +18,7 @@ from runwatch_server.cli.answers import document_of
 from runwatch_server.cli.client import AddressError, KeyTextError, new_http
 
 _SKEW_TOLD_S: Final = 3.0
-"""The header Date has whole seconds, and an answer takes its time."""
+"""Tolerance in seconds: the Date header has whole seconds, and an answer takes some time."""
 _SKEW_WRONG_S: Final = 60.0
 _NO_COMMAND: Final = "00000000000000000000000000"
 _PROBES: Final = (
@@ -27,7 +27,7 @@ _PROBES: Final = (
     (KeyScope.CONTROL, "POST", f"/commands/{_NO_COMMAND}/cancel"),
     (KeyScope.ADMIN, "GET", "/keys"),
 )
-"""Requests that change nothing: one without a body, one about a command that cannot be."""
+"""Requests that change nothing: one has no body, one names a command that cannot exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class _Answer:
     status: int
     words: str
     skew_s: float | None
-    """The service's clock against ours; positive where it is ahead."""
+    """Seconds by which the service's clock is ahead of ours; negative if it is behind."""
 
 
 def check_service(url: str, token: str) -> Iterator[Finding]:
@@ -97,6 +97,6 @@ def _clock(skew_s: float) -> Finding:
     found = f"the service's is {abs(skew_s):.0f} s {'ahead' if skew_s > 0 else 'behind'}"
     if abs(skew_s) < _SKEW_TOLD_S:
         return Finding("service", "clock", Verdict.GOOD, "within 3 s of the service's")
-    advice = "synchronise both (NTP): attempts are put in order by the trainers' clocks"
+    advice = "synchronize both (NTP): attempts are ordered by the trainers' clocks"
     is_wrong = not abs(skew_s) < _SKEW_WRONG_S
     return Finding("service", "clock", Verdict.WRONG if is_wrong else Verdict.NOTE, found, advice)

@@ -1,4 +1,4 @@
-"""The service's extras and the RUNWATCH_* variables, each looked at."""
+"""Checks the service's optional packages and the RUNWATCH_* variables."""
 
 import difflib
 import importlib.util
@@ -22,9 +22,9 @@ OF_CLIENTS: Final = (
     "RUNWATCH_SPOOL",
     "RUNWATCH_DISABLED",
 )
-"""What trainers and commands read; the others are the service's settings."""
+"""Variables that trainers and commands read; all others are the service's settings."""
 _PAIRED: Final = ("RUNWATCH_HOST", "RUNWATCH_TLS_CERT", "RUNWATCH_TLS_KEY")
-"""Can be used or not with others: looked at with all."""
+"""Variables that are valid only together with others, so they are checked with all."""
 _EXTRAS: Final = (
     ("asyncpg", "postgres", "PostgreSQL"),
     ("apprise", "oncall", "alerts to people without an Alertmanager"),
@@ -50,7 +50,7 @@ def check_extras() -> Iterator[Finding]:
 
 
 def check_settings(variables: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Each variable by itself, then all of them together; no secret is told."""
+    """Checks each variable by itself, then all together; shows no secrets."""
     known = {*setting_names(), *OF_CLIENTS}
     is_right = True
     ours = sorted(name for name in variables if name.startswith("RUNWATCH_") and variables[name])
@@ -61,7 +61,7 @@ def check_settings(variables: Mapping[str, str] = os.environ) -> Iterator[Findin
             finding = _checked(name, {} if name in _PAIRED else {name: variables[name]})
             is_right = is_right and finding.verdict is Verdict.GOOD
             yield finding
-    if is_right:  # else the same would be told twice
+    if is_right:  # otherwise the same fault would be shown twice
         yield _checked("settings of a service", variables)
 
 
@@ -70,7 +70,7 @@ def _unknown(name: str, known: set[str]) -> Finding:
     if close:
         found, advice = "nothing reads it", f"did you mean {close[0]}?"
         return Finding("environment", name, Verdict.WRONG, found, advice)
-    return Finding("environment", name, Verdict.NOTE, "nothing of Runwatch reads it")
+    return Finding("environment", name, Verdict.NOTE, "no part of Runwatch reads it")
 
 
 def _checked(name: str, variables: Mapping[str, str]) -> Finding:

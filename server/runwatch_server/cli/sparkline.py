@@ -10,9 +10,9 @@ _BROKEN: Final = {False: "╳", True: "!"}
 
 
 def sparkline(values: Sequence[float | None], *, only_ascii: bool = False) -> str:
-    """One character a value, low to high over the finite ones; None is a gap.
+    """One character per value, from the lowest to the highest finite one; None is a gap.
 
-    NaN and infinite values have a character of their own, so that none looks like a small number.
+    NaN and infinities have characters of their own, so that none looks like a small number.
     """
     ramp = _ASCII if only_ascii else _BLOCKS
     finite = [value for value in values if value is not None and math.isfinite(value)]
@@ -28,7 +28,7 @@ def sparkline(values: Sequence[float | None], *, only_ascii: bool = False) -> st
 
 
 def _place(value: float, low: float, high: float, num_places: int) -> int:
-    """Halved first: the distance of the largest floats is no float."""
+    """The values are halved first: the difference of two very large floats would overflow."""
     width = high / 2 - low / 2
     if not width > 0:
         return 0

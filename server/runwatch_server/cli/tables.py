@@ -1,4 +1,4 @@
-"""Tables on a terminal, and in a pipe, where the next command wants whole ids."""
+"""Tables for a terminal, and for pipes, where the next command needs whole ids."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,16 +12,16 @@ from runwatch.terminal_text import readable_line
 from runwatch_server.cli.output import OurConsole
 
 _IDS: Final = ("id", "run_id")
-"""Never cut or broken: they are there to be copied."""
+"""Columns that are never cut or wrapped: they are there to be copied."""
 _MOMENT: Final = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(\.\d+)?Z")
 _PIPE_WIDTH: Final = 10_000
-"""Columns, where no terminal has an edge; a table takes what its cells need."""
+"""Width, in characters, without a terminal; a table takes as much as its cells need."""
 
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], console: Console | None = None
 ) -> None:
-    """Rows of values under the names of their columns. People's texts are no markup."""
+    """Rows of values under the names of their columns. Texts are not read as markup."""
     console = console or OurConsole()
     table = Table()
     for column in columns:
@@ -34,6 +34,6 @@ def print_table(
 
 
 def _cell(text: str) -> str:
-    """In one line, so that a row is one; a moment to the second: who wants more takes `--json`."""
+    """The value in one line, times to the second; `--json` gives the full values."""
     moment = _MOMENT.fullmatch(text)
     return f"{moment[1]}Z" if moment is not None else readable_line(text)

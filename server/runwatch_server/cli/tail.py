@@ -1,4 +1,4 @@
-"""`runwatch tail RUN`: a run as it goes, in a terminal."""
+"""`runwatch tail RUN`: follows a run in a terminal."""
 
 import time
 from collections.abc import Generator
@@ -25,31 +25,31 @@ _INTERRUPTED: Final = 130
 
 
 class _Show(Protocol):
-    """Where looks go."""
+    """Where looks are shown."""
 
     def look(self, look: Look, *, is_live: bool) -> None: ...
 
     def away(self, error: AwayError) -> None:
-        """The service does not answer now."""
+        """Shows that the service does not answer now."""
 
 
 def tail(
     run: Run,
     steps: Annotated[
-        int, typer.Option(min=1, help="How many of the newest steps the curves show.")
+        int, typer.Option(min=1, help="Number of newest steps that the curves show.")
     ] = 600,
     every: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between two updates, at least.")
+        float, typer.Option(min=0.1, help="Least number of seconds between two updates.")
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the run once and exit.")] = False,
     url: Url = DEFAULT_URL,
     token: Token = "",
     as_json: AsJson = False,
 ) -> None:
     """Follow a run until it ends: curves, worst layers, alerts and commands.
 
-    Ends with 0 when the run has finished or was stopped, with 1 when it failed, with 2 where there
-    is no such run or no answer, and with 130 after Ctrl-C.
+    Exits with 0 when the run has finished or was stopped, with 1 when it failed, with 2 if there is
+    no such run or no answer, and with 130 after Ctrl-C.
     """
     with open_client(url, token) as client, _show(as_json=as_json) as show:
         looker = Looker(client, find_run_id(client, run), steps)
@@ -69,7 +69,7 @@ def tail(
 def _follow(
     looker: Looker, look: Look, show: _Show, address: tuple[str, str], every_s: float
 ) -> Look:
-    """Until the run is over, its last look."""
+    """Follows the run until it has ended; returns the last look."""
     with EventStream(*address, look.run.id) as events:
         show.look(look, is_live=events.is_open)
         while not look.run.state.is_ended:
@@ -103,9 +103,9 @@ class _Screen:
 
     def look(self, look: Look, *, is_live: bool) -> None:
         self._last = look
-        how = "live" if is_live else f"looking every {_POLL_S:.0f} s"
+        how = "live" if is_live else f"polling every {_POLL_S:.0f} s"
         is_over = look.run.state.is_ended
-        self._draw("the run is over" if is_over else f"{how}; Ctrl-C ends the look, not the run")
+        self._draw("the run has ended" if is_over else f"{how}; Ctrl-C leaves, the run goes on")
 
     def away(self, error: AwayError) -> None:
         self._draw(f"{error}; trying again")
@@ -131,7 +131,7 @@ class _Lines:
 
 
 class _Json:
-    """A line is a `Look` without its curves: whoever reads lines has the earlier ones."""
+    """Each line is a `Look` without its curves: who reads the lines has seen the earlier values."""
 
     def look(self, look: Look, *, is_live: bool) -> None:
         facts = msgspec.to_builtins(msgspec.structs.replace(look, curves=[]))

@@ -1,7 +1,7 @@
-"""The end of a job that could not tell it: one that was killed, or left without its exit handlers.
+"""Reports the end of a job that could not do so itself: killed, or exited without its handlers.
 
-Without it such a run would be missed only once it has been silent for long; and nobody but the
-job's parent knows how it ended.
+Otherwise such a run would be noticed only after a long silence, and only the job's parent process
+knows how it ended.
 """
 
 import signal
@@ -15,7 +15,7 @@ from runwatch.vocabulary import RunState
 from runwatch_server.cli.job_service import JobService
 
 _BY_PEOPLE: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-"""What people and schedulers send: the run was stopped. By any other signal it failed."""
+"""Signals that people and schedulers send to stop a run; with any other signal it failed."""
 
 
 class _Run(msgspec.Struct):
@@ -33,12 +33,12 @@ class _Attempts(msgspec.Struct):
 
 
 def tell_end(service: JobService, run_id: str, code: int, *, began_at: float) -> str | None:
-    """Closes what a job with this exit code left open of its run; returns how, in words.
+    """Closes the attempt that a job with this exit code left open; returns how, in words.
 
-    `code` is as `run_job` gives it, `began_at` when the job began, in Unix seconds: an attempt that
-    is older is not the job's. Nor is one closed where the code is 0: a job that ends in order may
-    have handed its training on. None, and nothing done, where the service does not answer: it finds
-    the run lost.
+    `code` is that of `run_job`; `began_at` is when the job began, in Unix seconds: an older attempt
+    is not the job's. Nothing is closed if the code is 0: such a job may have handed its training on
+    to another process. None, and nothing is done, if the service does not answer: it will find the
+    run lost.
     """
     if code == 0:
         return None
@@ -69,6 +69,6 @@ def _ending(code: int) -> tuple[Literal["failed", "stopped"], str]:
     try:
         number = signal.Signals(code - 128)
     except ValueError:
-        return "failed", f"the job ended with exit code {code}, and without a word from its hook"
+        return "failed", f"the job ended with exit code {code}; its hook did not report an end"
     status: Literal["failed", "stopped"] = "stopped" if number in _BY_PEOPLE else "failed"
     return status, f"the job was ended by {number.name}"

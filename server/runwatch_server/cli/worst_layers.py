@@ -1,4 +1,4 @@
-"""Which layers stand out: the broken ones, then those farthest from what is usual for them."""
+"""Finds the layers that stand out: non-finite ones, then those farthest above their usual value."""
 
 import math
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ MOST_LAYERS: Final = 8
 
 
 class LayerLook(msgspec.Struct, frozen=True):
-    """How far a layer's newest values are from its usual ones."""
+    """How a layer's newest values compare with its usual ones."""
 
     layer: str
     stat: str
     value: JsonNumber
-    """The largest of the newest bucket of steps; "NaN" where one of them was no finite number."""
+    """The largest in the newest bucket of steps; "NaN" if one of them was not finite."""
     times_usual: float | None
-    """Against its median over the steps before; None where that says nothing."""
+    """The value divided by its median over the steps before; None if that says nothing."""
 
 
 def worst_layers(
@@ -29,10 +29,11 @@ def worst_layers(
     values: Sequence[Sequence[JsonNumber]],
     counts: Sequence[Sequence[JsonNumber]],
 ) -> list[LayerLook]:
-    """The layers that were broken in the newest bucket, then those farthest above their median.
+    """The layers with non-finite values in the newest bucket, then those farthest above their
+    median.
 
-    `values` are a heat map's rows of the stat, one a layer; `counts` those of how many elements
-    were NaN or infinite, which the stat leaves out, or nothing where that was not counted.
+    `values` are the heat map's rows of the stat, one per layer; `counts` those of the number of
+    elements that were NaN or infinite, which the stat leaves out; empty if it was not counted.
     """
     broken = {index for index, row in enumerate(counts) if row and (number_of(row[-1]) or 0) > 0}
     found = [
@@ -52,10 +53,10 @@ def _layer_look(name: str, stat: str, row: Sequence[float | None], *, is_broken:
 
 
 def _calm(look: LayerLook) -> tuple[bool, float]:
-    """Sorts the worst first."""
+    """Sort key: the worst first."""
     return (not isinstance(look.value, str), -(look.times_usual or 0.0))
 
 
 def number_of(value: JsonNumber) -> float | None:
-    """A value of an answer; None is a gap."""
+    """A value from an answer; None is a gap."""
     return None if value is None else from_json(value)

@@ -51,7 +51,7 @@ def test_the_table_says_days_in_words(service: RealService) -> None:
 
     (line,) = [line for line in shown.output.splitlines() if "vision" in line]
     assert [cell.strip() for cell in line.split("│")[2:5]] == ["7 days", "for ever", "inherited"]
-    assert "Nothing has had its time." in due.output
+    assert "Nothing is due for removal." in due.output
 
 
 def test_what_was_set_is_said_with_its_name_and_the_rest_once(service: RealService) -> None:
@@ -61,5 +61,5 @@ def test_what_was_set_is_said_with_its_name_and_the_rest_once(service: RealServi
     )
     none = CliRunner().invoke(app, ["set", "own", *where])
 
-    told = "own: frames 1 day, frames around alerts for ever, the rest as the service has it.\n"
-    assert (some.output, none.output) == (told, "own: all as the service has it.\n")
+    told = "own: frames 1 day, frames around alerts for ever, the rest as set for the service.\n"
+    assert (some.output, none.output) == (told, "own: all as set for the service.\n")

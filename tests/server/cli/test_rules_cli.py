@@ -60,7 +60,7 @@ def test_a_name_that_the_service_would_refuse_is_refused(tmp_path: Path) -> None
     result = CliRunner().invoke(app, ["rules", "check", str(file)])
 
     assert result.exit_code == 1
-    assert "found RunLost, which is judged by the service itself" in result.output
+    assert "found RunLost, which the service itself judges" in result.output
 
 
 def test_lower_lr_asks_for_its_scale() -> None:

@@ -170,7 +170,7 @@ def test_a_job_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) -> Non
     [
         ("os.kill(os.getpid(), 9)", "failed", "the job was ended by SIGKILL"),
         ("os.kill(os.getpid(), 15)", "stopped", "the job was ended by SIGTERM"),
-        ("os._exit(3)", "failed", "the job ended with exit code 3, and without a word"),
+        ("os._exit(3)", "failed", "the job ended with exit code 3; its hook did not report"),
         ("os._exit(0)", "", None),
     ],
 )

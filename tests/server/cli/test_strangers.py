@@ -73,10 +73,10 @@ def call(*arguments: str) -> Result:
         (403, b"[3]", "Forbidden (403)"),
         (403, b'{"error": 3}', "Forbidden (403)"),
         (500, b"<html>", "Internal Server Error (500)"),
-        (200, b"[]", "is no Runwatch service: found '[]', wanted an object of JSON"),
-        (200, b"<html>", "is no Runwatch service: found '<html>', wanted an object of JSON"),
-        (200, b"[" * 100_000, "is no Runwatch service: found '[[["),
-        (200, b"\xff", "wanted an object of JSON"),
+        (200, b"[]", "is not a Runwatch service: found '[]', wanted a JSON object"),
+        (200, b"<html>", "is not a Runwatch service: found '<html>', wanted a JSON object"),
+        (200, b"[" * 100_000, "is not a Runwatch service: found '[[["),
+        (200, b"\xff", "wanted a JSON object"),
     ],
 )
 def test_json_of_another_program_is_told_in_words(
@@ -94,7 +94,7 @@ def test_documents_of_another_kind_are_told_as_such(stranger: Stranger) -> None:
     result = call("tail", RUN_ID, "--once", "--url", stranger.url)
 
     assert result.exit_code == 2
-    assert "is no Runwatch service, or another version: " in result.stderr
+    assert "is not a Runwatch service, or of another version: " in result.stderr
 
 
 def test_json_whose_type_names_an_encoding_is_json(stranger: Stranger) -> None:

@@ -215,7 +215,7 @@ def test_mistakes_are_told_in_a_sentence(service: RealService, run: Sender) -> N
 
     assert unknown[0] == nameless[0] == keyless[0] == mistyped[0] == nowhere[0] == nothing[0] == 2
     assert "There is no run" in unknown[1]
-    assert "found no run with the id or the name 'no such run'" in nameless[1]
+    assert "found no run with the id or name 'no such run'" in nameless[1]
     assert "key" in keyless[1]
     assert "key" in mistyped[1]
     assert "does not answer" in nowhere[1]
