@@ -1,1 +1,1 @@
-"""What trainers measured: taken in, kept, summed up and read back."""
+"""Telemetry: frames from trainers are ingested, stored, rolled up and read back."""

@@ -1,4 +1,4 @@
-"""Whether a frame that has come in may be stored: by itself, and by what is held of its stream."""
+"""Decides whether a received frame may be stored, by itself and by what is stored of its stream."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -18,27 +18,27 @@ from runwatch_server.telemetry.packs.queries import packed_checksum
 from runwatch_server.texts import check_texts
 
 MAX_AHEAD: Final = 1_000_000
-"""Frames that may be missing before one: a spool that overflows loses days of them, no more. One
-number far off would make all that follow look like frames of long ago."""
+"""Most frames that may be missing before one. A spool that overflows loses a few days of them at
+most. A number far too high would make all later frames look old."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Received:
-    """A frame that was read, and whose columns fit its layout."""
+    """A frame that was decoded and whose columns fit its layout."""
 
     run_id: RunId
     frame: Frame
     layout: Layout | None
     body: bytes
-    """As it is stored: as it was received but for histograms, or a JSON frame in binary form."""
+    """The body as it is stored: as received without histograms, or a JSON frame in binary form."""
     checksum: int
-    """Of the body as it was received: the same key with another one is another frame."""
+    """CRC-32 of the body as received; with another one, the same key means another frame."""
     late: bool
-    """Sent after the fact, when its attempt may be over: it is no sign of life."""
+    """Sent afterwards, when its attempt may have ended: it is no sign of life."""
 
 
 def check_contents(frame: Frame) -> None:
-    """Raises FrameError and UnprocessableError for what no trainer can mean."""
+    """Raises FrameError and UnprocessableError for values that no trainer can mean."""
     frame.check_arrival()
     events = [(event.kind, event.detail) for event in frame.events]
     histograms = [histogram.names for histogram in frame.histograms]
@@ -50,14 +50,14 @@ def check_contents(frame: Frame) -> None:
 async def is_to_be_stored(
     connection: AsyncConnection, received: Received, state: StreamState
 ) -> bool:
-    """False for a frame that is held already.
+    """Whether the frame is to be stored; False if it is stored already.
 
-    Raises UnprocessableError where another one is held in its place, where it is numbered too far
+    Raises UnprocessableError if another frame is stored under its number, if its number is too far
     ahead, and for a rank that its attempt does not have; NotFoundError for an attempt never opened,
     and ConflictError for one that is over.
     """
     # Before anything else: a frame whose acknowledgement was lost is a success, whatever has
-    # become of its attempt or its run, or its sender would send it for ever.
+    # become of its attempt or run since. Otherwise its sender would send it for ever.
     if await _is_held(connection, received, state):
         return False
     await _check_attempt(connection, received, state)
@@ -73,12 +73,12 @@ async def _is_held(connection: AsyncConnection, received: Received, state: Strea
     held = await queries.find_checksum(connection, *key)
     if held is None:
         held = await packed_checksum(connection, *key)
-    if held is None:  # below the mark it was held once and has been removed for its age
+    if held is None:  # below the mark: it was stored once and has been removed for its age
         return frame.seq < state.next_seq
     if held != received.checksum:
         raise UnprocessableError(
             "conflict",
-            f"Frame {frame.seq} of attempt {frame.attempt}, rank {frame.rank} is held with the "
+            f"Frame {frame.seq} of attempt {frame.attempt}, rank {frame.rank} is stored with the "
             f"checksum {held:#010x}; found {received.checksum:#010x} under the same number.",
         )
     return True
@@ -98,8 +98,8 @@ async def _check_attempt(
     if attempt != state.current_attempt:
         raise ConflictError(
             "stale_attempt",
-            f"Attempt {attempt} is not the live one (that is {state.current_attempt}); what it "
-            "still holds can be sent with late=true.",
+            f"Attempt {attempt} is not the live one (that is {state.current_attempt}); its "
+            "remaining frames can be sent with late=true.",
         )
     if state.run_state.is_ended:
         raise ConflictError(
@@ -112,5 +112,5 @@ def _check_seq(frame: Frame, state: StreamState) -> None:
         raise UnprocessableError(
             "seq_too_far",
             f"seq: found {frame.seq}, wanted at most {state.max_seq + MAX_AHEAD}: the newest frame "
-            f"held of attempt {frame.attempt}, rank {frame.rank} is {state.max_seq}.",
+            f"stored of attempt {frame.attempt}, rank {frame.rank} is {state.max_seq}.",
         )

@@ -1,4 +1,4 @@
-"""Layouts and frames in; what happened to a run out."""
+"""Receives layouts and frames; returns a run's timeline and checkpoints."""
 
 import re
 from datetime import datetime
@@ -44,18 +44,18 @@ class EventView(msgspec.Struct, frozen=True):
 class Timeline(msgspec.Struct, frozen=True):
     events: list[EventView]
     next_token: str | None
-    """Give it back as `next_token` for what follows; it stays good for what is yet to come."""
+    """Pass it as `next_token` to get the following events, including those yet to happen."""
 
 
 class CheckpointView(msgspec.Struct, frozen=True):
     attempt: int
     segment: int
     step: int | None
-    """The state after this step."""
+    """The checkpoint holds the state after this step."""
     at: datetime
     path: Any
     good: bool
-    """Healthy steps passed since it was taken, and its tensors were found finite."""
+    """Whether enough healthy steps passed since it was taken and its tensors were all finite."""
 
 
 class CheckpointList(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class CheckpointList(msgspec.Struct, frozen=True):
 async def put_layout(
     request: Request, services: CurrentServices, run_id: VisibleRunId, layout_hash: str
 ) -> Response:
-    """Registers which column is which: `{"layers": [{"name": ...}], "stats": [...]}`."""
+    """Register the columns of frames: `{"layers": [{"name": ...}], "stats": [...]}`."""
     if not _HASH.fullmatch(layout_hash):
         raise UnprocessableError(
             "wrong_hash", f"hash: found {layout_hash[:80]!r}, wanted 64 hexadecimal digits"
@@ -97,11 +97,11 @@ def _frame_docs() -> dict[str, Any]:
 async def put_frame(
     request: Request, services: CurrentServices, run_id: VisibleRunId, late: bool = False
 ) -> Response:
-    """Stores a frame. The answer comes once it is on disk; the same frame again is a success.
+    """Store a frame. The answer comes once it is on disk; sending the same frame again succeeds.
 
-    JSON in the form of `runwatch.json_frames`: a list holds a value a step, non-finite values
-    are "NaN", "+Inf", "-Inf", and null is 'not recorded'. `late=true` sends what an attempt that
-    is over still held: it is stored and judged, and commands nothing.
+    JSON has the form of `runwatch.json_frames`: lists hold one value per step, non-finite values
+    are "NaN", "+Inf", "-Inf", and null means not recorded. `late=true` is for the remaining frames
+    of an attempt that has ended: they are stored and judged, but lead to no commands.
     """
     content_type = request.headers.get("Content-Type", "").split(";")[0].strip().lower()
     body = await request.body()
@@ -132,7 +132,7 @@ async def get_timeline(
     next_token: NextToken = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
-    """What happened to the run, in the order in which it was heard of."""
+    """What happened to the run, in the order in which the service heard of it."""
     async with services.database.read() as connection:
         found = await list_events(
             connection, run_id, kinds=tuple(kind), after=next_token, limit=limit
@@ -147,7 +147,7 @@ async def get_timeline(
     openapi_extra=documented(answer=CheckpointList),
 )
 async def get_checkpoints(services: CurrentServices, run_id: VisibleRunId) -> Response:
-    """The checkpoints that the trainer wrote, newest last."""
+    """The checkpoints that the trainer has written, oldest first."""
     async with services.database.read() as connection:
         found = await list_events(
             connection, run_id, kinds=("checkpoint", "checkpoint_good"), limit=100_000
@@ -169,13 +169,13 @@ async def get_checkpoints(services: CurrentServices, run_id: VisibleRunId) -> Re
 
 
 def _state_of(event: RecordedEvent) -> int | None:
-    """A checkpoint is reported at the boundary where it has been written, some steps later."""
+    """The step of a checkpoint's state; it is reported some steps later, once it is written."""
     of_step = event.detail.get("of_step")
     return of_step if isinstance(of_step, int) else event.step
 
 
 def _checkpoint_key(event: RecordedEvent) -> tuple[int, str]:
-    """A checkpoint is found good later, by the same path, or else under the same step."""
+    """Identifies a checkpoint when it is found good later: by its path, or else by its step."""
     return event.attempt, repr(event.detail.get("path", event.step))  # several files are a list
 
 

@@ -1,4 +1,4 @@
-"""Steps that are stored and cannot be read: named, and never a wrong value in their place."""
+"""Stored steps that cannot be read: they are reported, and never replaced by wrong values."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,11 +10,11 @@ from runwatch.vocabulary import RunId
 
 class GapReason(StrEnum):
     LOST = "lost"
-    """The object is not there any more."""
+    """The object does not exist any more."""
     LATE = "late"
-    """The object store does not answer now: the same question may be answered later."""
+    """The object store does not answer now; it may later."""
     CORRUPT = "corrupt"
-    """What is there is not what was written."""
+    """The stored bytes are not those that were written."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,12 +25,12 @@ class Gap:
     last_step: int
     reason: GapReason
     where: str
-    """The object, or the frame."""
+    """The object or the frame."""
     segment: int
 
 
 class GapObserver(Protocol):
-    """Hears of each gap that a reader met, each time; on the event loop; must not block."""
+    """Is told of every gap, each time a reader meets it; on the event loop, must not block."""
 
     def observe_gaps(self, run_id: RunId, attempt: int, rank: int, gaps: Sequence[Gap]) -> None: ...
 
@@ -39,11 +39,11 @@ class NobodyHears:
     """For readers outside of the service."""
 
     def observe_gaps(self, run_id: RunId, attempt: int, rank: int, gaps: Sequence[Gap]) -> None:
-        """Nobody is told."""
+        """Does nothing."""
 
 
 def joined(gaps: Iterable[Gap]) -> list[Gap]:
-    """Gaps in order of their steps, those of one reason that touch as one."""
+    """Gaps in the order of their steps; adjacent ones with the same reason are merged."""
     merged: list[Gap] = []
     for gap in sorted(gaps):
         last = merged[-1] if merged else None

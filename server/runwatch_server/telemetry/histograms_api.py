@@ -1,4 +1,4 @@
-"""`/runs/{run_id}/histograms`: how large the elements of a layer were, step by step."""
+"""`/runs/{run_id}/histograms`: the distribution of a layer's elements by magnitude."""
 
 import asyncio
 from typing import Annotated, Final
@@ -33,11 +33,12 @@ class HistogramView(msgspec.Struct, frozen=True):
     segment: int
     zeros: int
     below: int
-    """Not zero, and smaller than the first bin."""
+    """Number of elements that are not zero and smaller than the first bin."""
     counts: list[int]
-    """Bin i: magnitudes from 2^(lowest_exponent + i) to below twice that."""
+    """Number of elements in each bin; bin i holds magnitudes from 2^(lowest_exponent + i) to below
+    twice that."""
     above: int
-    """Finite, and larger than the last bin."""
+    """Number of finite elements that are larger than the last bin."""
     nonfinite: int
 
 
@@ -47,8 +48,8 @@ class HistogramList(msgspec.Struct, frozen=True):
     layer: str
     lowest_exponent: int
     histograms: list[HistogramView]
-    """In order of steps; none where none were taken: `attach(histograms=...)`, or the command
-    `detail`."""
+    """In the order of steps. Empty unless histograms were taken, by `attach(histograms=...)` or the
+    command `detail`."""
 
 
 @router.get(
@@ -65,8 +66,8 @@ async def get_histograms(
     steps: Annotated[int, Query(ge=1, le=1000)] = 1,
     rank: Annotated[int, Query(ge=0, le=MAX_ATTEMPT)] = 0,
 ) -> Response:
-    """The newest histogram of a layer at or before `step` (else the newest of all), or as many of
-    the newest as `steps` says. Of activations, `layer` is a module."""
+    """The newest histogram of a layer at or before `step` (by default the newest of all); `steps`
+    asks for that many of the newest ones. For activations, `layer` is a module."""
     async with services.database.read() as connection:
         found = await find_histograms(
             connection, run_id, kind, layer, rank=rank, up_to=step, num_steps=steps

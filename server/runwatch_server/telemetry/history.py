@@ -1,4 +1,4 @@
-"""Which segment speaks for which step: the effective history of a run; pure."""
+"""The effective history of a run: which segment is in force for which steps. No I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Stretch:
     last_step: int
 
     def clip(self, first_step: int, last_step: int) -> "Stretch | None":
-        """What of it lies within these steps."""
+        """The part of the stretch within these steps."""
         first, last = max(first_step, self.first_step), min(last_step, self.last_step)
         return Stretch(self.attempt, self.segment, first, last) if first <= last else None
 
@@ -32,11 +32,11 @@ class AttemptStart(Protocol):
 
 
 def attempts_in_time(attempts: Iterable[AttemptStart]) -> dict[int, int]:
-    """Each attempt's place in time, 0 the oldest, by its number.
+    """Attempt number -> place in time, 0 for the oldest.
 
-    Live attempts stand in the order of their numbers, which they were given as they came. The
-    number of one that was sent afterwards says only when it was sent: it goes before the first
-    that started after it, by the trainers' clocks.
+    Live attempts are in the order of their numbers, which were assigned as they began. For an
+    attempt that was sent afterwards, the number only says when it was sent: it goes before the
+    first one that started after it, by the trainers' clocks.
     """
     known = list(attempts)
     order = sorted((one for one in known if one.live), key=lambda one: one.attempt)
@@ -49,13 +49,13 @@ def attempts_in_time(attempts: Iterable[AttemptStart]) -> dict[int, int]:
 def effective_history(
     segments: Sequence[Stretch], places: Mapping[int, int] | None = None
 ) -> list[Stretch]:
-    """For each step the newest segment that holds it, in order of steps.
+    """For each step the newest segment that holds it, in the order of steps.
 
-    `places` are the attempts' places in time; without them their numbers count.
+    `places` are the attempts' places in time; by default their numbers.
 
-    Within an attempt a rollback undoes all that came after it, at once: the undone steps leave
-    the history even before they have been trained again. Between attempts nothing is undone, so
-    that one sent late, or resumed from an early step, hides no more than it replaces.
+    Within an attempt, a rollback undoes all steps after its target at once: they leave the history
+    even before they are trained again. Between attempts nothing is undone, so that an attempt that
+    is sent late or resumes from an early step hides only the steps that it replaces.
     """
     history: list[Stretch] = []
     undone_from: dict[int, int] = {}
@@ -70,7 +70,7 @@ def effective_history(
 
 
 def undone(segments: Sequence[Stretch], history: Sequence[Stretch]) -> list[Stretch]:
-    """The parts of segments that the effective history leaves out, in order of steps."""
+    """The parts of segments that are not in the effective history, in the order of steps."""
     parts: list[Stretch] = []
     for segment in segments:
         own = (segment.attempt, segment.segment)
@@ -84,7 +84,7 @@ def _age(segment: Stretch, places: Mapping[int, int] | None) -> tuple[int, int]:
 
 
 def _without(stretch: Stretch, taken: Sequence[Stretch]) -> list[Stretch]:
-    """The parts of a stretch that none of the others holds."""
+    """The parts of a stretch that are in none of the others."""
     parts: list[Stretch] = []
     first = stretch.first_step
     for other in sorted(taken, key=lambda other: other.first_step):

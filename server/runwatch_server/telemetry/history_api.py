@@ -1,4 +1,4 @@
-"""`/runs/{run_id}/history`: which segment speaks for which steps, and what was undone."""
+"""`/runs/{run_id}/history`: which segment is in force for which steps, and what was undone."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ class HistoryStretch(msgspec.Struct, frozen=True):
     first_step: int
     last_step: int
     in_force: bool
-    """False: a rollback or a later attempt has put other steps in the place of these."""
+    """False if a rollback or a later attempt has replaced these steps."""
 
 
 class RankView(msgspec.Struct, frozen=True):
@@ -34,9 +34,9 @@ class RankView(msgspec.Struct, frozen=True):
 
 class HistoryView(msgspec.Struct, frozen=True):
     stretches: list[HistoryStretch]
-    """In order of steps, those in force first."""
+    """In the order of steps, those in force first."""
     ranks: list[RankView]
-    """Of the current attempt, those that have sent steps."""
+    """The ranks of the current attempt that have sent steps."""
 
 
 @router.get(
@@ -45,7 +45,7 @@ class HistoryView(msgspec.Struct, frozen=True):
     openapi_extra=documented(answer=HistoryView),
 )
 async def get_history(services: CurrentServices, run: VisibleRun) -> Response:
-    """Rank 0's steps, stretch by stretch, and how far each rank has come."""
+    """Rank 0's steps as stretches of segments, and the last step of each rank."""
     return json_response(await read_history(services, run.id, run.current_attempt))
 
 

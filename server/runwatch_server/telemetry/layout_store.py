@@ -1,4 +1,4 @@
-"""Layouts as they are registered: once a run, remembered by their hash."""
+"""Registers layouts, each once per run, and caches them by their hash."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ from runwatch_server.telemetry.tables import layouts
 from runwatch_server.texts import check_json_texts
 
 MAX_LAYOUTS: Final = 50
-"""A run whose columns change oftener is sending steps as names."""
+"""Most layouts of a run: one whose columns change more often puts its step into names."""
 _MAX_CACHED: Final = 2_000
 
 
@@ -28,7 +28,7 @@ class Layouts:
         self._cached: dict[tuple[RunId, str], Layout] = {}
 
     async def put(self, run_id: RunId, layout_hash: str, body: bytes) -> bool:
-        """Registers a layout; whether it is new. Raises LayoutError or UnprocessableError."""
+        """Registers a layout; returns whether it is new. Raises LayoutError, UnprocessableError."""
         check_json_texts("body", body)
         try:
             document: object = msgspec.json.decode(body)
@@ -46,7 +46,7 @@ class Layouts:
         return is_new
 
     async def find(self, run_id: RunId, layout_hash: str) -> Layout:
-        """Raises ConflictError where the run has no such layout yet."""
+        """Raises ConflictError if the run has no such layout yet."""
         cached = self._cached.get((run_id, layout_hash))
         if cached is not None:
             return cached
@@ -75,7 +75,7 @@ class Layouts:
         return [await self.find(run_id, layout_hash) for layout_hash in hashes]
 
     def forget(self, run_id: RunId) -> None:
-        """The run was removed: what comes under its id has registered nothing yet."""
+        """Drops a removed run's layouts: a new run under its id has registered none yet."""
         for key in [key for key in self._cached if key[0] == run_id]:
             del self._cached[key]
 

@@ -1,5 +1,8 @@
-"""How many names of metrics a run may have: a program that puts its step into them has a new one
-each step, and every list of them, every chart and every judgement would pay for it."""
+"""Limits the number of a run's metric names.
+
+A program that puts its step into names creates a new one at each step, which would slow down every
+list, every chart and the evaluation of rules.
+"""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -18,7 +21,7 @@ _MOST_NAMED: Final = 5
 
 
 class MetricNames:
-    """Of each run at most so many; of frames under way at once there may be a few more."""
+    """At most this many for each run; frames that are handled at once may add a few more."""
 
     def __init__(self, database: Database, *, most: int) -> None:
         self._database = database
@@ -28,16 +31,16 @@ class MetricNames:
         self._told: set[RunId] = set()
 
     def forget(self, run_id: RunId) -> None:
-        """The run was removed: what comes under its id has told no metrics yet."""
+        """Drops a removed run's names: a new run under its id has no metrics yet."""
         self._refused = {key: names for key, names in self._refused.items() if key[0] != run_id}
         self._told.discard(run_id)
 
     def are_stored(self, run_id: RunId, names: tuple[str, ...]) -> bool:
-        """Whether all these are known to be there."""
+        """Whether all these names are known to be stored."""
         return self._refused.get((run_id, names)) == frozenset()
 
     async def refused(self, run_id: RunId, names: tuple[str, ...]) -> frozenset[str]:
-        """Those of a frame's names that are too many for its run."""
+        """Those of a frame's names that exceed its run's limit."""
         known = self._refused.get((run_id, names))
         if known is not None:
             return known
@@ -45,7 +48,7 @@ class MetricNames:
             return _too_many(await list_metrics(connection, run_id), names, self._most)
 
     def remember(self, run_id: RunId, names: tuple[str, ...], refused: frozenset[str]) -> None:
-        """A frame with these names is stored, but for those refused."""
+        """Notes that a frame with these names was stored, without those refused."""
         if len(self._refused) >= _MAX_CACHED:
             self._refused.clear()
         kept = tuple(name for name in names if name not in refused)
@@ -57,7 +60,7 @@ class MetricNames:
     def news(
         self, run_id: RunId, frame: Frame, refused: Collection[str], *, at: float
     ) -> tuple[Event, ...]:
-        """What is to be told on the run's timeline; nothing where it was told before."""
+        """The event for the run's timeline; none if it was written before."""
         if not refused or run_id in self._told:
             return ()
         named = ", ".join(sorted(refused)[:_MOST_NAMED])
@@ -78,7 +81,7 @@ class MetricNames:
 
 
 def without(frame: Frame, refused: Collection[str]) -> Frame:
-    """The frame but for some of its metrics."""
+    """The frame without some of its metrics."""
     kept = [column for column, name in enumerate(frame.metric_names) if name not in refused]
     names = tuple(frame.metric_names[column] for column in kept)
     return replace(frame, metric_names=names, metrics=frame.metrics[:, kept])

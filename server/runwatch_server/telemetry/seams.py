@@ -1,4 +1,4 @@
-"""Where telemetry meets judging: what it tells those who judge."""
+"""The interface between telemetry and judging: what ingest tells the evaluators."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,10 +19,10 @@ class CommittedFrame:
     frame: Frame
     layout: Layout | None
     late: bool = False
-    """Sent after the fact: it is judged, but never commands anything."""
+    """Sent afterwards: it is judged, but never leads to a command."""
 
 
 class Committed(Protocol):
-    """Hears of each frame once, after its commit, on the event loop; must not block or raise."""
+    """Is told of each frame once, after its commit, on the event loop; must not block or raise."""
 
     def __call__(self, frame: CommittedFrame) -> None: ...

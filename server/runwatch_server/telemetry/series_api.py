@@ -1,4 +1,4 @@
-"""Series and heat maps out, as JSON or CSV."""
+"""Series, as JSON or as tables, heat maps, and one metric across ranks."""
 
 import asyncio
 from typing import Annotated, Final
@@ -81,7 +81,7 @@ AskedWindow = Annotated[Window, Depends(_window)]
     openapi_extra=documented(answer=MetricList),
 )
 async def get_metrics(services: CurrentServices, run_id: VisibleRunId) -> Response:
-    """What there is to read: names of metrics, layers and stats."""
+    """The names of the run's metrics, layers and stats."""
     async with services.database.read() as connection:
         names = await queries.list_metrics(connection, run_id)
     layouts = await services.layouts.all(run_id)
@@ -104,10 +104,11 @@ async def get_series(
     stat: str | None = None,
     format: SeriesFormat | None = None,
 ) -> Response:
-    """One series: `metric=`, or `layer=` and `stat=`; values as recorded where they fit into
-    `points`, else summed up. The run's effective history, or what `attempt=` or `segment=` held.
-    JSON, CSV, Arrow or Parquet: by `format`, or else by the header Accept. Tables have a column
-    `gap` where steps could not be read: its reason, at the first and the last of them."""
+    """One series: `metric=`, or `layer=` and `stat=`. Values are as recorded if they fit into
+    `points`, else aggregated into buckets. The steps are those of the run's effective history, or
+    of `attempt=` or `segment=`. The answer is JSON, CSV, Arrow or Parquet, by `format` or else by
+    the header Accept. Tables get a column `gap` if steps could not be read, with the reason at the
+    first and the last of them."""
     if metric is not None and layer is None and stat is None:
         series = await services.reader.metric_series(run_id, metric, window)
     elif metric is None and layer is not None and stat is not None:
@@ -137,7 +138,7 @@ async def get_heatmap(
     aggregate: Aggregate = "max",
 ) -> Response:
     """One stat of all layers over steps; `points` is the number of buckets. The layers are those
-    of the newest layout, and those of older ones of which these steps hold anything."""
+    of the newest layout, and those of older layouts that have values in these steps."""
     layers, series = await services.reader.all_layers(run_id, stat, window)
     series = await layers_told(services.reader, run_id, layers, stat, window, series)
     view = await asyncio.to_thread(
@@ -158,8 +159,7 @@ async def get_ranks(
     points: Annotated[int, Query(ge=1, le=10_000)] = 500,
     aggregate: Aggregate = "mean",
 ) -> Response:
-    """One metric of all ranks over steps, at most 1024 of them; `points` is the number of
-    buckets."""
+    """One metric of all ranks (at most 1024) over steps; `points` is the number of buckets."""
     check_span(first_step, last_step)
     window = Window(first_step=first_step, last_step=last_step, points=points)
     ranks, buckets, width, gaps = await services.reader.all_ranks(run_id, metric, window)

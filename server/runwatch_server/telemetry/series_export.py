@@ -1,4 +1,4 @@
-"""A series as a table for other programs: CSV, Arrow's stream format, Parquet."""
+"""Exports a series as a table for other programs: CSV, Arrow's stream format, Parquet."""
 
 import csv
 import importlib
@@ -35,7 +35,7 @@ MEDIA_TYPES: Final[Mapping[SeriesFormat, str]] = {
 
 
 def format_asked_for(named: SeriesFormat | None, accept: str) -> SeriesFormat:
-    """The one that is named, or else the first that the header `Accept` lists; JSON otherwise."""
+    """The format that is named, else the first known one in the `Accept` header, else JSON."""
     if named is not None:
         return named
     kinds = {media_type: kind for kind, media_type in MEDIA_TYPES.items()}
@@ -122,5 +122,5 @@ def _module(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise UnprocessableError(
             "format_not_installed",
-            f"The service has no Arrow; install it with: {pip_install('arrow')}",
+            f"Arrow is not installed at the service; install it with: {pip_install('arrow')}",
         ) from error

@@ -1,4 +1,4 @@
-"""What is told of series and heat maps: numbers as JSON has them, beside where they belong."""
+"""The JSON answers for series, heat maps and ranks."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -27,13 +27,13 @@ class StretchView(msgspec.Struct, frozen=True):
 
 
 class GapView(msgspec.Struct, frozen=True):
-    """Steps that are stored and could not be read: they have no values in the answer."""
+    """Stored steps that could not be read: they have no values in the answer."""
 
     first_step: int
     last_step: int
     reason: GapReason
-    """lost: the object is gone. corrupt: it is not what was written. late: the object store does
-    not answer now; ask again."""
+    """lost: the object is gone. corrupt: its bytes are not those that were written. late: the
+    object store does not answer now; try again."""
 
 
 class SeriesView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,9 +42,9 @@ class SeriesView(msgspec.Struct, frozen=True, omit_defaults=True):
     layer: str | None
     rank: int
     step_width: int
-    """1: `values` as recorded. More: `min`, `max`, `mean` of the finite values of so many steps,
-    `count` of them, and `nonfinite`, the number of values that were NaN or infinite, or of which
-    such elements were left out (of a norm, say; of several steps at least so many)."""
+    """1: `values` has the values as recorded. More: buckets of this many steps, with `min`, `max`,
+    `mean` and `count` of the finite values, and `nonfinite`: the number of values that were NaN or
+    infinite, or that leave out such elements, as a norm does (a lower bound for several steps)."""
     stretches: list[StretchView]
     steps: list[int]
     values: list[JsonNumber] | None = None
@@ -54,8 +54,8 @@ class SeriesView(msgspec.Struct, frozen=True, omit_defaults=True):
     count: list[int] | None = None
     nonfinite: list[int] | None = None
     left_out: list[int] = []
-    """Where `step_width` is 1: steps whose value is finite because elements that were NaN or
-    infinite are no part of it. Left out where there are none."""
+    """With a `step_width` of 1: steps whose value is finite only because NaN or infinite elements
+    are not part of it. The field is left out if there are none."""
     gaps: list[GapView] = []
     """Left out where there are none."""
 
@@ -69,10 +69,10 @@ class HeatmapView(msgspec.Struct, frozen=True, omit_defaults=True):
     layers: tuple[str, ...]
     steps: list[int]
     values: list[list[JsonNumber]]
-    """One list a layer; null: nothing finite was recorded."""
+    """One list per layer; null: nothing finite was recorded."""
     nonfinite: list[tuple[int, int, int]]
-    """(layer, bucket, count) wherever values were NaN or infinite, or such elements were left out
-    of them; of several steps at least so many."""
+    """(layer, bucket, count) wherever values were NaN or infinite, or leave out such elements; a
+    lower bound for buckets of several steps."""
     gaps: list[GapView] = []
     """Left out where there are none."""
 
@@ -85,11 +85,11 @@ class RanksView(msgspec.Struct, frozen=True, omit_defaults=True):
     ranks: list[int]
     steps: list[int]
     values: list[list[JsonNumber]]
-    """One list a rank; null: nothing finite was recorded."""
+    """One list per rank; null: nothing finite was recorded."""
     nonfinite: list[tuple[int, int, int]]
-    """(place in `ranks`, bucket, count) wherever values were NaN or infinite."""
+    """(index in `ranks`, bucket, count) wherever values were NaN or infinite."""
     gaps: list[GapView] = []
-    """Of any rank; left out where there are none."""
+    """Gaps of any rank; the field is left out if there are none."""
 
 
 def series_view(

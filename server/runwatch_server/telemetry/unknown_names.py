@@ -1,4 +1,4 @@
-"""What a run does not have (a name, an attempt, a rank), told beside what it has."""
+"""Errors for a name, attempt or rank that a run does not have; they say what it has."""
 
 from collections.abc import Collection, Sequence
 from itertools import islice
@@ -10,21 +10,23 @@ from runwatch_server.runs.queries import Attempt
 
 _MOST_NAMED: Final = 12
 _MOST_COMPARED: Final = 2000
-"""Comparing takes some microseconds a name, and a model may have very many layers."""
+"""Most names compared for a hint: each takes some microseconds, and models may have many layers."""
 _LONGEST: Final = 256
-"""Characters of the name that are told again; a longer one resembles none of ours."""
+"""Most characters of the name that are repeated; a longer one is similar to none of the run's."""
 
 
 def unknown_name(code: str, what: str, name: str, known: Collection[str]) -> NotFoundError:
-    """`what` says of which kind the name is; `known` are the run's own, in any order."""
+    """`what` is the kind of name; `known` are the run's own names, in any order."""
     is_short = len(name) <= _LONGEST
     hint = nearest(name, islice(known, _MOST_COMPARED)) if is_short else ""
     return NotFoundError(code, f"The run has no {what} {name[:_LONGEST]!r}{hint}. {_those(known)}")
 
 
 def check_place(attempts: Sequence[Attempt], attempt: int | None, rank: int) -> None:
-    """Raises NotFoundError for an attempt that never began, and for a rank that none of them has;
-    of one that is there and has sent nothing yet, there is nothing to read."""
+    """Raises NotFoundError for an attempt never opened, and for a rank that no attempt has.
+
+    A rank that exists but has sent nothing yet is no error: it just has no values.
+    """
     numbers = [one.attempt for one in attempts]
     if attempt is not None and attempt not in numbers:
         known = f"It has {_from_to(numbers)}." if numbers else "It has none yet."
