@@ -1,4 +1,4 @@
-"""`/alerts`: what is wrong, since when, why, and what was done about it."""
+"""`/alerts`: alerts, their diagnosis cards and acknowledgements."""
 
 from datetime import datetime
 from typing import Annotated, Final
@@ -40,7 +40,7 @@ class AlertView(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     state: str
     live: bool
-    """False: judged from frames that were sent after the fact."""
+    """False if judged from frames that were sent afterwards."""
     attempt: int
     segment: int
     rank: int
@@ -65,14 +65,14 @@ class AlertView(msgspec.Struct, frozen=True, kw_only=True):
     acked_by: str | None
     ack_note: str | None
     inhibited_by: str | None
-    """The rule whose alert explains this one: of it nobody is told."""
+    """The rule whose alert explains this one; nobody is told of this one then."""
     shadow: bool
-    """The rule is on trial: nobody is told, and nothing is done."""
+    """Whether the rule is on trial: nobody is told and no action is taken."""
     resolution: str | None
-    """Why it was closed; only `recovered` says that the run is well again. Null while open."""
+    """Why it was closed; only `recovered` means that the run is healthy again. Null while open."""
     recovery: str | None
-    """After a command: `watched`, then `recovered`, `not_recovered` or `worse`; `not_applied` where
-    it failed, was refused or came too late; else null."""
+    """After a command: `watched`, then `recovered`, `not_recovered` or `worse`; `not_applied` if
+    the command failed, was rejected or came too late. Null without a command."""
 
 
 class AlertEventView(msgspec.Struct, frozen=True):
@@ -103,13 +103,13 @@ class AlertList(msgspec.Struct, frozen=True):
     alerts: list[AlertView]
     next_token: str | None = None
     judged: bool | None = None
-    """Of the run asked for: whether all that is stored of it was judged, so that these are all its
-    alerts so far. Null where no run is asked for."""
+    """With `run_id`: whether everything stored of this run has been judged, so that the list has
+    all its alerts so far. Otherwise null."""
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: Annotated[str, msgspec.Meta(max_length=1024)] = ""
-    """What is about to be done; shown beside the alert."""
+    """What is being done about it; shown beside the alert."""
 
 
 @router.get(
@@ -131,7 +131,7 @@ async def list_alerts(
     next_token: NextToken = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
-    """Alerts that the asker may see, newest first."""
+    """Alerts that the caller may see, newest first."""
     if project is not None:
         principal.check_project(project)
     judged = None
@@ -161,7 +161,8 @@ async def list_alerts(
 async def get_alert(
     alert_id: AlertId, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
-    """An alert's card: where it began, what changed before, what was done, what came of it."""
+    """An alert with its diagnosis card: where it began, what changed before, what was done and with
+    what result."""
     alert = await services.alerts.get(alert_id)
     principal.check_project(alert.project)
     return json_response(_card_view(await services.alerts.card(alert)))
@@ -178,7 +179,7 @@ async def acknowledge_alert(
     principal: CurrentPrincipal,
     given: Annotated[Acknowledgement, Depends(json_body(Acknowledgement))],
 ) -> Response:
-    """Say that somebody looks after it."""
+    """Acknowledge an alert: somebody takes care of it."""
     alert = await services.alerts.get(alert_id)
     principal.check_project(alert.project)
     after = await services.alerts.acknowledge(alert_id, actor=principal.actor, note=given.note)

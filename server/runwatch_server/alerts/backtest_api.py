@@ -1,4 +1,4 @@
-"""`/rules/backtest`: what rules would have said about a stored run."""
+"""`/rules/backtest`: the alerts that rules would have raised on a stored run."""
 
 import asyncio
 from functools import partial
@@ -33,13 +33,13 @@ _Step = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
 
 class BacktestOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run_id: str
-    """The stored run that is judged."""
+    """The stored run to judge."""
     rules: dict[str, object] | str | None = None
-    """A rule file as a document, or as YAML text; null: the rules in force."""
+    """A rule file as a JSON document or as YAML text; null: the rules in force."""
     first_step: _Step | None = None
-    """Null: from its beginning."""
+    """First step to judge; null: from the beginning."""
     last_step: _Step | None = None
-    """Null: to its end."""
+    """Last step to judge; null: to the end."""
 
 
 @router.post(
@@ -53,7 +53,7 @@ async def backtest(
     principal: CurrentPrincipal,
     wanted: Annotated[BacktestOrder, Depends(json_body(BacktestOrder))],
 ) -> Response:
-    """Judge a stored run's rank 0, attempt by attempt, as it came. Changes nothing."""
+    """Judge rank 0 of a stored run, attempt by attempt, as it arrived. Changes nothing."""
     check_span(wanted.first_step, wanted.last_step, place="body", ends="first_step, last_step")
     run = await services.runs.find(RunId(wanted.run_id), principal)
     rules = await _rules(services, run.project, wanted.rules)
@@ -63,13 +63,13 @@ async def backtest(
     with services.backtests.place(principal.key_id):
         await services.backtests.judge(run.id, turns, partial(_check_goes_on, services, request))
     if test.num_rows == 0:
-        raise UnprocessableError("nothing_stored", "The run holds no step that was asked for.")
+        raise UnprocessableError("nothing_stored", "None of the requested steps are stored.")
     found = [test.result(run.id)]
     return json_response(BacktestReply(found, summary_of(found)))
 
 
 async def _check_goes_on(services: Services, request: Request) -> None:
-    """Raises ClientDisconnect where nobody waits for the answer, and OverloadedError where the
+    """Raises ClientDisconnect if nobody waits for the answer any more, and OverloadedError if the
     service is about to stop."""
     if await request.is_disconnected():
         raise ClientDisconnect

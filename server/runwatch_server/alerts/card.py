@@ -1,4 +1,4 @@
-"""The card of an alert: where it began, what went first, why, what to try, what was tried."""
+"""An alert's diagnosis card: onset, first anomalies, likely causes, what to try, what was tried."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ class OnsetView(msgspec.Struct, frozen=True):
     attempt: int
     rank: int
     layer: str | None
-    """The first that failed; null where the rule looks at no layers, or nobody knows."""
+    """The first layer that failed; null if unknown, or if the rule does not look at layers."""
 
 
 class OrderView(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class ChangeView(msgspec.Struct, frozen=True):
 class CauseView(msgspec.Struct, frozen=True):
     cause: str
     score: int
-    """Number of signs found that speak for it."""
+    """Number of signs found that support it."""
     evidence: tuple[str, ...]
 
 
@@ -66,14 +66,14 @@ class TriedView(msgspec.Struct, frozen=True):
 
 
 class DiagnosisView(msgspec.Struct, frozen=True, kw_only=True):
-    """The card as the API gives it."""
+    """The diagnosis card."""
 
     onset: OnsetView
     order: list[OrderView]
-    """Series that left their past around the onset, the first one first."""
+    """Series that left their usual range around the onset, in the order in which they did."""
     changed_before: list[ChangeView]
     causes: list[CauseView]
-    """Those with the most evidence first; among equals the order of the rule's author."""
+    """Likely causes, those with the most evidence first; equal ones in the rule's order."""
     try_first: str
     worked_if: str
     bundles: list[str]
@@ -81,13 +81,13 @@ class DiagnosisView(msgspec.Struct, frozen=True, kw_only=True):
     similar: list[SimilarView]
     """Earlier alerts of the same rule in the project, and what was tried then."""
     proposed: TriedView | None
-    """What waits for a person."""
+    """Proposals that wait for a person."""
     tried: list[TriedView]
     ladder: list[RungView]
-    """What the rule asks for, one after another, while the run does not recover."""
+    """The actions that the rule asks for, one after another, while the run does not recover."""
     recovery: str | None
     short: str
-    """The same in a few lines, as messages have it."""
+    """The card in a few lines, as messages show it."""
 
 
 def card_of(
@@ -138,7 +138,7 @@ def ranked_causes(alert: AlertRecord, findings: Findings) -> list[CauseView]:
 
 
 def short_of(alert: AlertRecord, findings: Findings) -> str:
-    """A few lines: what went first, what changed before, the likeliest cause, what to try."""
+    """A few lines: first anomalies, changes before, the likeliest cause, what to try."""
     order = "; ".join(one.words for one in findings.order[:_SHORT_ORDER])
     changed = "; ".join(one.words for one in findings.changed[-_SHORT_ORDER:])
     causes = ranked_causes(alert, findings)

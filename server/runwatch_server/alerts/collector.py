@@ -1,4 +1,4 @@
-"""What judging and acting tell Prometheus: bounded, never a series a layer."""
+"""Prometheus metrics about judging and alerts. Their number is bounded: never one per layer."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,42 +14,44 @@ from runwatch_server.rules.own_names import PROTECTED_NAMES
 from runwatch_server.rules.pack import load_builtin
 
 MAX_RULES: Final = 200
-"""Rules that are told apart: people may write any number of them, under any name."""
+"""Most rules with a label of their own: people may write any number of them, with any name."""
 
 
 class AlertingCollector(Collector):
-    """Reads the state of the evaluators and of the news board when it is asked."""
+    """Reads the state of the evaluators and of the news board at each scrape."""
 
     def __init__(self, alerting: Alerting) -> None:
         self._alerting = alerting
         names = sorted(PROTECTED_NAMES)
         names += [filed.rule.name for filed in load_builtin()]
         self._at_first = {(name, AlertState.FIRING): 0 for name in names}
-        """Counted from 0 on: the first of a series that was not there is no increase."""
+        """Shown from the start with 0: Prometheus sees no increase when a series begins at 1."""
 
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
         health = self._alerting.evaluators.health
         yield _gauge("evaluators_running", "1 while frames are judged.", health.is_running)
         yield _gauge(
             "evaluator_busy_seconds",
-            "For how long what is being judged now has been; grows where it does not end.",
+            "Age of the evaluation that is running now; keeps growing if it does not end.",
             health.busy_s,
         )
-        yield _gauge("evaluators_behind", "Runs with frames to judge.", health.num_behind)
+        yield _gauge("evaluators_behind", "Runs with frames yet to be judged.", health.num_behind)
         yield _gauge(
-            "evaluator_frames_waiting", "Frames stored and not judged.", health.num_waiting
+            "evaluator_frames_waiting", "Frames stored but not yet judged.", health.num_waiting
         )
         failing = self._alerting.ticker.failing_runs | set(health.failing_runs)
         yield _gauge("evaluators_failing", "Runs that cannot be judged.", len(failing))
         yield _counter("evaluator_failures", "Batches that failed.", health.num_failures)
-        yield _counter("frames_to_evaluators", "Frames handed over.", health.num_frames)
+        yield _counter(
+            "frames_to_evaluators", "Frames handed over to be judged.", health.num_frames
+        )
         yield _gauge(
             "absence_tick_age_seconds",
-            "Since silence was last judged; grows where that loop is dead.",
+            "Seconds since silence was last judged; keeps growing if that loop is dead.",
             self._alerting.ticker.age_s,
         )
         transitions = CounterMetricFamily(
-            "runwatch_alert_transitions", "Changes of alerts.", labels=("rule", "state")
+            "runwatch_alert_transitions", "State changes of alerts.", labels=("rule", "state")
         )
         for (rule, state), count in bounded(
             self._at_first | self._alerting.board.transitions
@@ -63,7 +65,7 @@ class AlertingCollector(Collector):
 
 
 def bounded(counts: Mapping[tuple[str, str], int]) -> Mapping[tuple[str, str], int]:
-    """Counts by rule and state, of so many rules; the rules named last become one, `other`."""
+    """Counts by rule and state for a limited number of rules; the rest are summed as `other`."""
     named = set(islice(dict.fromkeys(rule for rule, _ in counts), MAX_RULES))
     summed: Counter[tuple[str, str]] = Counter()
     for (rule, state), count in counts.items():

@@ -1,4 +1,4 @@
-"""`/stream`: what happens to a run, its alerts and commands, as it happens (server-sent events)."""
+"""`/stream`: server-sent events about a run, its alerts and commands, as they happen."""
 
 import re
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ router: Final = APIRouter(prefix="/api/v1", tags=["alerts"])
 
 _KEEP_ALIVE_S: Final = 15.0
 _LOOK_S: Final = 1.0
-"""How often a run is looked at for progress, which nobody posts on the board."""
+"""How often, in seconds, a run is checked for progress, which is not posted on the news board."""
 _CHUNK: Final = 200
 _PLACE: Final = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
 """Of numbers that a database can hold."""
@@ -34,7 +34,7 @@ _PLACE: Final = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far a reader has come; as text it is an event's id, `<alert event>-<command event>`."""
+    """A reader's position in the stream; as text an event's id, `<alert event>-<command event>`."""
 
     alert_event: int
     command_event: int
@@ -63,11 +63,11 @@ async def stream(
     run_id: str,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> StreamingResponse:
-    """A run's events from now on, or after the one in Last-Event-ID: none is left out. It ends
-    where the run is removed.
+    """Server-sent events of a run, from now on or after the one in Last-Event-ID, without gaps. The
+    stream ends if the run is deleted.
 
-    `alert` and `command` tell what happened to one; `progress`, which has no id and comes at most
-    once a second, tells the run's state and last step whenever they have changed.
+    `alert` and `command` say what happened to one; `progress`, which has no id and comes at most
+    once a second, gives the run's state and last step when they have changed.
     """
     run = await services.runs.find(RunId(run_id), principal)
     place = await _newest(services) if last_event_id is None else Place.parse(last_event_id)
@@ -109,7 +109,7 @@ async def _events(
 
 
 async def _progress(services: Services, run_id: RunId) -> dict[str, object] | None:
-    """None where the run was removed."""
+    """State and last step as an event; None if the run was removed."""
     async with services.database.read() as connection:
         run = await find_run(connection, run_id)
     if run is None:
@@ -118,7 +118,7 @@ async def _progress(services: Services, run_id: RunId) -> dict[str, object] | No
 
 
 async def _read(services: Services, run_id: RunId, place: Place) -> tuple[list[bytes], Place]:
-    """The events after a place, and the place after them."""
+    """The events after a place, and the place of the last of them."""
     texts: list[bytes] = []
     async with services.database.read() as connection:
         for alert in await alert_event_queries.list_events_after(

@@ -1,4 +1,4 @@
-"""`/runs/{run_id}/thresholds`: the levels by which rules judge a series, to be drawn over it."""
+"""`/runs/{run_id}/thresholds`: the thresholds of rules for a series, to draw over its chart."""
 
 import asyncio
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ from runwatch_server.services import CurrentServices
 router: Final = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["alerts"])
 
 MAX_MOVING_STEPS: Final = 4096
-"""Levels that follow the run are judged step by step, so only over as many."""
+"""Most steps for thresholds that follow the run, which have to be evaluated step by step."""
 MAX_STEPS_OF_ALL_LAYERS: Final = 1024
-"""And over so many where the rule compares layers, which then are all judged: for 300 layers each
+"""Most steps for rules that compare layers, where all layers are evaluated: with 300 layers, each
 such rule takes about a second."""
 
 
@@ -41,7 +41,7 @@ class ThresholdView(msgspec.Struct, frozen=True):
     rule: str
     severity: str
     direction: str
-    """`above`: the rule fails only above the level; `below`: only below."""
+    """`above`: the rule fails only above the threshold; `below`: only below it."""
     steps: list[int]
     levels: list[float]
 
@@ -49,17 +49,18 @@ class ThresholdView(msgspec.Struct, frozen=True):
 class ThresholdList(msgspec.Struct, frozen=True):
     thresholds: list[ThresholdView]
     num_left_out: int
-    """Rules whose level follows the run, left out because too many steps were asked for."""
+    """Number of rules left out because their threshold follows the run and too many steps were
+    requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The series whose levels are asked for."""
+    """The series whose thresholds are requested."""
 
     name: str
-    """As a rule writes it."""
+    """The series' name, as rules write it."""
     layer: str | None = None
-    """None: a metric of the run."""
+    """The layer; None for a metric of the run."""
 
     @property
     def scope(self) -> Scope:
@@ -80,10 +81,10 @@ async def get_thresholds(
     layer: str | None = None,
     stat: str | None = None,
 ) -> Response:
-    """Of the run's rules in force that compare a series (`metric=`, or `layer=` and `stat=`) with a
-    level, that level at each step.
+    """The threshold at each step of those rules in force for the run that compare a series with one
+    (`metric=`, or `layer=` and `stat=`).
 
-    Passing it is what a rule needs at least; it may want more before it fires.
+    Crossing its threshold is necessary for a rule to fire, but it may require more.
     """
     if metric is not None and layer is None and stat is None:
         judged = Judged(rule_name(metric))
@@ -130,5 +131,5 @@ def _view(rule: Rule, judged: Judged, rows: Rows, first_step: int, last_step: in
 def _rounded(
     found: Threshold, within: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 ) -> list[float]:
-    """Six digits: what a chart can show."""
+    """Rounded to six digits, which is what a chart can show."""
     return [float(f"{level:.6g}") for level in found.levels[within].tolist()]
