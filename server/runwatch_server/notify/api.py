@@ -1,4 +1,4 @@
-"""`/notifications` and `/silences`: what people were told, and what is held back for a while."""
+"""`/notifications` and `/silences`: messages to receivers, and silences that hold them back."""
 
 from datetime import datetime
 from typing import Annotated, Final
@@ -25,7 +25,7 @@ router: Final = APIRouter(prefix="/api/v1", tags=["notifications"])
 
 MAX_SILENCE_S: Final = 366 * 86400.0
 MAX_RECURRING_S: Final = 10 * MAX_SILENCE_S
-"""Of one that recurs, which somebody looks through once in a while."""
+"""Longest span of a recurring silence, which somebody should review from time to time."""
 
 
 class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,10 +39,10 @@ class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
     dedup_key: str
     created_at: datetime
     due_at: datetime | None
-    """Of what waits: the next try."""
+    """When the message is tried next; null if it is not waiting."""
     delivered_at: datetime | None
     attempts: int
-    """Failures in a row."""
+    """Number of failed attempts in a row."""
     error: str | None
 
 
@@ -53,16 +53,16 @@ class NotificationList(msgspec.Struct, frozen=True):
 
 class SilenceGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     matchers: Annotated[tuple[Matcher, ...], msgspec.Meta(min_length=1, max_length=16)]
-    """All must match. Labels: alertname, severity, project, run_id, run, layer_group, and those
-    of the rule."""
+    """All of them must match. Labels are alertname, severity, project, run_id, run, layer_group and
+    those of the rule."""
     ends_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
-    """Wanted, but of one that recurs: that goes on for ten years where nothing is said."""
+    """Required, except for a recurring silence, which lasts ten years by default."""
     starts_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
-    """Null: now."""
+    """When it begins; null: now."""
     recurs: Recurrence | None = None
-    """A maintenance window that comes again, between `starts_at` and `ends_at`."""
+    """A maintenance window that recurs between `starts_at` and `ends_at`."""
     comment: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
-    """Why: whoever is on call next will ask."""
+    """The reason, which the next person on call will ask for."""
 
 
 class SilenceView(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class SilenceView(msgspec.Struct, frozen=True, kw_only=True):
     active: bool
     recurs: Recurrence | None
     next_at: datetime | None
-    """Of one that recurs: when its next window begins."""
+    """When the next window of a recurring silence begins; null for other silences."""
 
 
 class SilenceList(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ async def list_notifications(
     next_token: NextNumber = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
-    """What receivers were told, or not yet, newest first. Receivers are shown by name alone."""
+    """Messages to receivers, sent or waiting, newest first. Receivers are shown by name only."""
     async with services.database.read() as connection:
         found = await queries.list_deliveries(
             connection, project=principal.project, state=state, before=next_token, limit=limit + 1
@@ -117,7 +117,7 @@ async def list_silences(
     next_token: NextToken = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
-    """Silences that are in force or to come, the newest first."""
+    """Silences that are in force or begin later, newest first."""
     now = services.clock.wall()
     async with services.database.read() as connection:
         found = await silences.list_silences(
@@ -142,7 +142,7 @@ async def create_silence(
     principal: CurrentPrincipal,
     given: Annotated[SilenceGiven, Depends(json_body(SilenceGiven))],
 ) -> Response:
-    """Hold back the messages of alerts that match. The alerts themselves go on."""
+    """Create a silence: it holds back the messages of matching alerts, but not the alerts."""
     now = services.clock.wall()
     starts_at = now if given.starts_at is None else given.starts_at.timestamp()
     silence = Silence(
@@ -174,7 +174,7 @@ async def create_silence(
 async def delete_silence(
     silence_id: str, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
-    """End a silence now; what it held back is told."""
+    """End a silence now; receivers are then told of the alerts that still fire."""
     now = services.clock.wall()
 
     async def work(connection: AsyncConnection) -> None:
@@ -216,7 +216,7 @@ def _check_span(silence: Silence, given: SilenceGiven, now: float) -> None:
 
 
 def _out_of_span(name: str, found: datetime | None, wanted: str) -> UnprocessableError:
-    """As it was given: no calendar of UTC may have it."""
+    """Shows the time as it was given, since in UTC it may be outside the calendar."""
     said = "none" if found is None else found.isoformat()
     return UnprocessableError("invalid_silence", f"{name}: found {said}, wanted {wanted}")
 

@@ -1,4 +1,4 @@
-"""What telling people tells Prometheus. Addresses are shown without user and password."""
+"""Prometheus metrics about notifications. Addresses are shown without user and password."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from runwatch_server.notify.assembly import Notifying
 
 
 class NotifyCollector(Collector):
-    """Reads the figures of the loops when it is asked."""
+    """Reads the figures of the sending loops at each scrape."""
 
     def __init__(self, notifying: Notifying) -> None:
         self._notifying = notifying
@@ -22,15 +22,19 @@ class NotifyCollector(Collector):
         label = ("url",)
         success = GaugeMetricFamily(
             "runwatch_alertmanager_last_success_timestamp_seconds",
-            "When the replica last took alerts; 0 before the first time.",
+            "Unix time at which the Alertmanager last accepted alerts; 0 before the first time.",
             labels=label,
         )
-        sent = CounterMetricFamily("runwatch_alertmanager_sent", "Alerts taken.", labels=label)
+        sent = CounterMetricFamily(
+            "runwatch_alertmanager_sent", "Alerts accepted by the Alertmanager.", labels=label
+        )
         failed = CounterMetricFamily(
-            "runwatch_alertmanager_failed", "Requests that failed.", labels=label
+            "runwatch_alertmanager_failed", "Failed requests to the Alertmanager.", labels=label
         )
         rejected = CounterMetricFamily(
-            "runwatch_alertmanager_rejected", "Alerts refused as not valid.", labels=label
+            "runwatch_alertmanager_rejected",
+            "Alerts that the Alertmanager rejected as invalid.",
+            labels=label,
         )
         for replica in self._notifying.replicas:
             figures = replica.figures
@@ -43,20 +47,22 @@ class NotifyCollector(Collector):
     def _of_receivers(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
         success = GaugeMetricFamily(
             "runwatch_receiver_last_success_timestamp_seconds",
-            "When the receiver last took a message; 0 before the first time.",
+            "Unix time at which the receiver last accepted a message; 0 before the first time.",
             labels=("receiver",),
         )
         failed = CounterMetricFamily(
-            "runwatch_receiver_failed", "Messages not taken.", labels=("receiver",)
+            "runwatch_receiver_failed",
+            "Failed attempts to send the receiver a message.",
+            labels=("receiver",),
         )
         given_up = CounterMetricFamily(
             "runwatch_receiver_given_up",
-            "Messages that were tried for a day and given up.",
+            "Messages given up after trying for a day.",
             labels=("receiver",),
         )
         counts = GaugeMetricFamily(
             "runwatch_deliveries",
-            "Deliveries in each state; those that are dead were given up.",
+            "Deliveries in each state; `dead` ones were given up.",
             labels=("receiver", "state"),
         )
         for courier in self._notifying.couriers:

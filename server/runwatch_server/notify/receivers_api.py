@@ -1,4 +1,4 @@
-"""`/receivers`: who is told, by name alone, and a message to see whether it arrives."""
+"""`/receivers`: lists receivers by name, and sends test messages."""
 
 import asyncio
 from typing import Final
@@ -20,12 +20,12 @@ router: Final = APIRouter(prefix="/api/v1/receivers", tags=["notifications"])
 
 
 class ReceiverView(msgspec.Struct, frozen=True, kw_only=True):
-    """Without its address, which holds secrets."""
+    """A receiver without its address, which holds secrets."""
 
     name: str
     min_severity: str
     projects: tuple[str, ...]
-    """Globs."""
+    """Globs of the projects whose alerts it receives."""
     send_resolved: bool
     repeat_s: float
 
@@ -33,19 +33,19 @@ class ReceiverView(msgspec.Struct, frozen=True, kw_only=True):
 class ReceiverList(msgspec.Struct, frozen=True, kw_only=True):
     receivers: list[ReceiverView]
     alertmanagers: list[str]
-    """Addresses, without user and password."""
+    """Addresses of Alertmanagers, without user and password."""
 
 
 class TestOutcome(msgspec.Struct, frozen=True):
     delivered: bool
-    """Whether the receiver took the message; its answer is not shown."""
+    """Whether the receiver accepted the message; its answer is not shown."""
 
 
 @router.get(
     "", dependencies=[require(KeyScope.ADMIN)], openapi_extra=documented(answer=ReceiverList)
 )
 async def list_receivers(services: CurrentServices, principal: CurrentPrincipal) -> Response:
-    """Those of the receivers' file. Refused to a key that is bound to a project."""
+    """The receivers in the receivers' file. Refused to a key that is bound to a project."""
     _check_unbound(principal)
     return json_response(view_of(services.receivers))
 
@@ -56,7 +56,7 @@ async def list_receivers(services: CurrentServices, principal: CurrentPrincipal)
     openapi_extra=documented(answer=TestOutcome),
 )
 async def send_test(name: str, services: CurrentServices, principal: CurrentPrincipal) -> Response:
-    """Send a message that says it is a test."""
+    """Send a test message, which says that it is one."""
     _check_unbound(principal)
     receiver = next((one for one in services.receivers.receivers if one.name == name), None)
     if receiver is None:

@@ -1,8 +1,8 @@
-"""Windows that come again: each night, each Saturday, in a time zone with its summer time.
+"""Recurring windows, such as each night or each Saturday, in a time zone with summer time.
 
-In the night in which the clocks go forward, what should begin
-in the hour that is missing begins an hour later; in the one in which they go back, what begins in
-the hour that comes twice comes twice. How long a window lasts is real time.
+When clocks go forward, a window that would begin in the missing hour begins an hour later. When
+they go back, a window that begins in the repeated hour begins twice. A window's length is in real
+time.
 """
 
 import logging
@@ -22,26 +22,26 @@ log = logging.getLogger(__name__)
 _DAY_S: Final = 86400.0
 _LOOK_AHEAD_S: Final = MOST_DAYS * _DAY_S
 _SET_S: Final = 7200.0
-"""The most that a clock is set by: that of Antarctica/Troll is, by two hours."""
+"""The largest clock change: that of Antarctica/Troll, by two hours."""
 
 
 class Recurrence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cron: Annotated[str, msgspec.Meta(max_length=200)]
-    """When each begins: minute, hour, day, month, weekday; all of them must hold. Weekdays by
-    name (`sat`, `mon-fri`): numbers mean Sunday to some and Monday to others."""
+    """When each window begins: minute, hour, day, month, weekday, all of which must match. Weekdays
+    are names (`sat`, `mon-fri`), since numbers count from Sunday for some and Monday for others."""
     for_s: Annotated[float, msgspec.Meta(ge=60, le=7 * _DAY_S)]
-    """How long each lasts, in seconds."""
+    """How long each window lasts, in seconds."""
     timezone: Annotated[str, msgspec.Meta(max_length=64)] = "UTC"
-    """As in `Europe/Berlin`."""
+    """An IANA name such as `Europe/Berlin`."""
 
     def covers(self, now: float) -> bool:
-        """Whether a window is open. On a machine that does not know its time zone none ever is:
+        """Whether a window is open. If the machine does not know the time zone, none ever is:
         better a message too many than none at all."""
         began = self.next_after(now - self.for_s)
         return began is not None and began <= now
 
     def next_after(self, now: float) -> float | None:
-        """When the next window begins; None: not within a year, or unknown."""
+        """When the next window begins; None if not within a year, or if unknown."""
         try:
             return self._next_after(now)
         except ValueError as error:

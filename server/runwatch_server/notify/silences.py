@@ -1,7 +1,7 @@
-"""Silences: for a stretch of time, alerts that match make no messages.
+"""Silences: for a span of time, matching alerts send no messages.
 
-They are for the receivers of our own; Alertmanager has its silences itself. A pattern is a glob,
-not a regular expression, which a hostile one could be made to run for ever on.
+They apply to our own receivers; Alertmanager has silences of its own. Patterns are globs, not
+regular expressions, since a hostile expression can take for ever to match.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -18,19 +18,19 @@ from runwatch_server.notify.recurrence import Recurrence
 from runwatch_server.notify.tables import silences
 
 MAX_SILENCES: Final = 300
-"""Of one project that are not over, and as many of every project: all of them are asked about
-each message."""
+"""Most silences of one project that are not over, and most of those for every project: each message
+is checked against all of them."""
 
 
 class Matcher(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A label, and what its value must look like."""
+    """A condition on the value of a label."""
 
     name: str
-    """Of the label."""
+    """Name of the label."""
     value: str
     """A glob; `*` stands for any characters."""
     negated: bool = False
-    """True: the value must not look like that."""
+    """True: the value must not match."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return fnmatchcase(labels.get(self.name, ""), self.value) is not self.negated
@@ -56,26 +56,26 @@ class Silence:
         )
 
     def next_at(self, now: float) -> float | None:
-        """When its next window begins; None where it does not recur, or ends before."""
+        """When its next window begins; None if it does not recur or ends before."""
         if self.recurs is None:
             return None
         found = self.recurs.next_after(max(now, self.starts_at))
         return found if found is not None and found < self.ends_at else None
 
     def covers(self, labels: Mapping[str, str], *, now: float) -> bool:
-        """Whether an alert with these labels is held back now."""
+        """Whether messages about an alert with these labels are held back now."""
         return self.matches(labels) and self.is_in_force(now)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether it is about an alert with these labels, at whatever time."""
+        """Whether it matches an alert with these labels, at whatever time."""
         return self.project in ("", labels.get("project", "")) and all(
             matcher.matches(labels) for matcher in self.matchers
         )
 
 
 class Muting:
-    """What silences hold back at one moment. Whether one is in force is worked out where one is
-    about the alert at all, and once: a window's time zone makes that the dearest question."""
+    """The silences at one moment. Whether one is in force is computed only if it matches an alert,
+    and only once: with a window's time zone this is the most expensive check."""
 
     def __init__(self, all_silences: Iterable[Silence], *, now: float) -> None:
         self._silences = [one for one in all_silences if one.starts_at <= now < one.ends_at]
@@ -96,14 +96,14 @@ class Muting:
 
 
 async def insert_silence(connection: AsyncConnection, silence: Silence) -> None:
-    """Raises UnprocessableError where its project has as many as it may have."""
+    """Raises UnprocessableError if its project has as many silences as it may have."""
     held = await _count(connection, silence.project, ending_after=silence.created_at)
     if held >= MAX_SILENCES:
         whose = f"of project {silence.project!r}" if silence.project else "of every project"
         raise UnprocessableError(
             "too_many_silences",
             f"found {held} silences {whose} that are not over and one more, "
-            f"wanted at most {MAX_SILENCES}; end those that nobody needs",
+            f"wanted at most {MAX_SILENCES}; end those that are no longer needed",
         )
     await connection.execute(
         sa.insert(silences).values(
@@ -121,7 +121,7 @@ async def insert_silence(connection: AsyncConnection, silence: Silence) -> None:
 
 
 async def end_silence(connection: AsyncConnection, silence: Silence, *, at: float) -> None:
-    """Let it end now; it stays on record."""
+    """Ends a silence now; it stays on record."""
     await connection.execute(
         sa.update(silences)
         .where(silences.c.id == silence.id)
@@ -143,8 +143,8 @@ async def list_silences(
     before_id: str | None = None,
     limit: int | None = None,
 ) -> list[Silence]:
-    """Those that are not over at a time, the newest first: of these projects and of every one, or
-    all. No limit: what is left out would not be in force."""
+    """Silences that are not over at a time, newest first: those of these projects and those for
+    every project, or all. There is no limit, since one that is left out would not be in force."""
     wanted = sa.select(silences).where(silences.c.ends_at > ending_after)
     if projects is not None:
         wanted = wanted.where(silences.c.project.in_(("", *projects)))
@@ -164,7 +164,7 @@ async def _count(connection: AsyncConnection, project: str, *, ending_after: flo
 
 
 class _Recurs(msgspec.Struct, frozen=True):
-    """What stands in the column."""
+    """The contents of the column."""
 
     starts_at: float
     window: Recurrence
