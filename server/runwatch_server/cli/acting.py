@@ -10,7 +10,7 @@ from runwatch_server.cli.client import DEFAULT_URL, Token, Url, in_path, open_cl
 from runwatch_server.cli.output import AsJson, say_either
 from runwatch_server.cli.run_names import Run, find_run_id
 
-CommandId = Annotated[str, typer.Argument(help="Id of the command.")]
+CommandId = Annotated[str, typer.Argument(help="ID of the command.")]
 
 
 class Signal(StrEnum):

@@ -21,7 +21,7 @@ def _commands() -> list[LazyCommand]:
         LazyCommand(
             "demo",
             f"{_HERE}.demo:demo",
-            "Train a small GPT three times: clean, broken, and broken under Runwatch's eyes.",
+            "Train a small GPT three times: clean, broken, and broken with Runwatch watching.",
         ),
         LazyCommand(
             "run",

@@ -36,7 +36,7 @@ def demo(
     fault_step: Annotated[int, typer.Option(min=1, help="The step that goes wrong.")] = 500,
     seed: Annotated[int, typer.Option(help="Seed of the model and of the order of the text.")] = 0,
 ) -> None:
-    """Train a small GPT three times: clean, broken, and broken under Runwatch's eyes.
+    """Train a small GPT three times: clean, broken, and broken with Runwatch watching.
 
     Starts a service of its own, on SQLite and a free port of this machine, and trains on the source
     code of Python's standard library. Exits with 1 if the run was not saved.

@@ -127,7 +127,7 @@ def list_rules(
     token: Token = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show the built-in rules and people's own."""
+    """Show the built-in rules and your own."""
     with open_client(url, token) as client:
         params = {} if project is None else {"project": project}
         found = client.request("GET", "/rules", params=params).json()

@@ -14,15 +14,15 @@ from runwatch_server.cli.lazy import LazyCommand
 HEAD = """# Commands
 
 Made from the code by `make docs`. `runwatch COMMAND --help` says the same;
-`runwatch --install-completion` teaches your shell. `NO_COLOR=1` leaves colours out.
+`runwatch --install-completion` sets up completion in your shell. `NO_COLOR=1` switches colours off.
 
 | exit code | what it means |
 | --- | --- |
 | 0 | done |
 | 1 | done, and a fault was found: in a rule, a file, a check, or the run that was followed |
-| 2 | not done: wrong use, no such thing, no answer, a key that may not, no service part |
-| 3 | `runwatch sync`: all is stored but what was damaged or refused |
-| 126, 127, 128 + n | `runwatch run`: its command cannot be run, is not there, signal n ended it |
+| 2 | not done: wrong use, nothing of that name, no answer, a missing scope, no service part |
+| 3 | `runwatch sync`: everything is stored except what was damaged or refused |
+| 126, 127, 128 + n | `runwatch run`: its command cannot run, does not exist, ended by signal n |
 | 130 | ended by Ctrl-C |
 
 """
