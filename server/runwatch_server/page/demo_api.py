@@ -25,6 +25,6 @@ class DemoStarted(msgspec.Struct, frozen=True):
     openapi_extra=documented(answer=DemoStarted, status=202, refuses=[409]),
 )
 async def start_demo_run(services: CurrentServices, principal: CurrentPrincipal) -> Response:
-    """Start the demo's training beside the service: it breaks at step 500 and is brought back."""
+    """Start the demo's training beside the service: it breaks at step 500 and is rolled back."""
     principal.check_project(PROJECT)
     return json_response(DemoStarted(await services.demo_run.start(principal)), 202)

@@ -12,18 +12,19 @@ from runwatch_server.settings import Settings
 
 HEAD = """# Settings
 
-Made from the code by `make docs`. All are variables of the environment; `runwatch doctor` looks at
-each of them.
+Made from the code by `make docs`. All are environment variables; `runwatch doctor` checks each of
+them.
 
 ## The trainer
 
-What `attach` and `open_run` take where no argument says otherwise; commands take the first two.
+`attach` and `open_run` use these unless an argument says otherwise; commands use `RUNWATCH_URL` and
+`RUNWATCH_TOKEN`.
 
 {trainer}
 
 ## The service
 
-An option of `runwatch serve`, where there is one, goes before the variable.
+An option of `runwatch serve`, if there is one, takes precedence over the variable.
 
 {service}
 """
