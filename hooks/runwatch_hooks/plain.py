@@ -43,7 +43,7 @@ from runwatch_hooks.rows.jumps import Jumps
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.rows.user_numbers import UserNumbers, as_count, as_float
 from runwatch_hooks.settings.arguments import config_of, step_of
-from runwatch_hooks.settings.environment import Environment, override, read_environment
+from runwatch_hooks.settings.environment import override, read_environment
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import StepReport
 from runwatch_hooks.watching.loop_compliance import LoopCompliance, Part
@@ -293,14 +293,14 @@ def open_run(
             url=environment.url, token=environment.token, spool_dir=environment.spool_dir
         ),
         opened,
-        _attempt(environment, next_step, kinds),
+        _attempt(next_step, kinds),
         0,
     )
     line.start()
     return PlainRun(found, line, next_step=next_step, allow=kinds)
 
 
-def _attempt(environment: Environment, next_step: int, allow: tuple[str, ...]) -> AttemptOpen:
+def _attempt(next_step: int, allow: tuple[str, ...]) -> AttemptOpen:
     now = time.time()
     return AttemptOpen(
         token=ulid(int(now * 1000), os.urandom(10)),
