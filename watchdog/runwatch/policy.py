@@ -36,7 +36,8 @@ class PolicyReason(StrEnum):
 
 
 ALREADY_PROPOSED: Final = "already_proposed"
-"""What speaks against an action beside the policy: one of its kind waits for a person."""
+"""Why an action is not taken although the policy allows it: another of its kind already waits for a
+person's approval."""
 ALREADY_ROLLED_BACK: Final = "already_rolled_back"
 """Likewise: what it answers to was taken back by another's rollback."""
 

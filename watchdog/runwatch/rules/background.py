@@ -1,4 +1,4 @@
-"""What a rule may know of a run beside its rows: how the attempt before ended, and what its
+"""What a rule can know of a run that is not in its rows: how the attempt before ended, and what its
 configuration says. Each is a series that has one value at every row.
 
 - `lr_before`, `loss_before`: the median of the last 8 values that the attempt before recorded.

@@ -43,7 +43,7 @@ class Widest:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What is remembered of an alert beside its state."""
+    """What is remembered of an alert in addition to its state."""
 
     attempt: int
     segment: int

@@ -175,7 +175,7 @@ def order_signs(loss: Departure | None, gradient: Departure | None, grew: bool) 
 
 
 def _precedes(loss: Departure, gradient: Departure) -> bool:
-    """At one and the same step a loss that is no number broke the gradients; else nobody knows."""
+    """Whether the loss left its past first. At the same step it did only if it is not finite."""
     is_broken = not np.isfinite(loss.value)
     return loss.step < gradient.step or (loss.step == gradient.step and is_broken)
 

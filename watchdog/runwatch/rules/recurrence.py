@@ -38,7 +38,7 @@ def keep_of(rule: Rule, recurrence: Recurrence, num_clearings: int) -> Span:
 def is_another(
     rule: Rule, recurrence: Recurrence, alert: Alert | None, layers: Collection[str], now: Moment
 ) -> bool:
-    """Whether these layers, which fail now, are none of a recovering alert's."""
+    """Whether none of the layers that fail now belongs to the alert that is recovering."""
     return (
         alert is not None
         and alert.state is AlertState.RECOVERING

@@ -51,7 +51,7 @@ def records_awaited(block: Block, operand: tree.Expression, points: Points) -> B
 
 
 def _outlasts_its_series(node: tree.Expression) -> bool:
-    """Whether it may be known at a row that recorded none of its series."""
+    """Whether it can have a value at a row that recorded none of the series in it."""
     match node:
         case tree.Series():
             return node.name == STEP

@@ -1,4 +1,4 @@
-"""What an evaluator says: that one alert changed its state, with all that a reader will ask."""
+"""What an evaluator reports: that one alert changed its state, with all that a reader will ask."""
 
 import hashlib
 from collections.abc import Mapping
@@ -58,9 +58,9 @@ class Transition:
     widest: Widest = field(default_factory=Widest)
     """The most layers that failed at once since the onset."""
     inhibited_by: str | None = None
-    """The rule whose alert explains this one: it is shown beneath that, and told to nobody."""
+    """The rule whose alert explains this one, which is shown under it and sent to nobody."""
     shadow: bool = False
-    """The rule is on trial: told to nobody, and its actions are not considered."""
+    """The rule is on trial: its alerts are sent to nobody, and its actions are not considered."""
     episode: str
     """The same through one alert's life, and the same whenever the data are judged again."""
 

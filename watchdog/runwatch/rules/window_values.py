@@ -58,7 +58,7 @@ def settled_values(node: Windowed, history: History, rows_K: Indices) -> Floats:
 
 
 def _sizes(filled_K: Indices, known_K: Bools) -> Indices:
-    """The different numbers of samples that the known windows hold, but for none."""
+    """The different numbers of samples that the known windows hold, without 0."""
     if known_K.all() and filled_K.size and (filled_K == filled_K[0]).all():
         return filled_K[:1] if filled_K[0] else filled_K[:0]
     return np.unique(filled_K[known_K & (filled_K > 0)])
