@@ -91,7 +91,7 @@ def _buttons(addressee: Addressee) -> list[ActionButton]:
 def _objection(addressee: Addressee, *, may_control: bool) -> str:
     """Why nothing at all can be ordered now; empty where something can."""
     if addressee.state.is_ended:
-        return f"The run is {addressee.state}: nobody would obey."
+        return "The run has ended: nobody would obey."
     if addressee.attempt == 0:
         return "The run has not begun."
     if not may_control:
