@@ -22,8 +22,8 @@ from runwatch_hooks.wrapping.backward_pass import ENGINE
 from runwatch_hooks.wrapping.early_clips import GROUPING, is_unheard_clip
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 from runwatch_hooks.wrapping.step_hooks import StepHandle, hear_after_steps, hear_before_steps
-from runwatch_hooks.wrapping.torch_wraps import TorchHolds
-from runwatch_hooks.wrapping.wraps import Arguments, Ears, Keywords, Listener
+from runwatch_hooks.wrapping.torch_wraps import TorchHolds, untraced_wrap
+from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords, Listener
 
 OptimizerListener = Callable[[Optimizer, Arguments, Keywords], None]
 
@@ -60,6 +60,7 @@ class Patches:
         self._meter = meter or nullcontext()
         self._handles: list[StepHandle] = []
         self._holds = TorchHolds()
+        self._engine = Holds()
         self._pid = 0
 
     @property
@@ -75,7 +76,8 @@ class Patches:
             hear_before_steps(self._guarded_hook(see.before_optimizer_step)),
             hear_after_steps(self._guarded_hook(see.after_optimizer_step)),
         ]
-        self._holds.hold(torch.autograd, ENGINE, Ears(before=self._guarded(see.before_backward)))
+        self._engine = Holds(untraced_wrap())
+        self._engine.hold(torch.autograd, ENGINE, Ears(before=self._guarded(see.before_backward)))
         total_norm = Ears(before=self._guarded(see.before_total_norm))
         clip = Ears(before=self._guarded(see.before_clip))
         by_itself = Ears(before=self._guarded(see.before_own_clip))
@@ -108,6 +110,7 @@ class Patches:
             handle.remove()
         self._handles = []
         self._holds.release()
+        self._engine.release()
 
     def _guarded(self, listener: Listener) -> Listener:
         """The listener, called only while `_hears`."""

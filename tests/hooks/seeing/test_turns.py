@@ -6,7 +6,7 @@ from typing import Any, cast
 import torch
 from tests.hooks.recorder import RecordingLine
 from tests.hooks.tiny import watched
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, Optimizer
 
@@ -20,6 +20,25 @@ def test_a_generator_and_its_judge_take_turns(line: RecordingLine) -> None:
             for part in parts:
                 part.zero_grad()
             judge(generator(torch.ones(1, 2))).sum().backward()
+            optimizer.step()
+        watch.step(loss=1.0)
+
+    assert line.metric("alternating") == [1.0, 1.0, 1.0]
+
+
+def test_players_whose_passes_begin_in_compiled_code_take_turns(line: RecordingLine) -> None:
+    generator, judge = nn.Linear(2, 2), nn.Linear(2, 1)
+    optimizers = [SGD(judge.parameters(), 0.1), SGD(generator.parameters(), 0.1)]
+    watch = watched(nn.ModuleDict({"judge": judge, "generator": generator}), *optimizers, line=line)
+
+    def play(x: Tensor, *, is_judge: bool) -> None:
+        made = generator(x)
+        judge(made.detach() if is_judge else made).sum().backward()
+
+    compiled = torch.compile(play, backend="eager")
+    for _ in range(3):
+        for optimizer in optimizers:
+            compiled(torch.ones(1, 2), is_judge=optimizer is optimizers[0])
             optimizer.step()
         watch.step(loss=1.0)
 
