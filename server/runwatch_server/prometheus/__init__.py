@@ -1,1 +1,1 @@
-"""Alerts and rules in the shape of Prometheus' HTTP API, for the tools that read that."""
+"""Alerts and rules in the form of Prometheus' HTTP API, for tools that read it."""

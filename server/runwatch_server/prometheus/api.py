@@ -1,7 +1,7 @@
-"""`/prometheus/api/v1/alerts` and `/rules`: what a data source of Prometheus' kind is asked for by
-Grafana's alert list, and by tools that read Prometheus.
+"""`/prometheus/api/v1/alerts` and `/rules`: what Grafana's alert list, and other tools, request
+from a Prometheus data source.
 
-Only these two: series by time are on `/metrics`, for a real Prometheus.
+There are only these two routes: series over time are on `/metrics`, for a real Prometheus.
 """
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ Names = Annotated[list[str] | None, Query(max_length=200)]
 
 
 class RuleKind(StrEnum):
-    """Prometheus' `type`; we have no recording rules."""
+    """Prometheus' `type` of rule; there are no recording rules here."""
 
     ALERT = "alert"
     RECORD = "record"
@@ -53,7 +53,7 @@ class RuleState(StrEnum):
     "/alerts", dependencies=[require(KeyScope.READ)], openapi_extra=documented(answer=AlertAnswer)
 )
 async def list_alerts(services: CurrentServices, principal: CurrentPrincipal) -> Response:
-    """Open alerts as Prometheus tells of its own; a key of one project sees that one's."""
+    """Open alerts in Prometheus' form. A key that is bound to a project sees only its alerts."""
     cases, warnings = await _open_cases(services, principal)
     alerts = [_alert(services, case) for case in cases]
     return json_response(AlertAnswer("success", AlertData(alerts), warnings))
@@ -72,8 +72,8 @@ async def list_rules(
     state: Annotated[list[RuleState] | None, Query(max_length=3)] = None,
     exclude_alerts: bool = False,
 ) -> Response:
-    """The rules in force by group, each with its open alerts. `state`, which Grafana has and
-    Prometheus has not, keeps the rules that are in one of these states."""
+    """The rules in force by group, each with its open alerts. `state`, a parameter of Grafana's
+    that Prometheus does not have, selects rules in these states."""
     if type is RuleKind.RECORD:
         return json_response(RuleAnswer("success", RuleData([])))
     cases, warnings = await _open_cases(services, principal)
@@ -98,7 +98,7 @@ async def list_rules(
 
 
 async def _open_cases(services: Services, principal: Principal) -> tuple[Sequence[Case], list[str]]:
-    """And what is to be said where there are more."""
+    """The newest open alerts, and a warning if there are more."""
     async with services.database.read() as connection:
         found = await list_open_cases(connection, project=principal.project, limit=MAX_ALERTS + 1)
     return found[:MAX_ALERTS], _CUT if len(found) > MAX_ALERTS else []

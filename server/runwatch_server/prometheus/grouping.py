@@ -1,4 +1,4 @@
-"""Rules in force, each with its open alerts, as the groups of files that Prometheus knows."""
+"""Arranges the rules in force, with their open alerts, in Prometheus' files and groups."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,22 +14,22 @@ from runwatch_server.rules.queries import RuleRecord
 BUILTIN = "builtin"
 EVERYWHERE = "everywhere"
 _INTERVAL_S = 1.0
-"""At which silence is judged; all else is judged as it comes."""
+"""Interval in seconds at which silence is judged; everything else is judged as it arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedRule:
-    """A rule where it is written."""
+    """A rule and the place where it is defined."""
 
     rule: Rule
     file: str
     project: str
-    """Empty: every project."""
+    """The project that it holds for; empty: every project."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a reader asks for; None does not narrow."""
+    """A reader's filters; None does not filter."""
 
     names: Collection[str] | None = None
     groups: Collection[str] | None = None
@@ -44,8 +44,8 @@ class Wanted:
 
 
 def placed_rules(builtin: Iterable[FiledRule], records: Sequence[RuleRecord]) -> list[PlacedRule]:
-    """Those in force that are not on trial. What people put over all projects takes a built-in
-    rule's place, also to take it away."""
+    """The rules in force that are not on trial. A person's rule for all projects replaces a
+    built-in rule with its name, or removes it if disabled."""
     replaced = {record.name for record in records if not record.project}
     shipped = [*IN_CODE, *(filed.rule for filed in builtin)]
     placed = [PlacedRule(rule, BUILTIN, "") for rule in shipped if rule.name not in replaced]
@@ -64,8 +64,8 @@ def groups_of(
     is_judged: bool,
     now: float,
 ) -> list[PromGroup]:
-    """`alerts` by project and rule. A project's own rule has that project's alerts, and one that
-    holds everywhere has those of all projects without such a rule."""
+    """`alerts` are by project and rule. A project's own rule gets that project's alerts, and a rule
+    for all projects gets those of all projects without a rule of this name."""
     own = {(one.project, one.rule.name) for one in placed if one.project}
     common: defaultdict[str, list[PromAlert]] = defaultdict(list)
     for (project, name), found in alerts.items():
@@ -81,7 +81,7 @@ def groups_of(
 
 
 def narrowed(groups: Iterable[PromGroup], wanted: Wanted) -> list[PromGroup]:
-    """What is wanted of the groups; one of which nothing is left is none."""
+    """The parts of the groups that match the filters; empty groups are left out."""
     kept = [
         msgspec.structs.replace(group, rules=[one for one in group.rules if wanted.takes_rule(one)])
         for group in groups

@@ -1,4 +1,4 @@
-"""The open alerts of which people hear, as cases: those that are only pending, too."""
+"""The open alerts that people are told of, including pending ones."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from runwatch_server.separate_works import SeparateWorks
 async def list_open_cases(
     connection: AsyncConnection, *, project: str | None, limit: int
 ) -> Sequence[Case]:
-    """Newest first; one that another explains, or whose rule is on trial, is none of them."""
+    """Newest first; without alerts that another explains or whose rule is on trial."""
     wanted = AlertFilter(
         projects=None if project is None else (project,),
         states=OPEN_STATES,
@@ -36,7 +36,7 @@ async def list_open_cases(
 
 
 def _untold(alert: AlertRecord, run_name: str) -> Case:
-    """Of an alert of which nobody has been told yet."""
+    """The case of an alert that nobody has been told of yet."""
     return Case(
         alert=alert,
         run_name=run_name,

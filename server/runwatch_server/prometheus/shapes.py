@@ -1,6 +1,6 @@
-"""What Prometheus' `/api/v1/alerts` and `/api/v1/rules` answer with (its web/api/v1/api.go).
+"""The answers of Prometheus' `/api/v1/alerts` and `/api/v1/rules` (its web/api/v1/api.go).
 
-Its states are three: an alert that recovers still fires.
+Prometheus has three states, so a recovering alert counts as firing.
 """
 
 import math
@@ -29,16 +29,16 @@ class PromAlert(msgspec.Struct, frozen=True, rename="camel"):
     """`pending` or `firing`."""
     active_at: datetime
     value: str
-    """As Go writes a float: `1e+00`, `NaN`, `+Inf`."""
+    """The value in Go's notation: `1e+00`, `NaN`, `+Inf`."""
 
 
 class PromRule(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     state: str
-    """The most urgent of its alerts', else `inactive`."""
+    """The most urgent state of its alerts, else `inactive`."""
     name: str
     query: str
     duration: float
-    """Seconds; 0 where a rule counts steps, which Prometheus knows nothing of."""
+    """Seconds; 0 if the rule counts steps, which Prometheus does not have."""
     keep_firing_for: float
     labels: dict[str, str]
     annotations: dict[str, str]
@@ -52,7 +52,7 @@ class PromRule(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class PromGroup(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     file: str
-    """`builtin`, `everywhere`, or `project:` and its name."""
+    """`builtin`, `everywhere`, or `project:` with the project's name."""
     rules: list[PromRule]
     interval: float
     limit: int
@@ -81,7 +81,7 @@ class RuleAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def alert_of(case: Case, *, watchdog: str, url: str, now: float) -> PromAlert:
-    """Labels and annotations are those that Alertmanager is sent."""
+    """An alert with the labels and annotations that Alertmanager is sent."""
     alert = case.alert
     return PromAlert(
         labels=labels_of(case, watchdog),
@@ -110,7 +110,7 @@ def rule_of(rule: Rule, alerts: list[PromAlert], *, is_judged: bool, now: float)
 
 
 def go_float(value: JsonNumber) -> str:
-    """As Go's `strconv.FormatFloat(value, 'e', -1, 64)`; what was not recorded is NaN."""
+    """Like Go's `strconv.FormatFloat(value, 'e', -1, 64)`; NaN if nothing was recorded."""
     number = float("nan") if value is None else float(value)
     if math.isnan(number):
         return "NaN"
