@@ -62,10 +62,10 @@ def attributes_of(optimizer: Optimizer) -> Mapped:
     places = {id(one): place for place, one in enumerate(parameters_of(optimizer))}
     kept: Mapped = {}
     by_parameter: Mapped = {}
-    for name, item in vars(optimizer).items():
+    for name, item in cast("dict[str, object]", vars(optimizer)).items():
         if name in _OF_TORCH or any(id(one) in places for one in tensors_in(item)):
             continue  # parameters have their copy, and may be large
-        entries = dict(cast(Mapped, item)) if isinstance(item, dict) else item
+        entries = _of_plain_type(item)
         if _has_tensors_for_keys(item):
             entries = {places.get(id(key), key): one for key, one in cast(Mapped, item).items()}
             if not _has_tensors_for_keys(entries) and is_plain_value(entries):
@@ -97,6 +97,11 @@ def _restore_entries(
             live[parameter] = in_place.put(live.get(parameter), saved[place], parameter.device)
         else:
             live.pop(parameter, None)
+
+
+def _of_plain_type(item: object) -> object:
+    """A `defaultdict`, say, as the mapping that it is."""
+    return dict(cast(Mapped, item)) if isinstance(item, dict) else item
 
 
 def _has_tensors_for_keys(item: object) -> bool:

@@ -123,7 +123,8 @@ def test_what_a_module_replaces_is_a_layer_until_its_optimizer_is_gone(lives_on_
             cut = [ref(one) for one in model.parameters()]
             model.weight = nn.Parameter(torch.ones(1, 2))
             model.bias = nn.Parameter(torch.ones(1))
-            former, optimizer = [optimizer], SGD(model.parameters(), lr=1e-6)
+            former.append(optimizer)
+            optimizer = SGD(model.parameters(), lr=1e-6)
         if step == 2 + lives_on_for:
             former.clear()
         optimizer.zero_grad()
