@@ -53,7 +53,7 @@ def test_kills_and_stops_of_the_process_that_judges_change_nothing_in_the_alerts
     assert expected[1]
 
     disturbed = RecordingSender.after(open_run(service, key, "auto"), history)
-    disturbed_ones = []
+    disturbed_ones: list[int] = []
     for seq in range(1, NUM_FRAMES + 1):
         if seq in DISTURBED_BEFORE:
             disturbed_ones.append(send_to_judging_of(service, DISTURBED_BEFORE[seq]))

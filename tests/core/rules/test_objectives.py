@@ -7,7 +7,7 @@ import pytest
 from tests.core.rules.builtin_pack import pack
 from tests.core.rules.test_evaluator import rows_of, rules_of, told
 
-from runwatch.rules import Evaluator, Rows
+from runwatch.rules import Evaluator, Rows, Transition
 
 RULES = rules_of(
     {"alert": "Doubled", "when": "loss > 2 * median(loss, 16)", "min_history": 8},
@@ -88,7 +88,8 @@ def test_frames_and_a_restart_of_the_service_change_nothing(size: int) -> None:
     weights = [0.1, 0.2] * 4 + [0.01 * row for row in range(32)] + [1.0] * 40 + [3.0] * 40
     whole = rows([*LOSSES, *LOSSES[:36], 4.0, 4.0, 4.0, 4.0], kl_weight=weights)
     at_once = Evaluator(RULES).observe(whole)
-    evaluator, cut = Evaluator(RULES), []
+    evaluator = Evaluator(RULES)
+    cut: list[Transition] = []
     for start in range(0, whole.num_rows, size):
         evaluator = Evaluator.restore(RULES, evaluator.state())
         cut += evaluator.observe(whole.between(start, start + size))

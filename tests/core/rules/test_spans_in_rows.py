@@ -7,7 +7,7 @@ import pytest
 from tests.core.rules.test_evaluator import rows_of, rules_of, told
 
 from runwatch.nonfinite import ABSENT_64
-from runwatch.rules import Evaluator, Rows
+from runwatch.rules import Evaluator, Rows, Transition
 
 RULES = rules_of(
     {"alert": "High", "when": "loss > 5", "for": {"rows": 2}, "keep_firing_for": {"rows": 4}}
@@ -69,7 +69,8 @@ def test_frames_and_a_restart_change_nothing(size: int) -> None:
     whole = sparse([float(loss) for loss in np.tile([9, 9, 9, 1, 1, 1, 1, 9, 1, 1, 1, 1, 1], 3)])
     at_once = Evaluator(RULES)
     wanted = told(at_once.observe(whole))
-    evaluator, found = Evaluator(RULES), []
+    evaluator = Evaluator(RULES)
+    found: list[Transition] = []
     for start in range(0, whole.num_rows, size):
         evaluator = Evaluator.restore(RULES, evaluator.state())
         found += evaluator.observe(whole.between(start, start + size))

@@ -65,7 +65,7 @@ async def test_a_run_that_ended_broken_stays_in_trouble_until_somebody_has_seen_
 
 async def test_a_log_that_was_brought_in_tells_how_it_ended_as_any_run_does(api: Api) -> None:
     run_id = new_id()
-    body = {"run_id": run_id, "name": "brought in", "project": "default", "config": {}}
+    body = {"run_id": run_id, "name": "brought in", "project": "default"}
     await api.json("POST", "/runs", json=body)
     await api.new_attempt(run_id, live=False)
     await api.post(run_id, frame(1, [3.0, 2.0, math.nan, math.nan]), late=True)
