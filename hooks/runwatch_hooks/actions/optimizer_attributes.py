@@ -1,15 +1,16 @@
-"""What an optimizer keeps beside its `state`: in attributes of its own, or in one that it wraps.
+"""What an optimizer keeps outside its `state`: in attributes, or in an optimizer that it wraps.
 
-Torch saves neither, and much of research code has both. SAM and Lookahead step another optimizer,
-whose moments lie in that one's state; others count their steps in `self.t`, or hold slow weights
-in a list. A rollback that left these where they are would train on from a mixture of two times.
+Torch saves neither, and research code often has both. SAM and Lookahead step another optimizer,
+which holds the moments; others count their steps in `self.t`, or keep slow weights in a list. A
+rollback that left these alone would continue from a mixture of two points in time.
 
-Attributes go back within one life of the program only. The next may have built its optimizer with
-other options, on another rank, and those are attributes, too.
+Attributes are restored only in the process that captured them. After a restart the program may
+have built its optimizer with other options, or on another rank, and options are attributes too.
 """
 
 import secrets
 from collections.abc import Sequence
+from functools import cache
 from typing import Final, cast
 
 import torch
@@ -20,26 +21,32 @@ from runwatch_hooks.actions.plain import is_plain_value
 from runwatch_hooks.actions.trees import InPlace, Mapped, tensors_in
 from runwatch_hooks.seeing.known_optimizers import parameters_of, steps_as_torchs_own
 
-_THIS_LIFE: Final = secrets.token_hex(8)
+_THIS_PROCESS: Final = secrets.token_hex(8)
 
 
 class _Bare(Optimizer):
-    """Has the attributes that torch gives to each."""
+    """An optimizer with only the attributes that torch gives to every optimizer."""
 
     def step(self, closure: object = None) -> None:  # type: ignore[override]  # pyright: ignore
-        """Nothing is stepped."""
+        """Steps nothing."""
 
 
-_OF_TORCH: Final = frozenset(vars(_Bare([torch.zeros(1)], {}))) | {
-    "_opt_called",  # a scheduler's
-    "_step_supports_amp_scaling",
-    "found_inf",
-    "grad_scale",
-}
+@cache
+def _names_of_torch() -> frozenset[str]:
+    """The attributes that torch, its schedulers and its gradient scaler set on an optimizer.
+
+    Computed on first use: torch imports its compiler with the first optimizer that is made.
+    """
+    return frozenset(vars(_Bare([torch.zeros(1, device="cpu")], {}))) | {
+        "_opt_called",  # set by schedulers
+        "_step_supports_amp_scaling",
+        "found_inf",
+        "grad_scale",
+    }
 
 
 def wrapped_by(optimizer: Optimizer) -> dict[str, Optimizer]:
-    """The optimizers that it holds in attributes, and those that they hold, by their paths."""
+    """The optimizers that it holds in attributes, and those that they hold, by attribute path."""
     seen = {id(optimizer)}
     found: dict[str, Optimizer] = {}
     waiting = [("", optimizer)]
@@ -54,17 +61,17 @@ def wrapped_by(optimizer: Optimizer) -> dict[str, Optimizer]:
 
 
 def attributes_of(optimizer: Optimizer) -> Mapped:
-    """Numbers, texts and tensors in attributes, and what holds these; of torch's own there are
-    none that move. As they are, to be copied. Where a mapping has parameters for keys, these are
-    named by their places in the groups."""
+    """The numbers, texts and tensors in its attributes, also in lists and dictionaries. The values
+    are the live ones, for the caller to copy. Keys that are parameters become their index over all
+    groups. Empty for torch's own optimizers, which keep nothing in attributes that changes."""
     if steps_as_torchs_own(optimizer):
         return {}
     places = {id(one): place for place, one in enumerate(parameters_of(optimizer))}
     kept: Mapped = {}
     by_parameter: Mapped = {}
     for name, item in cast("dict[str, object]", vars(optimizer)).items():
-        if name in _OF_TORCH or any(id(one) in places for one in tensors_in(item)):
-            continue  # parameters have their copy, and may be large
+        if name in _names_of_torch() or any(id(one) in places for one in tensors_in(item)):
+            continue  # parameters are captured elsewhere, and may be large
         entries = _of_plain_type(item)
         if _has_tensors_for_keys(item):
             entries = {places.get(id(key), key): one for key, one in cast(Mapped, item).items()}
@@ -72,12 +79,12 @@ def attributes_of(optimizer: Optimizer) -> Mapped:
                 by_parameter[name] = entries
         elif is_plain_value(entries):
             kept[name] = entries
-    return {"life": _THIS_LIFE, "kept": kept, "by_parameter": by_parameter}
+    return {"life": _THIS_PROCESS, "kept": kept, "by_parameter": by_parameter}
 
 
 def restore_attributes(optimizer: Optimizer, saved: Mapped, in_place: InPlace) -> None:
-    """Puts them back, in place. One that is younger than the capture is left alone."""
-    if saved.get("life") != _THIS_LIFE:
+    """Restore attributes in place. Those created since the capture are left alone."""
+    if saved.get("life") != _THIS_PROCESS:
         return
     attributes = cast(Mapped, vars(optimizer))
     for name, item in cast(Mapped, saved["kept"]).items():
@@ -100,7 +107,7 @@ def _restore_entries(
 
 
 def _of_plain_type(item: object) -> object:
-    """A `defaultdict`, say, as the mapping that it is."""
+    """Any dictionary (such as a `defaultdict`) as a plain one."""
     return dict(cast(Mapped, item)) if isinstance(item, dict) else item
 
 

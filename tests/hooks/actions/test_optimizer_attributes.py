@@ -136,7 +136,7 @@ def test_a_resumed_program_has_the_moments_of_what_its_optimizer_wraps(name: str
 
 
 @pytest.mark.parametrize("is_resumed", [False, True])
-def test_what_another_life_had_in_attributes_stays_there(
+def test_attributes_that_another_process_saved_are_not_restored(
     is_resumed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may be its rank's, or options that the program was begun again with. A rollback, too,
@@ -146,7 +146,7 @@ def test_what_another_life_had_in_attributes_stays_there(
     captured = training.state.capture()
     resumed = Training(Counting)
     if not is_resumed:
-        monkeypatch.setattr(optimizer_attributes, "_THIS_LIFE", "the next")
+        monkeypatch.setattr(optimizer_attributes, "_THIS_PROCESS", "the next")
 
     resumed.state.restore(captured.tree, is_resumed=is_resumed)
 
