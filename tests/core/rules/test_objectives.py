@@ -68,6 +68,19 @@ def test_tasks_that_take_turns_row_by_row_are_one_objective() -> None:
     assert alerts(LOSSES, task=[0.0, 1.0] * 40) == {"Doubled", "Risen"}
 
 
+def test_tasks_that_take_turns_in_short_blocks_do_not_blind_the_rules() -> None:
+    tasks = ([0.0] * 12 + [1.0] * 12) * 12
+    losses = [1.0 + 0.2 * task for task in tasks]
+
+    assert alerts([*losses[:-6], *[9.0] * 6], task=tasks) == {"Doubled", "Risen"}
+
+
+def test_tasks_that_take_turns_in_long_blocks_are_objectives_of_their_own() -> None:
+    tasks = ([0.0] * 150 + [1.0] * 150) * 2
+
+    assert alerts([1.0 + 8.0 * task for task in tasks], task=tasks) == set()
+
+
 def test_an_objective_that_is_logged_only_where_it_begins_lasts() -> None:
     logged = [1.0, *[np.nan] * 39, 2.0, *[np.nan] * 39]
 

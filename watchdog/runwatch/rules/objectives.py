@@ -1,8 +1,8 @@
-"""Where a program says that its loss means something else from here on.
+"""Finds the rows at which a program says that its loss means something else from now on.
 
-The weight of a term that is annealed, the stage of a curriculum, the task that is trained now: such
-a number changes what a loss of 2 means, and what was learned of the loss before it no longer holds.
-The windows over losses and gradients then begin anew, as they do in a new attempt.
+The weight of an annealed term, the stage of a curriculum and the number of the current task change
+what a loss of 2 means, and what was learned about the loss before no longer holds. The windows
+over losses and gradients then start anew, as in a new attempt.
 """
 
 import re
@@ -17,7 +17,7 @@ import numpy as np
 from runwatch.rules.observations import Rows
 
 LOSS_SERIES: Final = frozenset(("loss", "val_loss", "grad_norm", "grad_absmax"))
-"""What another objective gives another level: losses, and the gradients that they bring."""
+"""The series whose level depends on the objective: losses, and their gradients."""
 
 _NAME: Final = re.compile(
     r"(?:.*[/ ])?(?:objective|stage|task|task_id|difficulty"
@@ -27,31 +27,39 @@ _NAME: Final = re.compile(
     r"|(?:[a-z0-9]+_)*loss_(?:weight|coef|coeff|scale_factor))",
     re.IGNORECASE,
 )
-"""`objective` is ours; the others are what programs log. Neither `loss_scale`, which gradients are
-rid of again, nor `weight_decay`, which is no part of the loss that is logged."""
+"""`objective` is Runwatch's own name; programs log the others. `loss_scale` is not among them,
+because the scaler divides it out again, nor `weight_decay`, which is not part of a logged loss."""
 
 _LEAST_CHANGE: Final = 0.1
 """As a share of the number. A weight that grows by a tenth raises a loss by no more than a tenth,
-and LossRising asks for 0.15."""
+and LossRising requires 0.15."""
 _LASTING: Final = 8
-"""Rows for which a number lasts, or changes in one direction by which it drifts, or it is no
-objective of its own: the shortest window over the loss that the built-in rules take. Tasks that
-take turns row by row, and a weight that scatters, are part of one objective."""
+"""A value is an objective of its own if the one before lasted for so many rows, or if so many
+changes in one direction led to it (drift). It is the shortest window over the loss in the built-in
+rules. Tasks that alternate row by row, and a weight with noise, are part of one objective."""
+_LASTING_IN_TURNS: Final = 128
+"""The same for a value that comes back, because tasks take turns in blocks of rows. With shorter
+blocks the windows of the built-in rules, most of 128 rows or fewer, would never fill, and their
+rules would be blind; windows that hold several blocks know the level of each task."""
+_MOST_KNOWN: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one of these numbers says at present."""
+    """The present value of one of these numbers."""
 
     value: float
     num_rows: int = 0
-    """For which it has said so."""
+    """How long it has had this value."""
     drift: int = 0
-    """How many changes in one direction led to it, negative where they led down."""
+    """How many changes in one direction led to it, negative if they led down."""
+    known: frozenset[float] = frozenset()
+    """Values that lasted before, as far as they are remembered."""
 
-    @property
-    def has_lasted(self) -> bool:
-        return self.num_rows >= _LASTING
+    def ends_before(self, value: float) -> bool:
+        """Whether a change to `value` ends an objective that has lasted."""
+        least = _LASTING_IN_TURNS if value in self.known else _LASTING
+        return self.num_rows >= least
 
     @property
     def drifts(self) -> bool:
@@ -62,23 +70,29 @@ class Stage:
 
     def followed_by(self, value: float) -> "Stage":
         direction = 1 if value > self.value else -1
-        return Stage(value, drift=direction + (self.drift if self.drift * direction > 0 else 0))
+        drift = direction + (self.drift if self.drift * direction > 0 else 0)
+        return Stage(value, drift=drift, known=self._known_after())
+
+    def _known_after(self) -> frozenset[float]:
+        if self.num_rows < _LASTING or len(self.known) >= _MOST_KNOWN:
+            return self.known
+        return self.known | {self.value}
 
     def is_other_than(self, value: float) -> bool:
-        """Whole numbers count stages: each is another."""
+        """Whether the number has changed. Whole numbers count stages, so each is another."""
         if value.is_integer() and self.value.is_integer():
             return value != self.value
         return abs(value - self.value) > _LEAST_CHANGE * abs(self.value)
 
 
 class Objectives:
-    """The numbers of the present attempt that say what is trained."""
+    """Follows the numbers that say what the present attempt trains."""
 
     def __init__(self) -> None:
         self._stages: dict[str, Stage] = {}
 
     def parts_of(self, rows: Rows) -> list[tuple[Rows, bool]]:
-        """The rows, cut where the objective changes, and whether each part begins another one."""
+        """The rows, cut where the objective changes; each part with whether it begins another."""
         names = objective_names(rows.metric_names)
         starts = {row for name in names for row in self._changes(rows, name)}
         if not starts:
@@ -87,7 +101,7 @@ class Objectives:
         return [(rows.between(*edge), edge[0] in starts) for edge in pairwise(edges)]
 
     def _changes(self, rows: Rows, name: str) -> Iterator[int]:
-        """The rows at which this number begins to say another thing."""
+        """The rows at which this number begins another objective."""
         values = rows.metrics[:, rows.metric_columns[name]]
         stage, counted = self._stages.get(name), 0
         for row in np.flatnonzero(np.isfinite(values)).tolist():
@@ -100,7 +114,7 @@ class Objectives:
                 stage = before
             else:
                 stage = before.followed_by(value)
-                if before.has_lasted or stage.drifts:
+                if before.ends_before(value) or stage.drifts:
                     yield row
         if stage is not None:
             self._stages[name] = stage.after(rows.num_rows - counted)
@@ -119,6 +133,5 @@ class Objectives:
 
 @lru_cache(maxsize=256)
 def objective_names(metric_names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of a run's metrics that say what is trained. (Kept, for a run asks this of the same
-    names at each of its steps.)"""
+    """The metrics that say what is trained. Cached, because a run asks this at every step."""
     return tuple(name for name in metric_names if _NAME.fullmatch(name) is not None)
