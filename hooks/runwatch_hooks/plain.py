@@ -69,11 +69,11 @@ class PlainRun(EndsWithItsBlock):
     the network, and `step` for arrays on an accelerator."""
 
     def __init__(
-        self, run_id: RunId, line: Transport | None, *, next_step: int, allow: Sequence[str]
+        self, run_id: RunId, transport: Transport | None, *, next_step: int, allow: Sequence[str]
     ) -> None:
-        """With `line` None the run is not watched, and only its steps are counted."""
+        """With `transport` None the run is not watched, and only its steps are counted."""
         self.run_id = run_id
-        self._line = line
+        self._transport = transport
         self._next_step = next_step
         self._allow = allow
         self._faults = Faults()
@@ -86,9 +86,9 @@ class PlainRun(EndsWithItsBlock):
         self._phases = Phases()
         self._lr_scale = 1.0
         self._stop = False
-        self._heed = LoopCompliance(_NOTICES)
+        self._compliance = LoopCompliance(_NOTICES)
         self._program_exit = ProgramExit(self._end_by, self._end_by)
-        if line is not None:
+        if transport is not None:
             self._program_exit.install()
 
     @property
@@ -118,7 +118,7 @@ class PlainRun(EndsWithItsBlock):
         that the program has computed itself: layer's name -> stat's name -> value.
         """
         step, self._next_step = self._next_step, self._next_step + 1
-        if self._line is None:
+        if self._transport is None:
             return StepReport(step)
         self._program_exit.go_on()
         with self._faults.guard("row"):
@@ -127,21 +127,21 @@ class PlainRun(EndsWithItsBlock):
             numbers = ours | theirs
             if self._given.has_moving_target:
                 numbers.setdefault("alternating", 1.0)
-            self._put(self._line, step, numbers, gradients, parameters, layers)
+            self._put(self._transport, step, numbers, gradients, parameters, layers)
         with self._faults.guard("boundary"):
-            self._tell_unheeded(self._line, step)
-            for command in self._line.take_commands():
-                self._obey(self._line, command)
+            self._tell_unheeded(self._transport, step)
+            for command in self._transport.take_commands():
+                self._carry_out(self._transport, command)
             self._phases.settle(Phase.TRAIN)
             self._tell_progress()
             self._timer.begin(time.monotonic())
-        return self._heed.heard(StepReport(step, lr_scale=self._lr_scale, stop=self._stop))
+        return self._compliance.observed(StepReport(step, lr_scale=self._lr_scale, stop=self._stop))
 
     def log(self, **metrics: SupportsFloat) -> None:
         """Record numbers for the step that ended last, such as `val_loss`."""
-        if self._line is not None and (numbers := self._numbers(metrics)):
+        if self._transport is not None and (numbers := self._numbers(metrics)):
             step = max(self._next_step - 1, 0)
-            self._line.put_row(Row(step, 0, time.time(), numbers))
+            self._transport.put_row(Row(step, 0, time.time(), numbers))
 
     @contextmanager
     def phase(self, name: str) -> Generator[None, None, None]:
@@ -161,23 +161,23 @@ class PlainRun(EndsWithItsBlock):
 
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:
         """End the run, and send what is still queued (waiting 10 s at most)."""
-        if self._line is None:
+        if self._transport is None:
             return
         status, reason = ending_of(status, reason)
         self._program_exit.remove()
-        line, self._line = self._line, None
+        transport, self._transport = self._transport, None
         with self._faults.guard("finish"):
-            line.close("stopped" if self._stop else status, reason=reason)
+            transport.close("stopped" if self._stop else status, reason=reason)
 
     def _note_fatal(self, error: BaseException) -> None:
         fatal = fatal_of(error)
-        if fatal is not None and self._line is not None:
+        if fatal is not None and self._transport is not None:
             step, detail = max(self._next_step - 1, 0), {"error": reason_of(error)}
-            self._line.put_event(Event(step, fatal, time.time(), {**detail}))
+            self._transport.put_event(Event(step, fatal, time.time(), {**detail}))
 
     def _put(
         self,
-        line: Transport,
+        transport: Transport,
         step: int,
         numbers: dict[str, float],
         gradients: Arrays | None,
@@ -191,7 +191,7 @@ class PlainRun(EndsWithItsBlock):
                 numbers = self._totals.over(layout, stats) | numbers
                 columns = stats.reshape(-1)
         urgent = self._jumps.is_urgent(numbers)
-        line.put_row(Row(step, 0, time.time(), numbers, layout, columns, urgent=urgent))
+        transport.put_row(Row(step, 0, time.time(), numbers, layout, columns, urgent=urgent))
 
     def _timed(self, tokens: int | None) -> dict[str, float]:
         step_time_s = self._timer.lap(time.monotonic())
@@ -207,7 +207,7 @@ class PlainRun(EndsWithItsBlock):
         """The user's metrics as numbers; what cannot be converted is left out."""
         return self._given.take(metrics, as_float)
 
-    def _obey(self, line: Transport, command: Command) -> None:
+    def _carry_out(self, transport: Transport, command: Command) -> None:
         action = command.action
         state = CommandState.APPLIED
         detail: dict[str, Scalar] = {}
@@ -218,30 +218,32 @@ class PlainRun(EndsWithItsBlock):
         elif isinstance(action, LowerLr):
             detail = {"lr_scale": action.scale, "before": self._lr_scale}
             self._lr_scale = action.scale
-            self._heed.expect("lr_scale")
+            self._compliance.expect("lr_scale")
         else:
             self._stop = True
-            self._heed.expect("stop")
+            self._compliance.expect("stop")
         step = self._next_step
-        line.put_receipt(Receipt(command.id, command.attempt, 0, state, step, detail))
+        transport.put_receipt(Receipt(command.id, command.attempt, 0, state, step, detail))
         if isinstance(action, LowerLr) and state is CommandState.APPLIED:
-            line.put_event(Event(step, "lr_scale", time.time(), {**detail}))
+            transport.put_event(Event(step, "lr_scale", time.time(), {**detail}))
 
-    def _tell_unheeded(self, line: Transport, step: int) -> None:
-        for notice in self._heed.end_step():
+    def _tell_unheeded(self, transport: Transport, step: int) -> None:
+        for notice in self._compliance.end_step():
             log.warning("step %d: %s", step, notice)
-            line.put_event(Event(step, "unheeded", time.time(), {"what": notice}))
+            transport.put_event(Event(step, "unheeded", time.time(), {"what": notice}))
 
     def _tell_phase(self, name: str, edge: str) -> None:
-        if self._line is not None:
+        if self._transport is not None:
             detail: dict[str, Scalar | list[str]] = {"phase": name, "edge": edge}
-            self._line.put_event(Event(max(self._next_step - 1, 0), "phase", time.time(), detail))
+            self._transport.put_event(
+                Event(max(self._next_step - 1, 0), "phase", time.time(), detail)
+            )
             self._tell_progress()
 
     def _tell_progress(self) -> None:
-        if self._line is not None:
+        if self._transport is not None:
             last = self._next_step - 1 if self._next_step else None
-            self._line.set_progress(last, self._phases.now, self._lr_scale)
+            self._transport.set_progress(last, self._phases.now, self._lr_scale)
 
 
 def open_run(
@@ -288,7 +290,7 @@ def open_run(
         config=settings,
         group=environment.group,
     )
-    line = Transport(
+    transport = Transport(
         TransportSettings(
             url=environment.url, token=environment.token, spool_dir=environment.spool_dir
         ),
@@ -296,8 +298,8 @@ def open_run(
         _attempt(next_step, kinds),
         0,
     )
-    line.start()
-    return PlainRun(found, line, next_step=next_step, allow=kinds)
+    transport.start()
+    return PlainRun(found, transport, next_step=next_step, allow=kinds)
 
 
 def _attempt(next_step: int, allow: tuple[str, ...]) -> AttemptOpen:

@@ -190,17 +190,17 @@ def attach(
         config=settings,
         group=environment.group,
     )
-    open_line = _line_opener(environment, team, opened, options.allow, objects.modules)
+    open_channel = _channel_opener(environment, team, opened, options.allow, objects.modules)
 
     def sensors() -> DeviceSensors | None:
         return open_sensors(uuids_of(objects.modules))
 
-    watch = build_watch(objects, options, open_line, team, state, sensors)
+    watch = build_watch(objects, options, open_channel, team, state, sensors)
     note(objects.modules.values(), watch.lifetime)
     return AttachedWatch(watch)
 
 
-def _line_opener(
+def _channel_opener(
     environment: Environment,
     team: Team,
     run: RunOpen,
@@ -217,7 +217,7 @@ def _line_opener(
     def is_evaluating() -> bool:
         return bool(held) and not any(module.training for module in held)
 
-    def open_line(first_step: int) -> Channel:
+    def open_channel(first_step: int) -> Channel:
         attempt = AttemptOpen(
             token=team.attempt.token,
             started_at=team.attempt.started_at,
@@ -230,7 +230,7 @@ def _line_opener(
         transport.start()
         return transport
 
-    return open_line
+    return open_channel
 
 
 def _new_ulid() -> str:

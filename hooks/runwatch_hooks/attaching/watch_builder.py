@@ -27,21 +27,21 @@ from runwatch_hooks.seeing.own_time import OwnTime
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.watching.boundary import Boundary
-from runwatch_hooks.watching.command_execution import orders_for
+from runwatch_hooks.watching.command_execution import executor_for
 from runwatch_hooks.watching.live_watch import LiveWatch
 
 
 def build_watch(
     objects: Objects,
     options: Options,
-    open_line: Callable[[int], Channel],
+    open_channel: Callable[[int], Channel],
     team: Team,
     saved: Mapping[str, object] | None = None,
     open_sensors: Callable[[], DeviceSensors | None] = lambda: None,
 ) -> LiveWatch:
     """A watch over `objects`, for this rank of `team`.
 
-    `open_line` opens the channel to the service, given the first step; `saved` is an earlier
+    `open_channel` opens the channel to the service, given the first step; `saved` is an earlier
     watch's `state_dict`; `open_sensors` returns the sensors of the devices, or None.
     """
     faults = Faults()
@@ -109,7 +109,7 @@ def build_watch(
     )
     boundary = Boundary(
         actor,
-        orders_for(actor, reports, team),
+        executor_for(actor, reports, team),
         checkpoint=checkpoint,
         checkpoint_every=options.checkpoint_every,
     )
@@ -119,7 +119,7 @@ def build_watch(
         faults=faults,
         boundary=boundary,
         reports=reports,
-        open_line=open_line,
+        open_channel=open_channel,
         team=team,
         instruments=instruments,
         loader=objects.extra.get("dataloader"),

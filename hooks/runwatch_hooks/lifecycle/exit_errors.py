@@ -105,13 +105,13 @@ if sys.version_info >= (3, 12):
                 # exit handlers have run.
                 self.error = RememberedExit(error) if type(error) is SystemExit else error
 
-    DEPARTURE: Final = LeavingErrors()
+    EXIT_ERRORS: Final = LeavingErrors()
     """One per process, shared by all open runs."""
 else:
-    DEPARTURE: Final = CalledExits()
+    EXIT_ERRORS: Final = CalledExits()
     """One per process, shared by all open runs."""
     if not is_disabled():
-        DEPARTURE.hear()
+        EXIT_ERRORS.hear()
 
 
 def _is_in_main_thread() -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 
-from runwatch_hooks.lifecycle.exit_errors import DEPARTURE
+from runwatch_hooks.lifecycle.exit_errors import EXIT_ERRORS
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords
 
@@ -32,13 +32,13 @@ class ProgramExit:
         self._finalizer: Finalize | None = None
         self._pid = 0
         self._thread = 0
-        self._old_departure: BaseException | None = None
+        self._old_exit_error: BaseException | None = None
         self._old_error: BaseException | None = None
 
     def install(self) -> None:
         self._pid = os.getpid()
         self.go_on()
-        DEPARTURE.listen(self)
+        EXIT_ERRORS.listen(self)
         self._holds.hold(threading, "excepthook", Ears(after=self._note_death))
         atexit.register(self._at_exit)
         if parent_process() is not None:
@@ -47,16 +47,16 @@ class ProgramExit:
 
     def remove(self) -> None:
         self._holds.release()
-        DEPARTURE.leave(self)
+        EXIT_ERRORS.leave(self)
         atexit.unregister(self._at_exit)
         if self._finalizer is not None:
             self._finalizer.cancel()
-        self._finalizer = self._old_departure = self._old_error = None
+        self._finalizer = self._old_exit_error = self._old_error = None
 
     def go_on(self) -> None:
         """Another step was trained, by this thread: earlier exits and errors were caught."""
         self._thread = threading.get_ident()
-        self._old_departure = DEPARTURE.error
+        self._old_exit_error = EXIT_ERRORS.error
         self._old_error = _last_error()
 
     def error(self) -> BaseException | None:
@@ -64,8 +64,8 @@ class ProgramExit:
         last = _last_error()
         if last is not None and last is not self._old_error:
             return last
-        error = DEPARTURE.error
-        return None if error is self._old_departure else error
+        error = EXIT_ERRORS.error
+        return None if error is self._old_exit_error else error
 
     def _note_death(self, args: Arguments, kwargs: Keywords) -> None:
         error: BaseException | None = args[0].exc_value

@@ -36,17 +36,17 @@ class SiblingRun:
     def join(self) -> None:
         """The run begins, in this thread."""
         self._note(time.monotonic())
-        _COMPANY.add(self)
+        _OPEN_RUNS.add(self)
 
     def leave(self) -> None:
         """The run has ended. May be called more than once."""
-        _COMPANY.drop(self)
+        _OPEN_RUNS.drop(self)
 
     def trained(self) -> None:
         """The run has made a step; tell the others, which have made none meanwhile."""
         now = time.monotonic()
         self._note(now)
-        for other in _COMPANY.members:
+        for other in _OPEN_RUNS.runs:
             if other is not self:
                 other.hear(self._thread, now)
 
@@ -65,22 +65,22 @@ class SiblingRun:
         self._thread, self._trained_at, self._is_idle = threading.get_ident(), now, False
 
 
-class _Company:
+class _OpenRuns:
     """The open runs. Any thread may add or drop one while another iterates: the tuple is replaced,
     never changed."""
 
     def __init__(self) -> None:
-        self.members: tuple[SiblingRun, ...] = ()
+        self.runs: tuple[SiblingRun, ...] = ()
         self._changing = threading.RLock()  # reentrant: a signal handler may end a run here
 
-    def add(self, member: SiblingRun) -> None:
+    def add(self, run: SiblingRun) -> None:
         with self._changing:
-            self.members = (*self.members, member)
+            self.runs = (*self.runs, run)
 
-    def drop(self, member: SiblingRun) -> None:
+    def drop(self, run: SiblingRun) -> None:
         with self._changing:
-            self.members = tuple(one for one in self.members if one is not member)
+            self.runs = tuple(one for one in self.runs if one is not run)
 
 
-_COMPANY: Final = _Company()
+_OPEN_RUNS: Final = _OpenRuns()
 """Module-level, because two calls of `attach` have nothing but the process in common."""

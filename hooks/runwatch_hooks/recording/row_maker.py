@@ -40,7 +40,7 @@ class RowMaker:
         probe: Probe,
         faults: Faults,
         reports: Reports,
-        outlet: RowOutput,
+        output: RowOutput,
         *,
         is_leader: bool,
         instruments: Instruments,
@@ -49,7 +49,7 @@ class RowMaker:
         self._probe = probe
         self._faults = faults
         self._reports = reports
-        self._outlet = outlet
+        self._output = output
         self._is_leader = is_leader
         self._guard = instruments.guard
         self._witness = instruments.witness
@@ -58,7 +58,7 @@ class RowMaker:
         self._governor = instruments.governor
         self._sensors = instruments.sensors
         self._machine_memory = MachineMemory()
-        self._row_by_row = RowTurns(self._make_logged)
+        self._row_turns = RowTurns(self._make_logged)
         self._assembly = RowAssembly()
         self._own_names = ReservedNames()
         if self._sensors is not None:
@@ -108,7 +108,7 @@ class RowMaker:
         lr_scale: float,
     ) -> None:
         """Make the row of a step that has ended, and send all rows that are complete."""
-        with self._row_by_row.turn():
+        with self._row_turns.turn():
             self._segment = segment
             governor, now = self._governor, time.time()
             if governor is None:
@@ -129,7 +129,7 @@ class RowMaker:
         They usually caused the failure, and would appear in no other row."""
         if not self._probe.is_broken:
             return
-        with self._row_by_row.turn():
+        with self._row_turns.turn():
             reading = self._probe.take(step)
             numbers: Mapping[str, Number] = reading.numbers if self._is_leader else {}
             self._assembly.add(step, segment, time.time(), numbers, reading)
@@ -160,7 +160,7 @@ class RowMaker:
         self._reports.tell_renamed(self._own_names.untold(), step, now)
         if self._is_leader:
             self._tell_sight(reading, step, now)
-        self._outlet.sample_replicas(step, self._probe.named)
+        self._output.sample_replicas(step, self._probe.named)
         closeup = self._closeup(step, now)
         own_time = None if self._own_time is None else self._own_time.take()
         self._assembly.add(step, segment, now, numbers, reading, closeup, own_time)
@@ -174,7 +174,7 @@ class RowMaker:
         self, reading: Reading, step_time_s: float | None, tokens: int | None, lr_scale: float
     ) -> dict[str, Number]:
         """The hook's own metrics of a step."""
-        numbers = self._pace(step_time_s, tokens) | self._outlet.numbers()
+        numbers = self._pace(step_time_s, tokens) | self._output.numbers()
         if self._governor is not None:
             numbers |= self._governor.numbers()
         if self._sensors is not None:
@@ -203,7 +203,7 @@ class RowMaker:
         """Record a row that contains only the user's metrics. May be called from any thread."""
         numbers = self._own_names.apart(self._numbers(metrics))
         if numbers:
-            self._row_by_row.put(Logged(step, segment, time.time(), numbers))
+            self._row_turns.put(Logged(step, segment, time.time(), numbers))
 
     def _make_logged(self, logged: Logged) -> None:
         self._segment = logged.segment
@@ -214,7 +214,7 @@ class RowMaker:
     def send_last(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` for numbers from accelerators and send the last rows. Returns
         whether all of them arrived."""
-        self._row_by_row.make_waiting()
+        self._row_turns.make_waiting()
         self._assembly.wait(timeout_s)
         self._send()
         num_missing = self._assembly.drop_open()
@@ -240,7 +240,7 @@ class RowMaker:
         """Report where gradients were read, what is not watched, and what changed."""
         self._reports.tell_stage(reading, step, now)
         blind = self._sight.look(reading.layout is not None)
-        notices = [*reading.notices, *blind, *self._outlet.take_notices()]
+        notices = [*reading.notices, *blind, *self._output.take_notices()]
         self._reports.tell_unwatched(notices, step, now)
         self._reports.tell_changes(reading.changes, step, now)
         self._reports.tell_omissions(reading.omissions, step, now)
@@ -275,7 +275,7 @@ class RowMaker:
         if self._witness is not None:
             with self._faults.guard("bundle", self._witness.disable):
                 self._witness.look(rows, is_healthy)
-        self._outlet.put_rows(rows)
+        self._output.put_rows(rows)
 
     def _tell_guarded(self, rows: Iterable[Row]) -> None:
         """Report the first of consecutive steps that the guard turned into no-ops."""

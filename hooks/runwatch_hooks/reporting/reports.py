@@ -26,47 +26,47 @@ class Reports:
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
-        self._line: Channel | None = None
+        self._channel: Channel | None = None
         self._stage: str | None = None
         self._num_lost = 0
 
     def service_time(self) -> float:
         """The service's clock, in Unix seconds, as well as it is known here."""
-        return time.time() if self._line is None else self._line.service_time()
+        return time.time() if self._channel is None else self._channel.service_time()
 
-    def open(self, line: Channel) -> None:
-        self._line = line
+    def open(self, channel: Channel) -> None:
+        self._channel = channel
 
     def close(self, status: Status, timeout_s: float, *, reason: str) -> None:
-        if self._line is not None:
-            self._line.close(status, timeout_s, reason=reason)
+        if self._channel is not None:
+            self._channel.close(status, timeout_s, reason=reason)
 
     def take_commands(self) -> list[Command]:
-        return [] if self._line is None else self._line.take_commands()
+        return [] if self._channel is None else self._channel.take_commands()
 
     def put_row(self, row: Row) -> None:
         """Send a row. May be called from any thread."""
-        if self._line is not None:
-            self._line.put_row(row)
+        if self._channel is not None:
+            self._channel.put_row(row)
 
     def put_outcome(self, outcome: Outcome) -> None:
         """Send the receipt and the events of a command."""
         self.tell(Notes((outcome.receipt,), outcome.events))
 
     def tell(self, notes: Notes) -> None:
-        if self._line is not None:
+        if self._channel is not None:
             for receipt in notes.receipts:
-                self._line.put_receipt(receipt)
+                self._channel.put_receipt(receipt)
             for event in notes.events:
-                self._line.put_event(event)
+                self._channel.put_event(event)
 
     def tell_progress(self, last_step: int | None, phase: Phase, lr_scale: float) -> None:
-        if self._line is not None:
-            self._line.set_progress(last_step, phase, lr_scale)
+        if self._channel is not None:
+            self._channel.set_progress(last_step, phase, lr_scale)
 
     def tell_event(self, step: int, kind: str, now: float, detail: Mapping[str, Scalar]) -> None:
-        if self._line is not None:
-            self._line.put_event(Event(step, kind, now, dict(detail)))
+        if self._channel is not None:
+            self._channel.put_event(Event(step, kind, now, dict(detail)))
 
     def tell_stage(self, reading: Reading, step: int, now: float) -> None:
         """Report at which point of a step gradients were read: once, and whenever it changes."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from runwatch.commands import CommandState
 from runwatch_hooks.actions import Actor
 from runwatch_hooks.reporting.reports import Reports
-from runwatch_hooks.watching.command_execution import Orders
+from runwatch_hooks.watching.command_execution import CommandExecutor
 
 
 class Boundary:
@@ -15,7 +15,7 @@ class Boundary:
     def __init__(
         self,
         actor: Actor,
-        orders: Orders,
+        executor: CommandExecutor,
         *,
         checkpoint: Callable[[int], None],
         checkpoint_every: int | None,
@@ -29,18 +29,18 @@ class Boundary:
         """A checkpoint was requested at the last boundary."""
         self.fault_step: int | None = None
         """The step at which the trouble behind the last rollback began, if it is known."""
-        self._orders = orders
+        self._executor = executor
         self._checkpoint = checkpoint
         self._checkpoint_every = checkpoint_every
 
     def begin(self, next_step: int) -> None:
         """Before the first step."""
         self.actor.begin(next_step)
-        self._orders.begin(next_step)
+        self._executor.begin(next_step)
 
     def resume(self) -> int | None:
         """Load the newest checkpoint; returns the step to train next, or None without one."""
-        return self._orders.resume()
+        return self._executor.resume()
 
     def act(self, step: int, reports: Reports, *, healthy: bool) -> int | None:
         """Do what is due after a step. Returns the step to train next after a rollback, else None.
@@ -51,7 +51,7 @@ class Boundary:
         if every is not None and (step + 1) % every == 0:
             self._checkpoint(step)
         rolled_back_to: int | None = None
-        for outcome in self._orders.carry_out(step):
+        for outcome in self._executor.carry_out(step):
             reports.put_outcome(outcome)
             self.is_stopping = self.is_stopping or outcome.stop
             if outcome.receipt.state is CommandState.ACCEPTED:  # only checkpoints end later
@@ -63,4 +63,4 @@ class Boundary:
 
     def close(self) -> None:
         """Carry out no more commands."""
-        self._orders.close()
+        self._executor.close()

@@ -10,7 +10,7 @@ from runwatch_hooks.ranks import RankStore, StoreError, Team
 from runwatch_hooks.reporting.reports import Reports
 
 
-class Orders(Protocol):
+class CommandExecutor(Protocol):
     """Receives commands and decides at which boundary each is carried out."""
 
     def begin(self, next_step: int) -> None:
@@ -31,7 +31,7 @@ class Orders(Protocol):
         ...
 
 
-class OwnOrders:
+class LocalExecutor:
     """The commands of a single process: each is carried out at the next boundary."""
 
     def __init__(self, actor: Actor, reports: Reports) -> None:
@@ -64,7 +64,7 @@ class OwnOrders:
         return self._actor.resume()
 
 
-class SharedOrders:
+class AgreedExecutor:
     """The commands of one of several ranks: those that all ranks agreed on for this boundary."""
 
     def __init__(self, actor: Actor, reports: Reports, team: Team) -> None:
@@ -124,10 +124,10 @@ class SharedOrders:
         ]
 
 
-def orders_for(actor: Actor, reports: Reports, team: Team) -> Orders:
+def executor_for(actor: Actor, reports: Reports, team: Team) -> CommandExecutor:
     if team.world.is_alone or not team.is_whole:
-        return OwnOrders(actor, reports)
-    return SharedOrders(actor, reports, team)
+        return LocalExecutor(actor, reports)
+    return AgreedExecutor(actor, reports, team)
 
 
 def _opened(team: Team, purpose: str) -> RankStore:

@@ -41,37 +41,37 @@ class Lifetime(EndsWithItsBlock):
         self,
         run_id: RunId,
         *,
-        open_line: Callable[[int], Channel],
+        open_channel: Callable[[int], Channel],
         progress: Progress,
         reports: Reports,
-        outlet: RowOutput,
+        output: RowOutput,
         boundary: Boundary,
         probe: Probe,
         instruments: Instruments,
-        last_words: Shutdown,
+        shutdown: Shutdown,
         faults: Faults,
     ) -> None:
-        """`open_line` opens the channel to the service, given the first step to be trained."""
+        """`open_channel` opens the channel to the service, given the first step to be trained."""
         self.run_id = run_id
         self.on_end: Callable[[], None] = lambda: None
         """Called when the run has ended and everything is sent."""
-        self._open_line = open_line
+        self._open_channel = open_channel
         self._progress = progress
         self._reports = reports
-        self._outlet = outlet
+        self._output = output
         self._boundary = boundary
         self._probe = probe
         self._instruments = instruments
-        self._last_words = last_words
+        self._shutdown = shutdown
         self._faults = faults
-        self._held = held = WeakOwner(self)
+        self._weak_self = weak_self = WeakOwner(self)
         self._program_exit = ProgramExit(
-            held.call(Lifetime._close_at_exit), held.call(Lifetime._end_by)
+            weak_self.call(Lifetime._close_at_exit), weak_self.call(Lifetime._end_by)
         )
-        self._member = SiblingRun(
-            held.call(Lifetime._wait_for_another),
-            lambda: held.is_let_go,
-            held.call(Lifetime._end_let_go),
+        self._sibling = SiblingRun(
+            weak_self.call(Lifetime._wait_for_another),
+            lambda: weak_self.is_let_go,
+            weak_self.call(Lifetime._end_let_go),
         )
         self._pid = os.getpid()
         self._is_begun = False
@@ -98,10 +98,10 @@ class Lifetime(EndsWithItsBlock):
         self._is_begun = True
         with self._faults.guard("begin"):
             next_step = self._progress.next_step
-            self._reports.open(self._open_line(next_step if first_step is None else first_step))
+            self._reports.open(self._open_channel(next_step if first_step is None else first_step))
             self._program_exit.install()
-            self._member.join()
-            self._outlet.open()
+            self._sibling.join()
+            self._output.open()
             if self._instruments.sensors is not None:
                 self._instruments.sensors.start()
             self._progress.tell()
@@ -114,7 +114,7 @@ class Lifetime(EndsWithItsBlock):
 
     def note_trained(self) -> None:
         """A step was trained; tells the program's other runs, which were not trained meanwhile."""
-        self._member.trained()
+        self._sibling.trained()
 
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:
         if not self.is_open:
@@ -123,7 +123,7 @@ class Lifetime(EndsWithItsBlock):
         self.begin()
         self._note_broken_off(status)
         self._stand_down()
-        self._say_last(status, reason)
+        self._send_last(status, reason)
 
     def give_up(self) -> None:
         """The watch could not be built. If the run has not begun, the service never hears of it."""
@@ -136,21 +136,21 @@ class Lifetime(EndsWithItsBlock):
         """The program has dropped its watch. The run stays open until the program trains another
         run or ends, since only then is it known how the run ended."""
         if self._is_begun and self.is_open:
-            self._held.keep(self)
+            self._weak_self.keep(self)
 
     def _stand_down(self) -> None:
         """No more steps: remove all hooks and patches from torch."""
         self._is_ended = True
         with self._faults.guard("end"):
             self._program_exit.remove()
-            self._member.leave()
+            self._sibling.leave()
         with self._faults.guard("end of the probe"):
             self._probe.remove()
         self._instruments.remove(self._faults)
 
-    def _say_last(self, status: Status, reason: str) -> None:
-        self._last_words.say(status, reason, next_step=self._progress.next_step)
-        self._held.release()
+    def _send_last(self, status: Status, reason: str) -> None:
+        self._shutdown.send(status, reason, next_step=self._progress.next_step)
+        self._weak_self.release()
         with self._faults.guard("let go"):
             self.on_end()
 
@@ -168,16 +168,18 @@ class Lifetime(EndsWithItsBlock):
             log.info("run %s is recorded as %s: %s", self.run_id, status, reason)
             self._note_broken_off(status)
             self._stand_down()
-            Thread(target=self._say_last, args=(status, reason), name="runwatch-last-words").start()
+            Thread(
+                target=self._send_last, args=(status, reason), name="runwatch-last-words"
+            ).start()
 
     def _note_fatal(self, error: BaseException) -> None:
         fatal = fatal_of(error)
         if fatal is not None and self.is_open:
-            self._last_words.note_fatal(fatal, self._progress.last_step, reason_of(error))
+            self._shutdown.note_fatal(fatal, self._progress.last_step, reason_of(error))
 
     def _note_broken_off(self, status: Status) -> None:
         if status == "failed":
-            self._last_words.note_broken_off(self._progress.next_step, self._progress.segment)
+            self._shutdown.note_broken_off(self._progress.next_step, self._progress.segment)
 
     def _close_at_exit(self, error: BaseException | None) -> None:
         """The process ends, with this error or normally."""
@@ -185,5 +187,5 @@ class Lifetime(EndsWithItsBlock):
         if error is not None and status == "failed":
             self._note_fatal(error)
         self._note_broken_off(status)
-        self._last_words.say_at_exit(status, reason)
+        self._shutdown.send_at_exit(status, reason)
         self._is_ended = True

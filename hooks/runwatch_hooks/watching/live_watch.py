@@ -45,12 +45,12 @@ class LiveWatch(Watch):
         faults: Faults,
         boundary: Boundary,
         reports: Reports,
-        open_line: Callable[[int], Channel],
+        open_channel: Callable[[int], Channel],
         team: Team,
         instruments: Instruments,
         loader: object | None = None,
     ) -> None:
-        """`open_line` opens the channel to the service, given the first step to be trained;
+        """`open_channel` opens the channel to the service, given the first step to be trained;
         `loader` is the data loader whose position a rollback sets."""
         self.run_id = run_id
         self._probe = probe
@@ -60,40 +60,40 @@ class LiveWatch(Watch):
         self._reports = reports
         self._instruments = instruments
         is_leader = team.world.is_leader
-        outlet = RowOutput(team, faults, reports.put_row)
+        output = RowOutput(team, faults, reports.put_row)
         self._rows = RowMaker(
-            probe, faults, reports, outlet, is_leader=is_leader, instruments=instruments
+            probe, faults, reports, output, is_leader=is_leader, instruments=instruments
         )
-        self._last_words = Shutdown(
-            self._rows, boundary, outlet, reports, faults, instruments.witness
+        self._shutdown = Shutdown(
+            self._rows, boundary, output, reports, faults, instruments.witness
         )
         self._progress = Progress(reports, boundary.actor, is_leader=is_leader)
         self.lifetime: Final = Lifetime(
             run_id,
-            open_line=open_line,
+            open_channel=open_channel,
             progress=self._progress,
             reports=reports,
-            outlet=outlet,
+            output=output,
             boundary=boundary,
             probe=probe,
             instruments=instruments,
-            last_words=self._last_words,
+            shutdown=self._shutdown,
             faults=faults,
         )
         self._loader = loader
-        self._course = BatchPositions()
-        self._heed = LoopCompliance()
+        self._positions = BatchPositions()
+        self._compliance = LoopCompliance()
         self._num_boundaries = 0
         self._has_told_capture = False
 
     @property
     def next_step(self) -> int:
-        self._heed.note("rolled_back_to")
+        self._compliance.note("rolled_back_to")
         return self._progress.next_step
 
     @property
     def is_stopping(self) -> bool:
-        self._heed.note("stop")
+        self._compliance.note("stop")
         return self._boundary.is_stopping
 
     @property
@@ -136,7 +136,7 @@ class LiveWatch(Watch):
             self._reports.tell_faults(progress.last_step, time.time(), num_lost=self._rows.num_lost)
             self._rows.begin_step()
         self._begin_step()
-        return self._heed.heard(
+        return self._compliance.observed(
             StepReport(
                 step=step,
                 rolled_back_to=rolled_back_to,
@@ -148,12 +148,12 @@ class LiveWatch(Watch):
 
     def batches(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
         if loader is self._loader:
-            batches = self._course.over(loader, self._begin_pass)
+            batches = self._positions.over(loader, self._begin_pass)
         else:
-            batches = self._course.over_any(loader, self._tell_unpositioned)
+            batches = self._positions.over_any(loader, self._tell_unpositioned)
         for batch in batches:
             self.note_batch(batch)
-            self._heed.note("rolled_back_to")  # another loader gets a notice of its own
+            self._compliance.note("rolled_back_to")  # another loader gets a notice of its own
             yield batch
             if self._boundary.is_stopping:  # ends this epoch; an outer loop must ask for itself
                 return
@@ -226,7 +226,7 @@ class LiveWatch(Watch):
 
     def state_dict(self) -> dict[str, object]:
         guard = self._instruments.guard
-        if self._last_words.does_device_hang:
+        if self._shutdown.does_device_hang:
             guard = None  # its state lies on the device, and reading it would hang too
         return {
             "run_id": self.run_id,
@@ -299,18 +299,18 @@ class LiveWatch(Watch):
 
     def _act(self, step: int) -> int | None:
         """Do what is due after a step. Returns the step to train next after a rollback, or None."""
-        self._reports.tell_unheeded(self._heed.end_step(), step, time.time())
+        self._reports.tell_unheeded(self._compliance.end_step(), step, time.time())
         was_stopping = self._boundary.is_stopping
         rolled_back_to = self._boundary.act(step, self._reports, healthy=self._rows.take_health())
         if self._boundary.is_stopping and not was_stopping:
-            self._heed.expect("stop")
-        self._course.end_step(step)
+            self._compliance.expect("stop")
+        self._positions.end_step(step)
         if rolled_back_to is not None:
-            self._heed.expect("rolled_back_to")
+            self._compliance.expect("rolled_back_to")
             self._progress.go_back(rolled_back_to)
             if self._instruments.detail is not None:
                 self._instruments.detail.forget(rolled_back_to)
-            num_left_out = self._course.go_back(rolled_back_to, self._boundary.fault_step)
+            num_left_out = self._positions.go_back(rolled_back_to, self._boundary.fault_step)
             if num_left_out:
                 detail = {"of_step": self._boundary.fault_step, "batches": num_left_out}
                 self._reports.tell_event(step, "batches_left_out", time.time(), detail)

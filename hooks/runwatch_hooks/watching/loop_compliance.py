@@ -60,22 +60,22 @@ class LoopCompliance:
         self._num_steps_left = {part: number for part, number in left.items() if number > 0}
         return [self._notices[part] for part in overdue]
 
-    def heard(self, report: StepReport) -> StepReport:
+    def observed(self, report: StepReport) -> StepReport:
         """The report; while a reaction is expected, a copy that notes which attributes are read."""
-        return _HeardReport.of(report, self) if self._num_steps_left else report
+        return _ObservedReport.of(report, self) if self._num_steps_left else report
 
 
-class _HeardReport(StepReport):
-    _heed: LoopCompliance | None = None
+class _ObservedReport(StepReport):
+    _compliance: LoopCompliance | None = None
     """None in a copy."""
 
     @classmethod
-    def of(cls, report: StepReport, heed: LoopCompliance) -> "_HeardReport":
-        heard = cls(**{one.name: getattr(report, one.name) for one in fields(report)})
-        object.__setattr__(heard, "_heed", heed)  # the dataclass is frozen
-        return heard
+    def of(cls, report: StepReport, compliance: LoopCompliance) -> "_ObservedReport":
+        observed = cls(**{one.name: getattr(report, one.name) for one in fields(report)})
+        object.__setattr__(observed, "_compliance", compliance)  # the dataclass is frozen
+        return observed
 
     def __getattribute__(self, name: str) -> object:
-        if name in _PARTS and (heed := self._heed) is not None:
-            heed.note(name)
+        if name in _PARTS and (compliance := self._compliance) is not None:
+            compliance.note(name)
         return super().__getattribute__(name)

@@ -27,14 +27,14 @@ class Shutdown:
         self,
         rows: RowMaker,
         boundary: Boundary,
-        outlet: RowOutput,
+        output: RowOutput,
         reports: Reports,
         faults: Faults,
         witness: Witness | None,
     ) -> None:
         self._rows = rows
         self._boundary = boundary
-        self._outlet = outlet
+        self._output = output
         self._reports = reports
         self._faults = faults
         self._witness = witness
@@ -54,11 +54,11 @@ class Shutdown:
         with self._faults.guard("broken step"):
             self._rows.record_broken_off(step, segment)
 
-    def say(self, status: Status, reason: str, *, next_step: int) -> None:
+    def send(self, status: Status, reason: str, *, next_step: int) -> None:
         """Send everything that is left. Waits for the network, for other ranks and for devices."""
         self._send_what_is_open(next_step)
         with self._faults.guard("ranks"):
-            self._outlet.close(_LEAVE_TIMEOUT_S[status])
+            self._output.close(_LEAVE_TIMEOUT_S[status])
         with self._faults.guard("finish"):
             last_step = max(next_step - 1, 0)
             self._reports.tell_faults(last_step, time.time(), num_lost=self._rows.num_lost)
@@ -66,7 +66,7 @@ class Shutdown:
                 status = "stopped"
             self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)
 
-    def say_at_exit(self, status: Status, reason: str) -> None:
+    def send_at_exit(self, status: Status, reason: str) -> None:
         """The process ends: send the end only. A device is not waited for; it may be the cause."""
         with self._faults.guard("exit"):
             self._reports.close(status, _CLOSE_TIMEOUT_S, reason=reason)

@@ -10,7 +10,7 @@ import pytest
 from tests.hooks.ranks.parts import part_row
 from torch._C._distributed_c10d import HashStore
 
-from runwatch_hooks.lifecycle.sibling_runs import _COMPANY, SiblingRun
+from runwatch_hooks.lifecycle.sibling_runs import _OPEN_RUNS, SiblingRun
 from runwatch_hooks.ranks import RankStore
 from runwatch_hooks.ranks.follower import Follower
 from runwatch_hooks.ranks.leader import Leader
@@ -57,7 +57,7 @@ def test_last_words_within_a_put_come_through(is_leader: bool) -> None:
 def test_so_does_the_end_of_a_run_while_another_begins() -> None:
     def interrupted() -> None:
         member = SiblingRun(lambda: None, lambda: False, lambda: None)
-        with _COMPANY._changing, wraps._CHANGING, step_hooks._BEFORE._changing:
+        with _OPEN_RUNS._changing, wraps._CHANGING, step_hooks._BEFORE._changing:
             member.leave()
             wraps.Holds().release()
             step_hooks.hear_before_steps(pass_by).remove()
