@@ -33,7 +33,7 @@ from runwatch.vocabulary import CommandId
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.device_reading import GradientsOnDevice
 from runwatch_hooks.measuring.device_statistics import DeviceStatistics
-from runwatch_hooks.seeing import board
+from runwatch_hooks.seeing import model_statistics
 from runwatch_hooks.settings.options import Options
 
 CPU: Final = torch.device("cpu")
@@ -71,7 +71,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
         reader = GradientsOnDevice(CPU, faults)
         return DeviceStatistics(tensors, CPU, reader, turns, are_parts=are_parts)
 
-    monkeypatch.setattr(board, "CpuStatistics", statistics)
+    monkeypatch.setattr(model_statistics, "CpuStatistics", statistics)
     return "cpu"
 
 

@@ -19,9 +19,9 @@ from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.reporting.reserved_names import OF_LAYERS, ReservedNames
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.rows.user_numbers import UserNumbers
+from runwatch_hooks.seeing.missing_gradients import MissingGradients
 from runwatch_hooks.seeing.numbers import Number, count, number
 from runwatch_hooks.seeing.probe import Probe
-from runwatch_hooks.seeing.sight import Sight
 from runwatch_hooks.seeing.step_reading import Reading
 from runwatch_hooks.watch import Loggable
 
@@ -64,7 +64,7 @@ class RowMaker:
         if self._sensors is not None:
             self._own_names.add(self._sensors.names)
         self._given = UserNumbers(faults)
-        self._sight = Sight()
+        self._missing_gradients = MissingGradients()
         self._timer = StepTimer()
         self.weights: Final = RestoredWeights()
         self._was_guarded = False
@@ -159,7 +159,7 @@ class RowMaker:
         numbers |= self._own_names.apart(theirs)
         self._reports.tell_renamed(self._own_names.untold(), step, now)
         if self._is_leader:
-            self._tell_sight(reading, step, now)
+            self._tell_coverage(reading, step, now)
         self._output.sample_replicas(step, self._probe.named)
         closeup = self._closeup(step, now)
         own_time = None if self._own_time is None else self._own_time.take()
@@ -236,10 +236,10 @@ class RowMaker:
             numbers["tokens_per_s"] = counted / step_time_s
         return numbers
 
-    def _tell_sight(self, reading: Reading, step: int, now: float) -> None:
+    def _tell_coverage(self, reading: Reading, step: int, now: float) -> None:
         """Report where gradients were read, what is not watched, and what changed."""
         self._reports.tell_stage(reading, step, now)
-        blind = self._sight.look(reading.layout is not None)
+        blind = self._missing_gradients.look(reading.layout is not None)
         notices = [*reading.notices, *blind, *self._output.take_notices()]
         self._reports.tell_unwatched(notices, step, now)
         self._reports.tell_changes(reading.changes, step, now)

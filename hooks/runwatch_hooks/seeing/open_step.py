@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 
 from runwatch_hooks.governor import EVERYTHING, Governor, Sampled
 from runwatch_hooks.ranks.shards import whole
-from runwatch_hooks.seeing.board import Board
-from runwatch_hooks.seeing.left_gradients import Left
+from runwatch_hooks.seeing.gradient_version import GradientVersion
+from runwatch_hooks.seeing.model_statistics import ModelStatistics
 from runwatch_hooks.seeing.numbers import Number, either, lesser, number
 from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
@@ -27,12 +27,12 @@ class OpenStep:
 
     def __init__(
         self,
-        board: Board,
+        statistics: ModelStatistics,
         optimizers: WatchedOptimizers,
         governor: Governor | None,
     ) -> None:
         """`governor` decides how much of a step is read; without one, everything."""
-        self._board = board
+        self._statistics = statistics
         self._optimizers = optimizers
         self._governor = governor
         self._begin()
@@ -44,7 +44,7 @@ class OpenStep:
         """The slots of each optimizer step, not yet added to `_used`."""
         self._used: set[int] = set()
         """Slots whose gradients an optimizer has used since they were read."""
-        self._left: dict[int, Left] = {}
+        self._versions: dict[int, GradientVersion] = {}
         """Slot -> its gradient as a clip or step left it; only for the first slot of each."""
         self._at_rest: set[int] = set()
         self._is_fresh = True
@@ -53,28 +53,28 @@ class OpenStep:
     @property
     def reads_weights(self) -> bool:
         """Whether weights are read. Always if gradients are non-finite, to find the culprit."""
-        return self._plan().weights or self._board.is_broken
+        return self._plan().weights or self._statistics.is_broken
 
     def slots_of(self, optimizer: Optimizer) -> Sequence[int]:
         """The slots of an optimizer's tensors; empty if none belongs to the run."""
         if self._governor is not None:
-            slots = self._board.slots_of(optimizer)
+            slots = self._statistics.slots_of(optimizer)
             if slots and not self._plan().gradients:
                 return slots  # a step that is not read need not be checked for new layers
         self._refresh()
-        return self._board.slots_of(optimizer)
+        return self._statistics.slots_of(optimizer)
 
     def holds_any(self, tensors: Sequence[Tensor]) -> bool:
         """Whether one of these tensors is watched, as of the step before."""
-        return bool(self._board.slots_of_tensors(tensors))
+        return bool(self._statistics.slots_of_tensors(tensors))
 
     def slots_of_tensors(self, tensors: Sequence[Tensor]) -> Sequence[int]:
         self._refresh()
-        return self._board.slots_of_tensors(tensors)
+        return self._statistics.slots_of_tensors(tensors)
 
     def slots_of_grads(self, grads: Sequence[Tensor]) -> Sequence[int]:
         self._refresh()
-        return self._board.slots_of_grads(grads)
+        return self._statistics.slots_of_grads(grads)
 
     def note(self, numbers: Mapping[str, Number]) -> None:
         """Record metrics of the step; later values replace earlier ones."""
@@ -97,13 +97,13 @@ class OpenStep:
 
     def read_unscaled(self, slots: Sequence[int]) -> None:
         """Read gradients that the scaler has just unscaled."""
-        self._forget_left(slots)
+        self._forget_versions(slots)
         self.read(slots, Stage.UNSCALED_PRECLIP)
 
     def read_scaled(self, slots: Sequence[int], scale: Tensor) -> None:
         """Read gradients before an optimizer that unscales them itself, even if they were read
         before: at no earlier stage is `scale` available."""
-        self._forget_left(slots)
+        self._forget_versions(slots)
         self._read(slots, Stage.PRESTEP, scale)
 
     def read_clipped(self, slots: Sequence[int], max_norm: float, total_norm: Tensor) -> None:
@@ -111,13 +111,13 @@ class OpenStep:
         if not self._plan().gradients and _is_known_broken(total_norm):
             self._sampled = EVERYTHING
         self.read_unread(slots, Stage.PRECLIP)
-        self._note_left(slots, num_writes=1)
+        self._note_versions(slots, num_writes=1)
         self.note_clip(max_norm, total_norm)
 
     def note_stepped(self, slots: Sequence[int]) -> None:
         """An optimizer has used these gradients for a step."""
         self._stepped.append(slots)
-        self._note_left(slots)
+        self._note_versions(slots)
 
     def note_skipped(self, skipped: Number) -> None:
         """Record whether an optimizer's step was skipped, 1 or 0. One skipped step makes it 1."""
@@ -127,7 +127,7 @@ class OpenStep:
     def note_at_rest(self, tensors: Sequence[Tensor]) -> None:
         """The optimizer that steps now has a learning rate of 0 for these tensors."""
         if tensors:
-            self._at_rest.update(self._board.slots_of_tensors(tensors))
+            self._at_rest.update(self._statistics.slots_of_tensors(tensors))
 
     def note_clip(self, max_norm: float, total_norm: Tensor) -> None:
         # As torch computes it. NaN stays NaN, which `clipped` counts as a clip.
@@ -140,28 +140,28 @@ class OpenStep:
 
     def close(self, changes: Iterable[str], omissions: Iterable[str]) -> Reading:
         """The reading of the whole step. The next step begins."""
-        board, stages, sampled = self._board, set(self._stages.values()), self._sampled
+        statistics, stages, sampled = self._statistics, set(self._stages.values()), self._sampled
         if sampled is not None:
             sampled = replace(sampled, weights=self.reads_weights)
         is_left_out = sampled is not None and not sampled.gradients and not stages
         reading = Reading(
-            layout=board.layout if stages or is_left_out else None,
-            stats=board.take(weights=self.reads_weights) if stages else {},
+            layout=statistics.layout if stages or is_left_out else None,
+            stats=statistics.take(weights=self.reads_weights) if stages else {},
             numbers=self.numbers,
             stage=max(stages) if stages else None,
             sampled=sampled,
-            sharing=board.sharing,
+            sharing=statistics.sharing,
             at_rest=tuple(sorted(self._at_rest)),
-            notices=tuple(board.take_notices()),
-            changes=(*board.take_changes(), *changes),
+            notices=tuple(statistics.take_notices()),
+            changes=(*statistics.take_changes(), *changes),
             omissions=tuple(omissions),
         )
         self._begin()
         return reading
 
     def _read(self, slots: Sequence[int], stage: Stage, scale: Tensor | None) -> None:
-        if slots and self._plan().gradients and not self._are_left(slots):
-            self._board.read_gradients(slots, scale)
+        if slots and self._plan().gradients and not self._are_unchanged(slots):
+            self._statistics.read_gradients(slots, scale)
             self._stages |= dict.fromkeys(slots, stage)
             if self._used:
                 self._used.difference_update(slots)
@@ -173,37 +173,39 @@ class OpenStep:
             self._stepped.clear()
         return self._used
 
-    def _note_left(self, slots: Sequence[int], num_writes: int = 0) -> None:
+    def _note_versions(self, slots: Sequence[int], num_writes: int = 0) -> None:
         """Remember how the gradients look after `num_writes` more writes to each."""
         for slot in slots:
-            if (grad := self._board.gradient_at(slot)) is not None:
-                self._left[slot] = Left(grad, num_writes)
+            if (grad := self._statistics.gradient_at(slot)) is not None:
+                self._versions[slot] = GradientVersion(grad, num_writes)
                 break
 
-    def _forget_left(self, slots: Sequence[int]) -> None:
-        if self._left:
+    def _forget_versions(self, slots: Sequence[int]) -> None:
+        if self._versions:
             for slot in slots:
-                self._left.pop(slot, None)
+                self._versions.pop(slot, None)
 
-    def _are_left(self, slots: Sequence[int]) -> bool:
+    def _are_unchanged(self, slots: Sequence[int]) -> bool:
         """Whether the gradients are unchanged since the last clip or step. A norm computed after
         it, for logging, is of gradients that were already read before it."""
-        if not self._left:
+        if not self._versions:
             return False
-        left = next((slot for slot in slots if slot in self._left), None)
-        return left is not None and self._left[left].is_as_left(self._board.gradient_at(left))
+        known = next((slot for slot in slots if slot in self._versions), None)
+        return known is not None and self._versions[known].is_unchanged(
+            self._statistics.gradient_at(known)
+        )
 
     def _plan(self) -> Sampled:
         """How much of this step is read; decided when it first concerns one of the run's layers."""
         if self._sampled is None:
-            governor = None if self._board.must_be_read else self._governor
+            governor = None if self._statistics.must_be_read else self._governor
             self._sampled = EVERYTHING if governor is None else governor.next()
         return self._sampled
 
     def _refresh(self) -> None:
         if self._is_fresh:
             self._is_fresh = False
-            self._board.refresh(self._optimizers.known)
+            self._statistics.refresh(self._optimizers.known)
 
 
 def _is_known_broken(total_norm: Tensor) -> bool:

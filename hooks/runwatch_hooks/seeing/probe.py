@@ -17,17 +17,17 @@ from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
 from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
-from runwatch_hooks.seeing.board import Board
+from runwatch_hooks.seeing.alternation import AlternatingOptimizers
 from runwatch_hooks.seeing.frozen_layers import FrozenLayers
 from runwatch_hooks.seeing.handed_steps import HandedSteps
 from runwatch_hooks.seeing.known_optimizers import at_rest, parameters_of
+from runwatch_hooks.seeing.model_statistics import ModelStatistics
 from runwatch_hooks.seeing.numbers import number
 from runwatch_hooks.seeing.omissions import Omissions
 from runwatch_hooks.seeing.open_step import OpenStep
 from runwatch_hooks.seeing.rehearsal import is_rehearsal
 from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.training_thread import TrainingThread
-from runwatch_hooks.seeing.turns import Turns
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
 from runwatch_hooks.wrapping.closures import closure_of
 from runwatch_hooks.wrapping.nested_steps import NestedSteps
@@ -61,16 +61,16 @@ class Probe:
         self._on_broken = on_broken
         self._faults = faults
         self._lr_scale = lr_scale
-        self._board = Board(modules, optimizers, faults, rank, detail)
-        self._optimizers = WatchedOptimizers(optimizers, self._board)
+        self._statistics = ModelStatistics(modules, optimizers, faults, rank, detail)
+        self._optimizers = WatchedOptimizers(optimizers, self._statistics)
         self._patches = Patches(self, None if governor is None else governor.meter)
-        self._step = OpenStep(self._board, self._optimizers, governor)
+        self._step = OpenStep(self._statistics, self._optimizers, governor)
         self._has_scaler = False
         self._is_left_out = False
         """`scaler.step` was called, and the optimizer has not stepped yet."""
         self._nesting = NestedSteps()
         self._handed = HandedSteps()
-        self._turns = Turns()
+        self._alternating = AlternatingOptimizers()
         self._omissions = Omissions(modules, faults, schedulers)
         self._frozen = FrozenLayers()
         self._thread = TrainingThread()
@@ -79,12 +79,12 @@ class Probe:
     @property
     def named(self) -> Sequence[NamedTensor]:
         """All trained tensors, in the same order on every rank."""
-        return self._board.named
+        return self._statistics.named
 
     @property
     def is_broken(self) -> bool:
         """Whether gradients read in the current step are known to be non-finite."""
-        return self._board.is_broken
+        return self._statistics.is_broken
 
     def install(self) -> None:
         self._patches.install()
@@ -97,12 +97,12 @@ class Probe:
         """The reading of the step that has ended. The next step begins."""
         self._thread.end_row()
         self._step.note({"optimizer_steps": float(self._num_optimizer_steps)})
-        if self._turns.end_row():
+        if self._alternating.end_row():
             self._step.note({"alternating": 1.0})
         if self._has_scaler and "skipped" not in self._step.numbers:
             self._step.note({"skipped": 0.0})
-        named = self._board.named
-        is_whole = self._board.sharing is None
+        named = self._statistics.named
+        is_whole = self._statistics.sharing is None
         left_out, omissions = self._omissions.end_row(
             step, named if is_whole else (), self._optimizers.known
         )
@@ -123,7 +123,7 @@ class Probe:
     def before_backward(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("backward", self.remove):
             if self._thread.ends_rows_here():
-                self._turns.begin_pass()
+                self._alternating.begin_pass()
 
     def after_unscale(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("unscale_", self.remove):
@@ -213,7 +213,7 @@ class Probe:
             self._note_bad(optimizer)
             self._step.note_at_rest(at_rest(optimizer))
             if self._step.reads_weights:
-                self._board.before_step(slots)
+                self._statistics.before_step(slots)
 
     def after_optimizer_step(self, optimizer: Optimizer, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("step", self.remove):
@@ -229,8 +229,8 @@ class Probe:
                 self._step.read(slots, Stage.CLOSURE_POST)
             self._step.note_stepped(slots)
             self._omissions.after_step(optimizer)
-            self._board.after_step()
-            self._turns.after_step(optimizer, slots)
+            self._statistics.after_step()
+            self._alternating.after_step(optimizer, slots)
 
     def after_scaler_step(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("scaler.step", self.remove):
@@ -256,7 +256,7 @@ class Probe:
                 self._step.note({"loss_scale": scale})
             still_borne = torch.tensor(scale, dtype=torch.float32, device="cpu")
             self._step.read(slots, Stage.UNSCALED_PRECLIP, still_borne)
-            self._board.before_step(slots)
+            self._statistics.before_step(slots)
 
     def after_zero_step(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("zero step", self.remove):
@@ -269,7 +269,7 @@ class Probe:
             self._num_optimizer_steps += 1
             if zero.clip_grad > 0.0:
                 self._step.note_clip(zero.clip_grad, total_norm_of(zero))
-            self._board.after_step()
+            self._statistics.after_step()
 
     def _read_before_step(self, slots: Sequence[int], scale: Tensor | None, again: bool) -> None:
         if scale is not None:
@@ -283,7 +283,7 @@ class Probe:
         found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
         if found_inf is not None:  # a fused optimizer skips the step itself, on the device
             self._step.note_skipped(number(found_inf))
-        elif self._board.is_broken:
+        elif self._statistics.is_broken:
             self._on_broken()
 
     def _steps_here(self, optimizer: Optimizer) -> bool:

@@ -15,8 +15,8 @@ from torch.optim import Optimizer
 
 from runwatch_hooks.measuring.layer_names import NamedTensor, some_of
 from runwatch_hooks.measuring.sampled_updates import sample
+from runwatch_hooks.seeing.gradient_version import GradientVersion
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, parameters_of
-from runwatch_hooks.seeing.left_gradients import Left
 
 IN_VAIN_AFTER: Final = 100
 """Steps of an optimizer without any gradient, after which it is reported."""
@@ -31,7 +31,7 @@ optimizer not given to `attach` is known only once it steps."""
 
 
 @dataclass(slots=True)
-class _Course:
+class _GradientHistory:
     """What is known about one optimizer's parameters."""
 
     silent: list[Tensor]
@@ -55,7 +55,7 @@ class _Unheld:
     address: int
     version: int
     sample: Tensor
-    gradient: Left
+    gradient: GradientVersion
     num_looks: int = 1
 
     def stands_still(self, tensor: Tensor) -> bool:
@@ -68,8 +68,8 @@ class _Unheld:
     def look(self, grad: Tensor) -> None:
         """Count this check if a backward pass has written the gradient since the last one. Stale
         gradients of an earlier training, such as a frozen teacher's, do not change."""
-        if not self.gradient.is_as_left(grad):
-            self.gradient = Left(grad, num_writes=0)
+        if not self.gradient.is_unchanged(grad):
+            self.gradient = GradientVersion(grad, num_writes=0)
             self.num_looks += 1
 
 
@@ -78,7 +78,7 @@ class Untrained:
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         self._modules = modules
-        self._courses: WeakKeyDictionary[Optimizer, _Course] = WeakKeyDictionary()
+        self._histories: WeakKeyDictionary[Optimizer, _GradientHistory] = WeakKeyDictionary()
         self._unheld: dict[int, _Unheld] = {}
         self._told: dict[str, int] = {}
         """Kind of omission -> the number of layers last reported."""
@@ -88,15 +88,15 @@ class Untrained:
     def note_step(self, optimizer: Optimizer) -> None:
         """An optimizer steps, and its gradients are complete. Once all of its parameters have had a
         gradient, this costs one dictionary look-up."""
-        course = self._courses.get(optimizer)
-        if course is None:
-            course = self._courses[optimizer] = _Course(parameters_of(optimizer))
-        course.num_steps += 1
-        if course.silent:
-            silent = [tensor for tensor in course.silent if tensor.grad is None]
-            course.has_gradients = course.has_gradients or len(silent) < len(course.silent)
-            course.silent = silent
-            self._is_due = self._is_due or course.num_steps in (IN_VAIN_AFTER, UNREACHED_AFTER)
+        history = self._histories.get(optimizer)
+        if history is None:
+            history = self._histories[optimizer] = _GradientHistory(parameters_of(optimizer))
+        history.num_steps += 1
+        if history.silent:
+            silent = [tensor for tensor in history.silent if tensor.grad is None]
+            history.has_gradients = history.has_gradients or len(silent) < len(history.silent)
+            history.silent = silent
+            self._is_due = self._is_due or history.num_steps in (IN_VAIN_AFTER, UNREACHED_AFTER)
 
     def end_row(
         self, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]
@@ -110,11 +110,11 @@ class Untrained:
             return {}, []
         self._is_due = False
         names = {id(one.tensor): one.name for one in named}
-        courses = list(self._courses.values())
-        in_vain = _silent(names, (one for one in courses if one.steps_in_vain))
-        unreached = _silent(names, (one for one in courses if one.leaves_out))
-        if not any(one.has_gradients for one in courses):
-            in_vain = []  # no gradients at all: `Sight` reports that
+        histories = list(self._histories.values())
+        in_vain = _silent(names, (one for one in histories if one.steps_in_vain))
+        unreached = _silent(names, (one for one in histories if one.leaves_out))
+        if not any(one.has_gradients for one in histories):
+            in_vain = []  # no gradients at all: `MissingGradients` reports that
         lasting = (key for key, one in self._unheld.items() if one.num_looks >= _LOOKS)
         unheld = [names[key] for key in lasting if key in names]
         news = [
@@ -161,7 +161,7 @@ class Untrained:
             else:
                 kept = sample(tensor).clone()
                 self._unheld[id(tensor)] = _Unheld(
-                    _address_of(tensor), tensor._version, kept, Left(grad, num_writes=0)
+                    _address_of(tensor), tensor._version, kept, GradientVersion(grad, num_writes=0)
                 )
 
 
@@ -170,9 +170,12 @@ def _address_of(tensor: Tensor) -> int:
     return tensor.data_ptr() if tensor.layout is torch.strided else 0
 
 
-def _silent(names: Mapping[int, str], courses: Iterable[_Course]) -> list[str]:
+def _silent(names: Mapping[int, str], histories: Iterable[_GradientHistory]) -> list[str]:
     """Names of the layers that require a gradient and never had one."""
     silent = {
-        id(tensor): None for course in courses for tensor in course.silent if tensor.requires_grad
+        id(tensor): None
+        for history in histories
+        for tensor in history.silent
+        if tensor.requires_grad
     }
     return [names[key] for key in silent if key in names]

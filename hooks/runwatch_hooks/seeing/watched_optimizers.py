@@ -6,8 +6,8 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 
 from torch.optim import Optimizer
 
-from runwatch_hooks.seeing.board import Board
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
+from runwatch_hooks.seeing.model_statistics import ModelStatistics
 from runwatch_hooks.seeing.numbers import Number, number
 
 
@@ -24,14 +24,14 @@ class _Place:
 class WatchedOptimizers:
     """The optimizers given to `attach`, and any other that later steps the run's parameters."""
 
-    def __init__(self, optimizers: Sequence[Optimizer], board: Board) -> None:
+    def __init__(self, optimizers: Sequence[Optimizer], statistics: ModelStatistics) -> None:
         self._known = [KnownOptimizer(one) for one in optimizers]
         self._ever_known: WeakSet[Optimizer] = WeakSet(optimizers)
         self._successors: WeakKeyDictionary[Optimizer, ref[Optimizer]] = WeakKeyDictionary()
         """A living optimizer -> the one that took its place, because it steps the same tensors."""
         self._places: WeakKeyDictionary[Optimizer, _Place] = WeakKeyDictionary()
         self._number_groups()
-        self._board = board
+        self._statistics = statistics
         self._changes: list[str] = []
 
     @property
@@ -126,7 +126,7 @@ class WatchedOptimizers:
 
     def _places_of(self, known: KnownOptimizer) -> Sequence[int]:
         tensors = [tensor for group in known.param_groups for tensor in group["params"]]
-        return self._board.slots_of_tensors(tensors)
+        return self._statistics.slots_of_tensors(tensors)
 
     def _is_gone(self, known: KnownOptimizer) -> bool:
         """Whether the optimizer is gone, and all its tensors have left the run."""

@@ -17,7 +17,7 @@ _NEVER_HAD: Final = (
 )
 
 
-class Sight:
+class MissingGradients:
     """Counts boundaries since gradients were last seen."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ _NAMED: Final = 8
 """Replaced parameters that are reported by name."""
 
 
-class Board:
+class ModelStatistics:
     """The layers' statistics in the current step. A slot is a layer's index in the layout."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Board:
         self._readers: dict[torch.device, GradientsOnDevice] = {}
         known = [KnownOptimizer(one) for one in optimizers]
         self._table = LayerTable(modules, known, STATS, rank)
-        self._strangers: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+        self._unattached: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         """Optimizers not given to `attach` -> how many of their tensors are not watched."""
         self._owners: dict[int, int] = {}
         """Gradient's id -> slot, as of the last time that all tensors were indexed."""
@@ -94,8 +94,8 @@ class Board:
         """The slots of an optimizer's tensors; empty if none belongs to the run."""
         slots = self._table.slots_of(optimizer)
         num_unknown = self._table.num_unknown(optimizer)
-        if num_unknown != self._strangers.get(optimizer, 0):
-            self._strangers[optimizer] = num_unknown
+        if num_unknown != self._unattached.get(optimizer, 0):
+            self._unattached[optimizer] = num_unknown
             self._is_doubtful |= num_unknown > 0
         return slots
 
@@ -221,7 +221,7 @@ class Board:
             return
         words = "parameters were replaced or added, and are watched now"
         stepped = [one.param_groups for one in optimizers]
-        stepped += [one.param_groups for one in self._strangers]
+        stepped += [one.param_groups for one in self._unattached]
         held = {id(one) for groups in stepped for group in groups for one in group["params"]}
         unheld = [name for name in self._table.unheld(held) if name in untold]
         if unheld:
@@ -259,9 +259,9 @@ class Board:
             mates = self._slots.setdefault(device, [])
             self._local.append(len(mates))
             mates.append(slot)
-        self._parts = {device: self._statistics(device) for device in self._slots}
+        self._parts = {device: self._statistics_on(device) for device in self._slots}
 
-    def _statistics(self, device: torch.device) -> LayerStatistics:
+    def _statistics_on(self, device: torch.device) -> LayerStatistics:
         slots = self._slots[device]
         tensors = [self._table.locals[slot] for slot in slots]
         turns = [self._table.turns[slot] for slot in slots]

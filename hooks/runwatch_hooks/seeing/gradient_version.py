@@ -5,7 +5,7 @@ from torch import Tensor
 from runwatch_hooks.seeing.weak_gradients import WeakGradient, version_of
 
 
-class Left:
+class GradientVersion:
     """A gradient at one moment. A backward pass replaces the tensor or writes to it. Unscaling by a
     gradient scaler writes to it as well, but torch does not count that."""
 
@@ -14,5 +14,5 @@ class Left:
         self._grad = WeakGradient(grad)
         self._version = self._grad.version + num_writes
 
-    def is_as_left(self, grad: Tensor | None) -> bool:
+    def is_unchanged(self, grad: Tensor | None) -> bool:
         return grad is not None and self._grad.is_of(grad) and version_of(grad) <= self._version

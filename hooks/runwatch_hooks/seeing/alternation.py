@@ -17,11 +17,11 @@ from torch.optim import Optimizer
 from runwatch_hooks.wrapping.backward_pass import is_in_backward
 
 
-class Turns:
+class AlternatingOptimizers:
     """Remembers which layers were stepped after the last two backward passes of a row."""
 
     def __init__(self) -> None:
-        self._are_taken = False
+        self._have_alternated = False
         self._is_new_pass = False
         self._before: Mapping[int, Sequence[int]] = {}
         self._stepped: dict[int, Sequence[int]] = {}
@@ -33,7 +33,7 @@ class Turns:
 
     def after_step(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
         """The optimizer has stepped the layers at `slots`. A pass inside its closure counts."""
-        if self._are_taken:
+        if self._have_alternated:
             return
         if self._is_new_pass:
             self._judge()
@@ -45,12 +45,12 @@ class Turns:
         """Whether optimizers have alternated in this row or in an earlier one."""
         self._judge()
         self._before, self._stepped = {}, {}
-        return self._are_taken
+        return self._have_alternated
 
     def _judge(self) -> None:
         before, stepped = self._before, self._stepped
         if before and stepped and not _have_layers_in_common(before, stepped):
-            self._are_taken = True
+            self._have_alternated = True
 
 
 def _have_layers_in_common(
