@@ -28,8 +28,8 @@ from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.texts import sendable
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.watching.inert_watch import InertWatch
-from runwatch_hooks.wrapping.torch_wraps import TorchHolds
-from runwatch_hooks.wrapping.wraps import Arguments, Ears
+from runwatch_hooks.wrapping.torch_wraps import TorchSubscriptions
+from runwatch_hooks.wrapping.wraps import Arguments, Listeners
 from runwatch_hooks.wrapping.wraps import Keywords as CallKeywords
 
 log = OwnLog(__name__)
@@ -71,7 +71,7 @@ class RunwatchCallback(TrainerCallback, ExportableState):
         _CALLBACKS[run] = self
         self._watch: Watch | None = None
         self._loss: Tensor | None = None
-        self._holds = TorchHolds()
+        self._subscriptions = TorchSubscriptions()
         self._phase: AbstractContextManager[None] | None = None
 
     @property
@@ -107,8 +107,12 @@ class RunwatchCallback(TrainerCallback, ExportableState):
             **keywords,
         )
         if not isinstance(self._watch, InertWatch):
-            self._holds.hold(Accelerator, "backward", Ears(before=self._before_backward))
-            self._holds.hold(Trainer, "training_step", Ears(before=self._before_training_step))
+            self._subscriptions.listen(
+                Accelerator, "backward", Listeners(before=self._before_backward)
+            )
+            self._subscriptions.listen(
+                Trainer, "training_step", Listeners(before=self._before_training_step)
+            )
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -187,7 +191,7 @@ class RunwatchCallback(TrainerCallback, ExportableState):
         """End the run. If a training raised, the Trainer does not call `on_train_end`, so the run
         is ended when the next training begins."""
         self._leave()
-        self._holds.release()
+        self._subscriptions.release()
         self._loss = None
         if self._watch is not None:
             self._watch.finish(status, reason=reason)

@@ -15,8 +15,8 @@ from torch.nn.utils import clip_grad
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.ranks.shards import whole
 from runwatch_hooks.wrapping.graph_capture import is_capturing
-from runwatch_hooks.wrapping.torch_wraps import TorchHolds
-from runwatch_hooks.wrapping.wraps import Arguments, Ears, Keywords
+from runwatch_hooks.wrapping.torch_wraps import TorchSubscriptions
+from runwatch_hooks.wrapping.wraps import Arguments, Keywords, Listeners
 
 
 class ClippedNorms:
@@ -24,18 +24,18 @@ class ClippedNorms:
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
-        self._holds = TorchHolds()
+        self._subscriptions = TorchSubscriptions()
         self._norms: dict[int, Tensor] = {}
         """Parameter's id -> norm of the last clip over it."""
         self._pid = os.getpid()
 
     def install(self) -> None:
-        ears = Ears(before=self._before_clip)
+        listeners = Listeners(before=self._before_clip)
         for module, prefix in ((clip_grad, "_"), (nn_utils, "")):
-            self._holds.hold(module, f"{prefix}clip_grads_with_norm_", ears)
+            self._subscriptions.listen(module, f"{prefix}clip_grads_with_norm_", listeners)
 
     def remove(self) -> None:
-        self._holds.release()
+        self._subscriptions.release()
         self._norms = {}
 
     def take(self, parameters: Iterable[Tensor]) -> Tensor | None:

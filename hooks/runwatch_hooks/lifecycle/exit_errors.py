@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from runwatch_hooks.lifecycle.run_end import RememberedExit
 from runwatch_hooks.settings.environment import is_disabled
-from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords
+from runwatch_hooks.wrapping.wraps import Arguments, Keywords, Listeners, Subscriptions
 
 
 class CalledExits:
@@ -25,14 +25,16 @@ class CalledExits:
     def __init__(self) -> None:
         self.error: BaseException | None = None
         """The last exit called for. It may have been caught: another training step shows that."""
-        self._holds = Holds()
+        self._subscriptions = Subscriptions()
 
-    def hear(self) -> None:
+    def install(self) -> None:
         """Wrap these functions for the life of the process. This is done at import, not when the
         first run is opened: `sys.exit(main())` looks the function up before it calls `main`."""
-        self._holds.hold(sys, "exit", Ears(before=self._note_exit))
+        self._subscriptions.listen(sys, "exit", Listeners(before=self._note_exit))
         if hasattr(builtins, "exit"):  # of `site`; `quit` is another of its kind
-            self._holds.hold(type(builtins.exit), "__call__", Ears(before=self._note_quit))
+            self._subscriptions.listen(
+                type(builtins.exit), "__call__", Listeners(before=self._note_quit)
+            )
 
     def listen(self, listener: object) -> None:
         """A run has been opened. Nothing to do: exits are noted since import."""
@@ -111,7 +113,7 @@ else:
     EXIT_ERRORS: Final = CalledExits()
     """One per process, shared by all open runs."""
     if not is_disabled():
-        EXIT_ERRORS.hear()
+        EXIT_ERRORS.install()
 
 
 def _is_in_main_thread() -> bool:

@@ -10,7 +10,7 @@ from multiprocessing.util import Finalize
 
 from runwatch_hooks.lifecycle.exit_errors import EXIT_ERRORS
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords
+from runwatch_hooks.wrapping.wraps import Arguments, Keywords, Listeners, Subscriptions
 
 log = OwnLog(__name__)
 
@@ -28,7 +28,7 @@ class ProgramExit:
         """
         self._on_exit = on_exit
         self._on_death = on_death
-        self._holds = Holds()
+        self._subscriptions = Subscriptions()
         self._finalizer: Finalize | None = None
         self._pid = 0
         self._thread = 0
@@ -39,14 +39,14 @@ class ProgramExit:
         self._pid = os.getpid()
         self.go_on()
         EXIT_ERRORS.listen(self)
-        self._holds.hold(threading, "excepthook", Ears(after=self._note_death))
+        self._subscriptions.listen(threading, "excepthook", Listeners(after=self._note_death))
         atexit.register(self._at_exit)
         if parent_process() is not None:
             # A forked child ends by os._exit, which does not run atexit handlers.
             self._finalizer = Finalize(None, self._at_exit, exitpriority=0)
 
     def remove(self) -> None:
-        self._holds.release()
+        self._subscriptions.release()
         EXIT_ERRORS.leave(self)
         atexit.unregister(self._at_exit)
         if self._finalizer is not None:

@@ -19,8 +19,8 @@ import torch
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.marks import has_passed, set_mark
 from runwatch_hooks.wrapping.graph_capture import is_capturing
-from runwatch_hooks.wrapping.torch_wraps import TorchHolds
-from runwatch_hooks.wrapping.wraps import Arguments, Ears, Keywords, Listener
+from runwatch_hooks.wrapping.torch_wraps import TorchSubscriptions
+from runwatch_hooks.wrapping.wraps import Arguments, Keywords, Listener, Listeners
 
 Mark = float | torch.Event
 """A moment: the host's monotonic clock in seconds, or an event in an accelerator's stream."""
@@ -50,7 +50,7 @@ class OwnTime:
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
-        self._holds = TorchHolds()
+        self._subscriptions = TorchSubscriptions()
         self._pid = os.getpid()
         self._device = torch.device("cpu")
         self._since: Mark | None = None
@@ -61,13 +61,14 @@ class OwnTime:
         """Whether this step gives no measurement: the first, or one with an evaluation in it."""
 
     def install(self) -> None:
-        ears = Ears(
+        listeners = Listeners(
             before=self._guarded(self._enter_backward), after=self._guarded(self._leave_backward)
         )
-        self._holds.hold(torch.autograd, "backward", ears)  # where `Tensor.backward` looks it up
+        # `Tensor.backward` looks the function up there.
+        self._subscriptions.listen(torch.autograd, "backward", listeners)
 
     def remove(self) -> None:
-        self._holds.release()
+        self._subscriptions.release()
         self._is_disturbed = True
 
     def begin(self, device: torch.device) -> None:

@@ -22,8 +22,8 @@ from runwatch_hooks.wrapping.backward_pass import ENGINE
 from runwatch_hooks.wrapping.early_clips import GROUPING, is_unheard_clip
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 from runwatch_hooks.wrapping.step_hooks import StepHandle, hear_after_steps, hear_before_steps
-from runwatch_hooks.wrapping.torch_wraps import TorchHolds, untraced_wrap
-from runwatch_hooks.wrapping.wraps import Arguments, Ears, Holds, Keywords, Listener
+from runwatch_hooks.wrapping.torch_wraps import TorchSubscriptions, untraced_wrap
+from runwatch_hooks.wrapping.wraps import Arguments, Keywords, Listener, Listeners, Subscriptions
 
 OptimizerListener = Callable[[Optimizer, Arguments, Keywords], None]
 
@@ -59,8 +59,8 @@ class Patches:
         self._observer = observer
         self._meter = meter or nullcontext()
         self._handles: list[StepHandle] = []
-        self._holds = TorchHolds()
-        self._engine = Holds()
+        self._subscriptions = TorchSubscriptions()
+        self._engine = Subscriptions()
         self._pid = 0
 
     @property
@@ -76,40 +76,46 @@ class Patches:
             hear_before_steps(self._guarded_hook(see.before_optimizer_step)),
             hear_after_steps(self._guarded_hook(see.after_optimizer_step)),
         ]
-        self._engine = Holds(untraced_wrap())
-        self._engine.hold(torch.autograd, ENGINE, Ears(before=self._guarded(see.before_backward)))
-        total_norm = Ears(before=self._guarded(see.before_total_norm))
-        clip = Ears(before=self._guarded(see.before_clip))
-        by_itself = Ears(before=self._guarded(see.before_own_clip))
+        self._engine = Subscriptions(untraced_wrap())
+        self._engine.listen(
+            torch.autograd, ENGINE, Listeners(before=self._guarded(see.before_backward))
+        )
+        total_norm = Listeners(before=self._guarded(see.before_total_norm))
+        clip = Listeners(before=self._guarded(see.before_clip))
+        by_itself = Listeners(before=self._guarded(see.before_own_clip))
         unheard = self._guarded(see.before_unheard_clip)
         for module, prefix in ((clip_grad, "_"), (nn_utils, "")):
-            self._holds.hold(module, f"{prefix}get_total_norm", total_norm)
-            self._holds.hold(module, f"{prefix}clip_grads_with_norm_", clip)
-            self._holds.hold(module, "clip_grad_value_", by_itself)
-        self._holds.hold(clip_grad, GROUPING, Ears(before=_of_unheard_clips(unheard)))
+            self._subscriptions.listen(module, f"{prefix}get_total_norm", total_norm)
+            self._subscriptions.listen(module, f"{prefix}clip_grads_with_norm_", clip)
+            self._subscriptions.listen(module, "clip_grad_value_", by_itself)
+        self._subscriptions.listen(
+            clip_grad, GROUPING, Listeners(before=_of_unheard_clips(unheard))
+        )
         scaler = torch.amp.GradScaler
-        self._holds.hold(scaler, "unscale_", Ears(after=self._guarded(see.after_unscale)))
-        self._holds.hold(
+        self._subscriptions.listen(
+            scaler, "unscale_", Listeners(after=self._guarded(see.after_unscale))
+        )
+        self._subscriptions.listen(
             scaler,
             "step",
-            Ears(
+            Listeners(
                 before=self._guarded(see.before_scaler_step),
                 after=self._guarded(see.after_scaler_step),
             ),
         )
-        zero_step = Ears(
+        zero_step = Listeners(
             before=self._guarded(see.before_zero_step), after=self._guarded(see.after_zero_step)
         )
         for kind in zero_types():
-            self._holds.hold(kind, "step", zero_step)
+            self._subscriptions.listen(kind, "step", zero_step)
         if (engine := clipping_module()) is not None:
-            self._holds.hold(engine, "clip_grad_norm_", by_itself)
+            self._subscriptions.listen(engine, "clip_grad_norm_", by_itself)
 
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._holds.release()
+        self._subscriptions.release()
         self._engine.release()
 
     def _guarded(self, listener: Listener) -> Listener:

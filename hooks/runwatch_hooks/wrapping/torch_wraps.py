@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from runwatch_hooks.wrapping.untraced import untraced
-from runwatch_hooks.wrapping.wraps import Holds, Wrap
+from runwatch_hooks.wrapping.wraps import Subscriptions, Wrap
 
 
 class TorchWrap(Wrap):
@@ -20,16 +20,16 @@ class TorchWrap(Wrap):
 
 @cache
 def untraced_wrap() -> type[Wrap]:
-    """Of a function that torch.compile never traces: such a wrap tells also of a call from code
-    that is compiled up to there, which would else trace the wrap itself, and tell nobody.
+    """The wrapper class for functions that torch.compile never traces.
 
-    Not made before it is used, as `untraced` imports torch's compiler.
+    It reports calls from compiled code too. Otherwise the compiler would trace the wrapper, and the
+    listeners would not be called. Made on first use, because `untraced` imports torch's compiler.
     """
     return type("UntracedWrap", (Wrap,), {"__call__": untraced(Wrap.__call__)})
 
 
-class TorchHolds(Holds):
-    """One listener's wrappers around functions that may be traced."""
+class TorchSubscriptions(Subscriptions):
+    """Subscriptions to functions that may be traced."""
 
     def __init__(self) -> None:
         super().__init__(TorchWrap)

@@ -23,8 +23,8 @@ replace each other's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ears:
-    """One observer's listeners at one wrapper, called before and after the wrapped function."""
+class Listeners:
+    """One observer's callbacks at one function, called before and after the wrapped function."""
 
     before: Listener | None = None
     after: Listener | None = None
@@ -40,21 +40,21 @@ class Wrap:
         """`owner` and `name` say where the function is replaced."""
         functools.update_wrapper(self, original)
         self.original: Final = original
-        self.ears: tuple[Ears, ...] = ()
+        self.listeners: tuple[Listeners, ...] = ()
         self._owner = owner
         self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        ears = self.ears
+        listeners = self.listeners
         args = tuple(_readable(arg) for arg in args)
         kwargs = {name: _readable(arg) for name, arg in kwargs.items()}
-        for ear in ears:
-            if ear.before is not None:
-                ear.before(args, kwargs)
+        for one in listeners:
+            if one.before is not None:
+                one.before(args, kwargs)
         result = self.original(*args, **kwargs)
-        for ear in ears:
-            if ear.after is not None:
-                ear.after(args, kwargs)
+        for one in listeners:
+            if one.after is not None:
+                one.after(args, kwargs)
         return result
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -74,15 +74,15 @@ class Wrap:
         return getattr, (_ByName(owner) if isinstance(owner, ModuleType) else owner, self._name)
 
 
-class Holds:
-    """One listener's wrappers, released together."""
+class Subscriptions:
+    """The functions that one observer listens to, until `release`."""
 
     def __init__(self, wrap: type[Wrap] = Wrap) -> None:
         """`wrap` is the class for functions that are not wrapped yet."""
         self._wrap = wrap
-        self._held: list[tuple[ModuleType | type, str, Wrap, Ears]] = []
+        self._entries: list[tuple[ModuleType | type, str, Wrap, Listeners]] = []
 
-    def hold(self, owner: ModuleType | type, name: str, ears: Ears) -> None:
+    def listen(self, owner: ModuleType | type, name: str, listeners: Listeners) -> None:
         """Listen to calls of a module's function or a class's method."""
         with _CHANGING:
             found = vars(owner).get(name)
@@ -90,16 +90,16 @@ class Holds:
                 return
             wrap = found if isinstance(found, Wrap) else self._wrap(found, owner, name)
             setattr(owner, name, wrap)
-            wrap.ears = (*wrap.ears, ears)
-        self._held.append((owner, name, wrap, ears))
+            wrap.listeners = (*wrap.listeners, listeners)
+        self._entries.append((owner, name, wrap, listeners))
 
     def release(self) -> None:
-        held, self._held = self._held, []
+        entries, self._entries = self._entries, []
         with _CHANGING:
-            for owner, name, wrap, ears in held:
-                wrap.ears = tuple(one for one in wrap.ears if one is not ears)
+            for owner, name, wrap, listeners in entries:
+                wrap.listeners = tuple(one for one in wrap.listeners if one is not listeners)
                 # If other code has wrapped our wrapper, it stays as a pass-through.
-                if not wrap.ears and vars(owner).get(name) is wrap:
+                if not wrap.listeners and vars(owner).get(name) is wrap:
                     setattr(owner, name, wrap.original)
 
 

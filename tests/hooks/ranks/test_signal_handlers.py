@@ -59,7 +59,7 @@ def test_so_does_the_end_of_a_run_while_another_begins() -> None:
         member = SiblingRun(lambda: None, lambda: False, lambda: None)
         with _OPEN_RUNS._changing, wraps._CHANGING, step_hooks._BEFORE._changing:
             member.leave()
-            wraps.Holds().release()
+            wraps.Subscriptions().release()
             step_hooks.hear_before_steps(pass_by).remove()
 
     assert ends(interrupted)

@@ -41,7 +41,7 @@ def facts() -> list[object]:
     ]
     return [
         *touched,
-        [one.ears for one in touched if isinstance(one, Wrap)],
+        [one.listeners for one in touched if isinstance(one, Wrap)],
         list(_global_optimizer_pre_hooks.values()),
         list(_global_optimizer_post_hooks.values()),
     ]
