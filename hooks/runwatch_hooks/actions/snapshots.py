@@ -44,29 +44,29 @@ class SnapshotRing:
         self._state = state
         self._size = size
         self.good_after = good_after
-        self._held: list[Snapshot] = []  # by step
+        self._snapshots: list[Snapshot] = []  # by step
         self._free: list[Captured] = []  # buffers to be written again
 
     def __iter__(self) -> Iterator[Snapshot]:
-        return iter(self._held)
+        return iter(self._snapshots)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._snapshots)
 
     def take(self, step: int) -> Snapshot:
         """Save the current state, which is the one after `step`."""
         self._drop(lambda snapshot: snapshot.step >= step)
-        while len(self._held) >= self._size:
+        while len(self._snapshots) >= self._size:
             self._give_up(self._least_useful())
         into = self._free.pop() if self._free else None
         probation = Probation(step, self.good_after)
         snapshot = Snapshot(probation, self._state.capture(into))
-        self._held.append(snapshot)
+        self._snapshots.append(snapshot)
         return snapshot
 
     def note_step(self, step: int, *, healthy: bool) -> None:
         """Judge the snapshots on probation by a step that was trained."""
-        for snapshot in self._held:
+        for snapshot in self._snapshots:
             snapshot.probation.note(step, healthy=healthy)
 
     def newest_good(self, before_step: int | None = None) -> Snapshot | None:
@@ -94,36 +94,36 @@ class SnapshotRing:
     def rewind(self, to_step: int) -> None:
         """Drop the snapshots of steps that a rollback undid."""
         self._drop(lambda snapshot: snapshot.step > to_step)
-        for snapshot in self._held:
+        for snapshot in self._snapshots:
             snapshot.probation.rewind(to_step)
 
     def _sound(self, accepts: Callable[[Probation], bool]) -> list[Snapshot]:
-        return [held for held in self._held if accepts(held.probation) and held.is_sound]
+        return [one for one in self._snapshots if accepts(one.probation) and one.is_sound]
 
     def _least_useful(self) -> Snapshot:
         """The snapshot to drop: one that will never be good, or else an older good one, or else the
         newest on probation."""
         newest_good = self.newest_good()
-        for snapshot in self._held:
+        for snapshot in self._snapshots:
             if snapshot.probation.is_suspect or not snapshot.captured.is_ready():
                 continue
             if not snapshot.captured.is_finite:
                 return snapshot
-        for snapshot in self._held:
+        for snapshot in self._snapshots:
             if snapshot.probation.is_suspect:
                 return snapshot
         older_good = [
-            held for held in self._held if held.probation.is_good and held is not newest_good
+            one for one in self._snapshots if one.probation.is_good and one is not newest_good
         ]
-        return older_good[0] if older_good else self._held[-1]
+        return older_good[0] if older_good else self._snapshots[-1]
 
     def _give_up(self, snapshot: Snapshot) -> None:
-        self._held.remove(snapshot)
+        self._snapshots.remove(snapshot)
         if not snapshot.is_lent:
             self._free.append(snapshot.captured)
 
     def _drop(self, holds: Callable[[Snapshot], bool]) -> None:
-        for snapshot in [held for held in self._held if holds(held)]:
+        for snapshot in [one for one in self._snapshots if holds(one)]:
             self._give_up(snapshot)
 
 

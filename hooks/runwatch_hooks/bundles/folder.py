@@ -51,7 +51,7 @@ class BundleFolder:
         """Whether the limit is reached. Reads the disk; a folder that cannot be read counts as not
         full, and the error shows when it is written to."""
         try:
-            return len(self._held()) >= self._max_bundles
+            return len(self._bundles()) >= self._max_bundles
         except OSError:
             return False
 
@@ -64,10 +64,10 @@ class BundleFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             for left in self.path.glob(f"{TEMPORARY_PREFIX}*"):  # left by a process that died
                 shutil.rmtree(left, ignore_errors=True)
-            held = self._held()
-            if len(held) >= self._max_bundles:
-                raise BundleError(f"{self.path}: holds {len(held)} bundles, as many as it may")
-            serial = max((int(one.name.rpartition("-")[2]) for one in held), default=0) + 1
+            bundles = self._bundles()
+            if len(bundles) >= self._max_bundles:
+                raise BundleError(f"{self.path}: holds {len(bundles)} bundles, as many as it may")
+            serial = max((int(one.name.rpartition("-")[2]) for one in bundles), default=0) + 1
             path = self.path / f"step-{facts.step:09d}-{serial:06d}"
             aside = self.path / (TEMPORARY_PREFIX + path.name)
             aside.mkdir()
@@ -89,7 +89,7 @@ class BundleFolder:
         text = msgspec.json.format(msgspec.json.encode(facts), indent=2)
         write_atomically(aside / FACTS, lambda file: _put(file, text))
 
-    def _held(self) -> list[Path]:
+    def _bundles(self) -> list[Path]:
         return [one for one in self.path.glob("step-*") if (one / FACTS).exists()]
 
 

@@ -20,10 +20,10 @@ class Recent(Generic[_Key, _Value]):
         """`room` is the limit on the sum of sizes given to `put`, usually bytes."""
         self._room = room
         self._taken = 0
-        self._held: OrderedDict[_Key, tuple[_Value, int]] = OrderedDict()
+        self._entries: OrderedDict[_Key, tuple[_Value, int]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._entries)
 
     @property
     def taken(self) -> int:
@@ -31,23 +31,23 @@ class Recent(Generic[_Key, _Value]):
         return self._taken
 
     def get(self, key: _Key) -> _Value | None:
-        found = self._held.get(key)
+        found = self._entries.get(key)
         if found is None:
             return None
-        self._held.move_to_end(key)
+        self._entries.move_to_end(key)
         return found[0]
 
     def values(self) -> list[_Value]:
         """All values, the least recently used first."""
-        return [value for value, _ in self._held.values()]
+        return [value for value, _ in self._entries.values()]
 
     def put(self, key: _Key, value: _Value, size: int) -> None:
         """Add a new entry, and drop the least recently used ones beyond the limit."""
-        self._held[key] = value, size
+        self._entries[key] = value, size
         self._taken += size
-        while self._taken > self._room and len(self._held) > 1:
-            _, (_, given_up) = self._held.popitem(last=False)
-            self._taken -= given_up
+        while self._taken > self._room and len(self._entries) > 1:
+            _, (_, size_dropped) = self._entries.popitem(last=False)
+            self._taken -= size_dropped
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
