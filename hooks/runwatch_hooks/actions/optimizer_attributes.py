@@ -1,11 +1,11 @@
-"""What an optimizer keeps outside its `state`: in attributes, or in an optimizer that it wraps.
+"""State that an optimizer keeps outside `state`: in its attributes, or in an optimizer it wraps.
 
-Torch saves neither, and research code often has both. SAM and Lookahead step another optimizer,
-which holds the moments; others count their steps in `self.t`, or keep slow weights in a list. A
-rollback that left these alone would continue from a mixture of two points in time.
+Torch's `state_dict` contains neither, and research code often uses both. SAM and Lookahead step
+another optimizer, which holds the moments; others count steps in `self.t`, or keep slow weights in
+a list. If a rollback did not restore these, training would continue from a mixture of two steps.
 
-Attributes are restored only in the process that captured them. After a restart the program may
-have built its optimizer with other options, or on another rank, and options are attributes too.
+Attributes are restored only in the process that captured them. After a restart the program may have
+built its optimizer with other options or on another rank, and options are attributes as well.
 """
 
 import secrets
@@ -22,31 +22,35 @@ from runwatch_hooks.actions.trees import InPlace, Mapped, tensors_in
 from runwatch_hooks.seeing.known_optimizers import parameters_of, steps_as_torchs_own
 
 _THIS_PROCESS: Final = secrets.token_hex(8)
+"""Identifies the process. Not its pid, which a later process may be given again."""
 
 
 class _Bare(Optimizer):
-    """An optimizer with only the attributes that torch gives to every optimizer."""
+    """Has only the attributes that torch gives to every optimizer."""
 
     def step(self, closure: object = None) -> None:  # type: ignore[override]  # pyright: ignore
-        """Steps nothing."""
+        """Does nothing."""
 
 
 @cache
-def _names_of_torch() -> frozenset[str]:
-    """The attributes that torch, its schedulers and its gradient scaler set on an optimizer.
+def _torch_attributes() -> frozenset[str]:
+    """Names of the attributes that torch itself sets, which are not captured.
 
-    Computed on first use: torch imports its compiler with the first optimizer that is made.
+    Found on first use: the first optimizer of a process imports `torch._dynamo`, which takes
+    seconds, and is made by the program in any case before anything is captured.
     """
-    return frozenset(vars(_Bare([torch.zeros(1, device="cpu")], {}))) | {
-        "_opt_called",  # set by schedulers
+    bare = _Bare([torch.zeros(1, device="cpu")], {})
+    set_later = {
+        "_opt_called",  # by schedulers
         "_step_supports_amp_scaling",
         "found_inf",
         "grad_scale",
     }
+    return frozenset(vars(bare)) | set_later
 
 
 def wrapped_by(optimizer: Optimizer) -> dict[str, Optimizer]:
-    """The optimizers that it holds in attributes, and those that they hold, by attribute path."""
+    """The optimizers in its attributes, and in theirs, at any depth, by attribute path."""
     seen = {id(optimizer)}
     found: dict[str, Optimizer] = {}
     waiting = [("", optimizer)]
@@ -61,21 +65,22 @@ def wrapped_by(optimizer: Optimizer) -> dict[str, Optimizer]:
 
 
 def attributes_of(optimizer: Optimizer) -> Mapped:
-    """The numbers, texts and tensors in its attributes, also in lists and dictionaries. The values
-    are the live ones, for the caller to copy. Keys that are parameters become their index over all
-    groups. Empty for torch's own optimizers, which keep nothing in attributes that changes."""
+    """The attributes that are numbers, strings, tensors, or containers of these, not yet copied. In
+    mappings keyed by parameters, the keys become the parameters' indices over all groups."""
     if steps_as_torchs_own(optimizer):
-        return {}
+        return {}  # torch's own optimizers keep no state in attributes
+    of_torch = _torch_attributes()
     places = {id(one): place for place, one in enumerate(parameters_of(optimizer))}
     kept: Mapped = {}
     by_parameter: Mapped = {}
-    for name, item in cast("dict[str, object]", vars(optimizer)).items():
-        if name in _names_of_torch() or any(id(one) in places for one in tensors_in(item)):
+    for name, item in vars(optimizer).items():
+        if name in of_torch or any(id(one) in places for one in tensors_in(item)):
             continue  # parameters are captured elsewhere, and may be large
-        entries = _of_plain_type(item)
-        if _has_tensors_for_keys(item):
-            entries = {places.get(id(key), key): one for key, one in cast(Mapped, item).items()}
-            if not _has_tensors_for_keys(entries) and is_plain_value(entries):
+        # A defaultdict and the like are kept as plain dicts.
+        entries: object = dict(cast(Mapped, item)) if isinstance(item, dict) else item
+        if _has_tensor_keys(entries):
+            entries = {places.get(id(key), key): one for key, one in cast(Mapped, entries).items()}
+            if not _has_tensor_keys(entries) and is_plain_value(entries):
                 by_parameter[name] = entries
         elif is_plain_value(entries):
             kept[name] = entries
@@ -83,7 +88,7 @@ def attributes_of(optimizer: Optimizer) -> Mapped:
 
 
 def restore_attributes(optimizer: Optimizer, saved: Mapped, in_place: InPlace) -> None:
-    """Restore attributes in place. Those created since the capture are left alone."""
+    """Restore captured attributes in place. Those created since the capture are left unchanged."""
     if saved.get("life") != _THIS_PROCESS:
         return
     attributes = cast(Mapped, vars(optimizer))
@@ -106,10 +111,5 @@ def _restore_entries(
             live.pop(parameter, None)
 
 
-def _of_plain_type(item: object) -> object:
-    """Any dictionary (such as a `defaultdict`) as a plain one."""
-    return dict(cast(Mapped, item)) if isinstance(item, dict) else item
-
-
-def _has_tensors_for_keys(item: object) -> bool:
-    return isinstance(item, dict) and any(isinstance(key, Tensor) for key in cast(Mapped, item))
+def _has_tensor_keys(value: object) -> bool:
+    return isinstance(value, dict) and any(isinstance(key, Tensor) for key in cast(Mapped, value))
