@@ -13,7 +13,9 @@ class Process:
 
     def __init__(self, target: Callable[..., None], *arguments: object) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch.distributed", "runwatch_hooks.attach"])
+        context.set_forkserver_preload(
+            ["torch.distributed", "torch._dynamo", "runwatch_hooks.attaching"]
+        )
         self.line, theirs = context.Pipe()
         self._process = cast(
             BaseProcess, context.Process(target=target, args=(*arguments, theirs), daemon=True)
