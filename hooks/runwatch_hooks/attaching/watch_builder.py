@@ -47,25 +47,13 @@ def build_watch(
     faults = Faults()
     reports = Reports(faults)
     outliers = _outliers(options, objects, faults)
-    state = TrainingState(
-        objects.modules,
-        objects.optimizers,
-        objects.schedulers,
-        objects.scalers,
-        objects.extra,
-        own={} if outliers is None else {"outliers": outliers},
-    )
+    state = _training_state(objects, outliers)
     keeper = _keeper(options, state, team)
     snapshots = SnapshotRing(state, size=options.snapshots, good_after=options.good_after)
     witness = _witness(options, state, snapshots, team)
     detail = _detail(options, objects, team, faults)
     governor = _governor(options, team)
-
-    def follow(optimizer: Optimizer) -> None:
-        with faults.guard("a later optimizer"):
-            state.follow(optimizer)
-
-    lr_scale = LrScale(objects.optimizers, objects.modules, on_new=follow, faults=faults)
+    lr_scale = _lr_scale(objects, state, faults)
     actor = Actor(
         state,
         snapshots,
@@ -76,25 +64,13 @@ def build_watch(
         rank=team.world.rank,
         detail=detail,
     )
-
-    def checkpoint(step: int) -> None:
-        if keeper is not None and not keeper.is_writing:
-            with faults.guard("checkpoint"):  # or a fault here would skip the boundary's commands
-                lr_scale.settle()
-                keeper.begin(step, state.capture, dict(actor.state_dict()))
-
-    def note_broken() -> None:
-        if witness is not None:
-            with faults.guard("bundle", witness.disable):
-                witness.note_broken()
-
     probe = Probe(
         objects.modules,
         objects.optimizers,
         faults,
         lambda: lr_scale.scale,
         team.world.rank,
-        note_broken,
+        _fault_listener(witness, faults),
         detail,
         governor,
         objects.schedulers,
@@ -110,7 +86,7 @@ def build_watch(
     boundary = Boundary(
         actor,
         executor_for(actor, reports, team),
-        checkpoint=checkpoint,
+        checkpoint=_checkpointer(keeper, state, lr_scale, actor, faults),
         checkpoint_every=options.checkpoint_every,
     )
     watch = LiveWatch(
@@ -125,7 +101,7 @@ def build_watch(
         loader=objects.extra.get("dataloader"),
     )
     try:
-        _set_out(watch, saved, lambda: instruments.install(probe, lr_scale), options)
+        _start(watch, saved, lambda: instruments.install(probe, lr_scale), options)
     except BaseException:  # the caller never gets the watch, and could not end it
         watch.lifetime.give_up()
         lr_scale.close()
@@ -133,7 +109,7 @@ def build_watch(
     return watch
 
 
-def _set_out(
+def _start(
     watch: LiveWatch,
     saved: Mapping[str, object] | None,
     install: Callable[[], None],
@@ -144,6 +120,56 @@ def _set_out(
     install()
     if saved is not None or not _may_resume(options):
         watch.begin()
+
+
+def _training_state(objects: Objects, outliers: Outliers | None) -> TrainingState:
+    return TrainingState(
+        objects.modules,
+        objects.optimizers,
+        objects.schedulers,
+        objects.scalers,
+        objects.extra,
+        own={} if outliers is None else {"outliers": outliers},
+    )
+
+
+def _lr_scale(objects: Objects, state: TrainingState, faults: Faults) -> LrScale:
+    """Optimizers that the program creates later are added to `state` when they first step."""
+
+    def follow(optimizer: Optimizer) -> None:
+        with faults.guard("a later optimizer"):
+            state.follow(optimizer)
+
+    return LrScale(objects.optimizers, objects.modules, on_new=follow, faults=faults)
+
+
+def _checkpointer(
+    keeper: CheckpointKeeper | None,
+    state: TrainingState,
+    lr_scale: LrScale,
+    actor: Actor,
+    faults: Faults,
+) -> Callable[[int], None]:
+    """Begins a checkpoint of the state after a step, unless one is still being written."""
+
+    def checkpoint(step: int) -> None:
+        if keeper is not None and not keeper.is_writing:
+            with faults.guard("checkpoint"):  # or a fault here would skip the boundary's commands
+                lr_scale.settle()
+                keeper.begin(step, state.capture, dict(actor.state_dict()))
+
+    return checkpoint
+
+
+def _fault_listener(witness: Witness | None, faults: Faults) -> Callable[[], None]:
+    """Tells the witness that an optimizer is about to step with non-finite gradients."""
+
+    def note_broken() -> None:
+        if witness is not None:
+            with faults.guard("bundle", witness.disable):
+                witness.note_broken()
+
+    return note_broken
 
 
 def _keeper(options: Options, state: TrainingState, team: Team) -> CheckpointKeeper | None:
