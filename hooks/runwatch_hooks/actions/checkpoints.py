@@ -128,13 +128,7 @@ class CheckpointStore:
         path = self._folder / _name_of(step, serial)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            content = {
-                "format": FORMAT,
-                "step": step,
-                "state": to_plain(captured.tree),
-                "actor": to_plain(dict(actor), "actor"),
-                "places": to_plain(self.places(), "places"),
-            }
+            content = self._content(step, captured, actor)
             path, written = write_anew(
                 self._folder,
                 (_name_of(step, number) for number in itertools.count(serial)),
@@ -142,16 +136,7 @@ class CheckpointStore:
                 mark=self._mark,
             )
             self._bare.add(path)
-            facts = CheckpointFacts(
-                step,
-                _serial_of(path),
-                written.hexdigest(),
-                written.num_bytes,
-                captured.is_finite,
-                world_size=self.world_size,
-                run_id=self._run_id,
-                resumed=tuple(sorted(self._resumed & {one.facts.run_id for one in self.list()})),
-            )
+            facts = self._facts(step, path, written, is_finite=captured.is_finite)
             checkpoint = self._write_facts(Checkpoint(path, facts))
             self._bare.discard(path)
         except (OSError, RuntimeError, NotPlainError) as error:
@@ -159,6 +144,32 @@ class CheckpointStore:
             raise CheckpointError(f"{path}: not written ({error})") from error
         self._rotate()
         return checkpoint
+
+    def _content(
+        self, step: int, captured: Captured, actor: Mapping[str, object]
+    ) -> dict[str, object]:
+        """The content of the `.pt` file. Raises NotPlainError."""
+        return {
+            "format": FORMAT,
+            "step": step,
+            "state": to_plain(captured.tree),
+            "actor": to_plain(dict(actor), "actor"),
+            "places": to_plain(self.places(), "places"),
+        }
+
+    def _facts(
+        self, step: int, path: Path, written: HashingWriter, *, is_finite: bool
+    ) -> CheckpointFacts:
+        return CheckpointFacts(
+            step,
+            _serial_of(path),
+            written.hexdigest(),
+            written.num_bytes,
+            is_finite,
+            world_size=self.world_size,
+            run_id=self._run_id,
+            resumed=tuple(sorted(self._resumed & {one.facts.run_id for one in self.list()})),
+        )
 
     def places(self) -> Mapped:
         """Which part of each tensor this process holds; empty: everything."""
