@@ -154,25 +154,7 @@ class Witness:
         good = self._snapshots.lend_newest_good()
         copies = HostCopies()
         batches, note = _plain_batches(memory, copies)
-        facts = BundleFacts(
-            run_id=self._run_id,
-            rank=self._rank,
-            step=row.step,
-            noticed_step=self._step,
-            segment=row.segment,
-            at=row.at,
-            metrics={name: to_json(value) for name, value in row.metrics.items()},
-            order=order_of_onset(self._rows),
-            broken_before=broken_before(row),
-            num_batches=len(batches),
-            batch_note=note,
-            rng_at="batch" if batches else "boundary",
-            eval_modules=_eval_modules(self._state),
-            state=None,
-            good=None,
-            notes=[] if state else [f"the model has more than {self._max_bytes >> 20} MiB"],
-            versions=versions(),
-        )
+        facts = self._facts(row, len(batches), note, has_state=state is not None)
         case = Case(
             facts,
             batches,
@@ -188,6 +170,29 @@ class Witness:
         self._before = None
         are_parts = _are_sharded(self._state)
         self._background.submit(lambda: self._write(case, are_parts))
+
+    def _facts(
+        self, row: Row, num_batches: int, batch_note: str, *, has_state: bool
+    ) -> BundleFacts:
+        return BundleFacts(
+            run_id=self._run_id,
+            rank=self._rank,
+            step=row.step,
+            noticed_step=self._step,
+            segment=row.segment,
+            at=row.at,
+            metrics={name: to_json(value) for name, value in row.metrics.items()},
+            order=order_of_onset(self._rows),
+            broken_before=broken_before(row),
+            num_batches=num_batches,
+            batch_note=batch_note,
+            rng_at="batch" if num_batches else "boundary",
+            eval_modules=_eval_modules(self._state),
+            state=None,
+            good=None,
+            notes=[] if has_state else [f"the model has more than {self._max_bytes >> 20} MiB"],
+            versions=versions(),
+        )
 
     def _write(self, case: Case, are_parts: bool) -> None:
         """Runs in the disk thread."""
