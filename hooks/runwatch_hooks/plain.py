@@ -54,12 +54,12 @@ ALLOWED: Final = ("lower_lr", "stop")
 """The actions that such a program can carry out, by `lr_scale` and `stop` of the report."""
 _NOTICES: Final[Mapping[Part, str]] = {
     "stop": (
-        "the run was asked to stop, and its program trains on: a loop should end when "
+        "the run was asked to stop, but its program trains on: a loop must end when "
         "`run.step(...).stop` is true"
     ),
     "lr_scale": (
-        "the learning rate was to be lowered, and the program does not ask by how much: it trains "
-        "at its own rate times `run.step(...).lr_scale`"
+        "the learning rate was to be lowered, but the program does not read by how much: it must "
+        "train at its own rate times `run.step(...).lr_scale`"
     ),
 }
 

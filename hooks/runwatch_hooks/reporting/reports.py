@@ -81,7 +81,7 @@ class Reports:
             self.tell_event(step, "unwatched", now, {"what": notice})
 
     def tell_unheeded(self, notices: Iterable[str], step: int, now: float) -> None:
-        """Which orders the loop of the program does not follow."""
+        """Report, and log as warnings, commands that the training loop ignores."""
         for notice in notices:
             log.warning("step %d: %s", step, notice)
             self.tell_event(step, "unheeded", now, {"what": notice})

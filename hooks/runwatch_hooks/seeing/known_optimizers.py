@@ -36,7 +36,8 @@ class KnownOptimizer:
         return self._groups
 
     def forget(self, tensors: Collection[int]) -> None:
-        """Hold these no longer, by their ids, if it is gone: nobody else does."""
+        """Drop the tensors with these ids from the groups, if the optimizer is gone: then only
+        these groups keep them alive."""
         if self._optimizer() is None:
             self._groups = [
                 group | {"params": [one for one in group["params"] if id(one) not in tensors]}

@@ -13,16 +13,17 @@ class TrainingThread:
     """The training thread; at first the one that called `attach`."""
 
     def __init__(self) -> None:
-        self._ident = self._of_rows = threading.get_ident()
+        self._ident = self._row_ident = threading.get_ident()
 
     def end_row(self) -> None:
         """A step has ended in the calling thread."""
-        self._ident = self._of_rows = threading.get_ident()
+        self._ident = self._row_ident = threading.get_ident()
 
     def ends_rows_here(self) -> bool:
-        """Whether the calling thread is the one that ends the run's steps. It begins the backward
-        passes, though on an accelerator a pass may step optimizers in a thread of its own."""
-        return threading.get_ident() == self._of_rows
+        """Whether the calling thread is the one that last ended a step. It also starts the backward
+        passes; optimizers may be stepped in another thread, since on an accelerator autograd runs
+        hooks in threads of its own."""
+        return threading.get_ident() == self._row_ident
 
     def is_here(self, is_ours: Callable[[], bool]) -> bool:
         """Whether the calling thread trains the run. If `is_ours` returns true, it does from now

@@ -50,7 +50,7 @@ class _GradientHistory:
 
 @dataclass(slots=True)
 class _Unheld:
-    """A layer that has a gradient and is in no optimizer, as of the last check."""
+    """A layer that has a gradient and is in no optimizer: its state at the last check."""
 
     address: int
     version: int

@@ -30,7 +30,7 @@ NOTICES: Final[Mapping[Part, str]] = {
         "`watch.step(...).rolled_back_to`"
     ),
 }
-"""Of a run that `attach` watches, whose learning rate the hook lowers by itself."""
+"""Notices for a run that `attach` watches. None for `lr_scale`, which the hook applies itself."""
 
 
 class LoopCompliance:
@@ -42,7 +42,7 @@ class LoopCompliance:
         self._told: set[Part] = set()
 
     def expect(self, part: Part) -> None:
-        """Expect a reaction, from the next step on."""
+        """Expect the program to read this part within `PATIENCE_STEPS`, from the next step on."""
         if part not in self._told:
             self._num_steps_left[part] = PATIENCE_STEPS
 
