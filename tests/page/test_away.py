@@ -88,6 +88,42 @@ def test_why_a_run_could_not_be_told_is_taken_back_once_it_can(
     expect(told).to_be_hidden()
 
 
+def test_an_update_that_was_put_off_fails_in_words_and_not_on_the_console(
+    window: OpenWindow, service: RealService
+) -> None:
+    run = SentRun(service, "put off in vain")
+    run.send([2.0] * 20)
+    visitor = window()
+    visitor.foreseen = ("Failed to load resource", "ERR_INTERNET_DISCONNECTED")
+    page = visitor.open(f"/runs/{run.id}")
+    expect(page.locator("#live")).to_have_text("Live")
+
+    visitor.context.set_offline(True)
+    for _ in range(3):  # more than are answered at once
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_timeout(6000)  # for as long as two updates are apart
+
+    expect(page.locator("#at")).to_have_text("The service cannot be reached. Is it running?")
+
+
+def test_charts_whose_library_did_not_come_are_drawn_when_one_tries_again(
+    window: OpenWindow, service: RealService
+) -> None:
+    run = SentRun(service, "drawn at the second try")
+    run.send([2.0] * 20)
+    visitor = window()
+    visitor.foreseen = ("ERR_FAILED",)
+    visitor.page.route("**/plotly.min*", lambda route: route.abort())
+    page = visitor.open(f"/runs/{run.id}")
+    chart = page.locator("#charts .chart").first
+    expect(chart.locator(".says")).to_contain_text("The charts' library could not be loaded.")
+
+    page.unroute("**/plotly.min*")
+    chart.get_by_role("button", name="Try again").click()
+
+    expect(chart).to_have_attribute("data-drawn", "0-19")
+
+
 @pytest.mark.parametrize("path", ["/runs/{run}", "/alerts/{alert}"])
 def test_what_is_removed_is_not_shown_any_longer(
     window: OpenWindow, service: RealService, path: str

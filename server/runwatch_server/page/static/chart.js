@@ -46,12 +46,12 @@ export class Chart {
     axis.addEventListener("range", () => this.refresh());
     axis.addEventListener("cursor", () => this.#read());
     axis.addEventListener("selected", () => this.#point());
-    view.addEventListener("change", () => this.#draw());
-    document.addEventListener("themechange", () => this.#draw());
+    view.addEventListener("change", () => this.#redraw());
+    document.addEventListener("themechange", () => this.#redraw());
     new IntersectionObserver((entries) => this.#see(entries.at(-1).isIntersecting), {
       rootMargin: "200px",
     }).observe(figure);
-    new ResizeObserver(() => this.#draw()).observe(this.plot);
+    new ResizeObserver(() => this.#redraw()).observe(this.plot);
     addEventListener("beforeprint", () => this.#see(true));
     PAPER.addEventListener("change", () => { if (PAPER.matches) this.#see(true); });
   }
@@ -73,7 +73,7 @@ export class Chart {
     this.readout = h("span", { class: "readout", "aria-live": "off" });
     this.log = h("button", {
       type: "button", class: "quiet", "aria-pressed": this.isLog, title: "Logarithmic axis",
-      onclick: () => { this.isLog = !this.isLog; this.#draw(); },
+      onclick: () => { this.isLog = !this.isLog; this.#redraw(); },
     }, "log");
     this.figure.querySelector("figcaption").append(
       this.readout, h("span", { class: "tools no-print" }, this.log));
@@ -102,7 +102,7 @@ export class Chart {
     this.#isInSight = this.#isSeen = isInSight;
     if (!isInSight) return;
     if (this.#isStale) this.#load();
-    else if (!this.#isDrawn) this.#draw();
+    else if (!this.#isDrawn) this.#redraw();
   }
 
   async #load() {
@@ -123,10 +123,17 @@ export class Chart {
       this.#loaded = [...loaded, ...limits];
       await this.#draw();
     } catch (error) {
-      if (error.name === "AbortError") return;
-      this.#isStale = true;
-      this.#say(error.message, true);
+      if (error.name !== "AbortError") this.#fail(error);
     }
+  }
+
+  #redraw() {
+    this.#draw().catch((error) => this.#fail(error));
+  }
+
+  #fail(error) {
+    this.#isStale = true;
+    this.#say(error.message, true);
   }
 
   async #ask(signal) {

@@ -55,27 +55,19 @@ export function listen(path, handlers, { onPoll, onOpen = onPoll, onState = () =
 /** What `onState` hears, as a page says it. */
 export const STANDS = { live: "Live", polling: "Every 5 s", away: "No answer" };
 
-/** A function that runs `work` at once, and then at most every `everyMs`, never twice at a time;
-    what is asked for meanwhile is done once afterwards. */
+/** A function that runs `work` (async) at once, and then at most every `everyMs`, never twice at a
+    time; what is asked for meanwhile is done once afterwards. Each call promises what the work that
+    answers it comes to, so that whoever asks hears of its failure, also when it is put off. */
 export function atMostEvery(everyMs, work) {
-  let isBusy = false;
-  let isWanted = false;
-  return async function ask() {
-    if (isBusy) {
-      isWanted = true;
-      return;
-    }
-    isBusy = true;
-    try {
-      await work();
-    } finally {
-      setTimeout(() => {
-        isBusy = false;
-        if (isWanted) {
-          isWanted = false;
-          ask();
-        }
-      }, everyMs);
-    }
+  let free = Promise.resolve();
+  let next = null;
+  return function ask() {
+    next ??= free.then(() => {
+      next = null;
+      const done = work();
+      free = done.catch(() => {}).then(() => new Promise((resolve) => setTimeout(resolve, everyMs)));
+      return done;
+    });
+    return next;
   };
 }

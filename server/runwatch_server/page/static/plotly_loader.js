@@ -18,7 +18,7 @@ export function loadPlotly() {
     const script = make.call(document, "script");
     script.src = document.querySelector("meta[name=plotly]").content;
     script.onload = () => { done(); resolve(window.Plotly); };
-    script.onerror = () => { done(); reject(new Error("The charts' library could not be loaded.")); };
+    script.onerror = () => { done(); loaded = null; reject(new Error("The charts' library could not be loaded.")); };
     document.head.append(script);
   });
   return loaded;
