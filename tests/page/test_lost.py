@@ -30,6 +30,7 @@ def test_a_run_whose_trainer_was_killed_is_lost_and_says_since_when(
         visitor = window()
         page = visitor.open(f"/runs/{run_id}")
         expect(page.locator("#banner .state")).to_have_text("training")
+        expect(page.locator(".vitals", has_text="a second")).to_be_visible()
 
     expect(page.locator("#banner .state-bad")).to_have_text("lost")
     last_step = service.ask("GET", f"/runs/{run_id}")["last_step"]
@@ -37,6 +38,7 @@ def test_a_run_whose_trainer_was_killed_is_lost_and_says_since_when(
     expect(told).to_contain_text(f"since step {last_step}")
     expect(told.locator(".severity-critical")).to_be_visible()
     expect(page.locator(".vitals", has_text="Last step")).to_contain_text("ago")
+    expect(page.locator(".vitals", has_text="a second")).to_be_hidden()
     visitor.shoot("run-lost")
 
     told.get_by_role("link", name="RunLost").click()
@@ -47,3 +49,5 @@ def test_a_run_whose_trainer_was_killed_is_lost_and_says_since_when(
     row = visitor.open("/").locator("tr[data-run]").first
     expect(row.locator(".state-bad")).to_have_text("lost")
     expect(row.locator(".severity-critical")).to_be_visible()
+    expect(row.locator("svg.spark")).to_be_visible()
+    expect(row.locator(".speed")).to_have_text("–")

@@ -31,6 +31,11 @@ class RunState(StrEnum):
     def is_ended(self) -> bool:
         return self in (RunState.FINISHED, RunState.FAILED, RunState.STOPPED)
 
+    @property
+    def has_speed(self) -> bool:
+        """Whether its newest steps tell how fast it is now."""
+        return not self.is_ended and self not in (RunState.STALLED, RunState.LOST, RunState.IDLE)
+
 
 class Phase(StrEnum):
     """What a trainer says that it is busy with; a stall is judged by it."""

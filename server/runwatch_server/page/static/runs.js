@@ -68,7 +68,7 @@ function show(row, pulse) {
   cell.classList.toggle("is-broken", loss !== undefined && !Number.isFinite(loss));
   row.querySelector(".curve").replaceChildren(
     pulse.curve && pulse.curve.steps.length ? sparkline(pulse.curve) : "–");
-  if (row.dataset.live === "yes") row.querySelector(".speed").textContent = speed(pulse);
+  if (row.dataset.hasSpeed === "yes") row.querySelector(".speed").textContent = speed(pulse);
 }
 
 function speed(pulse) {
