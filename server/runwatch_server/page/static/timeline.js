@@ -9,6 +9,7 @@ const LANE = 22;
 const TOP = 4;
 const NEAR = 7;
 const MOST_WORDS = 12;
+const MOST_LISTED = 300;
 const LETTER = 6.2;
 /** Pixels beside the plot in which the longest name of a lane fits. */
 const ROOMY = 70;
@@ -21,6 +22,7 @@ export class Timeline {
     this.place = section.querySelector(".lanes");
     this.place.tabIndex = 0;
     this.story = { stretches: [], marks: [] };
+    this.mostListed = MOST_LISTED;
     for (const what of ["range", "grown"]) axis.addEventListener(what, () => this.draw());
     for (const what of ["cursor", "selected"]) axis.addEventListener(what, () => this.#point());
     new ResizeObserver(() => this.draw()).observe(this.place);
@@ -142,8 +144,13 @@ export class Timeline {
   #list() {
     const { marks } = this.story;
     if (!this.section.querySelector(".events")) return;
-    this.section.querySelector(".num-events").textContent = count(marks.length);
-    const newest = marks.toSorted((a, b) => (a.at < b.at ? 1 : -1)).slice(0, 300);
+    const newest = marks.toSorted((a, b) => (a.at < b.at ? 1 : -1)).slice(0, this.mostListed);
+    const num = count(marks.length);
+    const isWhole = newest.length === marks.length;
+    this.section.querySelector(".num-events").textContent = isWhole ? num : `newest ${count(newest.length)} of ${num}`;
+    const more = this.section.querySelector(".more-events");
+    more.hidden = isWhole;
+    more.onclick = () => { this.mostListed = Infinity; this.#list(); };
     refill(this.section.querySelector(".events tbody"), ...newest.map((mark) => h("tr", {},
       h("td", { class: "nowrap" }, moment(mark.at)),
       h("td", { class: "num" }, mark.step === null ? "–" : h("button",
