@@ -18,6 +18,7 @@ const NEWEST = 1000;
 const AHEAD_MS = 1500;
 const AROUND = 200;
 const JUDGING_MS = 3000;
+const AGAIN_MS = 10_000;
 const FIRING = ["firing", "recovering"];
 
 const told = embedded("told");
@@ -168,12 +169,16 @@ describeView();
 setTimeout(async () => { for (const chart of charts) await chart.prepare(); }, AHEAD_MS);
 const sayWhy = (error) => { by("at").textContent = error.message; };
 tellStory().catch(sayWhy);
-if (told.live) {
+if (told.live) follow();
+else awaitMore().catch(sayWhy);
+
+function follow() {
   const ask = () => refresh().catch(sayWhy);
   const tell = () => {
     document.dispatchEvent(new CustomEvent("runnews"));
     return ask();
   };
+  by("live").hidden = false;
   listen(`/api/v1/stream?run_id=${told.run}`, { alert: tell, command: tell, progress: ask }, {
     onPoll: ask,
     onOpen: () => catchUp().catch(sayWhy),
@@ -184,15 +189,17 @@ if (told.live) {
       by("live").dataset.state = name;
     },
   });
-} else {
-  by("live").hidden = true;
-  awaitJudgement().catch(sayWhy);
 }
 
-/** Of a run that is over nothing more is told but what is still to be judged. */
-async function awaitJudgement() {
-  while (document.querySelector("#banner .unjudged")) {
-    await new Promise((resolve) => setTimeout(resolve, JUDGING_MS));
-    await catchUp();
+/** Of a run that is over little more is told, and no stream is held open for it: what is still to be
+    judged, and whether another attempt began, which is followed then. */
+async function awaitMore() {
+  by("live").hidden = true;
+  while (by("banner").dataset.ended === "yes") {
+    const isUnjudged = document.querySelector("#banner .unjudged") !== null;
+    await new Promise((resolve) => setTimeout(resolve, isUnjudged ? JUDGING_MS : AGAIN_MS));
+    if (document.hidden) continue;
+    await (isUnjudged ? catchUp() : renew(`/runs/${told.run}/banner`));
   }
+  follow();
 }

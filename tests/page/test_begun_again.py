@@ -1,0 +1,31 @@
+"""A run that had ended when its page was opened, and goes on: the page follows it."""
+
+import pytest
+from playwright.sync_api import expect
+from tests.end_to_end.real_service import RealService
+from tests.page.conftest import OpenWindow
+from tests.page.seeding import Sender, Stream, curve
+
+pytestmark = pytest.mark.heavy
+
+
+def test_a_page_opened_after_a_run_s_end_follows_its_next_attempt(
+    window: OpenWindow, service: RealService
+) -> None:
+    sender = Sender(service.url, service.admin_key)
+    run_id = sender.open("goes on")
+    Stream(sender, run_id).send(0, curve(0, 100))
+    sender.ask("POST", f"/runs/{run_id}/attempts/1/close", {"status": "failed", "reason": "node"})
+    page = window().open(f"/runs/{run_id}")
+    expect(page.locator("#banner .state")).to_have_text("failed")
+    expect(page.locator("#live")).to_be_hidden()
+
+    second = sender.attempt(run_id, resume_step=100)
+    Stream(sender, run_id, attempt=second).send(100, curve(100, 50))
+    sender.http.clear()
+
+    expect(page.locator("#live")).to_have_text("Live")
+    expect(page.locator("#banner .state")).to_have_text("training")
+    expect(page.locator("#in-view")).to_contain_text("149")
+    expect(page.locator("#timeline .bar-label")).to_have_text(["attempt 1", "attempt 2"])
+    expect(page.get_by_role("button", name="Checkpoint")).to_be_enabled()
