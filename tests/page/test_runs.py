@@ -15,6 +15,7 @@ pytestmark = pytest.mark.heavy
 
 HOSTILE = "<script>alert(1)</script>"
 RIGHT_TO_LEFT = "تشغيل \u202etxt.exe"
+READ_AS_WRITTEN = "تشغيل [U+202E]txt.exe"
 LONG = "a-very-long-name-" * 14
 
 
@@ -57,8 +58,27 @@ def test_names_are_text_whatever_they_hold(window: OpenWindow) -> None:
     page = window().open("/")
 
     expect(page.get_by_role("link", name=LONG)).to_be_visible()
-    assert RIGHT_TO_LEFT in names(page)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_control_that_turns_a_name_around_is_shown_and_not_obeyed(window: OpenWindow) -> None:
+    page = window().open("/")
+
+    assert READ_AS_WRITTEN in names(page)
+    page.get_by_role("link", name=READ_AS_WRITTEN).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(READ_AS_WRITTEN)
+    expect(page).to_have_title(f"{READ_AS_WRITTEN} · Runwatch")
+
+
+def test_a_project_whose_name_holds_such_a_control_is_chosen_by_it(
+    window: OpenWindow, sender: Sender
+) -> None:
+    sender.open("in odd hands", project="odd\u202etcejorp")
+    page = window().open("/")
+
+    page.get_by_label("Project").select_option(label="odd[U+202E]tcejorp")
+
+    expect(page.locator("#fleet td.name a")).to_have_text(["in odd hands"])
 
 
 def test_what_is_typed_narrows_the_list_without_leaving_the_page(window: OpenWindow) -> None:

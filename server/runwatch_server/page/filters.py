@@ -13,6 +13,25 @@ from runwatch_server.clock import rfc3339
 _FIRST_CLOCK_S: Final = 366 * 86_400.0
 """A log without times counts its rows as seconds from 0: an earlier time is none of a clock's."""
 
+_BIDI_CONTROLS: Final = {
+    code: f"[U+{code:04X}]" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+"""Embeddings, overrides and isolates. The marks (U+200E, U+200F) turn around nothing by themselves,
+and belong into names that are written from right to left."""
+
+
+class Verbatim(str):
+    """A text that is not for reading: what a form sends back as it came."""
+
+
+def readable(value: object) -> object:
+    """A text that reads in the order in which it is written: instead of the controls by which a
+    name turns around what stands beside them (`gpj.exe` as "exe.jpg"; "Trojan Source",
+    CVE-2021-42574) stand their code points. What is no plain text is left as it is."""
+    if not isinstance(value, str) or isinstance(value, Verbatim | Markup):
+        return value
+    return value.translate(_BIDI_CONTROLS)
+
 
 def moment(at: float | datetime | None) -> Markup:
     """A time as the page's script shows it: how long ago, the exact one on hovering. Without a
@@ -80,6 +99,10 @@ def capitalize_first(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def verbatim(text: str) -> Verbatim:
+    return Verbatim(text)
+
+
 def severity(name: str) -> Markup:
     """A severity by word and shape, so that nobody needs its colour."""
     return Markup('<span class="severity severity-{0}">{0}</span>').format(escape(name))
@@ -98,6 +121,7 @@ ALL: Final[Mapping[str, Callable[..., Any]]] = {
         told,
         words,
         severity,
+        verbatim,
         capitalize_first,
     )
 }

@@ -74,6 +74,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=filters.readable,
         trim_blocks=True,
         lstrip_blocks=True,
     )

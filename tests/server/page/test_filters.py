@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from runwatch_server.page.filters import days, moment, size, told
+from runwatch_server.page.filters import days, moment, readable, size, told, verbatim
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,10 @@ def test_a_row_of_a_log_without_times_happened_nobody_knows_when() -> None:
     assert "<time" not in moment(82_000.0)
     assert "–" in moment(82_000.0)
     assert "2023-11-14 22:13:20 UTC" in moment(1.7e9)
+
+
+def test_what_turns_a_text_around_is_read_as_its_code_point_unless_a_form_sends_it_back() -> None:
+    assert readable("gpj\u202eexe") == "gpj[U+202E]exe"
+    assert readable(verbatim("gpj\u202eexe")) == "gpj\u202eexe"
+    assert readable("\u200fتشغيل") == "\u200fتشغيل"
+    assert readable(3) == 3
