@@ -3,14 +3,26 @@
 from enum import StrEnum
 from typing import Annotated
 
+import msgspec
 import typer
 
 from runwatch.vocabulary import PolicyMode
+from runwatch_server.cli.answers import Answer
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, in_path, open_client
 from runwatch_server.cli.output import AsJson, say_either
 from runwatch_server.cli.run_names import Run, find_run_id
 
 CommandId = Annotated[str, typer.Argument(help="ID of the command.")]
+
+
+class _Command(msgspec.Struct, frozen=True):
+    id: str
+    state: str
+
+
+class _Run(msgspec.Struct, frozen=True):
+    id: str
+    policy: str
 
 
 class Signal(StrEnum):
@@ -53,8 +65,8 @@ def signal(
     with open_client(url, token) as client:
         body = {"action": action, "reason": reason}
         path = f"/runs/{find_run_id(client, run)}/commands"
-        command = client.request("POST", path, json=body).json()
-    say_either(f"{command['id']} is {command['state']}.", command, as_json=as_json)
+        command = client.request(_Command, "POST", path, json=body)
+    _say_state(command, as_json=as_json)
 
 
 def policy(
@@ -70,9 +82,9 @@ def policy(
     """Set how far rules may act on a run; the trainer's allow-list still has the last word."""
     with open_client(url, token) as client:
         path = f"/runs/{find_run_id(client, run)}"
-        changed = client.request("PATCH", path, json={"policy": mode}).json()
-    said = f"{changed['id']} is under the policy {changed['policy']}."
-    say_either(said, changed, as_json=as_json)
+        changed = client.request(_Run, "PATCH", path, json={"policy": mode})
+    said = f"{changed.facts.id} is under the policy {changed.facts.policy}."
+    say_either(said, changed.document, as_json=as_json)
 
 
 def approve(
@@ -91,5 +103,10 @@ def cancel(
 
 def _decide(command: str, verb: str, url: str, token: str, as_json: bool) -> None:
     with open_client(url, token) as client:
-        changed = client.request("POST", f"/commands/{in_path(command)}/{verb}").json()
-    say_either(f"{changed['id']} is {changed['state']}.", changed, as_json=as_json)
+        changed = client.request(_Command, "POST", f"/commands/{in_path(command)}/{verb}")
+    _say_state(changed, as_json=as_json)
+
+
+def _say_state(command: Answer[_Command], *, as_json: bool) -> None:
+    said = f"{command.facts.id} is {command.facts.state}."
+    say_either(said, command.document, as_json=as_json)

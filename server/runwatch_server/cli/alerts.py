@@ -2,13 +2,36 @@
 
 from typing import Annotated
 
+import msgspec
 import typer
 
 from runwatch.alerts import AlertState
-from runwatch_server.cli.client import DEFAULT_URL, Token, Url, in_path, open_client
+from runwatch_server.cli.answers import Id
+from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
 from runwatch_server.cli.output import AsJson, say_facts
 from runwatch_server.cli.run_names import find_run_id
 from runwatch_server.cli.tables import print_table
+
+
+class _Alert(msgspec.Struct, frozen=True):
+    id: str
+    run_id: Id
+    rank: int
+    rule: str
+    severity: str
+    state: str
+    onset_step: int
+    summary: str
+    resolution: str | None
+    inhibited_by: str | None
+
+
+class _Alerts(msgspec.Struct, frozen=True):
+    alerts: list[_Alert]
+
+
+class _Run(msgspec.Struct, frozen=True):
+    name: str
 
 
 def alerts(
@@ -27,25 +50,29 @@ def alerts(
         run_id = None if run is None else find_run_id(client, run)
         asked = {"run_id": run_id, "project": project, "state": state, "limit": limit}
         wanted = {name: value for name, value in asked.items() if value}
-        found = client.request("GET", "/alerts", params=wanted).json()
+        found = client.request(_Alerts, "GET", "/alerts", params=wanted)
         if as_json:
-            say_facts(found)
+            say_facts(found.document)
             return
-        run_ids = {alert["run_id"] for alert in found["alerts"]}
+        listed = found.facts.alerts
         names = {
-            one: client.request("GET", f"/runs/{in_path(one)}").json()["name"] for one in run_ids
+            one: client.request(_Run, "GET", f"/runs/{one}").facts.name
+            for one in {alert.run_id for alert in listed}
         }
     columns = ("id", "run", "rank", "rule", "severity", "state", "onset_step", "summary")
-    shown = (
-        {**alert, "run": names[alert["run_id"]], "state": _state(alert)}
-        for alert in found["alerts"]
+    rows = (
+        (
+            *(alert.id, names[alert.run_id], alert.rank, alert.rule, alert.severity),
+            *(_state(alert), alert.onset_step, alert.summary),
+        )
+        for alert in listed
     )
-    print_table(columns, ([alert[c] for c in columns] for alert in shown))
+    print_table(columns, rows)
 
 
-def _state(alert: dict[str, str | None]) -> str:
+def _state(alert: _Alert) -> str:
     """The state, with why the alert was closed (only `recovered` means that the run is healthy
     again) and the alert that explains it."""
-    why, cause = alert["resolution"], alert["inhibited_by"]
-    state = str(alert["state"]) if why is None else f"{alert['state']}: {why}"
+    why, cause = alert.resolution, alert.inhibited_by
+    state = alert.state if why is None else f"{alert.state}: {why}"
     return state if cause is None else f"{state} (with {cause})"

@@ -1,8 +1,42 @@
-"""Tells the answers of a Runwatch service from those of other programs."""
+"""Reads the answers of a Runwatch service, and tells them from those of other programs."""
 
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, cast
 
 import httpx
+import msgspec
+
+ID_PATTERN: Final = "[A-Za-z0-9_-]+"
+Id = Annotated[str, msgspec.Meta(pattern=f"^{ID_PATTERN}$")]
+"""An id in an answer: it may become part of a path."""
+Number = float | int | Literal["NaN", "+Inf", "-Inf"] | None
+"""A `JsonNumber` in an answer; any other text is refused as the answer is read."""
+
+Facts = TypeVar("Facts")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[Facts]):
+    """An answer that was checked: a command reads its facts, and hands its document on."""
+
+    facts: Facts
+    document: dict[str, Any]
+    """All that the service said, which may be more than the facts; for `--json`."""
+
+
+class UnlikeError(ValueError):
+    """An answer is no document of the kind that was asked for; the message says where and why."""
+
+
+def answer_of(response: httpx.Response, kind: type[Facts]) -> Answer[Facts]:
+    """The response's document as `kind`, a struct of what is read of it. Raises UnlikeError."""
+    document = document_of(response)
+    if document is None:
+        raise UnlikeError(f"found {response.text[:40]!r}, wanted a JSON object")
+    try:
+        return Answer(msgspec.json.decode(response.content, type=kind), document)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UnlikeError(str(error)) from error
 
 
 def document_of(answer: httpx.Response) -> dict[str, Any] | None:

@@ -130,8 +130,10 @@ def _judge_stored(run: str, rules: str | None, *, url: str, token: str) -> Seque
     text = None if rules is None else read_rule_text(rules)
     with open_client(url, token) as client:
         order = {"run_id": find_run_id(client, run), "rules": text}
-        reply = client.request("POST", "/rules/backtest", json=order, timeout=_PATIENCE_S)
-    return msgspec.json.decode(reply.content, type=BacktestReply).runs
+        reply = client.request(
+            BacktestReply, "POST", "/rules/backtest", json=order, timeout=_PATIENCE_S
+        )
+    return reply.facts.runs
 
 
 def _only(found: BacktestRun, chosen: frozenset[Severity]) -> BacktestRun:

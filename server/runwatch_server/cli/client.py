@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import Annotated, Final, NoReturn
 
 import httpx
-import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -15,7 +14,15 @@ from rich.markup import escape
 from runwatch.addresses import fault_of, host_of, without_user
 from runwatch.errors import RunwatchError
 from runwatch.key_texts import fault_of_key, trimmed
-from runwatch_server.cli.answers import document_of, fault_of_answer
+from runwatch_server.cli.answers import (
+    ID_PATTERN,
+    Answer,
+    Facts,
+    UnlikeError,
+    answer_of,
+    document_of,
+    fault_of_answer,
+)
 from runwatch_server.cli.output import OurConsole
 
 Url = Annotated[str, typer.Option("--url", envvar="RUNWATCH_URL", help="Address of the service.")]
@@ -26,7 +33,7 @@ Token = Annotated[
 DEFAULT_URL: Final = "http://127.0.0.1:8321"
 _API: Final = "/api/v1"
 _TIMEOUT_S: Final = 30.0
-_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
+_ID: Final = re.compile(ID_PATTERN)
 _NOBODY_HELP: Final = "`runwatch serve` starts a service here; RUNWATCH_URL or --url names another"
 _KEYLESS: Final = "missing_key"
 _ROUTELESS: Final = "route_not_found"
@@ -57,14 +64,42 @@ class Client:
         self._http = http
         self._console = console
 
-    def request(self, method: str, path: str, **arguments: object) -> httpx.Response:
+    def request(
+        self, kind: type[Facts], method: str, path: str, **arguments: object
+    ) -> Answer[Facts]:
+        """The answer, of which `kind` is read; any other answer ends the command too."""
         try:
-            return self.ask(method, path, **arguments)
+            return self.ask(kind, method, path, **arguments)
         except AwayError as error:
             self.give_up(error)
 
-    def ask(self, method: str, path: str, **arguments: object) -> httpx.Response:
+    def ask(self, kind: type[Facts], method: str, path: str, **arguments: object) -> Answer[Facts]:
         """The same for callers that can wait: raises AwayError if trying again may help."""
+        response = self._respond(method, path, **arguments)
+        try:
+            return answer_of(response, kind)
+        except UnlikeError as error:
+            self._fail_unlike(method, path, str(error))
+
+    def order(self, method: str, path: str) -> None:
+        """A request that is answered without a document. Only the service's own answer will do:
+        nothing may be called done that another program said yes to."""
+        try:
+            response = self._respond(method, path)
+        except AwayError as error:
+            self.give_up(error)
+        if response.status_code != HTTPStatus.NO_CONTENT:
+            found = f"found the status {response.status_code}, wanted {HTTPStatus.NO_CONTENT}"
+            self._fail_unlike(method, path, found)
+
+    def _fail_unlike(self, method: str, path: str, fault: str) -> NoReturn:
+        self.fail(
+            f"{self.address} is not a Runwatch service, or of another version: "
+            f"{method} {path}: {fault}"
+        )
+
+    def _respond(self, method: str, path: str, **arguments: object) -> httpx.Response:
+        """Raises AwayError."""
         try:
             response = self._http.request(method, path, **arguments)  # type: ignore[arg-type]
         except UnicodeEncodeError:
@@ -80,6 +115,11 @@ class Client:
             )
         if response.is_error:
             self.fail(_words_of(response))
+        if response.is_redirect:
+            self.fail(
+                f"{self.address} is not a Runwatch service: found a redirect to "
+                f"{_target_of(response)}, wanted JSON"
+            )
         if fault := fault_of_answer(response):
             self.fail(f"{self.address} is not a Runwatch service: {fault}")
         return response
@@ -120,13 +160,7 @@ def open_client(url: str, token: str) -> Generator[Client]:
         hint = "'--token' (env var: 'RUNWATCH_TOKEN')"
         raise typer.BadParameter(str(error), param_hint=hint) from error
     with http:
-        client = Client(http, OurConsole(stderr=True))
-        try:
-            yield client
-        except msgspec.ValidationError as error:
-            client.fail(
-                f"{client.address} is not a Runwatch service, or of another version: {error}"
-            )
+        yield Client(http, OurConsole(stderr=True))
 
 
 def new_http(url: str, token: str) -> httpx.Client:
@@ -173,6 +207,11 @@ def _is_elsewhere(response: httpx.Response) -> bool:
     path."""
     code = (document_of(response) or {}).get("code")
     return response.status_code == HTTPStatus.NOT_FOUND and code in (None, _ROUTELESS)
+
+
+def _target_of(response: httpx.Response) -> str:
+    """Scheme and host only: the rest may hold a login's secrets."""
+    return host_of(response.headers.get("Location", "")) or "nowhere"
 
 
 def _reason(error: httpx.HTTPError) -> str:

@@ -11,11 +11,20 @@ import typer
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.messages import AttemptClose, AttemptOpened, FrameReply
 from runwatch.terminal_text import encodable
+from runwatch_server.cli.answers import Facts
 from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
 from runwatch_server.cli.output import AsJson, OurConsole, say_either
 from runwatch_server.cli.progress import new_progress, tell_unreadable
 from runwatch_server.importing import LogError, read_run_log
 from runwatch_server.importing.parcels import Parcel
+
+
+class _Run(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _Layout(msgspec.Struct, frozen=True):
+    hash: str
 
 
 def import_logs(
@@ -56,34 +65,35 @@ def import_logs(
 def _send(client: Client, parcel: Parcel, name: str, advance: Callable[[int], None]) -> int:
     """The number of frames that the service did not have yet."""
     run_path = f"/runs/{parcel.run_id}"
-    _post(client, "/runs", parcel.run(name))
+    _post(client, _Run, "/runs", parcel.run(name))
     if parcel.layout is not None:
         body = msgspec.json.encode(parcel.layout.to_document())
-        client.request("PUT", f"{run_path}/layouts/{parcel.layout.hash}", content=body)
+        client.request(_Layout, "PUT", f"{run_path}/layouts/{parcel.layout.hash}", content=body)
     num_new = 0
     for attempt in parcel.attempts:
-        reply = _post(client, f"{run_path}/attempts", parcel.attempt(attempt))
-        number = msgspec.json.decode(reply, type=AttemptOpened).attempt
+        opened = _post(client, AttemptOpened, f"{run_path}/attempts", parcel.attempt(attempt))
+        number = opened.attempt
         last_step = 0
         for frame in parcel.frames(attempt, number):
             reply = client.request(
+                FrameReply,
                 "POST",
                 f"{run_path}/frames?late=true",
                 content=encode_frame(frame),
                 headers={"Content-Type": CONTENT_TYPE},
-            ).content
-            num_new += not msgspec.json.decode(reply, type=FrameReply).duplicate
+            ).facts
+            num_new += not reply.duplicate
             last_step = frame.last_step
             advance(frame.num_steps)
         closing = AttemptClose("finished", last_step, "brought in from a log")
-        _post(client, f"{run_path}/attempts/{number}/close", closing)
+        _post(client, _Run, f"{run_path}/attempts/{number}/close", closing)
     return num_new
 
 
-def _post(client: Client, path: str, message: msgspec.Struct) -> bytes:
+def _post(client: Client, kind: type[Facts], path: str, message: msgspec.Struct) -> Facts:
     body = msgspec.json.encode(message)
     headers = {"Content-Type": "application/json"}
-    return client.request("POST", path, content=body, headers=headers).content
+    return client.request(kind, "POST", path, content=body, headers=headers).facts
 
 
 def _say(path: Path, parcel: Parcel, num_new: int, *, as_json: bool) -> None:

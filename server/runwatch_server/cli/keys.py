@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
+import msgspec
 import typer
 
 from runwatch_server.auth.keys import KeyScope
@@ -16,6 +17,24 @@ _MOST_DAYS: Final = 36_500
 app = typer.Typer(
     help="Manage API keys; needs the scope admin.", no_args_is_help=True, add_completion=False
 )
+
+
+class _Created(msgspec.Struct, frozen=True):
+    key: str
+
+
+class _Key(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    scopes: list[str]
+    project: str | None
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+
+
+class _Keys(msgspec.Struct, frozen=True):
+    keys: list[_Key]
 
 
 @app.command()
@@ -39,8 +58,8 @@ def create(
         "expires_at": None if expires is None else expires.isoformat(),
     }
     with open_client(url, token) as client:
-        created = client.request("POST", "/keys", json=body).json()
-    say_either(created["key"], created, as_json=as_json)
+        created = client.request(_Created, "POST", "/keys", json=body)
+    say_either(created.facts.key, created.document, as_json=as_json)
 
 
 @app.command("list")
@@ -51,13 +70,14 @@ def list_keys(
 ) -> None:
     """Show all keys, without their secrets."""
     with open_client(url, token) as client:
-        found = client.request("GET", "/keys").json()
+        found = client.request(_Keys, "GET", "/keys")
     if as_json:
-        say_facts(found)
+        say_facts(found.document)
         return
-    columns = ("id", "name", "scopes", "project", "expires_at", "revoked_at", "last_used_at")
-    keys = ({**key, "scopes": ", ".join(key["scopes"])} for key in found["keys"])
-    print_table(columns, ([key[c] for c in columns] for key in keys))
+    keys = (
+        msgspec.structs.asdict(key) | {"scopes": ", ".join(key.scopes)} for key in found.facts.keys
+    )
+    print_table(_Key.__struct_fields__, (list(key.values()) for key in keys))
 
 
 @app.command()
@@ -69,5 +89,5 @@ def revoke(
 ) -> None:
     """Revoke a key at once."""
     with open_client(url, token) as client:
-        client.request("DELETE", f"/keys/{in_path(key_id)}")
+        client.order("DELETE", f"/keys/{in_path(key_id)}")
     say_either(f"{key_id} is revoked.", {"id": key_id, "revoked": True}, as_json=as_json)

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from itertools import chain
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
+import msgspec
 import typer
 
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
@@ -33,16 +34,54 @@ _Evidence = Annotated[float | None, typer.Option(min=0, help="Days for frames ar
 _Rollup = Annotated[float | None, typer.Option(min=0, help="Days for rollups of layers' stats.")]
 
 
+class _Ages(msgspec.Struct, frozen=True):
+    raw_days: float | None
+    evidence_days: float | None
+    rollup_days: float | None
+
+
+class _Project(msgspec.Struct, frozen=True):
+    project: str
+    ages: _Ages
+
+
+class _Retention(msgspec.Struct, frozen=True):
+    service: _Ages
+    projects: list[_Project]
+
+
+class _Pinned(msgspec.Struct, frozen=True):
+    pinned: bool
+
+
+class _Amount(msgspec.Struct, frozen=True):
+    number: int
+    num_bytes: int
+
+
+class _DueRun(msgspec.Struct, frozen=True):
+    run_id: str
+    name: str
+    project: str
+    frames: _Amount
+    rollups: _Amount
+    histograms: _Amount
+
+
+class _Due(msgspec.Struct, frozen=True):
+    runs: list[_DueRun]
+
+
 @app.command()
 def show(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> None:
     """Show how many days after a run's end data is kept, by the service and by projects."""
     with open_client(url, token) as client:
-        found = client.request("GET", "/retention").json()
+        found = client.request(_Retention, "GET", "/retention")
     if as_json:
-        say_facts(found)
+        say_facts(found.document)
         return
-    said = [("(service)", found["service"])]
-    said += [(one["project"], one["ages"]) for one in found["projects"]]
+    said = [("(service)", found.facts.service)]
+    said += [(one.project, one.ages) for one in found.facts.projects]
     print_table(("project", *_AGES), ([name, *_words(ages)] for name, ages in said))
 
 
@@ -50,15 +89,15 @@ def show(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> 
 def due(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> None:
     """Show what the next round of maintenance will remove; removes nothing itself."""
     with open_client(url, token) as client:
-        found = client.request("GET", "/retention/due").json()
+        found = client.request(_Due, "GET", "/retention/due")
     if as_json:
-        say_facts(found)
+        say_facts(found.document)
         return
-    if not found["runs"]:
+    if not found.facts.runs:
         say("Nothing is due for removal.")
         return
     columns = chain.from_iterable((heading, "MiB") for heading in _PARTS.values())
-    print_table(("run_id", "name", "project", *columns), (_due_row(run) for run in found["runs"]))
+    print_table(("run_id", "name", "project", *columns), map(_due_row, found.facts.runs))
 
 
 @app.command("set")
@@ -75,8 +114,8 @@ def set_project(
     ages = {"raw_days": raw_days, "evidence_days": evidence_days, "rollup_days": rollup_days}
     with open_client(url, token) as client:
         body = {"project": project, "ages": ages}
-        found = client.request("PATCH", "/retention", json=body).json()
-    say_either(f"{project}: {_sentence(ages)}.", found, as_json=as_json)
+        found = client.request(_Retention, "PATCH", "/retention", json=body)
+    say_either(f"{project}: {_sentence(ages)}.", found.document, as_json=as_json)
 
 
 @app.command()
@@ -90,13 +129,13 @@ def pin(
     """Keep all data of a run for as long as it is pinned."""
     with open_client(url, token) as client:
         path = f"/runs/{find_run_id(client, run)}/retention"
-        found = client.request("PATCH", path, json={"pinned": not off}).json()
+        found = client.request(_Pinned, "PATCH", path, json={"pinned": not off})
     said = "is not pinned" if off else "is pinned: none of its data is removed"
-    say_either(f"{run} {said}.", found, as_json=as_json)
+    say_either(f"{run} {said}.", found.document, as_json=as_json)
 
 
-def _words(ages: Mapping[str, float | None]) -> list[str]:
-    return [_word(ages[name]) for name in _AGES]
+def _words(ages: _Ages) -> list[str]:
+    return [_word(getattr(ages, name)) for name in _AGES]
 
 
 def _sentence(ages: Mapping[str, float | None]) -> str:
@@ -113,7 +152,7 @@ def _word(days: float | None) -> str:
     return f"{days:g} day{'' if days == 1 else 's'}" if days else "for ever"
 
 
-def _due_row(run: dict[str, Any]) -> list[object]:
-    amounts = [run[part] for part in _PARTS]
-    told = [(amount["number"], f"{amount['num_bytes'] / 2**20:.1f}") for amount in amounts]
-    return [run["run_id"], run["name"], run["project"], *chain.from_iterable(told)]
+def _due_row(run: _DueRun) -> list[object]:
+    amounts: list[_Amount] = [getattr(run, part) for part in _PARTS]
+    told = [(amount.number, f"{amount.num_bytes / 2**20:.1f}") for amount in amounts]
+    return [run.run_id, run.name, run.project, *chain.from_iterable(told)]

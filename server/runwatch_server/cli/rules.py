@@ -31,6 +31,20 @@ class _Named(msgspec.Struct):
     rule_files: list[str] = []
 
 
+class _Rule(msgspec.Struct, frozen=True):
+    name: str
+    source: str
+    project: str | None
+    version: int
+    enabled: bool
+    id: str
+    document: dict[str, object]
+
+
+class _Rules(msgspec.Struct, frozen=True):
+    rules: list[_Rule]
+
+
 class _FileReport(msgspec.Struct, frozen=True):
     """The result of a file of tests; if it has faults, it could not be used."""
 
@@ -130,12 +144,12 @@ def list_rules(
     """Show the built-in rules and your own."""
     with open_client(url, token) as client:
         params = {} if project is None else {"project": project}
-        found = client.request("GET", "/rules", params=params).json()
+        found = client.request(_Rules, "GET", "/rules", params=params)
     if as_json:
-        say_facts(found)
+        say_facts(found.document)
         return
     columns = ("name", "source", "project", "version", "enabled", "id")
-    print_table(columns, ([rule[c] for c in columns] for rule in found["rules"]))
+    print_table(columns, ([getattr(rule, c) for c in columns] for rule in found.facts.rules))
 
 
 @app.command("apply")
@@ -149,11 +163,9 @@ def apply_file(
     """Put a file's rules in force: new ones are added, existing ones replaced."""
     filed_rules = read_rules(str(file))
     with open_client(url, token) as client:
-        found = client.request("GET", "/rules").json()["rules"]
+        found = client.request(_Rules, "GET", "/rules").facts.rules
         known = {
-            rule["name"]: rule
-            for rule in found
-            if rule["source"] == "user" and rule["project"] == project
+            rule.name: rule for rule in found if rule.source == "user" and rule.project == project
         }
         for filed in filed_rules:
             _apply(client, filed, known.get(filed.rule.name), project)
@@ -161,17 +173,14 @@ def apply_file(
     say_either(f"In force: {', '.join(names)}", {"in_force": names}, as_json=as_json)
 
 
-def _apply(
-    client: Client, filed: FiledRule, known: dict[str, object] | None, project: str | None
-) -> None:
+def _apply(client: Client, filed: FiledRule, known: _Rule | None, project: str | None) -> None:
     if known is None:
         params = {} if project is None else {"project": project}
-        client.request("POST", "/rules", json=filed.file, params=params)
-    elif known["document"] != filed.file:
-        headers = {"If-Match": f'"{known["version"]}"'}
-        client.request(
-            "PUT", f"/rules/{in_path(str(known['id']))}", json=filed.file, headers=headers
-        )
+        client.request(_Rules, "POST", "/rules", json=filed.file, params=params)
+    elif known.document != filed.file:
+        headers = {"If-Match": f'"{known.version}"'}
+        path = f"/rules/{in_path(known.id)}"
+        client.request(_Rule, "PUT", path, json=filed.file, headers=headers)
 
 
 def _names_of_rule_files(document: object) -> list[str]:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -10,8 +10,8 @@ import msgspec
 
 from runwatch.alerts import AlertState
 from runwatch.commands import CommandState
-from runwatch.nonfinite import JsonNumber
 from runwatch.vocabulary import PolicyMode, RunState, Severity
+from runwatch_server.cli.answers import Number
 from runwatch_server.cli.client import Client
 from runwatch_server.cli.worst_layers import LayerLook, number_of, worst_layers
 
@@ -60,7 +60,7 @@ class Curve(msgspec.Struct, frozen=True):
 class AlertLook(msgspec.Struct, frozen=True):
     id: str
     rule: str
-    severity: str
+    severity: Severity
     state: str
     firing_step: int | None
     summary: str
@@ -75,12 +75,12 @@ class AlertLook(msgspec.Struct, frozen=True):
 class CommandLook(msgspec.Struct, frozen=True):
     id: str
     action: dict[str, Any]
-    state: str
+    state: CommandState
     reason: str
 
     @property
     def is_ended(self) -> bool:
-        return CommandState(self.state).is_ended
+        return self.state.is_ended
 
 
 class _Alerts(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class _Commands(msgspec.Struct, frozen=True):
 
 
 class _Pulse(msgspec.Struct, frozen=True):
-    latest: dict[str, JsonNumber] = {}
+    latest: dict[str, Number] = {}
     steps_per_s: float | None = None
 
 
@@ -100,10 +100,50 @@ class _Pulses(msgspec.Struct, frozen=True):
     pulses: list[_Pulse]
 
 
+class _Layout(msgspec.Struct, frozen=True):
+    stats: list[str]
+
+
+class _Names(msgspec.Struct, frozen=True):
+    """What is measured in a run."""
+
+    metrics: list[str]
+    layouts: list[_Layout]
+
+
+class _Series(msgspec.Struct, frozen=True):
+    """The values as recorded, or buckets of them."""
+
+    values: list[Number] | None = None
+    max: list[Number] | None = None
+    mean: list[Number] | None = None
+    nonfinite: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        lengths = {len(part or ()) for part in (self.max, self.mean, self.nonfinite)}
+        if self.values is None and (self.nonfinite is None or len(lengths) > 1):
+            raise ValueError("found neither values nor buckets of equal number, wanted one of them")
+
+    def buckets(self, *, peaks: bool) -> Iterable[tuple[Number, int]]:
+        """The largest or the mean finite value of each, with the number of the others."""
+        return zip((self.max if peaks else self.mean) or (), self.nonfinite or (), strict=True)
+
+
+class _Grid(msgspec.Struct, frozen=True):
+    layers: list[str]
+    values: list[list[Number]]
+    """A row per layer."""
+
+    def __post_init__(self) -> None:
+        if len(self.values) != len(self.layers):
+            found = f"{len(self.values)} rows for {len(self.layers)} layers"
+            raise ValueError(f"found {found}, wanted one for each")
+
+
 class Look(msgspec.Struct, frozen=True):
     at: datetime
     run: RunFacts
-    latest: dict[str, JsonNumber]
+    latest: dict[str, Number]
     """The newest values, by metric."""
     steps_per_s: float | None
     curves: list[Curve]
@@ -132,8 +172,8 @@ class Looker:
     def look(self) -> Look:
         """Raises AwayError; a refusal by the service ends the command."""
         client, path = self._client, f"/runs/{self._run_id}"
-        run = msgspec.json.decode(client.ask("GET", path).content, type=RunFacts)
-        names = client.ask("GET", f"{path}/metrics").json()
+        run = client.ask(RunFacts, "GET", path).facts
+        names = client.ask(_Names, "GET", f"{path}/metrics").facts
         pulse = _read_pulse(client, self._run_id)
         alerts = _read_alerts(client, self._run_id, _OPEN)
         first = max((run.last_step or 0) - self._num_steps + 1, 0)
@@ -145,16 +185,16 @@ class Looker:
             curves=[
                 _read_curve(client, self._run_id, metric, first)
                 for metric in CURVES
-                if metric in names["metrics"]
+                if metric in names.metrics
             ],
-            layers=self._read_layers(run, names["layouts"]),
+            layers=self._read_layers(run, names.layouts),
             alerts=sorted(alerts, key=_urgency),
             has_had_alerts=bool(alerts or _read_alerts(client, self._run_id, _OVER)),
             commands=_read_commands(client, self._run_id),
             reason=_read_reason(client, run) if run.state.is_ended else "",
         )
 
-    def _read_layers(self, run: RunFacts, layouts: Sequence[dict[str, Any]]) -> list[LayerLook]:
+    def _read_layers(self, run: RunFacts, layouts: Sequence[_Layout]) -> list[LayerLook]:
         now = time.monotonic()
         if run.state.is_ended or now - self._layers_at >= _LAYERS_EVERY_S:
             self._layers = _read_layers(self._client, run, layouts)
@@ -163,67 +203,59 @@ class Looker:
 
 
 def _read_reason(client: Client, run: RunFacts) -> str:
-    answer = client.ask("GET", f"/runs/{run.id}/attempts")
-    attempts = msgspec.json.decode(answer.content, type=_Attempts).attempts
+    attempts = client.ask(_Attempts, "GET", f"/runs/{run.id}/attempts").facts.attempts
     found = [one.reason for one in attempts if one.attempt == run.current_attempt]
     return (found[0] or "") if found else ""
 
 
 def _read_pulse(client: Client, run_id: str) -> _Pulse:
-    answer = client.ask("GET", "/fleet/pulse", params={"run_id": run_id})
-    pulses = msgspec.json.decode(answer.content, type=_Pulses).pulses
+    pulses = client.ask(_Pulses, "GET", "/fleet/pulse", params={"run_id": run_id}).facts.pulses
     return pulses[0] if pulses else _Pulse()  # removed meanwhile
 
 
 def _read_curve(client: Client, run_id: str, metric: str, first_step: int) -> Curve:
     asked = {"metric": metric, "from": first_step, "points": POINTS}
-    series = client.ask("GET", f"/runs/{run_id}/series", params=asked).json()
-    if "values" in series:
-        return Curve(metric, [number_of(value) for value in series["values"]])
-    shown = series["max" if metric in _PEAKS else "mean"]
+    series = client.ask(_Series, "GET", f"/runs/{run_id}/series", params=asked).facts
+    if series.values is not None:
+        return Curve(metric, [number_of(value) for value in series.values])
     return Curve(
         metric,
         [
             math.nan if num_broken else number_of(value)
-            for value, num_broken in zip(shown, series["nonfinite"], strict=True)
+            for value, num_broken in series.buckets(peaks=metric in _PEAKS)
         ],
     )
 
 
-def _read_layers(
-    client: Client, run: RunFacts, layouts: Sequence[dict[str, Any]]
-) -> list[LayerLook]:
-    measured = layouts[-1]["stats"] if layouts else ()
+def _read_layers(client: Client, run: RunFacts, layouts: Sequence[_Layout]) -> list[LayerLook]:
+    measured = layouts[-1].stats if layouts else ()
     stat = next((stat for stat in _STATS if stat in measured), None)
     if stat is None or run.last_step is None:
         return []
     first = max(run.last_step - _LAYER_STEPS + 1, 0)
     grid = _read_grid(client, run.id, stat, first)
-    counts: list[list[JsonNumber]] = []
+    counts: list[list[Number]] = []
     if _BROKEN_STAT in measured:
-        counts = _read_grid(client, run.id, _BROKEN_STAT, first)["values"]
-    return worst_layers(stat, grid["layers"], grid["values"], counts)
+        counts = _read_grid(client, run.id, _BROKEN_STAT, first).values
+    return worst_layers(stat, grid.layers, grid.values, counts)
 
 
-def _read_grid(client: Client, run_id: str, stat: str, first_step: int) -> dict[str, Any]:
+def _read_grid(client: Client, run_id: str, stat: str, first_step: int) -> _Grid:
     asked: dict[str, str | int] = {"stat": stat, "from": first_step, "points": _LAYER_POINTS}
-    grid: dict[str, Any] = client.ask("GET", f"/runs/{run_id}/heatmap", params=asked).json()
-    return grid
+    return client.ask(_Grid, "GET", f"/runs/{run_id}/heatmap", params=asked).facts
 
 
 def _read_alerts(client: Client, run_id: str, states: Sequence[AlertState]) -> list[AlertLook]:
     """The newest alerts in these states, without those of rules on trial."""
     asked = {"run_id": run_id, "state": states, "shadow": False, "limit": _MOST_ALERTS}
-    answer = client.ask("GET", "/alerts", params=asked)
-    return msgspec.json.decode(answer.content, type=_Alerts).alerts
+    return client.ask(_Alerts, "GET", "/alerts", params=asked).facts.alerts
 
 
 def _urgency(alert: AlertLook) -> tuple[int, str]:
-    return (-Severity(alert.severity).gravity, alert.id)
+    return (-alert.severity.gravity, alert.id)
 
 
 def _read_commands(client: Client, run_id: str) -> list[CommandLook]:
     asked = {"limit": _MOST_COMMANDS}
-    answer = client.ask("GET", f"/runs/{run_id}/commands", params=asked)
-    commands = msgspec.json.decode(answer.content, type=_Commands).commands
+    commands = client.ask(_Commands, "GET", f"/runs/{run_id}/commands", params=asked).facts.commands
     return sorted(commands, key=lambda command: command.is_ended)

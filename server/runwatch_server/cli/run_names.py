@@ -2,12 +2,23 @@
 
 from typing import Annotated
 
+import msgspec
 import typer
 
 from runwatch.ulids import is_ulid
+from runwatch_server.cli.answers import Id
 from runwatch_server.cli.client import Client
 
 Run = Annotated[str, typer.Argument(help="Id of the run, or its name for the newest one.")]
+
+
+class _Run(msgspec.Struct, frozen=True):
+    id: Id
+    name: str
+
+
+class _Fleet(msgspec.Struct, frozen=True):
+    runs: list[_Run]
 
 
 def find_run_id(client: Client, text: str) -> str:
@@ -15,8 +26,8 @@ def find_run_id(client: Client, text: str) -> str:
     if is_ulid(text):
         return text
     asked = {"search": text, "order": "newest", "limit": 1000}
-    found = client.request("GET", "/fleet", params=asked).json()["runs"]
-    named = [str(run["id"]) for run in found if run["name"] == text]
+    found = client.request(_Fleet, "GET", "/fleet", params=asked).facts.runs
+    named = [run.id for run in found if run.name == text]
     if named:
         return named[0]
     return client.fail(f"found no run with the id or name {text!r}; `runwatch runs` lists them")

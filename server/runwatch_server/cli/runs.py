@@ -2,12 +2,27 @@
 
 from typing import Annotated
 
+import msgspec
 import typer
 
 from runwatch.vocabulary import RunState
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
 from runwatch_server.cli.output import AsJson, say_facts
 from runwatch_server.cli.tables import print_table
+
+
+class _Run(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    project: str
+    state: str
+    policy: str
+    last_step: int | None
+    created_at: str
+
+
+class _Runs(msgspec.Struct, frozen=True):
+    runs: list[_Run]
 
 
 def runs(
@@ -22,9 +37,8 @@ def runs(
     asked = {"project": project, "state": state, "limit": limit}
     wanted = {name: value for name, value in asked.items() if value is not None}
     with open_client(url, token) as client:
-        found = client.request("GET", "/runs", params=wanted).json()
+        found = client.request(_Runs, "GET", "/runs", params=wanted)
     if as_json:
-        say_facts(found)
+        say_facts(found.document)
         return
-    columns = ("id", "name", "project", "state", "policy", "last_step", "created_at")
-    print_table(columns, ([run[c] for c in columns] for run in found["runs"]))
+    print_table(_Run.__struct_fields__, map(msgspec.structs.astuple, found.facts.runs))

@@ -6,20 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Literal
 
 import httpx
+import msgspec
 
 from runwatch.addresses import without_user
 from runwatch.findings import Finding, Verdict
 from runwatch.key_texts import trimmed
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.cli.answers import document_of
+from runwatch_server.cli.answers import UnlikeError, answer_of, document_of
 from runwatch_server.cli.client import AddressError, KeyTextError, new_http
 
 _SKEW_TOLD_S: Final = 3.0
 """Tolerance in seconds: the Date header has whole seconds, and an answer takes some time."""
 _SKEW_WRONG_S: Final = 60.0
+_ADVICE: Final = "start one with `runwatch serve`, or set RUNWATCH_URL to where it is"
 _NO_COMMAND: Final = "00000000000000000000000000"
 _PROBES: Final = (
     (KeyScope.INGEST, "POST", "/runs"),
@@ -28,6 +30,10 @@ _PROBES: Final = (
     (KeyScope.ADMIN, "GET", "/keys"),
 )
 """Requests that change nothing: one has no body, one names a command that cannot exist."""
+
+
+class _Ready(msgspec.Struct, frozen=True):
+    status: Literal["ready"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +55,15 @@ def check_service(url: str, token: str) -> Iterator[Finding]:
     except httpx.HTTPError as error:
         is_asked_for = "RUNWATCH_URL" in os.environ or bool(token)
         verdict = Verdict.WRONG if is_asked_for else Verdict.NOTE
-        advice = "start one with `runwatch serve`, or set RUNWATCH_URL to where it is"
-        yield Finding("service", without_user(url), verdict, f"does not answer ({error})", advice)
+        yield Finding("service", without_user(url), verdict, f"does not answer ({error})", _ADVICE)
 
 
 def _checked(http: httpx.Client, url: str, token: str) -> Iterator[Finding]:
     ready = http.get(f"{url.rstrip('/')}/readyz")
+    if fault := _fault_of_ready(ready):
+        found = f"is not a Runwatch service: {fault}"
+        yield Finding("service", without_user(url), Verdict.WRONG, found, _ADVICE)
+        return
     is_ready = ready.status_code == HTTPStatus.OK
     found = "is ready" if is_ready else f"is not ready: {ready.status_code} {ready.text[:200]}"
     yield Finding("service", without_user(url), Verdict.GOOD if is_ready else Verdict.WRONG, found)
@@ -69,15 +78,36 @@ def _checked(http: httpx.Client, url: str, token: str) -> Iterator[Finding]:
         yield _clock(skew_s)
 
 
+def _fault_of_ready(answer: httpx.Response) -> str:
+    """Why an answer that all is well cannot be the service's; empty if it may."""
+    if answer.is_redirect:
+        return f"found the status {answer.status_code}, a redirect"
+    if answer.is_error:
+        return ""
+    try:
+        answer_of(answer, _Ready)
+    except UnlikeError as error:
+        return str(error)
+    return ""
+
+
 def _ask(http: httpx.Client, method: str, path: str) -> _Answer:
     before = time.time()
     answer = http.request(method, path)
     now = (before + time.time()) / 2
-    date = answer.headers.get("Date")
-    skew_s = None if date is None else parsedate_to_datetime(date).timestamp() + 0.5 - now
+    dated = _date_of(answer)
+    skew_s = None if dated is None else dated + 0.5 - now
     problem = document_of(answer) if answer.is_error else None
     words = str((problem or {}).get("detail", ""))
     return _Answer(answer.status_code, words, skew_s)
+
+
+def _date_of(answer: httpx.Response) -> float | None:
+    """Unix seconds; None if the answer tells no time, or a proxy wrote another text there."""
+    try:
+        return parsedate_to_datetime(answer.headers["Date"]).timestamp()
+    except (KeyError, ValueError, OverflowError):
+        return None
 
 
 def _key(answers: dict[KeyScope, _Answer], token: str) -> Finding:

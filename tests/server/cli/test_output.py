@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
-from runwatch.vocabulary import PolicyMode, RunState
+from runwatch.commands import CommandState
+from runwatch.vocabulary import PolicyMode, RunState, Severity
 from runwatch_server import cli
 from runwatch_server.cli.live_screen import screen
 from runwatch_server.cli.output import OurConsole
@@ -47,9 +48,9 @@ def test_no_part_of_the_live_screen_is_obeyed() -> None:
         steps_per_s=1.0,
         curves=[Curve(EVIL, [1.0, 2.0])],
         layers=[LayerLook(EVIL, "grad_norm", 1.0, 2.0)],
-        alerts=[AlertLook("a", EVIL, "critical", "firing", 5, EVIL)],
+        alerts=[AlertLook("a", EVIL, Severity.CRITICAL, "firing", 5, EVIL)],
         has_had_alerts=True,
-        commands=[CommandLook("c", {"kind": EVIL, EVIL: EVIL}, "proposed", "")],
+        commands=[CommandLook("c", {"kind": EVIL, EVIL: EVIL}, CommandState.PROPOSED, "")],
         reason=EVIL,
     )
     told = printed(screen(look, note=EVIL))

@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -25,6 +26,7 @@ class Stranger(ThreadingHTTPServer):
         self.status = 200
         self.kind = "application/json"
         self.body = b"[]"
+        self.headers: dict[str, str] = {}
         self.asked: list[str] = []
 
     @property
@@ -38,13 +40,15 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(stranger, Stranger)
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         stranger.asked.append(f"{self.command} {self.path}")
-        self.send_response(stranger.status)
+        self.send_response_only(stranger.status)
+        for name, text in stranger.headers.items():
+            self.send_header(name, text)
         self.send_header("Content-Type", stranger.kind)
         self.send_header("Content-Length", str(len(stranger.body)))
         self.end_headers()
         self.wfile.write(stranger.body)
 
-    do_POST = do_PATCH = do_DELETE = do_GET
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -53,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def stranger() -> Iterator[Stranger]:
     with Stranger() as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
         server.shutdown()
@@ -95,6 +99,82 @@ def test_documents_of_another_kind_are_told_as_such(stranger: Stranger) -> None:
 
     assert result.exit_code == 2
     assert "is not a Runwatch service, or of another version: " in result.stderr
+
+
+RULES = "version: 1\ngroups:\n- name: g\n  rules:\n  - {alert: A, when: loss > 9, severity: info}\n"
+READING = {
+    "runs": ("runs",),
+    "runs --json": ("runs", "--json"),
+    "alerts": ("alerts",),
+    "alerts of a run": ("alerts", "--run", "mine"),
+    "tail": ("tail", RUN_ID, "--once"),
+    "tail by name": ("tail", "mine", "--once"),
+    "signal": ("signal", RUN_ID, "stop"),
+    "policy": ("policy", RUN_ID, "auto"),
+    "approve": ("approve", "c1"),
+    "cancel": ("cancel", "c1"),
+    "keys create": ("keys", "create", "me", "--scope", "read"),
+    "keys list": ("keys", "list"),
+    "keys revoke": ("keys", "revoke", "abcdefgh"),
+    "rules list": ("rules", "list"),
+    "rules apply": ("rules", "apply", "{rules}"),
+    "backtest": ("backtest", "--run", RUN_ID),
+    "import": ("import", "{log}"),
+    "retention show": ("retention", "show"),
+    "retention due": ("retention", "due"),
+    "retention set": ("retention", "set", "p", "--raw-days", "3"),
+    "retention pin": ("retention", "pin", RUN_ID),
+}
+"""Every command that needs an answer of the service."""
+OF_OTHERS = (
+    b"{}",
+    b'{"status": "login", "portal": "https://portal.example/"}',
+    b'{"id": 3, "key": 3, "pinned": 3, "service": 3, "projects": 3, "state": [], "hash": 3}',
+    b'{"runs": 5, "alerts": 5, "keys": 5, "rules": 5, "id": null}',
+    b'{"runs": [5], "alerts": [5], "keys": [5], "rules": [5], "id": {}}',
+    b'{"runs": [{}], "alerts": [{}], "keys": [{}], "rules": [{}], "id": []}',
+    '{"id": 3}'.encode("utf-16"),
+)
+
+
+@pytest.mark.parametrize("command", READING.values(), ids=READING.keys())
+@pytest.mark.parametrize("body", OF_OTHERS, ids=lambda body: str(body[:24]))
+def test_every_command_tells_documents_of_another_program(
+    stranger: Stranger, tmp_path: Path, command: tuple[str, ...], body: bytes
+) -> None:
+    rules, log = tmp_path / "rules.yaml", tmp_path / "log.csv"
+    rules.write_text(RULES)
+    log.write_text("step,loss\n0,1\n1,2\n")
+    stranger.body = body
+    words = [word.format(rules=rules, log=log) for word in command]
+    result = call(*words, "--url", stranger.url)
+
+    assert (result.exit_code, type(result.exception), result.stdout) == (2, SystemExit, "")
+    assert f"{stranger.url} is not a Runwatch service, or of another version: " in result.stderr
+
+
+def test_a_redirect_is_told_without_the_secrets_in_it(stranger: Stranger) -> None:
+    stranger.status, stranger.body = 302, b""
+    stranger.headers = {"Location": "https://portal.example/login?session=secret"}
+    result = call("keys", "revoke", "abcdefgh", "--url", stranger.url)
+
+    assert result.exit_code == 2
+    assert "found a redirect to https://portal.example, wanted" in result.stderr
+
+
+def test_the_doctor_is_not_taken_in_by_a_portal(stranger: Stranger) -> None:
+    stranger.body = b'{"status": "ok"}'
+    findings = list(check_service(stranger.url, "key"))
+
+    assert [finding.verdict for finding in findings] == [Verdict.WRONG]
+    assert "is not a Runwatch service: " in findings[0].found
+
+
+def test_the_doctor_reads_no_time_from_a_text_that_is_none(stranger: Stranger) -> None:
+    stranger.body = b'{"status": "ready"}'
+    stranger.headers = {"Date": "soon"}
+
+    assert {finding.name for finding in check_service(stranger.url, "key")} == {stranger.url, "key"}
 
 
 def test_json_whose_type_names_an_encoding_is_json(stranger: Stranger) -> None:

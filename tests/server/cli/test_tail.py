@@ -141,7 +141,7 @@ def test_a_terminal_shows_curves_without_colour_and_ctrl_c_ends_it(
         stdin=theirs,
     )
     os.close(theirs)
-    shown = read_until(ours, "Ctrl-C ends the look")
+    shown = read_until(ours, "Ctrl-C leaves")
     process.send_signal(signal.SIGINT)
     code = process.wait(LONGEST_S)
     os.close(ours)
