@@ -13,7 +13,7 @@ from urllib.parse import quote
 import apprise
 
 from runwatch_server.errors import SettingsError
-from runwatch_server.notify.networks import Network, held_to, may_connect
+from runwatch_server.notify.networks import Line, Network, held_to, may_connect
 from runwatch_server.notify.receivers import Receiver
 from runwatch_server.notify.sending import Message
 
@@ -60,14 +60,13 @@ class AppriseSender:
                 "private network, wanted a public one; to allow it, name its network in "
                 "allow_networks, as in allow_networks: [127.0.0.0/8]"
             )
-        self._allowed = receiver.allowed
 
-    def send(self, message: Message) -> bool:
+    def send(self, message: Message, line: Line) -> bool:
         """Whether the service took it."""
         plugin = self._plugin(message.dedup_key)
         assert plugin is not None, "the address was tried at the start"
         kind = apprise.NotifyType.SUCCESS if message.is_over else apprise.NotifyType.FAILURE
-        with held_to(self._allowed):
+        with held_to(line):
             return bool(
                 plugin.notify(
                     title=message.title,

@@ -31,9 +31,10 @@ from runwatch_server.notify.letters import (
     letters_of,
     retry_after_s,
 )
+from runwatch_server.notify.networks import Line
 from runwatch_server.notify.receivers import Receiver, Receivers
 from runwatch_server.notify.records import Delivery, DeliveryState, Kind
-from runwatch_server.notify.sending import Message, Sender
+from runwatch_server.notify.sending import ATTEMPT_S, Message, Sender, cut_after
 from runwatch_server.notify.silences import Muting, list_silences
 from runwatch_server.notify.texts import body_of, title_of
 from runwatch_server.separate_works import SeparateWorks
@@ -45,8 +46,6 @@ _MOST_AT_ONCE: Final = 200
 _COUNT_EVERY_S: Final = 60.0
 _HOLD_S: Final = {DeliveryState.WAITING: 5.0, DeliveryState.DELIVERED: 60.0}
 """What is held back is looked at again after so long."""
-_ATTEMPT_S: Final = 30.0
-"""A receiver whose answer drips is waited for no longer: each byte of it comes in time."""
 _CLAIM_S: Final = 60.0
 """A letter that a replica took, and never said what became of it, is due again after so long."""
 _SETTLED_S: Final = 30 * 86400.0
@@ -111,6 +110,8 @@ class Courier:
         self._pruned_at = -math.inf
         self._under_way: asyncio.Future[bool] | None = None
         """The last attempt, on its thread."""
+        self._line = Line(receiver.allowed)
+        """Its connections."""
         self.figures = CourierFigures(receiver.name)
 
     async def run(self) -> None:
@@ -212,14 +213,18 @@ class Courier:
         return taken
 
     async def _attempt(self, message: Message) -> bool:
-        """Whether the receiver took it. While an attempt goes on that is waited for no longer,
-        nothing else is sent: a receiver has one thread, and would take another's."""
+        """Whether the receiver took it. Until an attempt that was cut off has ended, nothing else
+        is sent: a receiver has one thread, and would take another's."""
         if self._under_way is not None and not self._under_way.done():
+            self._line.cut()
             return False
+        self._line = Line(self._receiver.allowed)
         loop = asyncio.get_running_loop()
-        self._under_way = loop.run_in_executor(self._threads, self._sender.send, message)
+        self._under_way = loop.run_in_executor(
+            self._threads, self._sender.send, message, self._line
+        )
         self._under_way.add_done_callback(_forget_failure)
-        async with asyncio.timeout(_ATTEMPT_S):
+        async with cut_after(self._line, ATTEMPT_S):
             return await asyncio.shield(self._under_way)
 
     async def _still_open(self, letter: Letter) -> int:

@@ -12,8 +12,9 @@ from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.errors import ForbiddenError, NotFoundError
 from runwatch_server.http import documented, json_response
 from runwatch_server.notify.assembly import sender_to
+from runwatch_server.notify.networks import Line
 from runwatch_server.notify.receivers import Receiver, Receivers, without_secrets
-from runwatch_server.notify.sending import Message
+from runwatch_server.notify.sending import ATTEMPT_S, Message, cut_after
 from runwatch_server.services import CurrentServices
 
 router: Final = APIRouter(prefix="/api/v1/receivers", tags=["notifications"])
@@ -68,7 +69,7 @@ async def send_test(name: str, services: CurrentServices, principal: CurrentPrin
         dedup_key=f"runwatch-test-{name}",
         is_over=True,
     )
-    delivered = await asyncio.to_thread(_send, receiver, message)
+    delivered = await _try(receiver, message)
     deed = Deed(
         at=now,
         actor=principal.actor,
@@ -99,8 +100,17 @@ def view_of(config: Receivers) -> ReceiverList:
     )
 
 
-def _send(receiver: Receiver, message: Message) -> bool:
-    return sender_to(receiver).send(message)
+async def _try(receiver: Receiver, message: Message) -> bool:
+    line = Line(receiver.allowed)
+    try:
+        async with cut_after(line, ATTEMPT_S):
+            return await asyncio.to_thread(_send, receiver, message, line)
+    except TimeoutError:
+        return False
+
+
+def _send(receiver: Receiver, message: Message, line: Line) -> bool:
+    return sender_to(receiver).send(message, line)
 
 
 def _check_unbound(principal: Principal) -> None:

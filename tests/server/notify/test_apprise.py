@@ -1,15 +1,23 @@
 """Apprise as we use it: the dedup key where a service has one, no redirects, no secret shown."""
 
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from ipaddress import ip_network
 
 import pytest
 from tests.server.notify.sink import Sink, running_sink
+from tests.waiting import LONGEST_S
 
 from runwatch_server.errors import SettingsError
 from runwatch_server.notify.apprise_sending import AppriseSender
+from runwatch_server.notify.networks import Line
 from runwatch_server.notify.receivers import Receiver, Wanted
 from runwatch_server.notify.sending import Message
 
+LOOPBACK = (ip_network("127.0.0.0/8"),)
 MESSAGE = Message(title="t", body="b", dedup_key="k1", is_over=False)
 
 
@@ -21,13 +29,13 @@ def sender_to(url: str) -> AppriseSender:
             wanted=Wanted(),
             send_resolved=True,
             repeat_s=60.0,
-            allowed=(ip_network("127.0.0.0/8"),),
+            allowed=LOOPBACK,
         )
     )
 
 
 def test_a_webhook_gets_the_dedup_key_beside_the_text(sink: Sink) -> None:
-    assert sender_to(f"json://127.0.0.1:{sink.port}/hook?+X-A=b").send(MESSAGE)
+    assert sender_to(f"json://127.0.0.1:{sink.port}/hook?+X-A=b").send(MESSAGE, Line(LOOPBACK))
 
     (body,) = sink.bodies
     assert (body["title"], body["message"], body["dedup_key"]) == ("t", "b", "k1")
@@ -36,7 +44,9 @@ def test_a_webhook_gets_the_dedup_key_beside_the_text(sink: Sink) -> None:
 def test_a_redirect_leads_nowhere_even_where_the_address_asks_for_it(sink: Sink) -> None:
     with running_sink() as elsewhere:
         sink.answer, sink.location = lambda _: 307, elsewhere.url
-        assert not sender_to(f"json://127.0.0.1:{sink.port}/?redirect=yes").send(MESSAGE)
+        assert not sender_to(f"json://127.0.0.1:{sink.port}/?redirect=yes").send(
+            MESSAGE, Line(LOOPBACK)
+        )
 
         assert elsewhere.posts == []
 
@@ -44,7 +54,7 @@ def test_a_redirect_leads_nowhere_even_where_the_address_asks_for_it(sink: Sink)
 def test_a_refusal_is_no_delivery(sink: Sink) -> None:
     sink.answer = lambda _: 500
 
-    assert not sender_to(f"json://127.0.0.1:{sink.port}/").send(MESSAGE)
+    assert not sender_to(f"json://127.0.0.1:{sink.port}/").send(MESSAGE, Line(LOOPBACK))
 
 
 @pytest.mark.parametrize("url", ["bogus://T0PSECRET", "T0PSECRET", "syslog://T0PSECRET"])
@@ -55,3 +65,53 @@ def test_an_address_of_no_service_is_refused_without_being_shown(
         sender_to(url)
 
     assert "T0PSECRET" not in f"{refused.value} {caplog.text}"
+
+
+@contextmanager
+def dripping(beginning: bytes) -> Iterator[tuple[int, threading.Event]]:
+    """A server that never ends what it says, at this port; the event says that it has begun."""
+    has_begun = threading.Event()
+
+    def drip() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(beginning)
+            while True:
+                connection.sendall(b"2")
+                has_begun.set()
+                connection.settimeout(0.02)
+                with suppress(TimeoutError):
+                    connection.recv(65536)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        yield listener.getsockname()[1], has_begun
+        thread.join(LONGEST_S)
+
+
+@pytest.mark.parametrize(
+    ("beginning", "address"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n", "json://127.0.0.1:{port}/"),
+        (b"HTTP/1.1 200 OK\r\nX-Long: ", "json://127.0.0.1:{port}/"),
+        (b"220-", "mailto://127.0.0.1:{port}/?from=a@b.cd&to=x@y.zz&mode=insecure&smtp=127.0.0.1"),
+    ],
+    ids=["body", "head", "mail"],
+)
+def test_an_answer_that_never_ends_is_cut_off(beginning: bytes, address: str) -> None:
+    line = Line(LOOPBACK)
+    with dripping(beginning) as (port, has_begun), ThreadPoolExecutor(1) as threads:
+        attempt = threads.submit(sender_to(address.format(port=port)).send, MESSAGE, line)
+        assert has_begun.wait(LONGEST_S)
+        line.cut()
+
+        assert not attempt.result(LONGEST_S)
+
+
+def test_nothing_is_sent_on_a_line_that_was_cut(sink: Sink) -> None:
+    line = Line(LOOPBACK)
+    line.cut()
+
+    assert not sender_to(f"json://127.0.0.1:{sink.port}/").send(MESSAGE, line)
+    assert sink.posts == []

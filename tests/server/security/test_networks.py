@@ -11,6 +11,7 @@ from runwatch_server.errors import SettingsError
 from runwatch_server.notify.apprise_sending import AppriseSender
 from runwatch_server.notify.networks import (
     ForbiddenAddressError,
+    Line,
     Network,
     held_to,
     may_connect,
@@ -77,8 +78,9 @@ def test_a_name_that_leads_to_this_machine_when_it_is_sent_reaches_nobody(
     monkeypatch.setattr(socket, "getaddrinfo", rebound)
     with running_sink() as sink:
         url = f"json://rebound.example:{sink.port}/"
-        refused = sender(url).send(MESSAGE)
-        allowed = sender(url, ip_network("127.0.0.0/8")).send(MESSAGE)
+        refused = sender(url).send(MESSAGE, Line(()))
+        loopback = ip_network("127.0.0.0/8")
+        allowed = sender(url, loopback).send(MESSAGE, Line([loopback]))
 
         assert (refused, allowed) == (False, True)
         assert len(sink.posts) == 1
@@ -91,7 +93,7 @@ def test_a_datagram_needs_no_connection_and_is_held_all_the_same() -> None:
     ):
         listener.bind(("127.0.0.1", 0))
         place = listener.getsockname()
-        with held_to(()):
+        with held_to(Line(())):
             with pytest.raises(ForbiddenAddressError):
                 client.sendto(b"x", place)
             with pytest.raises(ForbiddenAddressError):
@@ -109,7 +111,7 @@ def test_a_service_whose_connections_cannot_be_held_is_refused(scheme: str) -> N
 def test_only_the_thread_that_sends_is_held() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         place = listener.getsockname()
-        with held_to(()), pytest.raises(ForbiddenAddressError):
+        with held_to(Line(())), pytest.raises(ForbiddenAddressError):
             socket.create_connection(place)
 
         socket.create_connection(place).close()
