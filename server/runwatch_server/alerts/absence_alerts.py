@@ -59,7 +59,7 @@ class AbsenceAlerts:
         """Of each run by itself: its turn comes every second, and thousands may lie lost."""
         self._last_steps: dict[RunId, tuple[int, int | None]] = {}
         """The attempt, of which no step was heard, and the run's last step by the database: asked
-        once, as the next that comes is heard of."""
+        once, as the run is taken up or an attempt begins, as the next that comes is heard of."""
         self._projects: dict[RunId, str] = {}
         """Of the runs whose open alerts are known here."""
         self._phases = PhaseHistory()
@@ -252,6 +252,7 @@ class AbsenceAlerts:
                     since = alert.onset_at if entered is None else entered.at
                     self._alerts_of(run_id)[key] = absence_alert_of(alert, since=since)
         self._projects[run_id] = addressee.project
+        self._last_steps[run_id] = (addressee.attempt, addressee.last_step)
         return addressee.project
 
     async def _longest_phase_s(self, run_id: RunId, rank: RankFacts) -> float | None:

@@ -60,6 +60,19 @@ def test_the_silence_of_a_run_that_makes_its_steps_is_judged_without_a_question(
     asyncio.run(scenario())
 
 
+def test_a_run_that_is_found_lost_is_looked_up_once(start_service: StartService) -> None:
+    """Beside what is looked up as its alert is written; thousands may be lost at once."""
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await lose(bench, 3)
+            with statements() as asked:
+                await bench.alerting.ticker.tick()
+            assert sum("signing_key" in one and "JOIN attempts" in one for one in asked) == 2 * 3
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("num_ranks", [1, 2])
 def test_a_run_that_lies_lost_is_judged_without_a_question(
     start_service: StartService, num_ranks: int
