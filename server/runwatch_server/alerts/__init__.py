@@ -1,1 +1,1 @@
-"""Judging what arrives: evaluators in step order, alerts, and what they ask for."""
+"""Evaluate incoming frames in step order, keep the resulting alerts and carry out their actions."""

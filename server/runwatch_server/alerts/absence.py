@@ -1,8 +1,8 @@
-"""Rules about silence: judged by ticks of the monotonic clock, since silence brings no rows.
+"""Rules about silence, judged at ticks of the monotonic clock, because silence brings no rows.
 
-No step for a time (the rules with `absence`), and no word at all: RunLost, and RankLost where
-other ranks of the run still speak. These are defined here, because a process that is gone is no
-matter of taste.
+The rules with `absence` fire when a rank makes no step for some time. RunLost fires when a run
+sends nothing at all, RankLost when one rank does while others still send. These two are defined
+here and not in a rule file: that a process is gone is not a matter of configuration.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,7 +22,7 @@ from runwatch_server.rules.own_names import RANK_LOST, RUN_LOST
 from runwatch_server.runs.heard_rank import RankFacts
 
 _OVER: Final = (Reason.CLEARED_EARLY, Reason.CLEARED, Reason.RECOVERED)
-"""What can be said of an alert only once what it misses has come."""
+"""Reasons that only apply once what the alert misses has come."""
 _OF_CONTACT: Final = (RUN_LOST, RANK_LOST)
 
 
@@ -33,13 +33,13 @@ class AbsenceAlert:
     alert: Alert
     episode: str
     inhibited_by: str | None = None
-    """The rule whose alert about the same rank explains it."""
+    """The rule whose alert about the same rank explains this one."""
     shadow: bool = False
-    """Of a rule on trial, which explains no other's."""
+    """Whether the rule is on trial; such an alert explains no other."""
 
 
 def run_lost(lost_s: float) -> Rule:
-    """The rule that a run has fallen silent, with all its ranks."""
+    """The rule that fires when all ranks of a run have fallen silent."""
     return Rule(
         name=RUN_LOST,
         absence=Absence(timeout_s=lost_s),
@@ -55,7 +55,7 @@ def run_lost(lost_s: float) -> Rule:
 
 
 def rank_lost(lost_s: float) -> Rule:
-    """The rule that a rank has fallen silent, and others have not."""
+    """The rule that fires when one rank has fallen silent and others have not."""
     return Rule(
         name=RANK_LOST,
         scope=Scope.RANK,
@@ -73,10 +73,11 @@ def rank_lost(lost_s: float) -> Rule:
 
 
 def silent_s(rule: Rule, facts: RankFacts, team: Sequence[RankFacts]) -> float:
-    """How long the silence has lasted that a rule is about; `team` are the run's ranks.
+    """How long, in seconds, the silence that a rule is about has lasted; `team` are the run's
+    ranks.
 
-    A rank's is counted from the newest word of any rank: where all fall silent at once, as when
-    a job is killed, no rank is lost before the run is.
+    The silence of a rank is counted from the newest message of any rank: if all fall silent at
+    once, as when a job is killed, no rank is reported lost before the run is.
     """
     newest_s = min(rank.contact_age_s for rank in team)
     if rule.name == RUN_LOST:
@@ -87,14 +88,15 @@ def silent_s(rule: Rule, facts: RankFacts, team: Sequence[RankFacts]) -> float:
 
 
 def is_broken(rule: Rule, facts: RankFacts, team: Sequence[RankFacts]) -> bool:
-    """Whether what a rule misses came since we began to listen: a word, or a step."""
+    """Whether what a rule misses, a message or a step, has come since the service began to
+    listen."""
     if rule.name == RUN_LOST:
         return any(rank.has_spoken for rank in team)
     return facts.has_spoken if rule.name == RANK_LOST else facts.has_stepped
 
 
 def rules_of_absence(rules: Sequence[Rule], rank: int) -> list[Rule]:
-    """Those that a rank's silence is judged by."""
+    """The rules by which a rank's silence is judged."""
     return [
         rule
         for rule in rules
@@ -103,7 +105,7 @@ def rules_of_absence(rules: Sequence[Rule], rank: int) -> list[Rule]:
 
 
 def explained_by(rule: Rule, firing: Collection[str]) -> str | None:
-    """Which of the rules that fire about a rank explains an alert of this one about it."""
+    """The firing rule about the same rank, if any, that explains an alert of this rule."""
     names = (name for one in rule.inhibited_by for name in one.rules)
     return next((name for name in names if name in firing), None)
 
@@ -118,9 +120,9 @@ def judge_silence(
     now: float,
     longest_phase_s: float | None = None,
 ) -> Change | None:
-    """The alert of one absence rule after a look at one rank of a team; None: nothing can be
-    said now, because the rank is lost, which RunLost or RankLost tells once, or because we listen
-    for less long than the silence of an alert from before a restart has to last."""
+    """The new state of an absence rule's alert after a look at one rank of a team. None if nothing
+    can be said now: the rank is lost, which RunLost or RankLost reports once, or the service has
+    listened for less time than the silence of an alert from before a restart has to last."""
     is_lost = not facts.contact_age_s <= lost_s
     if is_lost and rule.name not in _OF_CONTACT:
         return None
@@ -148,10 +150,10 @@ def transition_of(
     num_before: int,
     inhibited_by: str | None,
 ) -> tuple[Transition, AbsenceAlert | None]:
-    """What to tell of a change, and what to remember of it.
+    """The transition to report for a change, and the alert to remember.
 
-    `num_before` counts the rule's earlier alerts in this attempt: a run may fall silent twice
-    after the same step, and those are two episodes.
+    `num_before` counts the rule's earlier alerts in this attempt: a run may fall silent twice after
+    the same step, and those are two episodes.
     """
     before = None if known is None else known.alert
     alert = change.alert or before
@@ -177,8 +179,8 @@ def transition_of(
 
 
 def absence_alert_of(record: AlertRecord, *, since: float) -> AbsenceAlert:
-    """An alert as it is kept, taken up again after a restart. `since` is when it entered the state
-    in which it is."""
+    """The alert of a stored record, to go on with after a restart. `since` is when it entered its
+    current state."""
     onset = Moment(record.onset_step, record.onset_at)
     alert = Alert(record.state, onset, Moment(record.last_step, since))
     return AbsenceAlert(alert, record.episode, record.inhibited_by, record.shadow)

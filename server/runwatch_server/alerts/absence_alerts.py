@@ -1,6 +1,6 @@
-"""What is known of the silence of runs, and told: alerts that no frame brings.
+"""Alerts about the silence of runs, which no frame brings.
 
-Decided in `absence`, from the facts of liveness; kept and told here.
+`absence` decides them, from what liveness knows; this module keeps them and reports changes.
 """
 
 from collections.abc import Sequence
@@ -35,11 +35,11 @@ from runwatch_server.rules.own_names import GROUP_OUTLIER, RANK_LOST, RUN_LOST
 from runwatch_server.runs.heard_rank import RankFacts
 
 _OF_NO_SILENCE: Final = IN_CODE_NAMES | {GROUP_OUTLIER}
-"""Rules of the service's own that are judged elsewhere: like RunLost they have no hash."""
+"""The service's own rules that are judged elsewhere; like RunLost they have no hash."""
 
 
 class _Key(NamedTuple):
-    """Whose silence, by which rule."""
+    """The rank that is silent and the rule that judges it."""
 
     run_id: RunId
     attempt: int
@@ -48,7 +48,7 @@ class _Key(NamedTuple):
 
 
 class AbsenceAlerts:
-    """The open alerts about silence, of the runs that this replica judges."""
+    """The open alerts about silence of the runs that this replica judges."""
 
     def __init__(self, context: AlertingContext, *, lost_s: float) -> None:
         self._context = context
@@ -56,30 +56,31 @@ class AbsenceAlerts:
         self._run_lost = run_lost(lost_s)
         self._rank_lost = rank_lost(lost_s)
         self._alerts: dict[RunId, dict[_Key, AbsenceAlert]] = {}
-        """Of each run by itself: its turn comes every second, and thousands may lie lost."""
+        """Grouped by run: each run is looked at every second, and thousands may be lost at once."""
         self._last_steps: dict[RunId, tuple[int, int | None]] = {}
-        """The attempt, of which no step was heard, and the run's last step by the database: asked
-        once, as the run is taken up or an attempt begins, as the next that comes is heard of."""
+        """The attempt of which no step has been heard, and the run's last step according to the
+        database. Asked once, when the run is taken up or an attempt begins, since later steps are
+        heard of as they come."""
         self._projects: dict[RunId, str] = {}
-        """Of the runs whose open alerts are known here."""
+        """Projects of the runs whose open alerts are loaded here."""
         self._phases = PhaseHistory()
 
     @property
     def runs(self) -> AbstractSet[RunId]:
-        """Those whose open alerts are known here."""
+        """The runs whose open alerts are loaded here."""
         return self._projects.keys()
 
     def drop(self, run_id: RunId) -> None:
-        """Forget what is known of a run: another replica may judge it meanwhile."""
+        """Forget what is known of a run, because another replica may judge it meanwhile."""
         self._projects.pop(run_id, None)
         self._phases.drop(run_id)
         self._alerts.pop(run_id, None)
         self._last_steps.pop(run_id, None)
 
     async def judge(self, run_id: RunId) -> None:
-        """Look at each rank that is expected to speak: every second, so without a question to the
-        database but where something is news: neither while the run makes its steps, nor while it
-        lies lost. Raises NotOwnerError."""
+        """Look at each rank that is expected to send. Called every second, so it queries the
+        database only if something has changed: neither while the run makes steps nor while it stays
+        lost. Raises NotOwnerError."""
         project = await self._recall(run_id)
         if project is None:
             return
@@ -117,7 +118,7 @@ class AbsenceAlerts:
     async def _follow(
         self, key: _Key, rule: Rule, change: Change, facts: RankFacts, silence_s: float
     ) -> None:
-        """Tell what is news of an alert: its state, or that another explains it."""
+        """Report what changed about an alert: its state, or that another alert explains it."""
         known, why = self._known(key), explained_by(rule, self._firing_beside(key))
         if change.is_news:
             await self._tell(key, rule, change, facts, silence_s, inhibited_by=why)
@@ -129,7 +130,7 @@ class AbsenceAlerts:
             self._alerts_of(key.run_id)[key] = replace(known, alert=change.alert)
 
     def _firing_beside(self, key: _Key) -> set[str]:
-        """The rules of silence that fire about the same rank."""
+        """The absence rules that fire about the same rank."""
         return {
             other.rule
             for other, open_alert in self._alerts_of(key.run_id).items()
@@ -139,7 +140,8 @@ class AbsenceAlerts:
         }
 
     def _rules_of_contact(self, rank: RankFacts, team: Sequence[RankFacts]) -> list[Rule]:
-        """The run's silence is judged once, with its first rank; that of a rank beside others."""
+        """RunLost for the run's first rank, so that it is judged once; RankLost for a rank beside
+        others."""
         of_run = [self._run_lost] if rank is team[0] else []
         return [*of_run, self._rank_lost] if len(team) > 1 else of_run
 
@@ -195,7 +197,7 @@ class AbsenceAlerts:
         self._context.on_news(news)
 
     async def _forget_older(self, run_id: RunId, rank: RankFacts) -> None:
-        """Alerts about the silence of an attempt that a newer one has replaced."""
+        """End the alerts about the silence of older attempts."""
         older = [
             key
             for key in self._alerts_of(run_id)
@@ -206,7 +208,7 @@ class AbsenceAlerts:
     async def _forget_orphans(
         self, run_id: RunId, rank: RankFacts, of_absence: Sequence[Rule]
     ) -> None:
-        """Alerts of a rule that is in force no longer: nothing judges them any more."""
+        """End the alerts of rules that are no longer in force: nothing judges them any more."""
         kept = {RUN_LOST, RANK_LOST, *(rule.name for rule in of_absence)}
         orphans = [
             key
@@ -236,9 +238,8 @@ class AbsenceAlerts:
             del self._alerts_of(run_id)[key]
 
     async def _recall(self, run_id: RunId) -> str | None:
-        """Take up the open alerts about silence that were told before a restart, or by the
-        replica that judged the run until now. Returns the run's project; None: there is no such
-        run."""
+        """Load the open alerts about silence from before a restart, or from the replica that judged
+        the run until now. Returns the run's project, or None if there is no such run."""
         if run_id in self._projects:
             return self._projects[run_id]
         async with self._context.database.read() as connection:
@@ -256,7 +257,8 @@ class AbsenceAlerts:
         return addressee.project
 
     async def _longest_phase_s(self, run_id: RunId, rank: RankFacts) -> float | None:
-        """Of the run's phases, which rank 0 tells for all."""
+        """The longest duration so far of the rank's phase. Phases are those of the run, reported by
+        rank 0."""
         if rank.rank == 0 and not self._phases.known(run_id, rank):
             async with self._context.database.read() as connection:
                 await self._phases.learn(connection, run_id, rank)
@@ -265,8 +267,8 @@ class AbsenceAlerts:
     async def _with_last_step(
         self, run_id: RunId, facts: tuple[RankFacts, ...]
     ) -> tuple[RankFacts, ...]:
-        """Rank 0 with the run's last step, where none was heard of: after a restart of the
-        service, or in an attempt that has made none."""
+        """The facts, with the run's last step filled in for rank 0 if none was heard of: after a
+        restart of the service, or in an attempt that has made none."""
         first = facts[0]
         if first.rank != 0 or first.last_step is not None:
             self._last_steps.pop(run_id, None)

@@ -1,7 +1,7 @@
-"""What a firing alert asks for, put before the policy, and ordered where the policy lets it.
+"""Turn the actions of a firing alert into commands, as far as the run's policy allows.
 
-For use inside the transaction that records the alert: an alert and its command are on disk
-together, and an action of an alert is ordered once, however often its frames are judged.
+For use inside the transaction that records the alert: an alert and its commands are stored
+together, and each action of an alert is ordered once, however often its frames are judged.
 """
 
 from collections.abc import Sequence
@@ -41,13 +41,13 @@ from runwatch_server.commands.records import Addressee, CommandRecord
 from runwatch_server.commands.signing import Signer
 
 INCIDENT_STEPS: Final = 64
-"""Alerts that began so few steps before another belong to one incident: what spreads through a
-network spreads in steps, and a rollback must go to before the first of them."""
+"""Alerts whose onsets lie at most this many steps apart belong to one incident: a failure spreads
+through a network within steps, and a rollback must go to before its first sign."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """Orders what alerts of one run ask for, as the run's policy has it."""
+    """Orders the actions of one run's alerts, under the run's policy."""
 
     clock: Clock
     ids: OrderedIds
@@ -56,10 +56,10 @@ class Actor:
     mode: PolicyMode
     limits: PolicyLimits
     lr_scale: float
-    """In force in the trainer now, as far as it has said since the service began to listen."""
+    """The LR scale that the trainer has last reported since the service started."""
 
     def can_act_on(self, alert: AlertRecord) -> bool:
-        """Whether what the alert speaks of still trains."""
+        """Whether the attempt that the alert is about still trains."""
         return alert.attempt == self.addressee.attempt and not self.addressee.state.is_ended
 
     async def act(
@@ -70,7 +70,8 @@ class Actor:
         *,
         step: int,
     ) -> bool:
-        """Order, propose or hold back each action of an alert; whether any command came of it."""
+        """Order, propose or suppress each action of an alert. Returns whether any command came of
+        it."""
         if not self.can_act_on(alert):
             return False
         ordered = False
@@ -94,9 +95,9 @@ class Actor:
         step: int,
         segment: int,
     ) -> str | None:
-        """Order or propose one action, in answer to what a segment brought; or say why not, which
-        the alert tells too: of a rung, its ladder does. `index` is its place among all that the
-        alert may ask for."""
+        """Order or propose one action in response to what happened in a segment. If neither is
+        possible, return why; the alert's events record it too, except for rungs, whose ladder does.
+        `index` is the action's place among all actions of the alert."""
         commands = await command_queries.list_commands(connection, alert.run_id)
         if isinstance(action, Rollback):
             action = await self._before_onset(connection, alert, action)
@@ -146,7 +147,7 @@ class Actor:
         step: int,
         now: float,
     ) -> Decision:
-        """What the policy says, by all that the run's commands have done so far."""
+        """The policy's decision, given what the run's commands have done so far."""
         return decide(
             action,
             mode=self.mode,
@@ -159,14 +160,14 @@ class Actor:
         )
 
     def _unsignable(self) -> str | None:
-        """Why no command that is made here would be obeyed."""
+        """Why the trainer would not obey any command that is made here; None if it would."""
         key = self.addressee.signing_key
         return None if key is None or self.signer.holds(key) else "no_signing_key"
 
     async def _before_onset(
         self, connection: AsyncConnection, alert: AlertRecord, action: Rollback
     ) -> Rollback:
-        """The rollback, to before the first sign of the incident that the alert belongs to."""
+        """The rollback, changed to go to before the first sign of the alert's incident."""
         if action.before_step is not None or action.to_step is not None:
             return action
         onsets = [
@@ -188,7 +189,8 @@ def _record(
     after_id: CommandId | None,
     now: float,
 ) -> CommandRecord:
-    """The command of an alert: an automatic one is queued, unless it waits for another's end."""
+    """The command for an alert's action. An automatic one is queued, unless it has to wait for
+    another to end."""
     is_queued = automatic and after_id is None
     return CommandRecord(
         run_id=alert.run_id,
@@ -209,7 +211,7 @@ def _record(
 
 
 def history_of(commands: Sequence[CommandRecord], mode: PolicyMode, step: int) -> list[PastAction]:
-    """What rules did to a run before: what was applied, and what is still under way."""
+    """The earlier actions of rules on a run: those that were applied and those still under way."""
     return [
         PastAction(
             kind=command.kind,
@@ -224,8 +226,8 @@ def history_of(commands: Sequence[CommandRecord], mode: PolicyMode, step: int) -
 
 
 def _scale_set(commands: Sequence[CommandRecord], attempt: int) -> float:
-    """Of the learning rate, as the attempt's commands left it: a service that has just started
-    has heard of none, and would raise what was lowered."""
+    """The LR scale that the attempt's commands have set. A service that has just started has heard
+    of none from the trainer, and would otherwise raise a lowered learning rate."""
     applied = [
         (command.ended_at or command.created_at, command.action.scale)
         for command in commands
@@ -242,7 +244,8 @@ def replace_before(action: Rollback, before_step: int) -> Rollback:
 
 
 def _is_open(command: CommandRecord, mode: PolicyMode) -> bool:
-    """Whether it may yet be done. What was only told, in `observe`, never is, unless asked."""
+    """Whether the command may still be carried out. In `observe` mode, an action that was only
+    reported never is, unless a person asks for it."""
     if command.state is CommandState.PROPOSED:
         return command.after_id is not None or mode is not PolicyMode.AUTO
     return command.state in DELIVERABLE
@@ -256,7 +259,7 @@ def _objection(
     *,
     acts: bool,
 ) -> str | None:
-    """What speaks against an action whatever the policy says."""
+    """Why an action must not be taken whatever the policy says; None if nothing objects."""
     if is_undone(commands, alert.attempt, segment):
         return ALREADY_ROLLED_BACK
     if acts:
@@ -276,7 +279,8 @@ def _suppression(decision: Decision) -> str | None:
 
 
 def _last_under_way(commands: Sequence[CommandRecord]) -> CommandId | None:
-    """The end of the line of automatic commands: at most one is with the trainer at a time."""
+    """The last of the automatic commands that are under way: the trainer has at most one at a time,
+    the others wait for it."""
     for command in commands:  # newest first
         waits = command.state is CommandState.PROPOSED and command.after_id is not None
         if command.automatic and (command.state in DELIVERABLE or waits):
@@ -285,7 +289,8 @@ def _last_under_way(commands: Sequence[CommandRecord]) -> CommandId | None:
 
 
 def _is_same_incident(alert: AlertRecord, other: AlertRecord) -> bool:
-    """One that is recovering counts too: a gradient spike is over when the loss follows it."""
+    """Whether both alerts are of one incident. A recovering alert counts too: a gradient spike is
+    already over when the loss follows it."""
     return (
         (other.state is AlertState.PENDING or other.state.is_open)
         and other.severity is not Severity.INFO

@@ -1,4 +1,4 @@
-"""What an alert becomes by a transition of its rule, as values."""
+"""How a transition of its rule changes an alert, as pure functions of values."""
 
 from dataclasses import replace
 from typing import Final
@@ -18,11 +18,11 @@ from runwatch_server.alerts.records import (
 )
 
 WITHOUT_CHANGE_OF_STATE: Final = (Reason.INHIBITED, Reason.RELEASED, Reason.WORSENED)
-"""Why there can be news of an alert that stays what it is."""
+"""Reasons for which an alert is reported again although its state stays the same."""
 
 
 def advance(alert: AlertRecord, transition: Transition) -> AlertRecord:
-    """The alert with a transition's state; what it says stays that of its worst time."""
+    """The alert after a transition; its facts stay those of its worst moment."""
     after = replace(alert, state=transition.state, last_step=transition.step)
     if transition.state.is_open:
         after = replace(after, inhibited_by=transition.inhibited_by)
@@ -46,7 +46,7 @@ def advance(alert: AlertRecord, transition: Transition) -> AlertRecord:
 
 
 def is_news(before: AlertRecord, transition: Transition) -> bool:
-    """Whether a known alert changes by a transition."""
+    """Whether a transition changes a known alert."""
     if before.state is AlertState.RESOLVED:
         return False
     if transition.reason is Reason.WORSENED:

@@ -137,7 +137,7 @@ async def list_alerts(
     judged = None
     if run_id is not None:
         await services.runs.check_access(RunId(run_id), principal)
-        judged = await services.alerts.is_judged(RunId(run_id))  # before the list, never after
+        judged = await services.alerts.is_judged(RunId(run_id))  # before the list, never after it
     within = project if project is not None else principal.project
     wanted = AlertFilter(
         projects=None if within is None else (within,),

@@ -1,4 +1,4 @@
-"""Judging and acting, put together from what the service has already opened."""
+"""Assembles judging and acting from what the service has already opened."""
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from runwatch_server.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alerting:
-    """What judges and acts; `start_alerting` makes it."""
+    """The parts that judge and act, made by `start_alerting`."""
 
     context: AlertingContext
     rules: Rules
@@ -40,8 +40,8 @@ class Alerting:
 async def start_alerting(
     stack: AsyncExitStack, ground: Ground, *, tell: Tell = tell_nobody, page: Tell = tell_nobody
 ) -> Alerting:
-    """Start it; the stack stops it, which must happen before the database closes. The ticker is
-    only ready: its `run` belongs into a background task."""
+    """Start judging; the stack stops it, which must happen before the database closes. The ticker
+    is only created: its `run` belongs in a background task."""
     settings, clock, database = ground.settings, ground.clock, ground.database
     signer, bulletin = ground.signer, ground.bulletin
     detective = Detective(database, ground.reader)
@@ -112,7 +112,7 @@ def _listen(
     evaluators: Evaluators,
     board: NewsBoard,
 ) -> None:
-    """Look again where another replica has changed something."""
+    """Look again when another replica has changed something."""
 
     async def look_at_rules(_: frozenset[RunId] | None) -> None:
         rules.look_again()
@@ -127,7 +127,7 @@ def _listen(
 
 
 class Judges:
-    """Takes up the runs that this replica is to look after, and lets go of them."""
+    """Takes over the runs that this replica becomes responsible for, and lets go of the others."""
 
     def __init__(self, evaluators: Evaluators, ticker: Ticker) -> None:
         self._evaluators = evaluators

@@ -1,4 +1,4 @@
-"""One backtest, judged in turns: frames are put, and judged a quarter of a second at a time."""
+"""One backtest, judged in turns of a quarter of a second."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -13,34 +13,34 @@ _TURN_S: Final = 0.25
 _PART_S: Final = 0.05
 _FIRST_PART_ROWS: Final = 16
 _MOST_PART_ROWS: Final = 128
-"""How dear a row is shows once the windows are full: a hundred rules of four quantiles over 4096
-rows take 0.5 ms a row before, and 20 ms then. The built-in rules take 0.02 ms a row in frames of
-4096, and 0.09 ms in parts of 128."""
+"""Most rows in one part. The cost of a row shows only once the windows are full: a hundred rules
+with four quantiles over 4096 rows take 0.5 ms a row before that, and 20 ms afterwards. The built-in
+rules take 0.02 ms a row in frames of 4096 rows, and 0.09 ms in parts of 128."""
 
 
 class BacktestTurns:
-    """Of a test over the steps from `first_step` to `last_step`, where they are given."""
+    """Runs a test over the steps from `first_step` to `last_step`, if given."""
 
     def __init__(self, test: Backtest, first_step: int | None, last_step: int | None) -> None:
         self.test = test
         self.used_s = 0.0
-        """Seconds of a processor so far."""
+        """CPU seconds used so far."""
         self.step = 0
-        """Up to which it has come."""
+        """The last step judged so far."""
         self.has_more = False
-        """Whether something that was put is not judged yet."""
+        """Whether frames that were put are not yet judged."""
         self._first_step = first_step
         self._last_step = last_step
         self._part_rows = _FIRST_PART_ROWS
         self._parts: Iterator[Rows] = iter(())
 
     def put(self, frames: Sequence[CommittedFrame]) -> None:
-        """Have them judged, after what was put before."""
+        """Queue frames to be judged after those that were put before."""
         self._parts = chain(self._parts, self._parts_of(frames))
         self.has_more = True
 
     def take(self) -> None:
-        """Judge for one turn. To be called in a thread, by one at a time."""
+        """Judge for one turn. Call it in a thread, and from one thread at a time."""
         end_s = self.used_s + _TURN_S
         while self.used_s < end_s:
             began_s = time.thread_time()
@@ -58,7 +58,8 @@ class BacktestTurns:
         self._part_rows = min(max(fitting, 1), _MOST_PART_ROWS)
 
     def _parts_of(self, frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
-        """Never empty; as many rows in each as take some hundredths of a second."""
+        """Parts that are never empty, each with as many rows as take some hundredths of a
+        second."""
         for stored in frames:
             if stored.frame.num_steps:
                 rows = Rows.from_frame(stored.frame, stored.layout)

@@ -1,9 +1,9 @@
-"""Backtests of stored runs, each a little at a time, so that the service's own work goes on.
+"""Backtests of stored runs, in small turns, so that the service's own work goes on.
 
-Whoever may read may ask for one, and what it costs is up to the rules that are sent along: minutes
-of a core, where they are dear. So a few are under way at a time, of which two are judged, in turns
-of a quarter of a second; no connection to the database is held meanwhile; and between two turns it
-is seen whether there still is an asker, and a service.
+Any reader may ask for one, and its cost depends on the rules in the request: expensive rules take
+minutes of a core. So only a few are under way at a time, of which two are judged, in turns of a
+quarter of a second. No database connection is held meanwhile, and between two turns it is checked
+that the client still waits and that the service is not about to stop.
 """
 
 import asyncio
@@ -21,22 +21,23 @@ from runwatch_server.errors import OverloadedError, TooManyBacktestsError, Unpro
 from runwatch_server.telemetry.packs.reading import PackReader
 
 _AT_A_TIME: Final = 2
-"""Are judged; the interpreter is one, and the runs that are trained now have to be judged too."""
+"""How many are judged at once. They share one interpreter with the judging of the runs that train
+now."""
 _OF_KEY: Final = 4
 _IN_ALL: Final = 8
 _MOST_S: Final = 120.0
-"""Of a processor: twice what the built-in rules may take for 100 000 steps of 300 layers."""
+"""CPU seconds: twice what the built-in rules may take for 100 000 steps of 300 layers."""
 _RETRY_AFTER_S: Final = 10
 
 Check = Callable[[], Awaitable[None]]
-"""Raises where the backtest is for nobody any more."""
+"""Raises if nobody waits for the backtest any more."""
 
 
 class Backtests:
-    """Those that are under way; in memory, and so of each replica by itself."""
+    """The backtests that are under way. Kept in memory, so each replica has its own."""
 
     def __init__(self, database: Database, packs: PackReader, *, most_s: float = _MOST_S) -> None:
-        """Each may take `most_s` seconds of a processor."""
+        """Each backtest may take `most_s` CPU seconds."""
         self._database = database
         self._packs = packs
         self._most_s = most_s
@@ -45,13 +46,13 @@ class Backtests:
 
     @property
     def num_under_way(self) -> int:
-        """Judged now, or waiting for their next turn."""
+        """Number of backtests that are being judged or wait for their next turn."""
         return self._under_way.total()
 
     @contextmanager
     def place(self, key_id: str) -> Generator[None]:
-        """For one backtest that is asked for with this key. Raises TooManyBacktestsError for the
-        key's sake, OverloadedError for the service's."""
+        """Reserve a place for one backtest requested with this key. Raises TooManyBacktestsError if
+        the key has too many, OverloadedError if the service has."""
         if self._under_way[key_id] >= _OF_KEY:
             raise TooManyBacktestsError(_OF_KEY, _RETRY_AFTER_S)
         if self._under_way.total() >= _IN_ALL:
@@ -66,8 +67,8 @@ class Backtests:
                 del self._under_way[key_id]
 
     async def judge(self, run_id: RunId, turns: BacktestTurns, check: Check) -> None:
-        """All that is stored of the run's rank 0, attempt by attempt. Raises what `check` raises,
-        UnprocessableError where it takes too long, and as `iterate_frames`."""
+        """Judge all stored frames of the run's rank 0, attempt by attempt. Raises what `check`
+        raises, UnprocessableError if it takes too long, and what `iterate_frames` raises."""
         async with self._database.read() as connection:
             streams = await list_streams(connection, run_id)
         for key in [key for key, _ in streams if key.rank == 0]:
@@ -78,7 +79,7 @@ class Backtests:
     async def _judge_put(self, turns: BacktestTurns, check: Check) -> None:
         while turns.has_more:
             async with self._judging:
-                await check()  # here, because the turn may have been waited for
+                await check()  # here, since waiting for the turn may have taken long
                 self._check_used(turns)
                 await asyncio.to_thread(turns.take)
 

@@ -1,4 +1,4 @@
-"""News for those who look on: one log line an alert, and a wake-up for open event streams."""
+"""Announces news of alerts: one log line for each, and a wake-up of open event streams."""
 
 import asyncio
 import logging
@@ -22,14 +22,14 @@ def _level(alert: AlertRecord) -> int:
 
 
 class NewsBoard:
-    """Tells what has been committed; holds nothing that a restart would lose."""
+    """Announces what has been committed; holds nothing that must survive a restart."""
 
     def __init__(self, *, announce: Callable[[], None] = lambda: None) -> None:
         self._announce = announce
         self._waiting: WeakSet[asyncio.Event] = WeakSet()
         self.is_open = True
         self.transitions: Counter[tuple[str, str]] = Counter()
-        """Number of transitions for each rule and state, since the start."""
+        """Number of transitions for each rule and state since the start."""
 
     def post(self, news: Sequence[News]) -> None:
         for one in news:
@@ -49,7 +49,7 @@ class NewsBoard:
         self.wake()
 
     def wake(self) -> None:
-        """Let those who wait look again, here and at the other replicas."""
+        """Wake those who wait for news, here and at the other replicas."""
         self.wake_here()
         self._announce()
 
@@ -58,18 +58,19 @@ class NewsBoard:
             event.set()
 
     def close(self) -> None:
-        """Let those go who wait: the service is about to stop."""
+        """Release those who wait, because the service is about to stop."""
         self.is_open = False
         self.wake_here()
 
     def waiter(self) -> asyncio.Event:
-        """To be taken before looking, so that nothing is missed between looking and waiting."""
+        """An event to take before looking for news, so that none is missed between looking and
+        waiting."""
         event = asyncio.Event()
         self._waiting.add(event)
         return event
 
     async def wait(self, waiter: asyncio.Event, wait_s: float) -> bool:
-        """Whether there may be something new within a time."""
+        """Wait at most `wait_s` seconds; whether there may be news."""
         try:
             await asyncio.wait_for(waiter.wait(), wait_s)
         except TimeoutError:

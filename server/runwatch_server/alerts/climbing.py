@@ -1,8 +1,8 @@
-"""The next rung of a ladder, where what was done about an alert did not help.
+"""Takes the next rung of an alert's ladder if what was done before did not help.
 
-The one place that decides it. For use inside the transaction that gives the verdict: the rung, and
-the command that comes of it, are on disk with the verdict, so that a replica that takes over goes
-on where the other stopped, and orders nothing twice.
+This is the only place that decides it. For use inside the transaction that gives the verdict: the
+rung and its command are stored with the verdict, so that a replica that takes over continues where
+the other stopped and orders nothing twice.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,12 +24,12 @@ from runwatch_server.commands.changes import POLICY
 from runwatch_server.commands.lifecycle import UNDER_WAY
 
 _ACKNOWLEDGED: Final = "acknowledged"
-"""A person has taken over: nothing more is done under their hands."""
+"""A person has taken over, so nothing more is done automatically."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Climber:
-    """Of one run, at one step of one segment."""
+    """Climbs ladders of one run, at one step of one segment."""
 
     actor: Actor
     page: Callable[[AsyncConnection, AlertRecord], Awaitable[None]]
@@ -39,8 +39,9 @@ class Climber:
     async def begin(
         self, connection: AsyncConnection, alert: AlertRecord, actions: Sequence[AnyAction]
     ) -> bool:
-        """The first rung of an alert that has just fired, if nothing was done that could help;
-        whether a command came of it. One that is released, and told again, had its first."""
+        """Take the first rung of an alert that has just fired, if nothing else was done that could
+        help. Returns whether a command came of it. An alert that was released and is reported again
+        has had its first rung already."""
         if alert.rung is not None or alert.recovery is not None:
             return False
         if not begins_at_once(actions) and await self._is_helped(connection, alert):
@@ -48,7 +49,7 @@ class Climber:
         return await self.climb(connection, alert)
 
     async def climb(self, connection: AsyncConnection, found: AlertRecord) -> bool:
-        """The next rung that can be taken now; whether a command came of it."""
+        """Take the next rung that can be taken now. Returns whether a command came of it."""
         alert = await queries.find_alert(connection, found.id)
         if alert is None or alert.shadow or not self._is_at_work(alert):
             return False
@@ -83,16 +84,17 @@ class Climber:
         return False
 
     def _is_at_work(self, alert: AlertRecord) -> bool:
-        """Whether the alert goes on, in a run that does: frames may be judged after its end."""
+        """Whether the alert is open and its run goes on: frames may be judged after the run's
+        end."""
         return alert.state.is_open and self.actor.can_act_on(alert)
 
     async def _is_helped(self, connection: AsyncConnection, alert: AlertRecord) -> bool:
-        """Whether anything that the alert asked for may yet be done."""
+        """Whether any action of the alert may still be carried out."""
         commands = await command_queries.list_for_alert(connection, alert.run_id, alert.id)
         return any(command.state in UNDER_WAY for command in commands)
 
     async def _call(self, connection: AsyncConnection, alert: AlertRecord, index: int) -> None:
-        """Nothing has helped: a person is told, as loudly as there is."""
+        """Nothing has helped: page a person."""
         paged = replace(alert, rung=index, severity=Severity.CRITICAL)
         await queries.update_alert(connection, paged)
         await self._note(connection, paged, "paged", index, "")
@@ -101,7 +103,7 @@ class Climber:
     async def _pause(
         self, connection: AsyncConnection, alert: AlertRecord, index: int, why: str
     ) -> None:
-        """For good where a person has taken over, else for a while."""
+        """Stop climbing: for good if a person has taken over, otherwise for a while."""
         if why == _ACKNOWLEDGED:
             await self._note_once(connection, alert, "ladder_held", index, why)
         else:
@@ -110,7 +112,7 @@ class Climber:
     async def _wait(
         self, connection: AsyncConnection, alert: AlertRecord, index: int, objection: str
     ) -> None:
-        """Look again later: what is being done to the run, or goes on in it, comes first."""
+        """Look again later, because something else is being done to the run or goes on in it."""
         waits = replace(
             alert, recovery=Recovery.WATCHED, acted_step=self.step, acted_segment=self.segment
         )
@@ -120,7 +122,7 @@ class Climber:
     async def _note_once(
         self, connection: AsyncConnection, alert: AlertRecord, kind: str, index: int, reason: str
     ) -> None:
-        """Say what stays as it is: not again while nothing else has happened to the alert."""
+        """Record why nothing is done, once, until something else happens to the alert."""
         last = await event_queries.last_event(connection, alert)
         if last is None or last.kind != kind or last.detail != _detail(alert, index, reason):
             await self._note(connection, alert, kind, index, reason)
@@ -150,7 +152,8 @@ def _detail(alert: AlertRecord, index: int, reason: str) -> dict[str, object]:
 
 
 def _why_not_now(alert: AlertRecord) -> str | None:
-    """Why an open alert asks for nothing at this moment; the verdict may come at any."""
+    """Why an open alert asks for nothing at this moment; None if it does. The verdict may come in
+    any state."""
     if alert.acked_at is not None:
         return _ACKNOWLEDGED
     if alert.inhibited_by is not None:

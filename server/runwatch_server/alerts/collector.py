@@ -1,4 +1,5 @@
-"""Prometheus metrics about judging and alerts. Their number is bounded: never one per layer."""
+"""Prometheus metrics about judging and alerts. The number of series is bounded: never one per
+layer."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,7 +15,8 @@ from runwatch_server.rules.own_names import PROTECTED_NAMES
 from runwatch_server.rules.pack import load_builtin
 
 MAX_RULES: Final = 200
-"""Most rules with a label of their own: people may write any number of them, with any name."""
+"""Most rules with a label of their own, because users may write any number of rules with any
+name."""
 
 
 class AlertingCollector(Collector):
@@ -25,7 +27,7 @@ class AlertingCollector(Collector):
         names = sorted(PROTECTED_NAMES)
         names += [filed.rule.name for filed in load_builtin()]
         self._at_first = {(name, AlertState.FIRING): 0 for name in names}
-        """Shown from the start with 0: Prometheus sees no increase when a series begins at 1."""
+        """Exported as 0 from the start: Prometheus sees no increase when a series begins at 1."""
 
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
         health = self._alerting.evaluators.health
@@ -65,7 +67,8 @@ class AlertingCollector(Collector):
 
 
 def bounded(counts: Mapping[tuple[str, str], int]) -> Mapping[tuple[str, str], int]:
-    """Counts by rule and state for a limited number of rules; the rest are summed as `other`."""
+    """Counts by rule and state for at most MAX_RULES rules; those of the rest are summed as
+    `other`."""
     named = set(islice(dict.fromkeys(rule for rule, _ in counts), MAX_RULES))
     summed: Counter[tuple[str, str]] = Counter()
     for (rule, state), count in counts.items():

@@ -1,4 +1,4 @@
-"""What follows from a batch of judged frames: alerts, what they ask for, and notes."""
+"""What follows from a batch of judged frames: alerts, actions and notes on the timeline."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,22 +24,24 @@ from runwatch_server.telemetry.seams import CommittedFrame
 
 
 class Recorded(NamedTuple):
-    """What a batch came to."""
+    """The outcome of a batch."""
 
     news: list[News]
     ordered: bool
-    """Whether any command came of it."""
+    """Whether any command was ordered."""
     is_explained: bool
-    """Whether an alert of the rank waits, explained, for the end of another rank's."""
+    """Whether an alert of the rank is explained by one of another rank and waits for that one to
+    end."""
 
 
 class StreamMovedError(Exception):
-    """Somebody else has judged the stream's frames."""
+    """Another process has judged the stream's frames."""
 
 
 class Consequences:
-    """For one run. All but `lr_scale` is for use inside the transaction that moves the watermark:
-    the frames are judged and all of this is done, or neither."""
+    """Carries out the consequences for one run. All but `lr_scale` is for use inside the
+    transaction that moves the watermark, so that the frames count as judged only together with what
+    follows from them."""
 
     def __init__(self, run_id: RunId, context: AlertingContext) -> None:
         self.run_id = run_id
@@ -48,7 +50,7 @@ class Consequences:
     async def note_gap(
         self, connection: AsyncConnection, after: CommittedFrame, seqs: range
     ) -> None:
-        """Show on the run's timeline what was passed over."""
+        """Note on the run's timeline that frames were skipped."""
         event = Event(
             step=after.frame.first_step,
             kind="gap",
@@ -105,7 +107,7 @@ class Consequences:
         lr_scale: float,
         now: float,
     ) -> bool:
-        """Give the verdicts that are due, and let ladders be climbed where they are bad."""
+        """Give the verdicts on recovery that are due, and take the next rungs if they are bad."""
         last, attempt = frames[-1].frame, frames[0].attempt
         in_trouble = [one.alert for one in news if one.got_worse]
         if source.rank == 0:
@@ -130,12 +132,13 @@ class Consequences:
 
     @property
     def lr_scale(self) -> float:
-        """In force in the trainer, as far as it has said. Asked on the event loop, before the
-        write that needs it."""
+        """The LR scale that the trainer has last reported. Read on the event loop, before the write
+        that needs it."""
         return self._context.liveness.lr_scale(self.run_id)
 
     async def act(self, connection: AsyncConnection, news: News, lr_scale: float) -> bool:
-        """Put what an alert asks for before the policy; whether a command came of it."""
+        """Take an alert's actions as far as the policy allows. Returns whether a command came of
+        it."""
         actor = await self._actor(connection, lr_scale)
         return await actor.act(connection, news.alert, news.actions, step=news.step)
 
@@ -152,8 +155,8 @@ class Consequences:
         )
 
     async def end_older(self, connection: AsyncConnection, key: StreamKey) -> None:
-        """A new attempt starts with a clean sheet: each rank with its own first word, and with that
-        of rank 0 the ranks that there are no longer."""
+        """End the alerts of older attempts, since a new attempt starts afresh: those of each rank
+        with the rank's first frame, and with that of rank 0 those of ranks that no longer exist."""
         attempt, rank = key.attempt, key.rank
         opened = await find_attempt(connection, self.run_id, attempt) if rank == 0 else None
         older = [

@@ -1,4 +1,4 @@
-"""What judging and its consequences need of the service, one for all runs."""
+"""What judging and its consequences need from the service; one for all runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from runwatch_server.telemetry.packs.reading import PackReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertingContext:
-    """The parts that stand around, and what is made of several of them again and again."""
+    """Parts of the service, and what is often built from several of them."""
 
     database: Database
     clock: Clock
@@ -42,11 +42,12 @@ class AlertingContext:
     limits: PolicyLimits
     judging: Judging
     on_news: Callable[[Sequence[News]], None]
-    """After the commit."""
+    """Called after the commit."""
     tell: Tell
-    """Within the transaction."""
+    """Called within the transaction."""
     page: Tell
-    """Likewise, of an alert that a person must look at, whatever was told of it before."""
+    """Called within the transaction for an alert that a person must look at, whatever was sent
+    about it before."""
 
     def source(
         self,
@@ -58,7 +59,7 @@ class AlertingContext:
         rule_hashes: Mapping[str, str],
         segment: int = 0,
     ) -> Source:
-        """Where transitions come from that are to be recorded."""
+        """The source of transitions that are about to be recorded."""
         return Source(
             run_id=run_id,
             project=project,
@@ -79,7 +80,7 @@ class AlertingContext:
         *,
         last_step: int | None = None,
     ) -> None:
-        """Resolve alerts now that nothing will ever resolve (see `recording.end_alerts`)."""
+        """Resolve alerts that nothing else will ever resolve (see `recording.end_alerts`)."""
         await end_alerts(
             connection,
             alerts,

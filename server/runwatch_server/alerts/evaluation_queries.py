@@ -1,4 +1,4 @@
-"""How far each stream has been judged, and by which rules."""
+"""Queries for how far each stream has been judged, and by which rules."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -48,7 +48,7 @@ async def find_evaluation(
 async def find_last_evaluation(
     connection: AsyncConnection, run_id: RunId, rank: int, *, before: int
 ) -> Evaluation | None:
-    """Of the newest attempt before one that had any frame judged."""
+    """The evaluation of the newest earlier attempt of which any frame was judged."""
     found = await connection.execute(
         sa.select(evaluations)
         .where(
@@ -82,7 +82,8 @@ async def advance_evaluation(
     before: Evaluation,
     after: Evaluation,
 ) -> bool:
-    """Move a watermark on, unless somebody else has moved it. With its state where that is new."""
+    """Advance a watermark, unless another process has moved it; returns whether it did. The state
+    is stored too if it is new."""
     key = {
         "of_run": before.run_id,
         "of_attempt": before.attempt,
@@ -105,7 +106,7 @@ async def advance_evaluation(
 async def store_rule_set(
     connection: AsyncConnection, rule_set: str, documents: Sequence[object]
 ) -> None:
-    """Keep the rules of a set, once."""
+    """Store the rules of a set, unless they are stored already."""
     row = {"hash": rule_set, "documents": msgspec.json.encode(documents).decode()}
     await insert_if_absent(connection, rule_sets, row)
 

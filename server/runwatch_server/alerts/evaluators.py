@@ -1,4 +1,4 @@
-"""The worker that judges every run: at most one task a run at a time, one thread for them all."""
+"""Judges every run: at most one task per run at a time, and one thread for all of them."""
 
 import asyncio
 import logging
@@ -20,28 +20,28 @@ log = logging.getLogger(__name__)
 
 _RETRY_S: Final = 5.0
 _IDLE_S: Final = 900.0
-"""A run that sent nothing for so long leaves the memory; its state is on disk."""
+"""Seconds of silence after which a run is dropped from memory; its state is stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatorHealth:
-    """Whether what arrives is judged."""
+    """Whether incoming frames are judged."""
 
     num_runs: int
-    """In memory."""
+    """Number of runs held in memory."""
     num_behind: int
     num_waiting: int
-    """Frames that are stored and not judged."""
+    """Number of frames that are stored and not yet judged."""
     num_busy: int
     failing_runs: tuple[RunId, ...]
-    """Whose last batch could not be judged; it is tried again and again."""
+    """Runs whose last batch could not be judged; it is tried again and again."""
     num_failures: int
-    """Since the start."""
+    """Number of failed batches since the start."""
     num_frames: int
-    """Handed over since the start."""
+    """Number of frames handed over since the start."""
     busy_s: float
-    """For how long the longest of what is being judged now has been so: a process that stands still
-    is replaced after a minute, or some where that has happened before."""
+    """For how many seconds the longest judgement under way has been running. A process that does
+    not move on is replaced after a minute, or after longer if that has happened before."""
     is_running: bool
 
     @property
@@ -65,7 +65,8 @@ class Evaluators:
         self._is_running = False
 
     def committed(self, frame: CommittedFrame) -> None:
-        """A frame is on disk: judge it when its turn has come, or let its run's owner know."""
+        """A frame has been stored: judge it in its turn, or notify the replica that owns its
+        run."""
         if not self._context.ownership.owns(frame.run_id):
             self._context.ownership.want(frame.run_id)
             return
@@ -74,12 +75,12 @@ class Evaluators:
         self._wake(frame.run_id)
 
     async def start(self) -> None:
-        """Take up what was stored but not judged when the service stopped."""
+        """Resume with the frames that were stored but not judged when the service stopped."""
         self._is_running = True
         await self.catch_up()
 
     async def catch_up(self, run_ids: Collection[RunId] | None = None) -> None:
-        """Look on disk for frames that nobody has judged: of some runs, or of all."""
+        """Look for stored frames that nobody has judged, of some runs or of all."""
         async with self._context.database.read() as connection:
             behind = await list_behind(connection, run_ids)
         for run_id, key, newest_seq in behind:
@@ -88,7 +89,7 @@ class Evaluators:
                 self._wake(run_id)
 
     async def stop(self) -> None:
-        """Finish the batches under way, and save what the evaluators remember."""
+        """Finish the batches under way and save the evaluators' state."""
         self._is_running = False
         for timer in (*self._failing.values(), *self._gaps.values()):
             timer.cancel()
@@ -98,14 +99,14 @@ class Evaluators:
             await self.forget(run_id)
 
     async def drop_idle(self) -> None:
-        """Let runs go that have been silent for long."""
+        """Drop runs from memory that have been silent for long."""
         now = self._context.clock.monotonic()
         for run_id, used in tuple(self._last_used.items()):
             if now - used > _IDLE_S:
                 await self.forget(run_id)
 
     async def forget(self, run_id: RunId) -> None:
-        """Let a run leave the memory; its next frame builds its evaluators again from disk."""
+        """Drop a run from memory; its next frame rebuilds its evaluators from the database."""
         if run_id not in self._runs or run_id in self._tasks:
             return
         try:
@@ -119,19 +120,19 @@ class Evaluators:
         return self._context.ownership.owns(run_id)
 
     def drop(self, run_id: RunId) -> None:
-        """Another replica judges the run now: what is remembered of it here is worth nothing. A
-        batch under way fails when it is written."""
+        """Another replica judges the run now, so discard what is remembered of it here. A batch
+        under way fails when it is written."""
         self._forget(run_id)
 
     def begin_again(self, run_id: RunId) -> None:
-        """The run was removed: what comes under its id is judged from its first frame on."""
+        """The run was removed: frames that arrive under its id are judged from the first on."""
         failing = self._failing.pop(run_id, None)
         if failing is not None:
             failing.cancel()
         self._forget(run_id)
 
     def is_drained(self, run_id: RunId) -> bool:
-        """Whether all that came from a run has been judged, as far as is known in memory."""
+        """Whether all frames of a run have been judged, as far as is known in memory."""
         run = self._runs.get(run_id)
         return run_id not in self._tasks and (run is None or not run.is_behind)
 
@@ -163,7 +164,7 @@ class Evaluators:
 
     async def _judge(self, run_id: RunId) -> None:
         run = self._runs.get(run_id)
-        if run is None:  # dropped before its turn had come
+        if run is None:  # dropped before its turn came
             self._tasks.pop(run_id, None)
             return
         try:
@@ -172,10 +173,10 @@ class Evaluators:
             log.warning("%s: its evaluators are built again from disk", error)
             if self._runs.get(run_id) is run:
                 self._forget(run_id)
-        except (OverloadedError, JudgeLostError) as error:  # the database is away, or who judged
+        except (OverloadedError, JudgeLostError) as error:  # the database or the judge is gone
             log.warning("run %s: its frames could not be judged (%s); tried again", run_id, error)
             self._try_later(run_id)
-        except Exception:  # one run's evaluator must not take the others with it
+        except Exception:  # one run's failure must not stop the others
             log.exception("run %s: its frames could not be judged; tried again", run_id)
             self._try_later(run_id)
         finally:
@@ -191,7 +192,7 @@ class Evaluators:
         self._wait_for_gap(run.run_id, run)
 
     def _judges(self, run: RunEvaluation) -> bool:
-        """Whether what is judged of a run is still judged by this."""
+        """Whether this evaluation is still the one that judges the run."""
         return self._is_running and self._runs.get(run.run_id) is run
 
     def _wait_for_gap(self, run_id: RunId, run: RunEvaluation) -> None:

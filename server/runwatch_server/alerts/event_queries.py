@@ -1,4 +1,4 @@
-"""What happened to alerts, and beside them to their runs."""
+"""Queries for the events of alerts, and for those of their runs."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -58,7 +58,7 @@ async def list_events(
 async def last_event(
     connection: AsyncConnection, record: AlertRecord, *, kind: str | None = None
 ) -> AlertEvent | None:
-    """The newest thing that happened to an alert, of all or of one kind."""
+    """The newest event of an alert, of any kind or of one."""
     query = sa.select(alert_events).where(
         alert_events.c.run_id == record.run_id, alert_events.c.alert_id == record.id
     )
@@ -72,7 +72,7 @@ async def last_event(
 async def list_events_after(
     connection: AsyncConnection, number: int, *, run_id: RunId | None, limit: int
 ) -> list[AlertEvent]:
-    """What happened to alerts since an event, in the order of its writing."""
+    """Events of alerts after the given one, in the order in which they were written."""
     wanted = sa.select(alert_events).where(alert_events.c.number > number)
     if run_id is not None:
         wanted = wanted.where(alert_events.c.run_id == run_id)
@@ -94,7 +94,7 @@ async def list_run_events(
     last_step: int,
     limit: int,
 ) -> list[RunEvent]:
-    """What happened to a run between two steps, the newest last."""
+    """Events of a run between two steps, oldest first."""
     found = await connection.execute(
         sa.select(events)
         .where(
@@ -109,7 +109,8 @@ async def list_run_events(
 
 
 async def list_phase_events(connection: AsyncConnection, run_id: RunId) -> list[RunEvent]:
-    """Where a run's phases began and ended, the newest last; of very many the newest."""
+    """The events at which a run's phases began and ended, oldest first; if there are very many, the
+    newest of them."""
     found = await connection.execute(
         sa.select(events)
         .where(events.c.run_id == run_id, events.c.kind == "phase")

@@ -1,5 +1,5 @@
-"""What is told of a run that is about to be removed: that its alerts are over. Once it is gone
-nothing of it could be told any more, and its incidents would stay open at who heard of them."""
+"""Notifies that a run's alerts are over before the run is deleted. Afterwards nothing about it
+could be sent any more, and its incidents would stay open at the receivers."""
 
 import asyncio
 import logging
@@ -20,21 +20,22 @@ from runwatch_server.commands.queries import find_addressee
 log = logging.getLogger(__name__)
 
 _TELL_S: Final = 10.0
-"""A receiver that does not take it in this time is not waited for: the run is to go."""
+"""How long to wait for receivers, in seconds; then the run is deleted anyway."""
 _LOOK_EVERY_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """`is_told` says whether all who are to hear of a run's alerts have heard of their end."""
+    """Ends the alerts of runs that are to be deleted. `is_told` says whether all receivers of a
+    run's alerts have been notified of their end."""
 
     context: AlertingContext
     board: NewsBoard
     is_told: Callable[[RunId], Awaitable[bool]]
 
     async def say(self, run_id: RunId) -> None:
-        """Ends a run's alerts and waits, 10 s at most, until that is told. Of a run that goes on,
-        which cannot be removed, nothing is."""
+        """End a run's alerts and wait, at most 10 s, until that has been sent. A run that is still
+        going cannot be deleted, and nothing is sent about it."""
         work = partial(self._end_alerts, run_id=run_id)
         if not await self.context.database.write(work, of=run_id):
             return
@@ -50,7 +51,7 @@ class Farewell:
             )
 
     async def _end_alerts(self, connection: AsyncConnection, run_id: RunId) -> bool:
-        """Whether the run may go."""
+        """End the run's alerts if it may be deleted; returns whether it may."""
         addressee = await find_addressee(connection, run_id)
         if addressee is None or not _may_go(addressee.state):
             return False

@@ -1,4 +1,4 @@
-"""What can be seen in a stored run around the onset of an alert."""
+"""Finds signs in a stored run around the onset of an alert."""
 
 import asyncio
 import logging
@@ -41,17 +41,17 @@ from runwatch_server.telemetry.reading import Reader, Window
 log = logging.getLogger(__name__)
 
 _IN_ORDER: Final = ("loss", "val_loss", "grad_norm", "nonfinite", "step_time", "gpu_mem")
-"""Metrics of which a reader asks which went first."""
+"""Metrics whose order of failing interests a reader."""
 _CHANGED: Final = ("lr", "loss_scale", "skipped", "clip_coef")
 _MOST_LAYERS: Final = 5
 BEFORE_STEPS: Final = 200
-"""What changed so few steps before an alert's onset may have to do with it."""
+"""A change at most this many steps before an alert's onset may have caused it."""
 _TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class WentFar:
-    """A series that left its past."""
+    """A series that left its usual range."""
 
     series: str
     layer: str | None
@@ -67,12 +67,12 @@ class WentFar:
 @dataclass(frozen=True, slots=True)
 class Findings:
     signs: Mapping[Sign, str]
-    """With the words that say what was seen."""
+    """Each with the words that describe what was found."""
     order: Sequence[WentFar]
-    """The first to leave its past first."""
+    """Ordered by when each series left its usual range."""
     changed: Sequence[ChangedBefore]
     bundles: Sequence[str] = ()
-    """Where the trainer has laid diagnostic bundles, by its own paths."""
+    """Paths of diagnostic bundles, on the trainer's machine."""
 
 
 NOTHING: Final = Findings({}, (), ())
@@ -80,7 +80,7 @@ NOTHING: Final = Findings({}, (), ())
 
 @dataclass(frozen=True, slots=True)
 class Detective:
-    """Looks at a stored run. What it cannot find it leaves out: an alert matters more."""
+    """Examines a stored run. It leaves out what it cannot find: the alert itself matters more."""
 
     database: Database
     reader: Reader
@@ -89,7 +89,7 @@ class Detective:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 return await self._look(alert, num_similar)
-        except Exception:  # the alert is told without its findings
+        except Exception:  # the alert is sent without its findings
             log.exception("alert %s: what led to it could not be looked at", alert.id)
             return NOTHING
 
@@ -151,8 +151,8 @@ class Detective:
         return found
 
     async def _broken_parameter(self, alert: AlertRecord) -> dict[Sign, str]:
-        """Whether the first layer's parameter was no number any more: its norm is of before the
-        step, so that the step by a broken gradient does not show in it."""
+        """Whether the first failing layer's parameter was already NaN or infinite. Its norm is
+        measured before the step, so a step with a broken gradient does not show in it."""
         layer = alert.facts.first_layer
         if layer is None:
             return {}
@@ -170,7 +170,7 @@ class Detective:
         return {Sign.PARAMETER_BROKEN: f"the parameter {layer} was broken already"}
 
     async def _layers(self, alert: AlertRecord) -> tuple[dict[str, Departure], int]:
-        """The layers whose gradient left its past first, and how many layers there are."""
+        """The layers whose gradient left its usual range first, and the number of layers."""
         if alert.facts.first_layer is None:
             return {}, 0
         try:
@@ -185,7 +185,8 @@ class Detective:
             for column, name in enumerate(layers)
             if (gone := departure(Recorded.of(steps, series.values[:, column]), alert.onset_step))
         }
-        # Gradients run from the loss to the first layer: of one step the last layer went first.
+        # Gradients flow from the loss to the first layer: within one step the last layer failed
+        # first.
         first = sorted(found.items(), key=lambda one: one[1].step)[:_MOST_LAYERS]
         return dict(first), len(layers)
 

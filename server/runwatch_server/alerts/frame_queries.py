@@ -1,4 +1,4 @@
-"""Which frames of a stream are on disk, for those who judge them."""
+"""Queries for the stored frames of streams, for those who judge them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ STREAMS_BEHIND: Final = (
     )
     .where(streams.c.max_seq > sa.func.coalesce(evaluations.c.evaluated_seq, 0))
 )
-"""Those that hold frames which nobody has judged, each with its newest sequence number."""
+"""The streams that hold frames nobody has judged, each with its newest sequence number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ async def find_frames(
     last_seq: int | None,
     limit: int,
 ) -> list[StoredFrame]:
-    """The frames of a stream within bounds, in order; but for those in packs."""
+    """The frames of a stream within bounds, in order, except those in packs."""
     wanted = (
         sa.select(
             frames.c.seq,
@@ -84,7 +84,7 @@ async def find_frames(
 
 
 async def find_layout(connection: AsyncConnection, run_id: RunId, layout_hash: str) -> bytes:
-    """A layout's document, packed as it is kept."""
+    """A layout's document, compressed as it is stored."""
     found = await connection.execute(
         sa.select(layouts.c.document).where(
             layouts.c.run_id == run_id, layouts.c.hash == layout_hash
@@ -107,8 +107,8 @@ async def list_streams(connection: AsyncConnection, run_id: RunId) -> list[tuple
 async def list_behind(
     connection: AsyncConnection, run_ids: Collection[RunId] | None = None
 ) -> list[tuple[RunId, StreamKey, int]]:
-    """The streams that hold frames which were not judged, each with its newest number: those of
-    some runs, or all."""
+    """The streams of some runs, or of all, that hold unjudged frames, each with its newest sequence
+    number."""
     wanted = STREAMS_BEHIND
     if run_ids is not None:
         wanted = wanted.where(streams.c.run_id.in_(run_ids))
@@ -120,8 +120,8 @@ async def list_behind(
 
 
 async def list_unjudged_arrivals(connection: AsyncConnection, run_id: RunId) -> list[float | None]:
-    """When the next frame that is to be judged arrived, for each of a run's streams that hold one;
-    None where it is still missing, and others wait behind it."""
+    """The arrival times of the next frame to judge in each of a run's streams that has unjudged
+    frames; None if that frame is still missing and later ones wait for it."""
     of_run = STREAMS_BEHIND.where(streams.c.run_id == run_id)
     next_one = (
         (frames.c.run_id == streams.c.run_id)

@@ -1,7 +1,7 @@
-"""Whether a run is far worse than the others of its group, at the same steps.
+"""Judges whether a run is far worse than the others of its group at the same steps.
 
-Runs of a group repeat one another: seeds, replicas of an experiment, a sweep. The judgement is not
-a rule over one run's rows, so it is made here, by the clock, of what is stored of all of them.
+Runs of a group repeat one another: seeds, replicas of an experiment, a sweep. This is not a rule
+over one run's rows, so it is judged here, at intervals, from what is stored of all of them.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,16 @@ from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.rules.own_names import GROUP_OUTLIER
 
 WINDOW_STEPS: Final = 128
-"""The steps over which losses are compared, by their medians."""
+"""Number of steps over which losses are compared, by their medians."""
 FEWEST_OTHERS: Final = 4
 _FEWEST_VALUES: Final = 16
 _MADS: Final = 8.0
-"""Of the others' medians: some 5 standard deviations, were there many of them."""
+"""Margin in median absolute deviations of the others' medians: about 5 standard deviations if there
+were many of them."""
 _SHARE: Final = 0.2
 _OWN_MADS: Final = 2.0
-"""Of the run's own values: a loss that scatters widely is not far off by less."""
+"""Margin in median absolute deviations of the run's own values: a widely scattered loss has to be
+further off."""
 
 RULE: Final = Rule(
     name=GROUP_OUTLIER,
@@ -52,7 +54,7 @@ class Comparison:
     own: float
     """Median loss over the window."""
     limit: float
-    """Above it the run is far worse than the others."""
+    """Above this the run is far worse than the others."""
 
     @property
     def is_far_worse(self) -> bool:
@@ -60,8 +62,8 @@ class Comparison:
 
 
 def compare(own_N: NDArray[np.float64], others: Sequence[NDArray[np.float64]]) -> Comparison | None:
-    """The losses of a window's steps, of the run and of the others. None where too little of
-    it is finite: what is not, NonFinite tells."""
+    """Compare the run's losses in a window of steps with those of the others. None if too few of
+    them are finite; values that are not are what NonFinite reports."""
     own_N = own_N[np.isfinite(own_N)]
     finite = [losses_N[np.isfinite(losses_N)] for losses_N in others]
     levels = [float(np.median(one)) for one in finite if len(one) >= _FEWEST_VALUES]
@@ -77,7 +79,7 @@ def compare(own_N: NDArray[np.float64], others: Sequence[NDArray[np.float64]]) -
 
 
 def judge(comparison: Comparison, known: AlertRecord | None, now: Moment) -> Change:
-    """The run's alert after a look; `known` is the open one, as it is kept."""
+    """How the run's alert changes after a look; `known` is the open alert, as it is stored."""
     return advance(
         None if known is None else _alert_of(known),
         comparison.is_far_worse,
@@ -90,7 +92,7 @@ def judge(comparison: Comparison, known: AlertRecord | None, now: Moment) -> Cha
 def transition_of(
     change: Change, comparison: Comparison, known: AlertRecord | None, now: Moment, attempt: int
 ) -> Transition:
-    """What to tell of a change that is news."""
+    """The transition to report for a change."""
     begun_in = attempt if known is None else known.attempt
     episode = Episode(begun_in, 0, Culprits(), comparison.own)
     before = None if known is None else _alert_of(known)

@@ -1,7 +1,7 @@
-"""Looks at the runs of groups now and then, and tells of those that fall behind.
+"""Compares the runs of groups at intervals and raises alerts for those that are far worse.
 
-Nothing is remembered between two looks: the open alert is the one that is stored, so that a restart
-or another replica goes on with it.
+Nothing is remembered between two looks: the open alert is the stored one, so that a restart or
+another replica goes on with it.
 """
 
 from functools import partial
@@ -31,11 +31,11 @@ from runwatch_server.separate_works import SeparateWorks
 from runwatch_server.telemetry.reading import Reader, Window
 
 _MOST_OTHERS = 16
-"""The newest ones, of many."""
+"""If there are more, the newest ones are compared."""
 
 
 class Groups:
-    """The judgement of GroupOutlier, for the runs that this replica judges."""
+    """Judges GroupOutlier for the runs that this replica judges."""
 
     def __init__(self, context: AlertingContext, reader: Reader) -> None:
         self._context = context
@@ -43,7 +43,7 @@ class Groups:
         self._works = SeparateWorks("the comparison with its group")
 
     async def look(self) -> None:
-        """Compare each live run of a group with the others that have come as far."""
+        """Compare each live run of a group with the others that have reached the same steps."""
         async with self._context.database.read() as connection:
             run_ids = await list_open_grouped(connection)
         for run_id in run_ids:
@@ -72,7 +72,7 @@ class Groups:
             await self._tell(run, told)
 
     async def _losses(self, run_id: RunId, last_step: int) -> NDArray[np.float64]:
-        """(N,) of the window that ends there, as the run's effective history has them."""
+        """(N,) losses of the window that ends at this step, in the run's effective history."""
         window = Window(
             first_step=last_step - WINDOW_STEPS + 1, last_step=last_step, points=WINDOW_STEPS
         )
@@ -93,4 +93,4 @@ class Groups:
         try:
             self._context.on_news(await self._context.database.write(work, of=run.id))
         except NotOwnerError:
-            return  # its new owner looks at it
+            return  # its new owner looks after it

@@ -1,4 +1,4 @@
-"""A run's stored steps as the rows that some rules judge: the series that they read, and no others.
+"""Reads a run's stored steps as the rows that rules judge, with only the series that they use.
 
 Legend: N rows, S stats, L layers.
 """
@@ -30,7 +30,7 @@ from runwatch_server.telemetry.reading import Series, Window
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """What is read of each row."""
+    """The columns that are read for each row."""
 
     metrics: tuple[str, ...]
     stats: tuple[str, ...]
@@ -46,8 +46,8 @@ async def read_rows(
     first_step: int,
     last_step: int,
 ) -> Rows:
-    """What the rules read, from as far back as fills their windows; before that, the first rows of
-    the attempt, where a rule remembers them. `layer`: the one that is judged, if any."""
+    """The rows that the rules read, from as far back as fills their windows, preceded by the first
+    rows of the attempt if a rule remembers them. `layer` is the layer that is judged, if any."""
     columns = await _columns(services, run_id, rules, layer)
     start = max(0, first_step - max(map(rows_before, rules), default=0))
     parts = [await _read(services, run_id, columns, _steps(start, last_step))]
@@ -58,7 +58,7 @@ async def read_rows(
 
 
 def ends(name: str, layer: str | None, first_step: int, last_step: int) -> Rows:
-    """Two rows, for a level that is the same at all steps."""
+    """Two rows, for a threshold that is the same at all steps."""
     is_metric = layer is None
     return _rows(
         np.array([first_step, max(last_step, first_step)]),
@@ -79,12 +79,12 @@ async def _columns(
     names = frozenset(name for rule in rules for name in series_needed(rule))
     async with services.database.read() as connection:
         known = await queries.list_metrics(connection, run_id)
-    told = set(objective_names(tuple(known)))  # the windows begin anew where these change
+    told = set(objective_names(tuple(known)))  # windows start afresh where these change
     metrics = tuple(metric for metric in known if rule_name(metric) in names or metric in told)
     layout = await _layout_of(services, run_id, layer)
     if layer is None:
         return _Columns(metrics, (), (), is_all_layers=False)
-    if layout is None:  # a layer that the run has not: nothing is known of it
+    if layout is None:  # the run has no such layer: nothing is known of it
         return _Columns(metrics, (), (layer,), is_all_layers=False)
     is_all = any(map(looks_across_layers, rules))
     stats = tuple(stat for stat in layout.stats if stat in names & STATS)
@@ -92,7 +92,7 @@ async def _columns(
 
 
 async def _layout_of(services: Services, run_id: RunId, layer: str | None) -> Layout | None:
-    """The newest one that has the layer: later ones may have it no more."""
+    """The newest layout that has the layer, which later ones may lack."""
     layouts = await services.layouts.all(run_id) if layer is not None else []
     return next((one for one in reversed(layouts) if layer in one.layer_names), None)
 
@@ -100,8 +100,8 @@ async def _layout_of(services: Services, run_id: RunId, layer: str | None) -> La
 async def _opening(
     services: Services, run_id: RunId, rules: Sequence[Rule], before: int
 ) -> Window | None:
-    """The first steps of the attempt that speaks for a step, as far as they lie before it; None
-    where no rule asks for them."""
+    """The first steps of the attempt that is in force at a step, up to that step; None if no rule
+    uses them."""
     num_rows = max(map(rows_of_start, rules), default=0)
     if num_rows == 0:
         return None
@@ -116,7 +116,7 @@ async def _opening(
 
 
 def _steps(first_step: int, last_step: int, *, attempt: int | None = None) -> Window:
-    """Step by step."""
+    """A window with one bucket per step."""
     return Window(
         first_step=first_step,
         last_step=last_step,
@@ -150,13 +150,13 @@ async def _read(services: Services, run_id: RunId, columns: _Columns, window: Wi
 def _lay(
     target_NC: NDArray[np.float64] | NDArray[np.float32], steps: NDArray[np.int64], series: Series
 ) -> None:
-    """Puts values where their steps are; a series that came summed up has none."""
+    """Write a series' values at the rows of their steps; a series that came aggregated has none."""
     if series.values is not None:
         target_NC[np.searchsorted(steps, series.buckets.steps)] = series.values
 
 
 def _joined(parts: Sequence[Rows]) -> Rows:
-    """One part after another."""
+    """The parts one after another."""
     if len(parts) == 1:
         return parts[0]
     first = parts[0]

@@ -1,5 +1,6 @@
-"""What is not finite on one rank reaches the others with the next sum of gradients. Their alerts
-are kept, and explained by the first: nobody is woken once a rank.
+"""Relates alerts of the same rule on several ranks. A NaN or infinity on one rank reaches the
+others with the next all-reduce of gradients. Their alerts are kept but count as explained by the
+first, so that people are not notified once per rank.
 
 For use inside the transaction that records the alerts.
 """
@@ -24,8 +25,9 @@ async def seen_beside_other_ranks(
     before: AlertRecord | None,
     transition: Transition,
 ) -> Transition:
-    """A rank's transition, explained where people were told of another rank's alert. One that
-    turns out to have begun earlier is told, for it names another rank and step."""
+    """A rank's transition, marked as explained if people were notified of another rank's alert. An
+    alert that turns out to have begun earlier is sent all the same, as it names another rank and
+    step."""
     if transition.rule not in IN_CODE_NAMES:
         return transition
     if before is not None and before.firing_step is not None:
@@ -40,9 +42,9 @@ async def seen_beside_other_ranks(
 async def list_to_release(
     connection: AsyncConnection, run_id: RunId, attempt: int, rank: int, *, segment: int, step: int
 ) -> tuple[list[AlertRecord], bool]:
-    """The rank's alerts that go on past the end of what explained them, judged up to this step of
-    this segment, and whether any others are explained. Ranks are judged each at its own pace: an
-    end at a later step says nothing yet, and steps that were gone back over release nothing."""
+    """The rank's alerts that outlast the alert that explained them, as judged up to this step of
+    this segment; and whether any others are still explained. Each rank is judged at its own pace:
+    an end at a later step decides nothing yet, and steps that a rollback undid release nothing."""
     explained = await queries.list_explained_by_ranks(connection, run_id, attempt, rank)
     if not explained or is_undone(await list_commands(connection, run_id), attempt, segment):
         return [], bool(explained)

@@ -1,7 +1,8 @@
-"""How long a run's phases have lasted so far: an evaluation is overdue by the past ones.
+"""How long a run's phases have lasted so far, by which it is judged whether an evaluation is
+overdue.
 
-From the events that trainers send as a phase begins and ends. They are stored, so that what was
-learned outlives a restart of the service, and every replica knows the same.
+Learned from the events that trainers send when a phase begins and ends. They are stored, so the
+knowledge outlives a restart of the service and is the same on every replica.
 """
 
 from collections.abc import Sequence
@@ -15,29 +16,30 @@ from runwatch_server.alerts.records import RunEvent
 from runwatch_server.runs.heard_rank import RankFacts
 
 _Stay = tuple[int, int | None, Phase]
-"""Attempt, last step, phase: the same as long as a rank stays where it is."""
+"""Attempt, last step and phase; they stay the same while a rank stays in one phase."""
 
 
 @dataclass(slots=True)
 class PhaseHistory:
-    """What is known of the runs that this replica judges; asked for once a stay in a phase."""
+    """Phase durations of the runs that this replica judges; queried once per stay in a phase."""
 
     _known: dict[RunId, tuple[_Stay, float | None]] = field(
         default_factory=dict[RunId, tuple[_Stay, float | None]]
     )
 
     def known(self, run_id: RunId, facts: RankFacts) -> bool:
-        """Whether nothing has to be asked."""
+        """Whether the durations are known and need no query."""
         found = self._known.get(run_id)
         return facts.phase is Phase.TRAIN or (found is not None and found[0] == _stay(facts))
 
     async def learn(self, connection: AsyncConnection, run_id: RunId, facts: RankFacts) -> None:
-        """Ask how long the phase lasted that a run is in."""
+        """Query how long the run's current phase has lasted before."""
         events = await list_phase_events(connection, run_id)
         self._known[run_id] = _stay(facts), longest_s(events, facts.phase)
 
     def longest_s(self, run_id: RunId, facts: RankFacts) -> float | None:
-        """The longest stay in the phase that the rank is in; None where it never left it."""
+        """The longest stay, in seconds, in the rank's current phase; None if it never left that
+        phase."""
         if facts.phase is Phase.TRAIN or run_id not in self._known:
             return None
         stay, longest = self._known[run_id]
@@ -48,10 +50,11 @@ class PhaseHistory:
 
 
 def longest_s(events: Sequence[RunEvent], phase: Phase) -> float | None:
-    """The longest that a phase lasted, of events in their order; None where it never ended.
+    """The longest duration of a phase in events given in order; None if the phase never ended.
 
-    By the trainer's clock, which may be set: what ends before it began lasted no time. Of a
-    life that broke off in a phase nothing is learned: the next begin counts.
+    Measured by the trainer's clock, which may be set: a phase that ends before it began has lasted
+    0 s. Nothing is learned from an attempt that broke off inside a phase: the next beginning
+    counts.
     """
     began: float | None = None
     longest: float | None = None

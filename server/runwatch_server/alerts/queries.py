@@ -1,4 +1,4 @@
-"""Every question put to the table of alerts."""
+"""All queries of the table of alerts."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
@@ -42,7 +42,7 @@ async def insert_alert(connection: AsyncConnection, record: AlertRecord) -> None
 
 
 async def update_alert(connection: AsyncConnection, record: AlertRecord) -> None:
-    """Store an alert as it is now. The caller appends the event that tells why."""
+    """Store an alert's current state. The caller appends the event that says why."""
     await connection.execute(
         sa.update(alerts)
         .where(alerts.c.run_id == record.run_id, alerts.c.id == record.id)
@@ -51,7 +51,7 @@ async def update_alert(connection: AsyncConnection, record: AlertRecord) -> None
 
 
 async def delete_alert(connection: AsyncConnection, record: AlertRecord) -> None:
-    """Forget an alert that cleared before it fired: nobody was told of it."""
+    """Delete an alert that cleared before it fired: nobody was notified of it."""
     for table, column in ((alerts, alerts.c.id), (alert_events, alert_events.c.alert_id)):
         await connection.execute(
             sa.delete(table).where(table.c.run_id == record.run_id, column == record.id)
@@ -114,7 +114,7 @@ async def list_explained_by_ranks(
 
 
 async def list_watched(connection: AsyncConnection, run_id: RunId) -> list[AlertRecord]:
-    """Alerts of a run on whose cure a verdict is due."""
+    """Alerts of a run for which a verdict on recovery is due."""
     found = await connection.execute(_WATCHED, {"of_run": run_id})
     return [_record(row) for row in found.mappings()]
 
@@ -122,8 +122,8 @@ async def list_watched(connection: AsyncConnection, run_id: RunId) -> list[Alert
 async def list_told_of_other_ranks(
     connection: AsyncConnection, run_id: RunId, rank: int, of: Transition | AlertRecord
 ) -> list[AlertRecord]:
-    """The alerts of the same rule on other ranks of the attempt of which people were told, which
-    began no later than this one: those that are open, and those of its segment."""
+    """The alerts of the same rule on other ranks of the attempt that people were notified of and
+    that began no later than this one: the open ones, and those of its segment."""
     found = await connection.execute(
         sa.select(alerts).where(
             alerts.c.run_id == run_id,
@@ -145,7 +145,7 @@ async def list_runs_with_open_alerts(connection: AsyncConnection) -> list[RunId]
 
 
 async def count_by_state(connection: AsyncConnection) -> dict[tuple[str, str], int]:
-    """Number of open alerts of which people hear, for each state and severity."""
+    """Number of open alerts that people are notified of, for each state and severity."""
     found = await connection.execute(_COUNT_OPEN)
     return {(state, severity): count for state, severity, count in found}
 
@@ -153,7 +153,8 @@ async def count_by_state(connection: AsyncConnection) -> dict[tuple[str, str], i
 async def count_by_run(
     connection: AsyncConnection, run_ids: Collection[RunId]
 ) -> dict[tuple[RunId, str, str], int]:
-    """Number of open alerts of these runs of which people hear, for each state and severity."""
+    """Number of open alerts of these runs that people are notified of, for each state and
+    severity."""
     columns = (alerts.c.run_id, alerts.c.state, alerts.c.severity)
     found = await connection.execute(
         sa.select(*columns, sa.func.count())
@@ -166,7 +167,7 @@ async def count_by_run(
 async def count_episodes(
     connection: AsyncConnection, run_id: RunId, rule: str, attempt: int
 ) -> int:
-    """How many alerts of a rule an attempt has had."""
+    """Number of alerts of a rule in an attempt."""
     found = await connection.execute(
         sa.select(sa.func.count())
         .select_from(alerts)

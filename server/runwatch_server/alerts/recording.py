@@ -1,7 +1,7 @@
-"""From transitions to rows: alerts as they are kept, with the events that tell their story.
+"""Writes transitions as alerts, with the events of their history.
 
 For use inside one transaction. Judging the same frames again changes nothing: an episode is one
-alert, and a state that it had already is no news.
+alert, and a state that the alert already had is not reported again.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -23,15 +23,15 @@ from runwatch_server.alerts.recovery import WORSE_STEPS, has_come_to, recovery_a
 from runwatch_server.alerts.rungs import WAITS
 
 ENDED: Final = "ended"
-"""The attempt, the run or the rule is over, and the alert with it."""
+"""The attempt, the run or the rule has ended, and the alert with it."""
 
 Tell = Callable[[AsyncConnection, AlertRecord], Awaitable[None]]
-"""Writes down, in the same transaction, that people are to hear of an alert that fires or is
-resolved; of which, and whether at all, is its own matter."""
+"""Records, in the same transaction, that people are to be notified of an alert that fires or is
+resolved. The implementation decides whether, and of which alerts."""
 
 
 async def tell_nobody(_: AsyncConnection, __: AlertRecord) -> None:
-    """For a service that only judges."""
+    """Notify nobody, for a service that only judges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,31 +46,32 @@ class Source:
     new_id: Callable[[], str]
     tell: Tell
     segment: int = 0
-    """In which the steps were trained that the transitions come from."""
+    """The segment in which the steps of the transitions were trained."""
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """An alert that entered a state of which people hear."""
+    """An alert that entered a state of which people are notified."""
 
     alert: AlertRecord
     step: int
     actions: Sequence[AnyAction]
-    """What the rule asks for."""
+    """The actions of the rule."""
     ladder: Sequence[Rung]
     _: KW_ONLY
     acts: bool
-    """Whether this is the first that people hear of it: what the rule asks for is considered."""
+    """Whether people are notified for the first time, so that the rule's actions are considered."""
     got_worse: bool = False
-    """Whether this is the verdict on its cure; later news of the alert is none."""
+    """Whether this is the verdict that its command made it worse; later news of the alert is
+    not."""
 
 
 async def record(
     connection: AsyncConnection, source: Source, transitions: Sequence[Transition], *, now: float
 ) -> AsyncIterator[News]:
-    """Write what transitions change, one after another; yields each that is news. At that moment
-    the database holds the alerts as they were when the alert changed: what is pending beside it
-    may be cleared by the very next transition."""
+    """Write the changes of transitions one after another, and yield each that is news. At that
+    moment the database holds the alerts as they were when this one changed: alerts that are pending
+    beside it may be cleared by the very next transition."""
     episodes = {transition.episode for transition in transitions}
     known = await queries.find_episodes(connection, source.run_id, episodes)
     for judged in transitions:
@@ -102,8 +103,8 @@ async def release(
     step: int,
     now: float,
 ) -> tuple[list[News], bool]:
-    """Tell of what other ranks' alerts explained, once those are over and it goes on; and whether
-    anything is explained by them still."""
+    """Report alerts that other ranks' alerts explained once those are over and these are not.
+    Returns their news, and whether others are still explained."""
     found, is_any_left = await list_to_release(
         connection, source.run_id, attempt, source.rank, segment=segment, step=step
     )
@@ -136,10 +137,10 @@ async def end_alerts(
     tell: Tell,
     last_step: int | None = None,
 ) -> None:
-    """Resolve alerts that nothing will ever resolve: what they watched is over.
+    """Resolve alerts that nothing else will ever resolve, because what they watched is over.
 
-    `last_step` is the last of what they watched, and so the one up to which they held; without it
-    it is the last at which each had news.
+    `last_step` is the last step of what they watched, up to which they held; without it, the last
+    step at which each alert changed is taken.
     """
     for alert in alerts:
         if alert.state is AlertState.PENDING:
@@ -176,8 +177,8 @@ async def watch_recovery(
     *,
     at: float,
 ) -> list[AlertRecord]:
-    """Say of each alert that waits for its cure whether the run recovered. Returns those that
-    wait for something else now."""
+    """Decide for each alert that waits for a verdict on recovery whether the run recovered. Returns
+    those that no longer wait for it."""
     in_trouble: list[AlertRecord] = []
     for alert in await queries.list_watched(connection, run_id):
         if alert.attempt != attempt:
@@ -194,7 +195,8 @@ async def watch_recovery(
 
 
 async def _waits_for_its_rung(connection: AsyncConnection, alert: AlertRecord) -> bool:
-    """Whether nothing was done that could have helped: the time is up to look at the rung again."""
+    """Whether the alert waits only to look at its rung again, since no command was applied that
+    could have helped."""
     last = await event_queries.last_event(connection, alert)
     return last is not None and last.kind == WAITS
 
@@ -206,7 +208,7 @@ async def _record_one(
     transition: Transition,
     now: float,
 ) -> AlertRecord | None:
-    """The alert after a transition; None where there is none (any more)."""
+    """The alert after a transition; None if there is none, or none any more."""
     if transition.state is AlertState.INACTIVE:
         if before is not None and before.state is AlertState.PENDING:
             await queries.delete_alert(connection, before)
@@ -287,7 +289,8 @@ def _opened(source: Source, transition: Transition, now: float) -> AlertRecord:
 def _with_verdict(
     source: Source, before: AlertRecord, after: AlertRecord, transition: Transition
 ) -> AlertRecord:
-    """What became so much worse after its cure need not be watched any longer."""
+    """The alert with its verdict: one that got much worse after its command need not be watched any
+    longer."""
     got_worse = transition.reason is Reason.WORSENED and before.recovery is Recovery.WATCHED
     if got_worse and has_come_to(before, source.segment, transition.step - WORSE_STEPS):
         return replace(after, recovery=Recovery.WORSE)

@@ -1,4 +1,4 @@
-"""Alerts, what happens to them, and how far judging has come, as they are kept."""
+"""The values that are stored about alerts, their events and the progress of judging."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,30 +16,30 @@ OPEN_STATES = (AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING)
 
 
 class Recovery(StrEnum):
-    """Whether the run recovered after a command that the alert brought about was applied."""
+    """Whether the run recovered after a command that the alert caused was applied."""
 
     WATCHED = "watched"
     RECOVERED = "recovered"
     NOT_RECOVERED = "not_recovered"
     WORSE = "worse"
-    """It went on, and became so much worse that it was told anew."""
+    """The alert went on, and became so much worse that people were notified again."""
     NOT_APPLIED = "not_applied"
-    """The command failed, the trainer refused it, or it did not come to it in time."""
+    """The command failed, was rejected by the trainer or reached it too late."""
 
     @property
     def is_bad(self) -> bool:
-        """Whether it is time for something else."""
+        """Whether something else has to be tried."""
         return self in (Recovery.NOT_RECOVERED, Recovery.WORSE)
 
 
 class Resolution(StrEnum):
-    """Why an alert was closed. Only the first says that the run is well again."""
+    """Why an alert was closed. Only the first means that the run is healthy again."""
 
     RECOVERED = "recovered"
     RUN_ENDED = "run_ended"
-    """The condition still held, or had not been over for long enough, when the run ended."""
+    """When the run ended, the condition still held, or had not been over for long enough."""
     ATTEMPT_ENDED = "attempt_ended"
-    """A newer attempt began, with a clean sheet."""
+    """A newer attempt began; it starts afresh."""
     RULE_CHANGED = "rule_changed"
     """The rule was changed or removed."""
 
@@ -53,21 +53,21 @@ class PeakFacts(msgspec.Struct, frozen=True):
 
 
 class WidestFacts(msgspec.Struct, frozen=True):
-    """The most layers that failed at once since the onset; named are the worst of them."""
+    """The most layers that failed at once since the onset, with the names of the worst."""
 
     num_layers: int = 0
     layers: tuple[str, ...] = ()
 
 
 class CauseFacts(msgspec.Struct, frozen=True):
-    """What may have brought it about, and the signs that would speak for it."""
+    """A possible cause, and the signs that would support it."""
 
     cause: str
     signs: tuple[Sign, ...] = ()
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an alert says, as its last transition had it."""
+    """What an alert says, as of its last transition."""
 
     value: JsonNumber = None
     first_layer: str | None = None
@@ -84,12 +84,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     try_first: str = ""
     worked_if: str = ""
     ladder: tuple[Rung, ...] = ()
-    """What the rule asks for, one after another, while the run does not recover."""
+    """The actions that the rule asks for, one after another, while the run does not recover."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertRecord:
-    """An alert as it is kept."""
+    """An alert as it is stored."""
 
     run_id: RunId
     id: AlertId
@@ -118,10 +118,11 @@ class AlertRecord:
     ack_note: str | None = None
     recovery: Recovery | None = None
     acted_step: int | None = None
-    """The first step trained after the command that was to cure it, and the segment it is of."""
+    """The first step trained after the command that was to cure the alert, and that step's
+    segment."""
     acted_segment: int | None = None
     rung: int | None = None
-    """Of its ladder, the one that was tried or passed over last; None: none yet."""
+    """The last rung of its ladder that was tried or skipped; None if none was."""
     inhibited_by: str | None = None
     """The rule whose alert explains this one."""
     shadow: bool = False
@@ -130,13 +131,13 @@ class AlertRecord:
 
     @property
     def is_told(self) -> bool:
-        """Whether people are to hear of it as it is now."""
+        """Whether people are notified of the alert in its current state."""
         return self.inhibited_by is None and not self.shadow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertEvent:
-    """One thing that happened to an alert."""
+    """An event of an alert."""
 
     number: int
     run_id: RunId
@@ -150,7 +151,7 @@ class AlertEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:
-    """Something that happened to the run itself."""
+    """An event of the run itself."""
 
     step: int | None
     kind: str
@@ -174,7 +175,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertFilter:
-    """Which alerts are asked for; what is empty does not narrow."""
+    """Selects alerts; an empty field does not restrict."""
 
     projects: Collection[str] | None = None
     run_id: RunId | None = None

@@ -1,4 +1,4 @@
-"""Whether a run recovered from an alert after the command that the alert brought about."""
+"""Decides whether a run recovered after a command that an alert caused."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,11 +17,12 @@ from runwatch_server.alerts.rungs import FIRST_RUNG
 from runwatch_server.commands.records import CommandRecord
 
 RECOVERY_STEPS: Final = 200
-"""An alert that still fires so many steps after the command was applied did not recover:
-several times what the built-in rules ask for before they call an alert resolved."""
+"""An alert that still fires this many steps after the command was applied did not recover: several
+times what the built-in rules require before they resolve an alert."""
 
 WORSE_STEPS: Final = 50
-"""What gets worse sooner after the command was on its way before it."""
+"""If the run gets worse sooner than this many steps after the command, it was already getting worse
+before it."""
 
 
 async def note_command(
@@ -35,8 +36,9 @@ async def note_command(
     detail: Mapping[str, Scalar],
     is_wish: bool,
 ) -> None:
-    """Tell an alert what became of the command that it brought about. `segment` is the one in
-    which the run goes on after it; `is_wish` says that people wanted what was not done undone."""
+    """Record on an alert what became of a command that it caused. `segment` is the one in which
+    the run continues afterwards; `is_wish` says that people wanted the command not to be carried
+    out."""
     if command.alert_id is None:
         return
     alert = await queries.find_alert(connection, command.alert_id)
@@ -63,7 +65,7 @@ async def note_command(
     acted = replace(alert, acted_step=acted_step, acted_segment=segment)
     if alert.state.is_open:
         await queries.update_alert(connection, replace(acted, recovery=Recovery.WATCHED))
-    elif alert.resolution is Resolution.RECOVERED:  # the healthy steps came before the receipt
+    elif alert.resolution is Resolution.RECOVERED:  # healthy steps came before the receipt
         await queries.update_alert(connection, replace(acted, recovery=Recovery.RECOVERED))
         await event_queries.append_event(
             connection, alert, Recovery.RECOVERED, at=at, step=alert.resolved_step
@@ -71,14 +73,15 @@ async def note_command(
 
 
 def _was_to_help(command: CommandRecord) -> bool:
-    """A stop on a ladder is no cure, but something that is tried."""
+    """Whether the command was to help. A stop on a ladder cures nothing, but counts as something
+    tried."""
     is_rung = command.action_index is not None and command.action_index >= FIRST_RUNG
     return is_rung or command.kind in CURES
 
 
 def _not_applied(alert: AlertRecord, segment: int, detail: Mapping[str, Scalar]) -> AlertRecord:
-    """The alert after a command that came to nothing. Another's rollback may help it as well: it
-    is given its time."""
+    """The alert after a command that was not applied. It still gets its time to recover, since a
+    rollback of another alert may help it too."""
     if detail.get("reason") != ALREADY_ROLLED_BACK:
         return replace(alert, recovery=Recovery.NOT_APPLIED)
     return replace(
@@ -90,7 +93,7 @@ def _not_applied(alert: AlertRecord, segment: int, detail: Mapping[str, Scalar])
 
 
 def recovery_at(alert: AlertRecord, segment: int, last_step: int) -> Recovery | None:
-    """What a watched alert's recovery is once the run has come to this step of this segment."""
+    """The recovery of a watched alert once the run has reached this step of this segment."""
     if alert.recovery is Recovery.NOT_APPLIED and alert.state is AlertState.FIRING:
         return Recovery.NOT_RECOVERED
     if alert.recovery is not Recovery.WATCHED:
@@ -103,8 +106,8 @@ def recovery_at(alert: AlertRecord, segment: int, last_step: int) -> Recovery | 
 
 
 def _is_late(alert: AlertRecord, segment: int, last_step: int) -> bool:
-    """Whether the run has gone on for long since the command. Steps that a rollback took back
-    have high numbers too, and may be judged after it."""
+    """Whether the run has gone on for long since the command. Steps that a rollback undid have high
+    numbers too, and may be judged after it."""
     return has_come_to(alert, segment, last_step - RECOVERY_STEPS)
 
 
@@ -116,6 +119,6 @@ def has_come_to(alert: AlertRecord, segment: int, step: int) -> bool:
 
 
 def _next_step(step: int | None, detail: Mapping[str, Scalar]) -> int | None:
-    """The step that was trained first after the command: a rollback says where it went."""
+    """The first step trained after the command; a rollback reports where it went."""
     to_step = detail.get("to_step")
     return to_step + 1 if isinstance(to_step, int) else step

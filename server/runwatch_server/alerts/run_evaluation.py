@@ -1,4 +1,4 @@
-"""Judging one run: its streams in order, each batch with all that follows from it in one write."""
+"""Judges one run: its streams in order, each batch with all its consequences in one transaction."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,17 +24,17 @@ log = logging.getLogger(__name__)
 
 
 class _Told(NamedTuple):
-    """What a batch came to that left anything to do beside its watermark."""
+    """The outcome of a batch that had consequences besides its watermark."""
 
     news: list[News]
     is_live: bool
     is_explained: bool
     posted: list[Posted] | None
-    """Under way after it; None where it ordered nothing."""
+    """The commands under way after it; None if it ordered none."""
 
 
 class RunEvaluation:
-    """The streams of one run; `step` is never called twice at a time."""
+    """The streams of one run; `step` must not be called twice at a time."""
 
     def __init__(self, run_id: RunId, context: AlertingContext) -> None:
         self.run_id = run_id
@@ -46,20 +46,20 @@ class RunEvaluation:
 
     @property
     def is_behind(self) -> bool:
-        """Whether frames wait to be judged; those behind a gap only once it is passed over."""
+        """Whether frames can be judged now; frames behind a gap count only once it is skipped."""
         return bool(self._arrived) or any(
             stream.queue.is_behind for stream in self._streams.values()
         )
 
     @property
     def num_waiting(self) -> int:
-        """Frames that wait to be judged."""
+        """Number of frames that wait to be judged."""
         queues = [stream.queue for stream in self._streams.values()]
         return sum(queue.num_waiting for queue in (*queues, *self._arrived.values()))
 
     @property
     def gap_left_s(self) -> float | None:
-        """Seconds until a missing frame is passed over; None where none is waited for."""
+        """Seconds until a missing frame is skipped; None if none is awaited."""
         now = self._context.clock.monotonic()
         left_s = [stream.gap_left_s(now) for stream in self._streams.values()]
         return min((one for one in left_s if one is not None), default=None)
@@ -69,11 +69,11 @@ class RunEvaluation:
         self._queue(key).put(frame)
 
     def note(self, key: StreamKey, newest_seq: int) -> None:
-        """Frames of a stream up to this one are on disk."""
+        """Note that the frames of a stream up to this one are stored."""
         self._queue(key).note(newest_seq)
 
     async def step(self) -> bool:
-        """Judge one batch of frames; whether there was one."""
+        """Judge one batch of frames; returns whether there was one."""
         keys = self._streams.keys() | self._arrived.keys()
         for key in sorted(keys, key=lambda key: (key.attempt, key.rank)):
             stream = await self._loaded(key)
@@ -85,21 +85,21 @@ class RunEvaluation:
         return False
 
     async def _loaded(self, key: StreamKey) -> Stream:
-        """A stream, made ready when its turn has come: it is to know how the attempt before it
-        ended."""
+        """The stream, loaded when its turn comes, because it needs to know how the attempt before
+        it ended."""
         if key in self._arrived:
             self._streams[key] = await self._loader.load(key, self._arrived[key], self._streams)
             del self._arrived[key]
         return self._streams[key]
 
     async def save(self) -> None:
-        """Store every evaluator's state, so that the next start has nothing to judge again."""
+        """Store every evaluator's state, so that the next start need not judge anything again."""
         for stream in self._streams.values():
             if stream.is_stored and stream.evaluation.state_seq < stream.evaluation.evaluated_seq:
                 await self._store_state(stream)
 
     def _queue(self, key: StreamKey) -> FrameQueue:
-        """Where a stream's frames go; until it is loaded, to a place of their own."""
+        """The queue for a stream's frames; a separate one until the stream is loaded."""
         if key in self._streams:
             return self._streams[key].queue
         return self._arrived.setdefault(key, FrameQueue(next_seq=1))
@@ -111,7 +111,8 @@ class RunEvaluation:
         return stream.in_line(frames, self._context.clock.monotonic())
 
     async def _judge_or_lose(self, stream: Stream, frames: Sequence[CommittedFrame]) -> None:
-        """Where it fails, the evaluator may be ahead of the disk: it is built again from there."""
+        """Judge frames. If that fails, the evaluator may be ahead of the database and is rebuilt
+        from there."""
         try:
             await self._judge(stream, frames)
         except BaseException as error:
@@ -132,7 +133,7 @@ class RunEvaluation:
         transitions = await judge.observe(frames)
         after = replace(stream.evaluation, evaluated_seq=frames[-1].seq)
         passed_over = range(stream.evaluation.evaluated_seq + 1, frames[0].seq)
-        # What is passed over may come yet: a restart, which judges again what was judged since the
+        # A skipped frame may still come. A restart, which judges again what was judged since the
         # saved state, must not find it there.
         if stream.state_is_due or len(passed_over):
             state = await judge.state()
@@ -163,7 +164,7 @@ class RunEvaluation:
         stream.unsaved_bytes = 0 if is_saved else stream.unsaved_bytes + _num_bytes(frames)
         stream.evaluation, stream.is_stored = after, True
         stream.queue.done(frames[-1].seq)
-        if told is None:  # nobody who waits for news is woken, or each frame would have them look
+        if told is None:  # readers are not woken, or each frame would make them look
             return
         stream.has_begun |= told.is_live
         stream.is_explained = told.is_explained
@@ -172,14 +173,14 @@ class RunEvaluation:
         self._context.on_news(told.news)
 
     async def _is_quiet(self, connection: AsyncConnection, stream: Stream) -> bool:
-        """Whether frames that brought no transition leave nothing to do: the common case, which
-        must cost no more than its watermark."""
+        """Whether frames without transitions leave nothing to do: the common case, which must cost
+        no more than its watermark."""
         if not stream.is_stored or not stream.has_begun or stream.is_explained:
             return False
         return stream.key.rank != 0 or not await queries.list_watched(connection, self.run_id)
 
     async def _follow_rules(self, stream: Stream) -> None:
-        """Take over rules that changed, at a boundary that a restart will find again."""
+        """Take over changed rules, at a boundary that a restart will find again."""
         rule_set = await self._context.rules.in_force(stream.project)
         if rule_set.hash == stream.judge.rule_set.hash:
             return

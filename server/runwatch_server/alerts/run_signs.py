@@ -1,4 +1,4 @@
-"""What happened to a run before an alert began, and what became of the series afterwards."""
+"""Signs in a run's events before an alert began, and in the course of its series afterwards."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from runwatch_server.alerts.records import AlertRecord, RunEvent
 from runwatch_server.alerts.run_words import words_of_event
 
 _RESUMED_STEPS: Final = 500
-"""What a resume has lost shows within so many steps."""
+"""A fault of a resume shows within this many steps."""
 _ROLLED_BACK_STEPS: Final = 200
 _FIRST_STEPS: Final = 50
 _PHASE_STEPS: Final = 64
@@ -26,7 +26,8 @@ _OF_THE_HOOK: Final = (
     "guard_relearned",
     "sampling",
 )
-"""They say how a run is measured, and what was kept of a fault: they change nothing before it."""
+"""Events that concern how a run is measured, or what was recorded of a fault; they change nothing
+before it."""
 
 Starts = Mapping[tuple[int, int], int]
 """The first step of each attempt and segment."""
@@ -44,7 +45,7 @@ class ChangedBefore:
 def run_signs(
     alert: AlertRecord, starts: Starts, events: Sequence[RunEvent], num_similar: int
 ) -> dict[Sign, str]:
-    """What happened to the run itself."""
+    """The signs in what happened to the run itself."""
     found = _beginning(alert, starts)
     if num_similar:
         found[Sign.REPEATED] = (
@@ -74,7 +75,7 @@ def _beginning(alert: AlertRecord, starts: Starts) -> dict[Sign, str]:
 
 
 def course_signs(series: Mapping[str, Recorded], far: Mapping[str, Departure]) -> dict[Sign, str]:
-    """Whether what left its past came back soon."""
+    """Whether the series that left their usual range came back soon."""
     for name in ("grad_norm", "loss"):
         if name not in far:
             continue
@@ -101,7 +102,7 @@ def bundles_of(events: Sequence[RunEvent]) -> list[str]:
 def changed_before(
     events: Sequence[RunEvent], *of_signs: Mapping[Sign, str]
 ) -> list[ChangedBefore]:
-    """What changed before the onset, as far as it is known: events first, then what series say."""
+    """What is known to have changed before the onset: events first, then what the series show."""
     told = [
         ChangedBefore(event.step, event.kind, words_of_event(event))
         for event in events

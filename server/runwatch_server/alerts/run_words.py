@@ -1,4 +1,4 @@
-"""What happened to a run, and what was ordered of it, in words."""
+"""Events and commands of a run, described in words."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -9,7 +9,7 @@ from runwatch_server.commands.records import CommandRecord
 
 
 def _step(detail: Mapping[str, object], name: str) -> str:
-    """A step that a trainer wrote into its event, or whatever it wrote instead."""
+    """A step that a trainer wrote into its event, or whatever else it wrote there."""
     value = detail.get(name)
     return count(value) if isinstance(value, int) else str(value)
 

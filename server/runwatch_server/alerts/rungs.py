@@ -1,4 +1,4 @@
-"""Where an alert stands on its ladder: what was tried, how it went, what is next."""
+"""An alert's position on its ladder: what was tried, with what result, and what is next."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,10 +11,11 @@ from runwatch_server.alerts.records import AlertRecord, Recovery
 from runwatch_server.commands.records import CommandRecord
 
 FIRST_RUNG: Final = 100
-"""Index of the first rung among an alert's actions: past those that its rule does at once."""
+"""Index of the first rung among an alert's actions; the rule's immediate actions have lower
+ones."""
 
 WAITS: Final = "rung_waits"
-"""Kind of the event that says why a rung whose turn it is was not taken yet."""
+"""Kind of the event that says why the next rung was not taken yet."""
 
 
 class RungView(msgspec.Struct, frozen=True):
@@ -46,8 +47,8 @@ def rungs_of(alert: AlertRecord, commands: Sequence[CommandRecord]) -> list[Rung
 
 
 def recovery_after(alert: AlertRecord, command: CommandRecord) -> Recovery | None:
-    """The verdict on one of the commands that an alert brought about: `alert.recovery` is that on
-    the last one, and rungs are climbed from those that did not help."""
+    """The verdict on one command of an alert. `alert.recovery` is the verdict on the last one, and
+    the next rung is taken only after one that did not help."""
     index = command.action_index
     if index is not None and alert.rung is not None and index < FIRST_RUNG + alert.rung:
         return Recovery.NOT_RECOVERED
@@ -60,7 +61,7 @@ def next_rung(alert: AlertRecord) -> int:
 
 
 def ladder_in_words(alert: AlertRecord, commands: Sequence[CommandRecord]) -> str:
-    """For a message; empty where the rule has none."""
+    """The ladder as text for a message; empty if the rule has none."""
     return "; ".join(f"{one.words}: {one.standing}" for one in rungs_of(alert, commands))
 
 

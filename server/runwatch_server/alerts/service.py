@@ -1,4 +1,4 @@
-"""Alerts for people: found, looked at closely, acknowledged."""
+"""Reading alerts for users: lists, diagnosis cards and acknowledgements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,8 @@ from runwatch_server.errors import NotFoundError
 
 _MOST_SIMILAR: Final = 5
 _MOST_LOOKED_AT: Final = 200
-"""Of a run by one rule, for those that came before: as many ranks may have one at once."""
+"""Most alerts of one run and rule examined when looking for similar earlier ones: that many ranks
+may have one at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +36,13 @@ class Card:
     changed_before: Sequence[RunEvent]
     """Phases, resumes, rollbacks, changes of the LR scale shortly before the onset."""
     similar: Sequence[AlertRecord]
-    """Earlier alerts of the same rule in the same project, newest first, this run's before all."""
+    """Earlier alerts of the same rule in the same project: those of this run first, each newest
+    first."""
     diagnosis: DiagnosisView
 
 
 class Alerts:
-    """Reading alerts, and putting a name under them."""
+    """Reads alerts and records acknowledgements."""
 
     def __init__(
         self, database: Database, clock: Clock, board: NewsBoard, detective: Detective
@@ -56,13 +58,13 @@ class Alerts:
             return await queries.list_alerts(connection, wanted, limit=limit)
 
     async def is_judged(self, run_id: RunId) -> bool:
-        """Whether every frame that is stored of the run was judged."""
+        """Whether every stored frame of the run has been judged."""
         async with self._database.read() as connection:
             return not await list_behind(connection, [run_id])
 
     async def unjudged_since(self, run_id: RunId) -> float | None:
-        """When the oldest of what is to be judged of the run arrived, in Unix seconds; None where
-        all was judged."""
+        """When the oldest unjudged frame of the run arrived, in Unix seconds; None if all have been
+        judged."""
         async with self._database.read() as connection:
             arrivals = await list_unjudged_arrivals(connection, run_id)
         now = self._clock.wall()
@@ -102,7 +104,7 @@ class Alerts:
         )
 
     async def acknowledge(self, alert_id: AlertId, *, actor: str, note: str) -> AlertRecord:
-        """Somebody looks after it; the first one's name stays. Raises NotFoundError."""
+        """Acknowledge an alert; the name of the first person stays. Raises NotFoundError."""
 
         async def work(connection: AsyncConnection) -> AlertRecord:
             alert = await _existing(connection, alert_id)
@@ -151,6 +153,7 @@ async def _similar(connection: AsyncConnection, alert: AlertRecord) -> list[Aler
 
 
 def _is_at_once(one: AlertRecord, alert: AlertRecord) -> bool:
-    """Whether both of a run go on together: as each of its ranks has its own, none came before."""
+    """Whether both alerts are of one run and open at the same time: each rank has its own, so
+    neither came before."""
     is_beside = (one.attempt, one.segment) == (alert.attempt, alert.segment)
     return is_beside and (one.resolved_step is None or one.resolved_step >= alert.onset_step)

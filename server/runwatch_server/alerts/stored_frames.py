@@ -1,4 +1,5 @@
-"""Frames read back, for a stream that has fallen behind or is built again, or for a backtest."""
+"""Reads stored frames back: for streams that have fallen behind or are rebuilt, and for
+backtests."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -30,9 +31,9 @@ class _Batch:
     """Some frames of a stream, in order."""
 
     frames: list[tuple[Frame, bool]]
-    """Each with whether it came late."""
+    """Each frame, and whether it came late."""
     next_seq: int
-    """What follows begins here; beyond `_END` nothing does."""
+    """The next frame has at least this number; beyond `_END` there are none."""
     gaps: list[Gap]
 
 
@@ -46,11 +47,11 @@ async def read_frames(
     last_seq: int | None = None,
     limit: int,
 ) -> list[CommittedFrame]:
-    """The stored frames of a stream from a sequence number on, in order; those that have rotted
-    or were lost are left out.
+    """The stored frames of a stream from a sequence number on, in order, without those that are
+    corrupt or lost.
 
-    Raises OverloadedError where some lie in an object store that does not answer now: what is
-    judged without them would be judged otherwise the next time.
+    Raises OverloadedError if some lie in an object store that does not answer now: judging without
+    them would give another result than judging later.
     """
     end = _END if last_seq is None else last_seq
     while first_seq <= end:
@@ -69,8 +70,8 @@ async def read_frames(
 async def iterate_frames(
     database: Database, packs: PackReader, run_id: RunId, key: StreamKey
 ) -> AsyncIterator[list[CommittedFrame]]:
-    """All stored frames of a stream, some at a time. Whoever is given them may take as long as they
-    like: the connection by which they were read is given back before. Raises as `read_frames`."""
+    """All stored frames of a stream, some at a time. The consumer may take as long as it likes: the
+    connection used for reading is returned before each yield. Raises what `read_frames` raises."""
     first_seq = 1
     while True:
         async with database.read() as connection:
@@ -102,7 +103,7 @@ async def _next_batch(
     last_seq: int,
     limit: int,
 ) -> _Batch:
-    """From the database up to the next pack, or else from that pack."""
+    """The next frames: from the database up to the next pack, or else from that pack."""
     pack = await next_pack(connection, run_id, key.attempt, key.rank, seq=first_seq)
     before_pack = last_seq if pack is None else min(last_seq, pack.first_seq - 1)
     if first_seq <= before_pack:

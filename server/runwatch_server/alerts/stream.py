@@ -1,4 +1,4 @@
-"""One stream of frames, one rank's of one attempt: put in order, and judged."""
+"""A stream of frames, of one rank in one attempt, put in order and judged."""
 
 import logging
 from dataclasses import dataclass
@@ -12,17 +12,18 @@ from runwatch_server.telemetry.seams import CommittedFrame
 log = logging.getLogger(__name__)
 
 MAX_HELD: Final = 64
-"""Frames kept in memory; what comes beyond is read back from disk when its turn has come."""
+"""Most frames kept in memory; further ones are read back from the database in their turn."""
 
 GAP_TIMEOUT_S: Final = 30.0
-"""A frame that is missing for so long is passed over."""
+"""Seconds after which a missing frame is skipped."""
 
 STATE_EVERY_FRAMES: Final = 64
-"""Frames between two savings of an evaluator's state, at least."""
+"""Fewest frames between two saves of an evaluator's state."""
 STATE_SHARE: Final = 0.25
-"""Of what is written, that states may be: windows of many layers are larger than their frames."""
+"""Largest share of the bytes written that states may take: windows of many layers are larger than
+their frames."""
 STATE_AT_MOST_FRAMES: Final = 512
-"""Frames that a restart judges again, silently, at most."""
+"""Most frames that a restart judges again, silently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,12 @@ class StreamKey:
 
 
 class FrameQueue:
-    """Hands frames out in the order of their sequence numbers, none twice."""
+    """Hands out frames in the order of their sequence numbers, each once."""
 
     def __init__(self, next_seq: int) -> None:
         self.next_seq = next_seq
         self.newest_seq = next_seq - 1
-        """The highest known to be on disk."""
+        """The highest sequence number known to be stored."""
         self._held: dict[int, CommittedFrame] = {}
 
     @property
@@ -46,11 +47,11 @@ class FrameQueue:
 
     @property
     def num_waiting(self) -> int:
-        """Frames that are, or may be, on disk and are not judged."""
+        """Number of frames that are, or may be, stored and are not judged yet."""
         return max(self.newest_seq - self.next_seq + 1, 0)
 
     def note(self, newest_seq: int) -> None:
-        """Frames up to this one are, or may be, on disk."""
+        """Note that frames up to this one are, or may be, stored."""
         self.newest_seq = max(self.newest_seq, newest_seq)
 
     def put(self, frame: CommittedFrame) -> None:
@@ -59,14 +60,14 @@ class FrameQueue:
             self._held[frame.seq] = frame
 
     def take(self, most: int) -> list[CommittedFrame]:
-        """The frames that are next, as far as they are held without a gap; stay until `done`."""
+        """The next frames that are held without a gap; they stay in the queue until `done`."""
         taken: list[CommittedFrame] = []
         while len(taken) < most and self.next_seq + len(taken) in self._held:
             taken.append(self._held[self.next_seq + len(taken)])
         return taken
 
     def done(self, last_seq: int) -> None:
-        """All up to this one is behind us."""
+        """All frames up to this one are dealt with."""
         self.next_seq = last_seq + 1
         self._held = {seq: frame for seq, frame in self._held.items() if seq > last_seq}
 
@@ -76,23 +77,24 @@ class Stream:
     """A stream that is being judged."""
 
     evaluation: Evaluation
-    """As it is on disk."""
+    """The progress as it is stored."""
     is_stored: bool
     judge: Judge
     queue: FrameQueue
     project: str
     has_begun: bool = False
-    """Whether a live frame of it was judged in this life of the service."""
+    """Whether a live frame of it has been judged since the service started."""
     is_explained: bool = True
-    """Whether an alert of it waits, explained, for the end of another rank's; to be asked first."""
+    """Whether an alert of it is explained by another rank's and waits for that to end; it has to be
+    looked up first."""
     gap_since: float | None = None
-    """When a missing frame was first waited for, on the monotonic clock; None: none is."""
+    """When the wait for a missing frame began, on the monotonic clock; None if none is awaited."""
     unsaved_bytes: int = 0
-    """Of the frames judged since the state was saved."""
+    """Bytes of the frames judged since the state was saved."""
 
     @property
     def state_is_due(self) -> bool:
-        """Once the frames judged so far are to be saved."""
+        """Whether the state is to be saved once the frames judged so far are."""
         num_frames = self.queue.next_seq - 1 - self.evaluation.state_seq
         if num_frames < STATE_EVERY_FRAMES:
             return False
@@ -104,12 +106,12 @@ class Stream:
         return StreamKey(self.evaluation.attempt, self.evaluation.rank)
 
     def gap_left_s(self, now: float) -> float | None:
-        """Seconds until a missing frame is passed over; None where none is waited for."""
+        """Seconds until a missing frame is skipped; None if none is awaited."""
         return None if self.gap_since is None else self.gap_since + GAP_TIMEOUT_S - now
 
     def in_line(self, frames: list[CommittedFrame], now: float) -> list[CommittedFrame]:
-        """Of frames in order, those up to the first that is missing; past it once it was waited
-        for. None at all: what the queue knew of was removed by retention before it was judged."""
+        """The frames, given in order, up to the first that is missing; past it once the wait is
+        over. If none are given, retention removed what the queue knew of before it was judged."""
         first_seq = self.queue.next_seq
         if not frames:
             self.queue.done(self.queue.newest_seq)
@@ -129,5 +131,5 @@ class Stream:
             first_seq = frames[0].seq
         self.gap_since = None
         in_line = [frame for index, frame in enumerate(frames) if frame.seq == first_seq + index]
-        # Late frames command nothing; they must not silence the live ones behind them.
+        # Late frames lead to no commands; they must not suppress those of live frames behind them.
         return list(takewhile(lambda frame: frame.late == in_line[0].late, in_line))

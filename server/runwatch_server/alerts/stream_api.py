@@ -29,12 +29,13 @@ _LOOK_S: Final = 1.0
 """How often, in seconds, a run is checked for progress, which is not posted on the news board."""
 _CHUNK: Final = 200
 _PLACE: Final = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
-"""Of numbers that a database can hold."""
+"""Limited to numbers that a database can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A reader's position in the stream; as text an event's id, `<alert event>-<command event>`."""
+    """A reader's position in the stream. Written as an event's id: `<alert event>-<command
+    event>`."""
 
     alert_event: int
     command_event: int

@@ -1,4 +1,5 @@
-"""Streams as they were left, for a run whose frames are to be judged: built again from disk."""
+"""Loads the streams of a run whose frames are to be judged, as they were left, from the
+database."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,12 +20,12 @@ from runwatch_server.runs.queries import find_run
 from runwatch_server.telemetry.seams import CommittedFrame
 
 BATCH_FRAMES: Final = 64
-"""Frames that are read, and judged, at a time."""
+"""Number of frames that are read and judged at a time."""
 
 
 class StreamLoader:
-    """For one run. Judges wait for their turn here: no connection is held meanwhile, or a service
-    that starts with a thousand runs would have none left for anybody else."""
+    """Loads streams for one run. No connection is held while a judge waits for its turn: a service
+    that starts with a thousand runs would otherwise have none left for anything else."""
 
     def __init__(self, run_id: RunId, context: AlertingContext, consequences: Consequences) -> None:
         self._run_id = run_id
@@ -34,8 +35,8 @@ class StreamLoader:
     async def load(
         self, key: StreamKey, arrived: FrameQueue, others: Mapping[StreamKey, Stream]
     ) -> Stream:
-        """The saved state, and the frames since, judged silently; without one, a stream that
-        begins. `others` are the run's streams that are loaded already."""
+        """A stream with its saved state, and the frames since then judged silently; without a saved
+        state, a new stream. `others` are the run's streams that are already loaded."""
         async with self._context.database.read() as connection:
             project = (await self._consequences.addressee(connection)).project
             stored = await self._find(connection, key)
@@ -83,7 +84,7 @@ class StreamLoader:
             rank=key.rank,
             evaluated_seq=0,
             state_seq=0,
-            state=await judge.state(),  # holds what is known: a restart finds it there
+            state=await judge.state(),  # includes what is known, for a restart
             rule_set=rule_set.hash,
         )
         return Stream(evaluation, False, judge, arrived, project)
@@ -91,7 +92,8 @@ class StreamLoader:
     async def _end_of_last(
         self, key: StreamKey, others: Mapping[StreamKey, Stream]
     ) -> dict[str, float]:
-        """How the last attempt before ended that sent anything, as far as it was judged."""
+        """What is known of the newest earlier attempt that sent anything, as far as it was
+        judged."""
         async with self._context.database.read() as connection:
             stored = await evaluation_queries.find_last_evaluation(
                 connection, self._run_id, key.rank, before=key.attempt
@@ -105,7 +107,7 @@ class StreamLoader:
     async def read(
         self, key: StreamKey, first_seq: int, last_seq: int | None = None
     ) -> list[CommittedFrame]:
-        """Some frames of a stream, from the disk."""
+        """Stored frames of a stream."""
         async with self._context.database.read() as connection:
             return await read_frames(
                 connection,

@@ -1,11 +1,11 @@
-"""Where alerts are kept, and how far each stream of frames has been evaluated."""
+"""Tables of alerts, and of how far each stream of frames has been evaluated."""
 
 import sqlalchemy as sa
 
 from runwatch_server.tables import metadata
 
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-"""SQLite counts by itself only in its own INTEGER."""
+"""SQLite assigns numbers by itself only to a column of type INTEGER."""
 
 alerts = sa.Table(
     "alerts",
@@ -19,7 +19,7 @@ alerts = sa.Table(
     sa.Column("severity", sa.String(16), nullable=False),
     sa.Column("labels", sa.Text, nullable=False),  # JSON
     sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("live", sa.Boolean, nullable=False),  # false: judged from frames that came late
+    sa.Column("live", sa.Boolean, nullable=False),  # false: judged from late frames
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("segment", sa.Integer, nullable=False),
     sa.Column("rank", sa.Integer, nullable=False),
@@ -34,15 +34,15 @@ alerts = sa.Table(
     sa.Column("acked_at", sa.Double),
     sa.Column("acked_by", sa.String(256)),
     sa.Column("ack_note", sa.Text),
-    sa.Column("recovery", sa.String(16)),  # null until a command was applied
-    sa.Column("acted_step", sa.BigInteger),  # the first that was trained after it
+    sa.Column("recovery", sa.String(16)),  # null until a command has been applied
+    sa.Column("acted_step", sa.BigInteger),  # the first trained after the command
     sa.Column("acted_segment", sa.Integer),
-    sa.Column("rung", sa.Integer),  # of its ladder, tried or passed over last; null: none yet
+    sa.Column("rung", sa.Integer),  # the last one tried or skipped; null: none
     sa.Column("inhibited_by", sa.String(256)),  # the rule whose alert explains this one
     sa.Column("shadow", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("resolution", sa.String(32)),  # null while it is open
     sa.Column("created_at", sa.Double, nullable=False),
-    # Nothing doubles: an episode is one alert, however often its frames are judged.
+    # No duplicates: an episode is one alert, however often its frames are judged.
     sa.UniqueConstraint("run_id", "episode", name="uq_alerts_episode"),
     sa.Index("ix_alerts_id", "id"),
     sa.Index("ix_alerts_state", "state"),
@@ -61,7 +61,7 @@ alert_events = sa.Table(
     sa.Column("actor", sa.String(256), nullable=False),
     sa.Column("detail", sa.Text, nullable=False),  # JSON
     sa.Index("ix_alert_events_alert", "run_id", "alert_id", "number"),
-    sqlite_autoincrement=True,  # numbers are never used again: streams resume by them
+    sqlite_autoincrement=True,  # numbers are never reused: streams resume by them
 )
 
 evaluations = sa.Table(
@@ -77,7 +77,7 @@ evaluations = sa.Table(
     sa.Column("state", sa.LargeBinary, nullable=False),
     sa.Column("rule_set", sa.String(64), nullable=False),
 )
-"""Written in the same transaction as the alerts: a killed service loses neither or both."""
+"""Written in the same transaction as the alerts, so that a killed service loses neither or both."""
 
 rule_sets = sa.Table(
     "rule_sets",
@@ -85,4 +85,4 @@ rule_sets = sa.Table(
     sa.Column("hash", sa.String(64), primary_key=True),
     sa.Column("documents", sa.Text, nullable=False),  # JSON
 )
-"""The rules that a saved evaluator state was made with, so that it can be rebuilt exactly."""
+"""The rules with which a saved evaluator state was made, so that it can be rebuilt exactly."""

@@ -1,7 +1,9 @@
-"""What happens by the clock and not by a frame: silence judged, commands expired, ends noted.
+"""What happens by the clock and not by a frame: silence is judged, commands expire, ends are
+recorded.
 
-A plain loop on the monotonic clock: a round, and a second's sleep. What a round takes, and whether
-the service was paused in it, changes nothing in what is silence (`runs/pause_watch.py`).
+A plain loop on the monotonic clock: a round, then a second's sleep. How long a round takes, and
+whether the service was paused during it, does not change what counts as silence
+(`runs/pause_watch.py`).
 """
 
 import asyncio
@@ -30,14 +32,16 @@ log = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
 _SLOW_TICKS: Final = 5
-"""Expiry and ends are looked at in every fifth tick."""
+"""Expiry and ends are checked in every fifth tick."""
 _RUNS_AT_ONCE: Final = 50
-"""Are judged before others have their turn: most are judged without waiting for anything."""
+"""Number of runs judged before other tasks get a turn; most are judged without waiting for
+anything."""
 _ROUNDS_AT_ONCE: Final = 32
-"""The first takes all runs of which there is no news; where there is, as of ten thousand that fall
-silent at once, it is written for so many of them in one transaction."""
+"""Number of rounds that work at once. The first handles all runs without news. If there is news, as
+when ten thousand runs fall silent at once, that of this many runs is written in one transaction."""
 _GROUP_TICKS: Final = 60
-"""Runs of groups are compared in every sixtieth: it reads the losses of all of them."""
+"""Runs of groups are compared in every sixtieth tick, because it reads the losses of all of
+them."""
 
 
 class Ticker:
@@ -54,17 +58,17 @@ class Ticker:
         self._ends = SeparateWorks("ending its alerts")
         self._last_progress = context.clock.monotonic()
         self.open_alerts: dict[tuple[str, str], int] = {}
-        """Number for each state and severity, as of the last slow tick."""
+        """Number of open alerts for each state and severity, as of the last slow tick."""
 
     @property
     def failing_runs(self) -> Set[RunId]:
-        """Those whose silence cannot be judged."""
+        """The runs whose silence could not be judged."""
         return self._silences.failing
 
     @property
     def age_s(self) -> float:
-        """Seconds since it last did a piece of its work: looked at some runs, or through with all.
-        A round over ten thousand that all fall silent at once takes a minute."""
+        """Seconds since it last finished a part of its work: some runs, or a whole round. A round
+        over ten thousand runs that fall silent at once takes a minute."""
         return self._context.clock.monotonic() - self._last_progress
 
     async def run(self) -> None:
@@ -78,15 +82,15 @@ class Ticker:
                     await self.tick_slowly()
                 if count % _GROUP_TICKS == 0:
                     await self.look_at_groups()
-            except OverloadedError as error:  # the database is away
+            except OverloadedError as error:  # the database is unavailable
                 log.warning("a tick of the absence rules failed (%s); the next tries again", error)
-            except Exception:  # a failed tick must not be the last one
+            except Exception:  # a failed tick must not end the loop
                 log.exception("a tick of the absence rules failed; the next one tries again")
             else:
                 self._note_progress()
 
     async def tick(self) -> None:
-        """Judge the silence of every rank that is expected to speak."""
+        """Judge the silence of every rank that is expected to send."""
         ours = [
             id_ for id_ in self._context.liveness.run_ids() if self._context.ownership.owns(id_)
         ]
@@ -99,7 +103,7 @@ class Ticker:
                 raise failure
 
     async def _judge_silences(self, left: Iterator[tuple[int, RunId]]) -> None:
-        """Of the runs that are left, which other rounds take from too."""
+        """Judge the runs that are left; other rounds take from the same iterator."""
         for number, run_id in left:
             await self._silences.do(run_id, partial(self._judge_silence, run_id))
             if number % _RUNS_AT_ONCE == 0:
@@ -121,12 +125,14 @@ class Ticker:
         await self._groups.look()
 
     def drop(self, run_id: RunId) -> None:
-        """Forget what is known of a run's silence: another replica may judge it meanwhile."""
+        """Forget what is known of a run's silence, because another replica may judge it
+        meanwhile."""
         self._absence_alerts.drop(run_id)
         self._silences.forget(run_id)
 
     async def tick_slowly(self) -> None:
-        """Expire commands, resolve what a run's end leaves open, look for frames left behind."""
+        """Expire commands, resolve what a run's end leaves open, and look for frames left
+        unjudged."""
         await self._context.commands.expire_due()
         async with self._context.database.read() as connection:
             run_ids = await queries.list_runs_with_open_alerts(connection)

@@ -1,5 +1,5 @@
-"""A proposal is taken back when its alert is over: what it was to cure is no more, and as long as
-it stood, nothing of its kind would be proposed for what comes next."""
+"""Withdraws a proposal when its alert is over: there is nothing left to cure, and as long as it
+stood, nothing of its kind would be proposed for later alerts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _WHY: Final[Mapping[Resolution, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Withdrawing:
-    """Stands before `tell`: hears of each alert that fires or is resolved, in its transaction."""
+    """Called before `tell`, for each alert that fires or is resolved, in its transaction."""
 
     clock: Clock
     signer: Signer
@@ -42,7 +42,7 @@ class Withdrawing:
         if addressee is None or alert.resolution is None:
             return
         for command in await list_for_alert(connection, alert.run_id, alert.id):
-            # One that waits for another's end is no proposal to a person.
+            # A command that waits for another to end is not a proposal to a person.
             if command.state is CommandState.PROPOSED and command.after_id is None:
                 await enter(
                     connection,

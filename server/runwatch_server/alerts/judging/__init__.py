@@ -1,4 +1,4 @@
-"""Where the evaluators of streams compute: on a thread of the service, or in processes."""
+"""Runs the evaluators of streams: on a thread of the service, or in processes."""
 
 from runwatch_server.alerts.judging.judge import Judge, JudgeLostError, Judging, JudgingFailedError
 from runwatch_server.alerts.judging.processes import ProcessJudging

@@ -1,4 +1,4 @@
-"""What judges a stream, wherever it computes."""
+"""The interface of what judges a stream, wherever it computes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -11,46 +11,47 @@ from runwatch_server.telemetry.seams import CommittedFrame
 
 
 class JudgeLostError(RunwatchError):
-    """The process that held an evaluator has ended, and what it remembered with it."""
+    """The process that held an evaluator has ended, and the evaluator's state is lost."""
 
 
 class JudgingFailedError(RunwatchError):
-    """An evaluator in another process failed: the message is its traceback."""
+    """An evaluator in another process failed; the message is its traceback."""
 
 
 class Judge(Protocol):
-    """The evaluator of one stream; asked one thing at a time.
+    """The evaluator of one stream; it answers one question at a time.
 
-    Any question may raise, JudgeLostError among others; afterwards the judge is worth nothing, as
-    it may have observed a part of what it was given.
+    Any question may raise, JudgeLostError among others. Afterwards the judge must not be used any
+    more, as it may have observed a part of what it was given.
     """
 
     @property
     def rule_set(self) -> RuleSet: ...
 
     async def observe(self, frames: Sequence[CommittedFrame]) -> list[Transition]:
-        """What the next frames of the stream change."""
+        """The transitions that the stream's next frames bring."""
         ...
 
     async def known_to_next(self) -> dict[str, float]:
-        """What the next attempt is to know of this one."""
+        """What the next attempt has to know about this one."""
         ...
 
     async def state(self) -> bytes:
-        """All that it remembers."""
+        """The complete state, serialized."""
         ...
 
     async def with_rules(self, rule_set: RuleSet) -> "Judge":
-        """The same with other rules: what did not change goes on, what did starts cold."""
+        """The same judge with other rules: unchanged rules keep their state, changed ones start
+        cold."""
         ...
 
 
 class Judging(Protocol):
-    """Makes judges, and gives them their place."""
+    """Makes judges and decides where they compute."""
 
     @property
     def busy_s(self) -> float:
-        """For how long the longest of the questions that are being answered has been so."""
+        """For how many seconds the longest question under way has been running."""
         ...
 
     async def open(
@@ -62,9 +63,10 @@ class Judging(Protocol):
         state: bytes = b"",
         known: Mapping[str, float] | None = None,
     ) -> Judge:
-        """A judge that goes on from a saved state, or without one begins with what is known."""
+        """A judge that continues from a saved state, or that starts with what is known if there is
+        none."""
         ...
 
     async def close(self) -> None:
-        """Every judge is worth nothing from here on."""
+        """Stop; no judge may be used any more."""
         ...

@@ -1,4 +1,4 @@
-"""A thread of the service's own for what may not run on the event loop."""
+"""A thread for work that may not run on the event loop."""
 
 import asyncio
 from collections import deque
@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 T = TypeVar("T")
 
 _SHARE_S: Final = 2.0
-"""What can wait gets a turn, of a quarter of a second or so, after so much work of others."""
+"""Seconds of other work after which work that can wait gets a turn of about a quarter of a
+second."""
 
 
 class _Work(NamedTuple):
@@ -19,9 +20,9 @@ class _Work(NamedTuple):
 
 
 class JudgingThread:
-    """Does one thing after another, and says for how long it has been at the present one. What can
-    wait gives way to everything else, or an import of old logs would hold up the alerts of what
-    trains now."""
+    """Does one thing after another, and knows for how long the current one has taken. Work that can
+    wait gives way to all other work; otherwise an import of old logs would delay the alerts of runs
+    that train now."""
 
     def __init__(self, name: str, *, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -29,29 +30,30 @@ class JudgingThread:
         self._next: deque[_Work] = deque()
         self._can_wait: deque[_Work] = deque()
         self._others_s = 0.0
-        """Spent on others since something that can wait had its last turn."""
+        """Seconds spent on other work since something that can wait had its last turn."""
         self._since: float | None = None
 
     @property
     def busy_s(self) -> float:
-        """0 where there is nothing to be done."""
+        """Seconds that the current work has taken; 0 if there is none."""
         since = self._since
         return 0.0 if since is None else self._clock() - since
 
     @property
     def since(self) -> float | None:
-        """When it began with the present one, by the monotonic clock; None where there is none."""
+        """When the current work began, by the monotonic clock; None if there is none."""
         return self._since
 
     async def do(self, function: Callable[[], T], *, can_wait: bool = False) -> T:
-        """What a function returns, in its turn."""
+        """Call a function in its turn and return its result."""
         result: Future[T] = Future()
         (self._can_wait if can_wait else self._next).append(_Work(function, result))
         self._pool.submit(self._do_one)
         return await asyncio.wrap_future(result)
 
     def _do_one(self) -> None:
-        """Once for each work that was added, though seldom the same one."""
+        """Do the next piece of work. Called once for each piece that was added, though rarely for
+        that one."""
         gives_way = bool(self._next) and self._others_s < _SHARE_S
         queue = self._can_wait if self._can_wait and not gives_way else self._next
         function, result = queue.popleft()
@@ -60,7 +62,7 @@ class JudgingThread:
         began = self._since = self._clock()
         try:
             result.set_result(function())
-        except BaseException as error:  # noqa: BLE001 - raised where the work was asked for
+        except BaseException as error:  # noqa: BLE001 - raised by whoever awaits the result
             result.set_exception(error)
         finally:
             self._since = None

@@ -1,6 +1,6 @@
-"""What the service and a process that judges for it say to each other, pickled.
+"""The messages between the service and its judging processes, pickled.
 
-Both ends are of one version and one machine, joined by a pipe that nobody else has.
+Both ends have the same version and run on the same machine, joined by a pipe that nobody else has.
 """
 
 import pickle
@@ -12,26 +12,27 @@ from typing import Any, Final
 from runwatch.rules import Rows
 
 _PROTOCOL: Final = 5
-"""From here on pickle copies arrays once; multiprocessing's own default would do it twice."""
+"""From this version on pickle copies arrays once; multiprocessing's default would copy them
+twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Make a judge, under a number that the service has chosen. Answered with None."""
+    """Make a judge under a number that the service has chosen. The answer is None."""
 
     number: int
     rank: int
     rule_set: str
-    """Its hash."""
+    """The hash of the rule set."""
     documents: list[object] | None
-    """The rule set's; None where they were sent before."""
+    """The documents of the rule set; None if they were sent before."""
     state: bytes
     known: Mapping[str, float] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Observe:
-    """Answered with the transitions."""
+    """The answer is a list of transitions."""
 
     number: int
     rows: Rows
@@ -39,14 +40,14 @@ class Observe:
 
 @dataclass(frozen=True, slots=True)
 class AskState:
-    """Answered with bytes."""
+    """The answer is the state as bytes."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class AskKnown:
-    """Answered with what the next attempt is to know."""
+    """The answer is what the next attempt has to know."""
 
     number: int
 
@@ -56,7 +57,7 @@ Question = Open | Observe | AskState | AskKnown
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question, and the numbers of judges that nobody will ask for again."""
+    """A question, and the numbers of judges that are no longer needed."""
 
     question: Question
     let_go: tuple[int, ...] = ()
@@ -64,16 +65,16 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The answer where there is none: a traceback."""
+    """The answer if the question failed: a traceback."""
 
     text: str
 
 
 def send(connection: Connection, message: object) -> None:
-    """Raises OSError where nobody hears it."""
+    """Raises OSError if the other end is gone."""
     connection.send_bytes(pickle.dumps(message, protocol=_PROTOCOL))
 
 
 def receive(connection: Connection) -> Any:
-    """Raises EOFError, OSError where the other end is gone."""
+    """Raises EOFError or OSError if the other end is gone."""
     return pickle.loads(connection.recv_bytes())

@@ -1,12 +1,12 @@
-"""When a process that judges counts as one that stands still."""
+"""Decides when a judging process counts as stuck."""
 
 from typing import Final
 
 LONGEST_S: Final = 60.0
-"""Six times what the dearest rules take for one question (`processes.py`)."""
+"""Seconds: six times what the most expensive rules take for one question (`processes.py`)."""
 LOOK_S: Final = 1.0
 _LONGEST_LOOK_S: Final = 2 * LOOK_S
-"""Where the looks lie further apart, the service itself was paused, and most likely all of the
+"""Looks further apart than this mean that the service itself was paused, and most likely the whole
 machine with it."""
 _MOST_DOUBLINGS: Final = 4
 
@@ -14,8 +14,8 @@ _MOST_DOUBLINGS: Final = 4
 class Patience:
     """Looks once a second at what a process is doing, and says when that has taken too long.
 
-    Each time it is over, the next wait is twice as long, up to sixteen minutes: on a machine where
-    a question does take a minute, it would otherwise be given up at every try.
+    Each time it has, the next limit is twice as long, up to sixteen minutes: on a machine where a
+    question really takes a minute, every attempt would otherwise be given up.
     """
 
     def __init__(self, longest_s: float = LONGEST_S) -> None:
@@ -26,7 +26,7 @@ class Patience:
         self._seen_s = 0.0
 
     def is_over(self, since: float | None, now: float) -> bool:
-        """Whether what was begun then has been seen to go on for too long."""
+        """Whether the work that began at `since` has been seen to take too long."""
         if since is None or since != self._since:
             self._since, self._seen_s = since, 0.0
         else:
@@ -35,6 +35,6 @@ class Patience:
         return self._seen_s >= self.longest_s
 
     def begin_again(self) -> None:
-        """It was over, and another process takes the place of the one that stood still."""
+        """A new process has replaced the one that was stuck."""
         self._since, self._seen_s = None, 0.0
         self.longest_s = min(2 * self.longest_s, self._most_s)

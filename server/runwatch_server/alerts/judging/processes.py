@@ -1,9 +1,9 @@
-"""Judging in processes beside the service: the interpreter is left to the one that answers.
+"""Judging in processes beside the service, which leaves its interpreter free to answer requests.
 
-Threads of one interpreter take turns; processes take cores, which there must be (figures in
-docs/deploy.md). A run is always judged by the same of the processes. One that ends takes its judges
-with it (JudgeLostError): they are built again from the database, in the process that is started in
-its place. One that stands still is killed, which is the same from there on.
+Threads of one interpreter take turns; processes use further cores, if there are any (figures in
+docs/deploy.md). A run is always judged by the same process. If a process ends, its judges are lost
+(JudgeLostError): they are rebuilt from the database in the process that replaces it. A process that
+is stuck is killed, and then replaced in the same way.
 """
 
 import asyncio
@@ -44,12 +44,12 @@ log = logging.getLogger(__name__)
 _WORKER: Final = "runwatch_server.alerts.judging.worker"
 _END_S: Final = 5.0
 _ROWS_A_QUESTION: Final = 256
-"""By the dearest rules some ten seconds."""
+"""About ten seconds with the most expensive rules."""
 
 
 class ProcessJudging:
-    """A thread for each process, which asks it one thing at a time. Made on an event loop, which
-    looks after the processes until `close`."""
+    """One thread per process, which asks it one question at a time. Made on an event loop, which
+    watches the processes until `close`."""
 
     def __init__(self, num_processes: int, *, longest_s: float = LONGEST_S) -> None:
         self._desks = [_Desk(Patience(longest_s)) for _ in range(num_processes)]
@@ -84,7 +84,7 @@ class ProcessJudging:
 
 
 class ProcessJudge:
-    """A judge of another process, by its number there."""
+    """A judge in another process, addressed by its number there."""
 
     def __init__(
         self, desk: "_Desk", process: "_Process", number: int, rank: int, rule_set: RuleSet
@@ -105,7 +105,7 @@ class ProcessJudge:
         return transitions
 
     def _observe(self, parts: Iterator[Rows]) -> list[Transition] | None:
-        """What the next rows change; None where there are none."""
+        """The transitions that the next rows bring; None if there are no more rows."""
         rows = next(parts, None)
         if rows is None:
             return None
@@ -128,14 +128,15 @@ class ProcessJudge:
 
 
 def _parts_of(frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
-    """The rows of frames, not too many at a time. Raises FrameError."""
+    """The rows of frames in parts of limited size. Raises FrameError."""
     for rows in rows_of(frames):
         for start in range(0, rows.num_rows, _ROWS_A_QUESTION):
             yield rows.between(start, start + _ROWS_A_QUESTION)
 
 
 class _Desk:
-    """Where one process after another judges; its thread alone speaks with it."""
+    """Holds a judging process and replaces it when it ends; only its thread talks to the
+    process."""
 
     def __init__(self, patience: Patience) -> None:
         self.thread = JudgingThread("judging")
@@ -143,7 +144,8 @@ class _Desk:
         self._process: _Process | None = None
 
     def look(self) -> None:
-        """Kill a process that stands still: whoever speaks with it hears that it has ended."""
+        """Kill the process if it is stuck; whoever waits for its answer is told that it has
+        ended."""
         process = self._process
         if process is not None and self._patience.is_over(self.thread.since, monotonic()):
             process.give_up(self._patience.longest_s)
@@ -170,11 +172,12 @@ class _Desk:
 
 
 class _Process:
-    """One life of a process that judges."""
+    """One judging process, from start to end."""
 
     def __init__(self) -> None:
         self.let_go: list[int] = []
-        """Judges that nobody holds any more, noted from whichever thread dropped the last."""
+        """Numbers of judges that are no longer referenced, added from whichever thread dropped the
+        last reference."""
         self.is_over = False
         self._stood_still_s: float | None = None
         self._numbers = count()
@@ -182,7 +185,7 @@ class _Process:
         self._pipe, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                # -P: what lies in the working directory is no module of ours.
+                # -P: files in the working directory must not be imported as modules.
                 [sys.executable, "-P", "-m", _WORKER, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -191,7 +194,7 @@ class _Process:
     def open(
         self, rank: int, rule_set: RuleSet, state: bytes, known: Mapping[str, float] | None
     ) -> int:
-        """The number of a new judge."""
+        """Make a judge and return its number."""
         number, name = next(self._numbers), rule_set.hash
         documents = None if name in self._known_rule_sets else rule_set.documents
         self.ask(Open(number, rank, name, documents, state, known))
@@ -199,7 +202,7 @@ class _Process:
         return number
 
     def ask(self, question: Question) -> Any:
-        """Raises JudgeLostError, JudgingFailedError."""
+        """Raises JudgeLostError or JudgingFailedError."""
         if self.is_over:
             raise JudgeLostError("the process that judged has ended")
         let_go = tuple(self.let_go)
@@ -221,7 +224,8 @@ class _Process:
         return f"the process that judged has ended with {self._process.returncode}"
 
     def give_up(self, stood_still_s: float) -> None:
-        """From any thread: a signal that is no process's to ignore, stopped or not."""
+        """Kill the process, from any thread, with a signal that no process can ignore, even a
+        stopped one."""
         log.warning(
             "the process %d that judges has stood still for %g s: it is killed, and another begins",
             self._process.pid,

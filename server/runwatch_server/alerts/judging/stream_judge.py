@@ -1,4 +1,4 @@
-"""The evaluator of one stream of frames: what it computes, without where and when."""
+"""The evaluator of one stream of frames: its computation, independent of where it runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,7 +9,8 @@ from runwatch_server.telemetry.seams import CommittedFrame
 
 
 class StreamJudge:
-    """Rank 0 speaks for the run and its layers; every rank speaks for itself."""
+    """Evaluates one stream. That of rank 0 covers the run and its layers; that of any other rank
+    covers the rank alone."""
 
     def __init__(
         self,
@@ -28,31 +29,32 @@ class StreamJudge:
 
     @property
     def known_to_next(self) -> dict[str, float]:
-        """What the next attempt is to know of this one."""
+        """What the next attempt has to know about this one."""
         return self._evaluator.known_to_next
 
     def state(self) -> bytes:
         return self._evaluator.state()
 
     def with_rules(self, rule_set: RuleSet) -> "StreamJudge":
-        """The same with other rules: what did not change goes on, what did starts cold."""
+        """The same judge with other rules: unchanged rules keep their state, changed ones start
+        cold."""
         return StreamJudge(self._rank, rule_set, self.state())
 
 
 def judged_at(rank: int, rules: Sequence[Rule]) -> list[Rule]:
-    """The rules that a rank's stream is judged by."""
+    """The rules by which a rank's stream is judged."""
     return [
         rule for rule in rules if rule.absence is None and (rank == 0 or rule.scope is Scope.RANK)
     ]
 
 
 def rows_of(frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
-    """What is judged of each frame; nothing of one without steps. Raises FrameError."""
+    """The rows to judge from each frame that has steps. Raises FrameError."""
     for committed in frames:
         if committed.frame.num_steps:
             yield Rows.from_frame(committed.frame, committed.layout)
 
 
 def are_late(frames: Sequence[CommittedFrame]) -> bool:
-    """Whether nobody waits for what is said of them: all were sent after the fact."""
+    """Whether all frames were sent afterwards, so that nobody waits for their result."""
     return all(committed.late for committed in frames)

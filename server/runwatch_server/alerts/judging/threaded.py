@@ -1,5 +1,5 @@
-"""Judging on a thread of the service's own process, by turns: whoever has much to be judged gives
-the thread to the others in between, and a stop need not wait for the end of it."""
+"""Judging on a thread of the service's own process, in turns: a run with much to judge lets others
+go in between, and a stop need not wait for its end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -14,18 +14,18 @@ from runwatch_server.rules.pack import RuleSet
 from runwatch_server.telemetry.seams import CommittedFrame
 
 ROWS_A_TURN: Final = 64
-"""At first. A row takes a tenth of a millisecond with the rules that ship, and tens of them with
-the dearest that a project may have; what a turn costs at least makes small ones three times the
-work, so that cheap rows get larger ones."""
+"""Rows per turn at first. A row takes a tenth of a millisecond with the built-in rules, and tens of
+milliseconds with the most expensive rules that a project may have. The fixed cost of a turn makes
+small turns three times as much work, so cheap rows get larger ones."""
 _FEWEST_ROWS: Final = 16
 _MOST_ROWS: Final = 1024
 _LONG_S: Final = 0.25
-"""A turn that took longer is followed by one of half its rows, and one that took a quarter of this
-by one of twice."""
+"""Seconds. A turn that took longer is followed by one of half as many rows, and a turn that took
+less than a quarter of this by one of twice as many."""
 
 
 class ThreadJudging:
-    """One thread for all runs: numpy must not stall the event loop, nor take every core."""
+    """One thread for all runs: numpy must neither block the event loop nor use every core."""
 
     def __init__(self) -> None:
         self._thread = JudgingThread("evaluator")
@@ -51,7 +51,7 @@ class ThreadJudging:
 
 
 class ThreadJudge:
-    """A judge of this process."""
+    """A judge in this process."""
 
     def __init__(self, thread: JudgingThread, judge: StreamJudge) -> None:
         self._thread = thread
@@ -73,7 +73,7 @@ class ThreadJudge:
         return found
 
     def _take_turn(self, parts: Iterator[Rows]) -> tuple[bool, list[Transition]]:
-        """Whether all is judged, and what it changed."""
+        """Judge for one turn. Returns whether all rows have been judged, and the transitions."""
         began, num_rows = monotonic(), 0
         found: list[Transition] = []
         for rows in parts:
@@ -91,7 +91,7 @@ class ThreadJudge:
             self._rows_a_turn = min(self._rows_a_turn * 2, _MOST_ROWS)
 
     def _parts_of(self, frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
-        """The rows of frames, at most a turn's at a time. Raises FrameError."""
+        """The rows of frames, in parts of at most one turn. Raises FrameError."""
         for rows in rows_of(frames):
             start = 0
             while start < rows.num_rows:

@@ -1,4 +1,5 @@
-"""The process that judges: evaluators by number, asked over a pipe until the service is gone."""
+"""The judging process: holds evaluators by number and answers questions over a pipe until the
+service is gone."""
 
 import signal
 import sys
@@ -21,7 +22,7 @@ from runwatch_server.rules.pack import RuleSet
 
 
 class Judges:
-    """Those of one process."""
+    """The judges of one process."""
 
     def __init__(self) -> None:
         self._judges: dict[int, StreamJudge] = {}
@@ -32,7 +33,7 @@ class Judges:
             self._judges.pop(number, None)
         try:
             return self._answer(asked.question)
-        except Exception:  # noqa: BLE001 - told to the service, which logs it; the other judges go on
+        except Exception:  # noqa: BLE001 - the service logs it; other judges go on
             return Failed(traceback.format_exc())
 
     def _answer(self, question: Question) -> object:
@@ -56,8 +57,8 @@ class Judges:
 
 
 def main() -> None:
-    # Ctrl-C and systemd tell all processes of a group: the service still drains, and closes the
-    # pipe when it has no more to ask. Its death closes it, too.
+    # Ctrl-C and systemd signal all processes of a group. The service still has frames to drain, and
+    # closes the pipe when it has no more questions. If it dies, the pipe is closed as well.
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.SIG_IGN)
     judges = Judges()
