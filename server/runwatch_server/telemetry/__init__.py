@@ -1,1 +1,1 @@
-"""Telemetry: frames from trainers are ingested, stored, rolled up and read back."""
+"""Telemetry: frames from trainers are ingested, stored, aggregated and read back."""

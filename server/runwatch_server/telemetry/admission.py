@@ -18,8 +18,8 @@ from runwatch_server.telemetry.packs.queries import packed_checksum
 from runwatch_server.texts import check_texts
 
 MAX_AHEAD: Final = 1_000_000
-"""Most frames that may be missing before one. A spool that overflows loses a few days of them at
-most. A number far too high would make all later frames look old."""
+"""Most frames that may be missing before the one received. A spool that overflows loses a few days
+of frames at most. Accepting a number that is far too high would make all later frames look old."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -34,11 +34,11 @@ class Received:
     checksum: int
     """CRC-32 of the body as received; with another one, the same key means another frame."""
     late: bool
-    """Sent afterwards, when its attempt may have ended: it is no sign of life."""
+    """Sent afterwards, when its attempt may have ended: it is not a sign of life."""
 
 
 def check_contents(frame: Frame) -> None:
-    """Raises FrameError and UnprocessableError for values that no trainer can mean."""
+    """Raises FrameError or UnprocessableError for values that no trainer can have meant."""
     frame.check_arrival()
     events = [(event.kind, event.detail) for event in frame.events]
     histograms = [histogram.names for histogram in frame.histograms]
@@ -56,8 +56,8 @@ async def is_to_be_stored(
     ahead, and for a rank that its attempt does not have; NotFoundError for an attempt never opened,
     and ConflictError for one that is over.
     """
-    # Before anything else: a frame whose acknowledgement was lost is a success, whatever has
-    # become of its attempt or run since. Otherwise its sender would send it for ever.
+    # First of all: a frame whose acknowledgement was lost is accepted again, whatever has happened
+    # to its attempt or run since. Otherwise its sender would retry forever.
     if await _is_held(connection, received, state):
         return False
     await _check_attempt(connection, received, state)
@@ -73,7 +73,7 @@ async def _is_held(connection: AsyncConnection, received: Received, state: Strea
     held = await queries.find_checksum(connection, *key)
     if held is None:
         held = await packed_checksum(connection, *key)
-    if held is None:  # below the mark: it was stored once and has been removed for its age
+    if held is None:  # below the mark: it was stored and later removed by retention
         return frame.seq < state.next_seq
     if held != received.checksum:
         raise UnprocessableError(

@@ -1,4 +1,4 @@
-"""Which steps are still there as they were received."""
+"""Finds out which steps are still stored as they were received."""
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,7 +11,7 @@ from runwatch_server.telemetry.tables import frames
 
 
 async def are_held(connection: AsyncConnection, segment: SegmentRow, stretch: Stretch) -> bool:
-    """Whether frames, or packs of them, hold all steps of a stretch."""
+    """Whether frames or packs hold all steps of a stretch."""
     found = await connection.execute(
         sa.select(frames.c.first_step, frames.c.num_steps).where(
             frames.c.run_id == segment.run_id,
@@ -35,8 +35,8 @@ async def are_held(connection: AsyncConnection, segment: SegmentRow, stretch: St
 
 
 async def first_held(connection: AsyncConnection, segment: SegmentRow, stretch: Stretch) -> int:
-    """The first step of a stretch that a frame may hold, packed or not; the one after its last
-    where none does."""
+    """The first step of a stretch that a frame, packed or not, may hold; the step after its last if
+    none does."""
     hot = await first_hot_step(connection, segment.run_id, segment.rank, stretch)
     found = [stretch.last_step + 1] if hot is None else [hot]
     for pack in await packs_of_steps(connection, segment.run_id, segment.rank, stretch):

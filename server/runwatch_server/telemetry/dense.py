@@ -1,4 +1,4 @@
-"""Frames laid out over their steps: one matrix a layout, one column a metric; pure."""
+"""Lays out frames over their steps: one matrix per layout, one column per metric. No I/O."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from runwatch.nonfinite import ABSENT_32, ABSENT_64, is_absent
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dense:
-    """Steps `first_step`, `first_step + 1`, ...; 'not recorded' where nothing was."""
+    """Values of steps `first_step`, `first_step + 1`, ...; 'not recorded' where there was none."""
 
     first_step: int
     num_steps: int
@@ -23,10 +23,10 @@ class Dense:
 
 
 def lay_out(frames: Iterable[Frame], first_step: int, num_steps: int) -> Dense:
-    """What frames hold of these steps.
+    """The values that frames hold of these steps.
 
-    Frames come in order of their sequence numbers: what a later one says of a step that an
-    earlier one held already (a metric logged afterwards) goes over it, value by value.
+    Frames come in order of their sequence numbers. If a later frame has a value for a step that an
+    earlier one held (a metric that was logged afterwards), it replaces that value alone.
     """
     dense = Dense(first_step, num_steps, {}, {})
     for frame in frames:
@@ -54,5 +54,5 @@ def _lay_over(
     target: NDArray[np.float64] | NDArray[np.float32],
     values: NDArray[np.float64] | NDArray[np.float32],
 ) -> None:
-    held = values.copy()  # contiguous: bits are compared
+    held = values.copy()  # contiguous, since bits are compared
     np.copyto(target, held, where=~is_absent(held))

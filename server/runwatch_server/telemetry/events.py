@@ -20,7 +20,7 @@ _NEWEST: Final = sa.select(sa.func.max(events.c.id)).where(events.c.run_id == bi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvent:
-    """An event as it is kept."""
+    """An event as it is stored."""
 
     id: str
     attempt: int
@@ -35,8 +35,8 @@ class RecordedEvent:
 
 
 class EventLog:
-    """Writes events, under ids that never run backwards in a run, whichever replica writes them
-    and however its clock goes: a reader resumes by the last it saw."""
+    """Writes events. Their ids never decrease within a run, whichever replica writes them and
+    whatever its clock does, because readers resume after the last id they saw."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,7 +52,7 @@ class EventLog:
         segment: int,
         source: str = "service",
     ) -> None:
-        """Adds events to a run, inside the caller's write about that run."""
+        """Add events to a run, inside the caller's write about that run."""
         if not recorded:
             return
         ids = await self._next_ids(connection, run_id, len(recorded))
@@ -74,7 +74,7 @@ class EventLog:
         await connection.execute(events.insert(), rows)
 
     async def _next_ids(self, connection: AsyncConnection, run_id: RunId, num: int) -> list[str]:
-        """From the time that it is, or behind the run's newest event where that is later."""
+        """Ids from the current time on, or after the run's newest event if that is later."""
         newest: str | None = await connection.scalar(_NEWEST, {"of_run": run_id})
         first = ulid(int(self._clock.wall() * 1000), _FIRST_RANDOMNESS)
         ids = [first if newest is None or newest < first else following(newest)]

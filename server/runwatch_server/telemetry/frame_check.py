@@ -1,4 +1,4 @@
-"""The frames in the database read through, each unpacked: which of them have rotted."""
+"""Reads through all frames in the database and unpacks each, to find those that are corrupt."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
@@ -13,18 +13,19 @@ from runwatch_server.telemetry.stored_steps import unpack_hot
 from runwatch_server.telemetry.tables import frames
 
 _AT_ONCE: Final = 16
-"""Frames in memory, of at most 8 MiB each and one of them unpacked, however many there are."""
+"""Frames held in memory at once, of at most 8 MiB each, with one of them unpacked; a fixed number,
+however many are stored."""
 _KEY: Final = sa.tuple_(*frames.primary_key.columns)
 
 
 async def num_frames(connection: AsyncConnection) -> int:
-    """How many lie in the database, and in no pack."""
+    """Number of frames in the database that are not in a pack."""
     return await connection.scalar(sa.select(sa.func.count()).select_from(frames)) or 0
 
 
 async def find_rotten(database: Database, on_read: Callable[[int], object]) -> list[str]:
-    """Which frames cannot be read, and why, in words. Reads them all; `on_read` hears of how many
-    more, again and again."""
+    """Describe each frame that cannot be read, and why. Reads all frames; `on_read` is called again
+    and again with the number of further frames read."""
     faults: list[str] = []
     async for some in _pages(database):
         faults += [fault for row in some if (fault := _fault(row)) is not None]
@@ -33,7 +34,8 @@ async def find_rotten(database: Database, on_read: Callable[[int], object]) -> l
 
 
 async def _pages(database: Database) -> AsyncIterator[Sequence[Any]]:
-    """Each a transaction of its own: a long one would keep the database from cleaning up."""
+    """Pages of frames, each in a transaction of its own: a long one would keep the database from
+    cleaning up."""
     query = sa.select(frames).order_by(*frames.primary_key.columns).limit(_AT_ONCE)
     after = query
     while True:
@@ -48,7 +50,7 @@ async def _pages(database: Database) -> AsyncIterator[Sequence[Any]]:
 
 
 def _fault(row: Any) -> str | None:
-    """What is wrong with a frame's row, None where nothing is."""
+    """What is wrong with a frame's row; None if nothing is."""
     hot = HotFrame(
         seq=row.seq,
         segment=row.segment,

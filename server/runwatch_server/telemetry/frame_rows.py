@@ -1,4 +1,4 @@
-"""A frame as it is kept, and the stream that it comes in as it finds it."""
+"""A frame as it is stored, and the state of its stream before it."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +11,7 @@ _UNIT: Final = TILE_STEPS[LEVELS[0]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamState:
-    """A run and one of its streams, as the next frame finds them."""
+    """The state of a run and of one of its streams before the next frame is stored."""
 
     run_state: RunState
     current_attempt: int
@@ -22,7 +22,7 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameRow:
-    """A frame's row but its body."""
+    """A frame's row without its body."""
 
     run_id: RunId
     attempt: int
@@ -42,5 +42,5 @@ class FrameRow:
 
     @property
     def aligned_step(self) -> int:
-        """Where the rollup that holds its first step begins."""
+        """The first step of the rollup that holds the frame's first step."""
         return self.first_step - self.first_step % _UNIT

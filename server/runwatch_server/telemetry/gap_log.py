@@ -1,4 +1,4 @@
-"""What could not be read, told: counted, logged, and once an event of the run."""
+"""Reports steps that could not be read: counts and logs them, and adds one event to the run."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ class _Told:
 
 
 class GapLog:
-    """Hears of gaps; `run` until cancelled writes the events."""
+    """Takes note of gaps; `run`, which runs until cancelled, writes the events."""
 
     def __init__(
         self, database: Database, clock: Clock, events: EventLog, counter: GapCounter
@@ -49,7 +49,7 @@ class GapLog:
     def observe_gaps(self, run_id: RunId, attempt: int, rank: int, gaps: Sequence[Gap]) -> None:
         for gap in gaps:
             self._counter.observe_gap(gap.reason)
-            # A store that is away now is no fact about the run.
+            # That a store is unavailable now says nothing about the run.
             is_new = gap.reason is not GapReason.LATE and (run_id, gap.where) not in self._known
             if is_new and not self._waiting.full():
                 self._remember(run_id, gap)

@@ -36,7 +36,7 @@ class GapObserver(Protocol):
 
 
 class NobodyHears:
-    """For readers outside of the service."""
+    """An observer for readers outside of the service."""
 
     def observe_gaps(self, run_id: RunId, attempt: int, rank: int, gaps: Sequence[Gap]) -> None:
         """Does nothing."""

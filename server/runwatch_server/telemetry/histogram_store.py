@@ -1,4 +1,5 @@
-"""Histograms as they are kept: out of the frames that brought them, found by step and layer."""
+"""Stores histograms apart from the frames that brought them, so that they are found by step and
+layer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from runwatch_server.db.upsert import insert_if_absent
 from runwatch_server.telemetry.tables import histograms
 
 MAX_STEPS: Final = 1000
-"""Of one kind and rank of a run: the newest stay. 300 layers take some 20 kB a step."""
+"""Most steps kept of one kind and rank of a run, the newest. 300 layers take some 20 kB per
+step."""
 _CHUNK_STEPS: Final = 100
 _OF_STEP: Final = (
     histograms.c.run_id,
@@ -30,7 +32,7 @@ _OF_STEP: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerHistogram:
-    """One layer's at one step."""
+    """The histogram of one layer at one step."""
 
     step: int
     attempt: int
@@ -40,7 +42,7 @@ class LayerHistogram:
 
 
 async def store_histograms(connection: AsyncConnection, run_id: RunId, frame: Frame) -> None:
-    """Adds a frame's histograms, inside the caller's write."""
+    """Store a frame's histograms, inside the caller's write."""
     for found in frame.histograms:
         row = {
             "run_id": run_id,
@@ -66,9 +68,10 @@ async def find_histograms(
     up_to: int | None,
     num_steps: int,
 ) -> list[LayerHistogram]:
-    """The newest of a layer at or before a step, oldest first.
+    """The newest histograms of a layer at or before a step, oldest first.
 
-    Of a step that was trained twice, after a rollback or by a later attempt, the newest.
+    If a step was trained twice, after a rollback or by a later attempt, the newest one of it
+    counts.
     """
     of_kind = (
         histograms.c.run_id == run_id,
@@ -97,7 +100,7 @@ async def find_histograms(
 
 
 async def remove_histograms(connection: AsyncConnection, run_id: RunId) -> int:
-    """Removes a chunk of a run's; returns of how many steps, 0 where none is left."""
+    """Remove a chunk of a run's histograms. Returns of how many steps; 0 if none are left."""
     steps = sa.select(*_OF_STEP).where(histograms.c.run_id == run_id).distinct()
     found = (await connection.execute(steps.limit(_CHUNK_STEPS))).all()
     if found:
@@ -106,8 +109,8 @@ async def remove_histograms(connection: AsyncConnection, run_id: RunId) -> int:
 
 
 async def remove_crowded_histograms(database: Database) -> int:
-    """Removes those of every run that lie beyond the newest MAX_STEPS of each kind and rank;
-    returns of how many steps."""
+    """Remove the histograms of every run beyond the newest MAX_STEPS of each kind and rank. Returns
+    of how many steps."""
     old: list[tuple[object, ...]] = []
     async with database.read() as connection:
         series = sa.select(*_OF_STEP[:3]).distinct()

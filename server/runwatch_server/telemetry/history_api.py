@@ -1,4 +1,5 @@
-"""`/runs/{run_id}/history`: which segment is in force for which steps, and what was undone."""
+"""`/runs/{run_id}/history`: which segment is in force for which steps, and which steps were
+undone."""
 
 from typing import Final
 

@@ -31,8 +31,8 @@ from runwatch_server.telemetry.seams import Committed, CommittedFrame
 from runwatch_server.texts import check_json_texts
 
 _INLINE_BYTES: Final = 512 * 1024
-"""A frame up to this size is decoded on the event loop, which takes a millisecond: less than to
-hand it to a thread when all are busy. A larger one goes to a thread."""
+"""A frame up to this size is decoded on the event loop, which takes a millisecond: less than
+handing it to a thread when all are busy. A larger one goes to a thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Receipted:
 
 
 class IngestObserver(Protocol):
-    """Is told what was ingested."""
+    """Is notified of what was ingested."""
 
     def observe_frame(
         self, run_id: RunId, frame: Frame, layout: Layout | None, *, num_bytes: int, at: float
@@ -57,7 +57,7 @@ class IngestObserver(Protocol):
 
 
 class Ingest:
-    """Stores all frames, whichever way they come."""
+    """Stores all frames, in whichever form they come."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Ingest:
         self._names = MetricNames(database, most=metrics_per_run)
 
     async def put_frame(self, run_id: RunId, body: bytes, *, late: bool) -> Receipted:
-        """Stores a frame in binary form. Raises FrameError or ServiceError."""
+        """Store a frame in binary form. Raises FrameError or ServiceError."""
         self._check_disk()
         header, block = split_frame(body)
         if header.block_bytes <= _INLINE_BYTES:
@@ -96,7 +96,7 @@ class Ingest:
         if layout is not None:
             frame.check_layout(layout)
         checksum = zlib.crc32(body)
-        if header.histograms:  # they are stored apart, so that they can be found by their step
+        if header.histograms:  # stored apart, so that they are found by step
             body = join_frame(msgspec.structs.replace(header, histograms=()), block)
         return await self._store(
             Received(
@@ -110,7 +110,7 @@ class Ingest:
         )
 
     async def put_json_frame(self, run_id: RunId, body: bytes, *, late: bool) -> Receipted:
-        """Stores a frame in JSON form. Raises FrameError or ServiceError."""
+        """Store a frame in JSON form. Raises FrameError or ServiceError."""
         self._check_disk()
         check_json_texts("frame", body)
         parsed = await asyncio.to_thread(parse_json_frame, body)
@@ -128,7 +128,7 @@ class Ingest:
         )
 
     def forget(self, run_id: RunId) -> None:
-        """Drops what is cached of a removed run: a new one under its id has no metrics yet."""
+        """Drop what is cached of a deleted run: a new run under its id has no metrics yet."""
         self._names.forget(run_id)
 
     async def _layout(self, run_id: RunId, layout_hash: str) -> Layout | None:
@@ -152,7 +152,7 @@ class Ingest:
         return receipted
 
     def _tell(self, received: Received) -> None:
-        """Tells the listeners what was just committed."""
+        """Notify the listeners of what was just committed."""
         run_id, frame = received.run_id, received.frame
         self._observer.observe_frame(
             run_id,
@@ -239,7 +239,7 @@ class Ingest:
 
 
 def _without(received: Received, refused: frozenset[str]) -> Received:
-    """The body of a frame without the metrics that its run may not have."""
+    """The body of a frame without the metrics that exceed its run's limit."""
     frame = without(received.frame, refused)
     body = encode_frame(replace(frame, histograms=()))
     return replace(received, frame=frame, body=body)
@@ -249,7 +249,7 @@ def _encoded(parsed: JsonFrame, layout: Layout | None, arrived_at: float) -> tup
     frame = from_json_frame(parsed, layout=layout, arrived_at=arrived_at)
     try:
         return frame, encode_frame(frame)
-    except OverflowError as error:  # JSON integers have no limit, those of msgpack have 64 bits
+    except OverflowError as error:  # JSON integers are unlimited, those of msgpack have 64 bits
         raise FrameError(f"frame: {error}") from error
 
 

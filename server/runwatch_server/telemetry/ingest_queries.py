@@ -1,7 +1,7 @@
-"""The writes of one frame, their statements built once: this is the path that must be quick.
+"""The writes for one frame, with statements that are built once, because this path must be fast.
 
-SQLAlchemy takes longer to build a statement than SQLite to run it, and to PostgreSQL each one is
-a trip: there a frame that comes in its place is one statement, with its marks.
+SQLAlchemy takes longer to build a statement than SQLite to run it. To PostgreSQL each statement is
+a round trip, so there a frame that comes in order is stored, with its marks, by a single statement.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from runwatch_server.telemetry.tables import frames, metrics, segments, streams
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
-    """How far a stream is held."""
+    """How far a stream is stored."""
 
     next_seq: int
     max_seq: int
@@ -86,7 +86,7 @@ _EXTEND_SEGMENT: Final = (
             (segments.c.last_step > _LAST, segments.c.last_step),
             else_=_LAST,
         ),
-        # What came late is summed up again, unless the frames beside it have been removed.
+        # Late steps are aggregated again, unless the frames beside them have been removed.
         rolled_to=sa.case(
             (segments.c.rolled_to <= _ALIGNED, segments.c.rolled_to),
             (segments.c.raw_from >= _ALIGNED, segments.c.raw_from),
@@ -107,7 +107,7 @@ _FURTHER: Final = (
     )
     .exists()
 )
-"""The stream came further already: the frame is one that was out of order, or sent later."""
+"""For a frame that is out of order or was sent afterwards: the stream is already further."""
 _SET_LAST_STEP: Final = (
     runs.update().where(runs.c.id == bindparam("of_run"), sa.not_(_FURTHER)).values(last_step=_LAST)
 )
@@ -118,13 +118,13 @@ _STORE_FRAME: Final = _EXTEND_SEGMENT.add_cte(
     _ADVANCE_STREAM.cte("stream"),
     _SET_LAST_STEP.where(bindparam("moves_run", type_=sa.Boolean())).cte("run"),
 )
-"""All of it at once, where stream and segment have been begun; for PostgreSQL."""
+"""Everything in one statement, if stream and segment have begun; for PostgreSQL."""
 
 
 async def stream_state(
     connection: AsyncConnection, run_id: RunId, attempt: int, rank: int
 ) -> StreamState | None:
-    """None where there is no such run."""
+    """None if there is no such run."""
     found = await connection.execute(_FIND_STATE, _stream_key(run_id, attempt, rank))
     row = found.one_or_none()
     if row is None:
@@ -141,7 +141,7 @@ async def stream_state(
 async def find_checksum(
     connection: AsyncConnection, run_id: RunId, attempt: int, rank: int, seq: int
 ) -> int | None:
-    """The checksum of a frame that is held."""
+    """The checksum of a stored frame."""
     key = _stream_key(run_id, attempt, rank) | {"of_seq": seq}
     found: int | None = await connection.scalar(_FIND_CHECKSUM, key)
     return found
@@ -155,10 +155,10 @@ async def store_frame(
     before: StreamState,
     moves_run: bool,
 ) -> int:
-    """Keeps a frame and notes what is held now; returns the lowest sequence number that is not.
+    """Store a frame and update the marks; returns the lowest sequence number that is not stored.
 
-    `moves_run`: its last step is the run's newest, which after a rollback is an earlier one,
-    unless the stream came further before this frame did.
+    `moves_run`: the frame's last step becomes the run's newest step, which after a rollback is an
+    earlier one, unless the stream was further already.
     """
     marks = await _marks_after(connection, frame, before)
     if connection.dialect.name == "postgresql" and frame.num_steps and not before.is_new:
@@ -187,7 +187,7 @@ async def store_frame(
 
 
 async def add_metrics(connection: AsyncConnection, run_id: RunId, names: Sequence[str]) -> None:
-    """Notes names of metrics that a run has sent."""
+    """Store names of metrics that a run has sent."""
     known = set(await list_metrics(connection, run_id))
     rows = [{"run_id": run_id, "name": name} for name in names if name not in known]
     if rows:
@@ -204,7 +204,7 @@ async def _marks_after(connection: AsyncConnection, frame: FrameRow, before: Str
 
 
 async def _extend_segment(connection: AsyncConnection, frame: FrameRow) -> None:
-    """Notes which steps a segment holds."""
+    """Update which steps a segment holds."""
     updated = await connection.execute(_EXTEND_SEGMENT, _key(frame) | _segment_steps(frame))
     if updated.rowcount == 0:
         await _begin_segment(connection, frame)

@@ -1,7 +1,7 @@
-"""Steps that come after the frames beside them were removed for their age.
+"""Adds steps that arrive after the frames beside them were removed by retention.
 
-What was removed cannot be summed up again with them, so they are added to the sums that stand for
-it, in the write that stores their frame: once, like the frame itself.
+The removed steps cannot be aggregated again together with them. So the late ones are added to the
+existing rollups, in the write that stores their frame: once, like the frame itself.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,8 @@ _Key = tuple[str, str, int, int]
 async def add_late_steps(
     connection: AsyncConnection, run_id: RunId, frame: Frame, layout: Layout | None
 ) -> None:
-    """Adds a frame that has just been stored, as far as what lay beside it was removed."""
+    """Add a frame that has just been stored to rollups, as far as the frames beside it were
+    removed."""
     segment = await segment_queries.find_segment(
         connection, run_id, frame.attempt, frame.rank, frame.segment
     )
@@ -63,7 +64,7 @@ async def _tiles_of_unit(
 def _added(
     held: Sequence[TileRow], frame: Frame, layouts: Mapping[str, Layout], first_step: int
 ) -> list[TileRow]:
-    """All tiles of a unit, with what a frame holds of its steps."""
+    """All tiles of a unit, with the values that a frame holds of its steps."""
     tiles = _by_key(held)
     for name, values in metric_values([frame], first_step).items():
         before = tiles.get(("", name, 0, 1))
@@ -80,14 +81,15 @@ def _by_key(tiles: Iterable[TileRow]) -> dict[_Key, TileRow]:
 
 
 def _laid_over(held: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(UNIT,) values: what came later goes over what was there, where it says something."""
+    """(UNIT,) values: later ones replace earlier ones where they are recorded."""
     joined = held.copy()
     np.copyto(joined, values, where=~is_absent(values))
     return joined
 
 
 def _joined(held: TileRow, added: TileRow) -> TileRow:
-    """A tile of layers with another one's steps: no step of a segment is in two frames."""
+    """A tile of layers with the steps of another one added: no step of a segment is in two
+    frames."""
     place = {"first_step": held.first_step, "level": held.level}
     pieces = [decode_tile(tile.data, is_metric=False, **place) for tile in (held, added)]
     buckets = regroup(pieces, held.level, pieces[0].low.shape[1])

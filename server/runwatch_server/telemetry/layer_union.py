@@ -1,4 +1,4 @@
-"""Layers of several layouts as the columns of one table; pure.
+"""Combines the layers of several layouts as the columns of one table. No I/O.
 
 Legend: L layers of one layout, C columns.
 """
@@ -12,10 +12,11 @@ from runwatch.layouts import MAX_LAYERS, Layout
 
 
 def united(layouts: Sequence[Layout]) -> tuple[str, ...]:
-    """The names of all layers: the newest layout's in its order, each that only an older one has
-    behind the layer that it stood behind there. `layouts`: oldest first, at least one.
+    """The names of all layers: those of the newest layout in its order, and each layer that only an
+    older one has after its predecessor there. `layouts`: oldest first, at least one.
 
-    Together at most as many as one layout may have: older layouts beyond are left out.
+    The result has at most as many layers as one layout may have; older layouts beyond that are left
+    out.
     """
     names: Sequence[str] = layouts[-1].layer_names
     for layout in reversed(layouts[:-1]):
@@ -29,8 +30,8 @@ def united(layouts: Sequence[Layout]) -> tuple[str, ...]:
 def targets_of(
     layouts: Sequence[Layout], names: Sequence[str]
 ) -> Mapping[str, NDArray[np.int64] | None]:
-    """By the hash of each layout whose layers are all among the names: (L,) their columns; None
-    where these are all of them, in order."""
+    """For each layout, by its hash, whose layers are all among the names: (L,) their columns; None
+    if these are all names, in order."""
     columns = {name: column for column, name in enumerate(names)}
     return {
         layout.hash: None
@@ -42,7 +43,7 @@ def targets_of(
 
 
 def columns_among(names: Sequence[str], wanted: Collection[str]) -> NDArray[np.int64]:
-    """The columns whose names are wanted, in their order."""
+    """The indices of the wanted names, in the order of `names`."""
     known = frozenset(wanted)
     return np.array([column for column, name in enumerate(names) if name in known], np.int64)
 

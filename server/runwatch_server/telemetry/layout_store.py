@@ -17,7 +17,7 @@ from runwatch_server.telemetry.tables import layouts
 from runwatch_server.texts import check_json_texts
 
 MAX_LAYOUTS: Final = 50
-"""Most layouts of a run: one whose columns change more often puts its step into names."""
+"""Most layouts of a run. A run with more of them probably puts its step into names."""
 _MAX_CACHED: Final = 2_000
 
 
@@ -28,7 +28,8 @@ class Layouts:
         self._cached: dict[tuple[RunId, str], Layout] = {}
 
     async def put(self, run_id: RunId, layout_hash: str, body: bytes) -> bool:
-        """Registers a layout; returns whether it is new. Raises LayoutError, UnprocessableError."""
+        """Register a layout; returns whether it is new. Raises LayoutError or
+        UnprocessableError."""
         check_json_texts("body", body)
         try:
             document: object = msgspec.json.decode(body)
@@ -75,7 +76,7 @@ class Layouts:
         return [await self.find(run_id, layout_hash) for layout_hash in hashes]
 
     def forget(self, run_id: RunId) -> None:
-        """Drops a removed run's layouts: a new run under its id has registered none yet."""
+        """Drop a deleted run's layouts: a new run under its id has registered none yet."""
         for key in [key for key in self._cached if key[0] == run_id]:
             del self._cached[key]
 

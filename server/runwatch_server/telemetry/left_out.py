@@ -1,5 +1,5 @@
-"""Steps whose stat is a number and yet not the whole truth: elements that were NaN or infinite are
-left out of a gradient's norm, and counted beside it. A reader who asks for the norm is told."""
+"""Finds steps whose stat is finite although elements were NaN or infinite: these are left out of a
+gradient's norm and counted in another stat. Whoever reads the norm is told so."""
 
 from dataclasses import replace
 from typing import Final
@@ -23,21 +23,21 @@ _COUNTED_BY: Final = {
     "act_absmax": _OF_ACTIVATIONS,
     "act_zero_frac": _OF_ACTIVATIONS,
 }
-"""A stat over finite elements: the stat that counts the others."""
+"""For each stat over finite elements, the stat that counts the others."""
 _COARSE: Final = 64
-"""Points at which the whole run is asked whether there is anything to tell."""
+"""Number of points at which the whole run is checked for anything left out."""
 
 
 async def layer_told(
     reader: Reader, run_id: RunId, layer: str, stat: str, window: Window, series: Series
 ) -> Series:
-    """A layer's series, with the steps counted as not finite that left something out."""
+    """A layer's series, in which steps that left something out are counted as not finite."""
     count = _COUNTED_BY.get(stat)
     if count is None or not await _has_any(reader, run_id, count, window):
         return series
     try:
         counts = await reader.layer_series(run_id, layer, count, window)
-    except NotFoundError:  # not counted in this run
+    except NotFoundError:  # this run does not count them
         return series
     return _marked(series, counts.buckets)
 
@@ -50,7 +50,7 @@ async def layers_told(
     window: Window,
     series: Series,
 ) -> Series:
-    """The same of all layers, whose names are those of the columns."""
+    """The same for all layers, whose names are those of the columns."""
     count = _COUNTED_BY.get(stat)
     if count is None or not await _has_any(reader, run_id, count, window):
         return series
@@ -66,8 +66,8 @@ async def layers_told(
 
 
 async def _has_any(reader: Reader, run_id: RunId, count: str, window: Window) -> bool:
-    """False where the sum over all layers, a metric of the run, says that nothing was left out:
-    that is read in a moment, the counts of all layers are as many values as their norms."""
+    """False if the sum over all layers, which is a metric of the run, says that nothing was left
+    out. That is read quickly, while the counts of all layers are as many values as their norms."""
     try:
         total = await reader.metric_series(run_id, count, replace(window, points=_COARSE))
     except NotFoundError:
@@ -77,7 +77,8 @@ async def _has_any(reader: Reader, run_id: RunId, count: str, window: Window) ->
 
 
 def _marked(series: Series, counts: Buckets) -> Series:
-    """Of a bucket of several steps at least so many as its least and largest count give away."""
+    """The series with its counts marked: for a bucket of several steps a lower bound, taken from
+    its least and largest count."""
     buckets = series.buckets
     _, rows, counted = np.intersect1d(
         buckets.steps, counts.steps, assume_unique=True, return_indices=True

@@ -21,17 +21,17 @@ _MOST_NAMED: Final = 5
 
 
 class MetricNames:
-    """At most this many for each run; frames that are handled at once may add a few more."""
+    """Allows at most `most` names per run; frames that are handled at once may add a few more."""
 
     def __init__(self, database: Database, *, most: int) -> None:
         self._database = database
         self._most = most
         self._refused: dict[tuple[RunId, tuple[str, ...]], frozenset[str]] = {}
-        """By the names that a frame brought; stored is what is not refused."""
+        """For each set of names that a frame brought, those refused; the others are stored."""
         self._told: set[RunId] = set()
 
     def forget(self, run_id: RunId) -> None:
-        """Drops a removed run's names: a new run under its id has no metrics yet."""
+        """Drop a deleted run's names: a new run under its id has no metrics yet."""
         self._refused = {key: names for key, names in self._refused.items() if key[0] != run_id}
         self._told.discard(run_id)
 
@@ -40,7 +40,7 @@ class MetricNames:
         return self._refused.get((run_id, names)) == frozenset()
 
     async def refused(self, run_id: RunId, names: tuple[str, ...]) -> frozenset[str]:
-        """Those of a frame's names that exceed its run's limit."""
+        """The names of a frame that exceed its run's limit."""
         known = self._refused.get((run_id, names))
         if known is not None:
             return known
@@ -48,7 +48,7 @@ class MetricNames:
             return _too_many(await list_metrics(connection, run_id), names, self._most)
 
     def remember(self, run_id: RunId, names: tuple[str, ...], refused: frozenset[str]) -> None:
-        """Notes that a frame with these names was stored, without those refused."""
+        """Remember that a frame with these names was stored, without those refused."""
         if len(self._refused) >= _MAX_CACHED:
             self._refused.clear()
         kept = tuple(name for name in names if name not in refused)

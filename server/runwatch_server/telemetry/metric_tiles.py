@@ -1,4 +1,4 @@
-"""A metric step by step, to the bit: tiles of level 1."""
+"""Encodes a metric's values step by step, exact to the bit: tiles of level 1."""
 
 import numpy as np
 import zstandard

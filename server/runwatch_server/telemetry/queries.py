@@ -1,4 +1,4 @@
-"""Questions put to stored frames, but for those in packs, and to the names of metrics."""
+"""Queries of stored frames, except those in packs, and of metric names."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from runwatch_server.telemetry.tables import frames, metrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotFrame:
-    """A frame as it was received, and what its row says of it."""
+    """A frame as it was received, with what its row says about it."""
 
     seq: int
     segment: int
@@ -34,8 +34,8 @@ async def frames_of_steps(
     rank: int,
     stretch: Stretch,
 ) -> list[HotFrame]:
-    """The frames that hold any of these steps, in order of their sequence numbers; but for those
-    in packs."""
+    """The frames that hold any of these steps, in order of their sequence numbers, except those in
+    packs."""
     query = (
         sa.select(
             frames.c.seq,
@@ -64,7 +64,7 @@ async def newest_frame(connection: AsyncConnection, run_id: RunId, attempt: int)
 
 
 async def newest_arrival(connection: AsyncConnection, run_id: RunId, attempt: int) -> float | None:
-    """When rank 0's newest steps came; None where none are kept."""
+    """When rank 0's newest steps arrived; None if none are stored."""
     query = (
         sa.select(frames.c.received_at)
         .where(*_is_stream(run_id, attempt, 0), frames.c.num_steps > 0)
@@ -85,7 +85,7 @@ async def count_frames(
 async def first_hot_step(
     connection: AsyncConnection, run_id: RunId, rank: int, stretch: Stretch
 ) -> int | None:
-    """Where the first frame begins that holds any of these steps; but for those in packs."""
+    """The first step of the first frame that holds any of these steps, except those in packs."""
     query = sa.select(sa.func.min(frames.c.first_step)).where(*_holds(run_id, rank, stretch))
     step: int | None = await connection.scalar(query)
     return step
@@ -99,7 +99,7 @@ def _holds(run_id: RunId, rank: int, stretch: Stretch) -> tuple[sa.ColumnElement
     return (
         *_is_stream(run_id, stretch.attempt, rank),
         frames.c.segment == stretch.segment,
-        frames.c.first_step > stretch.first_step - MAX_STEPS,  # none is longer
+        frames.c.first_step > stretch.first_step - MAX_STEPS,  # no frame is longer
         frames.c.first_step <= stretch.last_step,
         frames.c.first_step + frames.c.num_steps > stretch.first_step,
     )

@@ -1,7 +1,8 @@
-"""What of a run's telemetry can be removed, counted and removed: frames that are summed up, with or
-without the evidence, which are the frames around each alert; and the sums of its layers.
+"""Counts and removes what retention may remove of a run's telemetry: frames that are in rollups,
+with or without the evidence, which are the frames around each alert; and the rollups of layers.
 
-Each removal is a chunk, for one transaction; it returns how much went, and 0 where nothing is left.
+Each removal handles a chunk, for one transaction. It returns how much it removed, and 0 if nothing
+is left.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from runwatch_server.telemetry.packs.tables import packs
 from runwatch_server.telemetry.tables import frames, histograms, rollups, segments
 
 EVIDENCE_STEPS: Final = 2048
-"""Before an alert's onset and after its end: frames of these steps stay as they were received."""
+"""Frames this many steps before an alert's onset and after its end stay as they were received."""
 _CHUNK_FRAMES: Final = 500
 _CHUNK_PACKS: Final = 50
 _CHUNK_TILES: Final = 500
@@ -26,7 +27,7 @@ _ALERT_END: Final = sa.case(
     (alerts.c.resolution == Resolution.RUN_ENDED.value, alerts.c.last_step),
     else_=sa.func.coalesce(alerts.c.resolved_step, alerts.c.last_step),
 )
-"""What nobody mended holds to the run's end; the evidence is how it came about."""
+"""An alert that was never resolved lasts to the run's end; the evidence is how it came about."""
 _KEY: Final = (frames.c.run_id, frames.c.attempt, frames.c.rank, frames.c.seq)
 _IN_ROLLUPS: Final = sa.and_(
     segments.c.run_id == frames.c.run_id,
@@ -40,7 +41,7 @@ _IS_EVIDENCE: Final = (
     sa.select(alerts.c.id)
     .where(
         alerts.c.run_id == frames.c.run_id,
-        alerts.c.attempt >= frames.c.attempt,  # what led to it may be of an earlier one
+        alerts.c.attempt >= frames.c.attempt,  # its cause may lie in an earlier attempt
         alerts.c.firing_step.is_not(None),
         frames.c.first_step + frames.c.num_steps > alerts.c.onset_step - EVIDENCE_STEPS,
         frames.c.first_step <= _ALERT_END + EVIDENCE_STEPS,
@@ -51,7 +52,7 @@ _IS_EVIDENCE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Of what a removal takes."""
+    """The amount of what can be removed."""
 
     number: int = 0
     num_bytes: int = 0
@@ -60,7 +61,7 @@ class Amount:
 async def removable_frames(
     connection: AsyncConnection, run_id: RunId, *, with_evidence: bool
 ) -> Amount:
-    """Frames, in packs or not, that are wholly in rollups."""
+    """Frames, in packs or not, that lie wholly in rollups."""
     hot = _removable(run_id, with_evidence).subquery()
     packed = _removable_packs(run_id, with_evidence).subquery()
     is_hot = sa.and_(*(column == hot.c[column.name] for column in _KEY))
@@ -74,8 +75,8 @@ async def removable_frames(
 
 
 async def remove_frames(connection: AsyncConnection, run_id: RunId, *, with_evidence: bool) -> int:
-    """Such as are not in packs, and wholly in rollups: the last steps of a segment, never summed
-    up, stay."""
+    """Remove frames that are not in packs and lie wholly in rollups. The last steps of a segment,
+    which were never aggregated, stay."""
     found = (await connection.execute(_removable(run_id, with_evidence).limit(_CHUNK_FRAMES))).all()
     if found:
         await _move_marks(connection, run_id)
@@ -87,8 +88,8 @@ async def remove_frames(connection: AsyncConnection, run_id: RunId, *, with_evid
 async def remove_packs(
     connection: AsyncConnection, run_id: RunId, *, with_evidence: bool, now: float
 ) -> int:
-    """Returns how many frames were in them. Their objects are loose from then on: the sweep removes
-    them."""
+    """Remove packs; returns how many frames they held. Their objects are loose from then on, and
+    the sweep removes them."""
     query = _removable_packs(run_id, with_evidence).limit(_CHUNK_PACKS)
     found = await packs_among(connection, query)
     if found:
@@ -98,14 +99,14 @@ async def remove_packs(
 
 
 async def removable_rollups(connection: AsyncConnection, run_id: RunId) -> Amount:
-    """Tiles of layers' stats."""
+    """The tiles of layers' stats."""
     size = sa.select(sa.func.count(), sa.func.sum(sa.func.length(rollups.c.data)))
     row = (await connection.execute(size.where(*_of_layers(run_id)))).one()
     return Amount(int(row[0] or 0), int(row[1] or 0))
 
 
 async def removable_histograms(connection: AsyncConnection, run_id: RunId) -> Amount:
-    """By steps of a kind and rank, as `histogram_store.remove_histograms` counts them."""
+    """Counted in steps per kind and rank, as `histogram_store.remove_histograms` counts them."""
     size = sa.func.length(histograms.c.names) + sa.func.length(histograms.c.packed)
     steps = (
         sa.select(sa.func.sum(size).label("num_bytes"))
@@ -119,7 +120,7 @@ async def removable_histograms(connection: AsyncConnection, run_id: RunId) -> Am
 
 
 async def remove_rollups(connection: AsyncConnection, run_id: RunId) -> int:
-    """Those of layers: metrics stay, step by step."""
+    """Remove the rollups of layers; metrics stay, step by step."""
     keys = list(rollups.primary_key.columns)
     chunk = sa.select(*keys).where(*_of_layers(run_id)).limit(_CHUNK_TILES)
     removed = await connection.execute(
@@ -140,7 +141,7 @@ def _removable(run_id: RunId, with_evidence: bool) -> sa.Select[str, int, int, i
 
 
 def _removable_packs(run_id: RunId, with_evidence: bool) -> sa.Select[*tuple[Any, ...]]:
-    """Packs that are wholly in rollups."""
+    """Packs that lie wholly in rollups."""
     in_rollups = sa.and_(
         segments.c.run_id == packs.c.run_id,
         segments.c.attempt == packs.c.attempt,

@@ -1,9 +1,10 @@
-"""Sums up finished stretches of steps, so that a million of them can be read at once.
+"""Aggregates finished stretches of steps into rollups, so that a million steps can be read at once.
 
-Every 1024 steps that a segment has left behind become tiles of 64-step buckets; 16 of those
-become a tile of 512-step buckets, 8 of those one of 4096. Metrics are kept step by step as well
-(level 1): they are few, and their charts are looked at closely. Each stretch is one write, with
-the mark that says how far it went: a service killed in the middle sums up the stretch again.
+Every 1024 steps that a segment has completed become tiles of 64-step buckets. 16 of these tiles
+become one of 512-step buckets, and 8 of those one of 4096-step buckets. Metrics are also kept step
+by step (level 1): they are few, and their charts are examined closely. Each stretch is one write,
+together with the mark of how far aggregation has come: if the service is killed in the middle, it
+aggregates the stretch again.
 """
 
 import asyncio
@@ -29,11 +30,11 @@ from runwatch_server.telemetry.summing import UNIT, roll_up_above, unit_tiles
 log = logging.getLogger(__name__)
 
 _SETTLED: Final = 64
-"""A stretch is summed up when so many steps lie behind it: metrics of its last steps may come a
-little later. What comes later still is not lost: the stretch is summed up again."""
+"""A stretch is aggregated once this many steps lie behind it, since metrics of its last steps may
+come a little later. Even later ones are not lost: the stretch is then aggregated again."""
 _MAX_SEGMENTS: Final = 256
 _MAX_UNITS: Final = 64
-"""Of one segment at a time, so that one long import does not keep the others waiting."""
+"""Most units of one segment at a time, so that a long import does not keep others waiting."""
 
 
 class Roller:
@@ -44,7 +45,7 @@ class Roller:
         self._works = SeparateWorks("summing up its steps")
 
     async def roll(self) -> int:
-        """Sums up what is finished; returns how many stretches of 1024 steps."""
+        """Aggregate what is finished; returns the number of stretches of 1024 steps."""
         async with self._database.read() as connection:
             found = await segment_queries.list_unrolled(connection, UNIT + _SETTLED, _MAX_SEGMENTS)
         num_done = 0
@@ -67,9 +68,9 @@ class Roller:
         return _MAX_UNITS
 
     async def _roll_unit(self, segment: SegmentRow, first_step: int, settled: int) -> int | None:
-        """The step up to which the segment is summed up then: the unit's end, or, of a unit that
-        holds nothing, the next that does. None where frames came, or were packed, while it was
-        summed up, or where some cannot be had now."""
+        """Aggregate one unit. Returns the step up to which the segment is then aggregated: the
+        unit's end or, if the unit holds nothing, the next step that is held. None if frames arrived
+        or were packed meanwhile, or if some cannot be read now."""
         end = first_step + UNIT
         stretch = Stretch(segment.attempt, segment.segment, first_step, end - 1)
         async with self._database.read() as connection:
@@ -81,7 +82,7 @@ class Roller:
                 end = max(end, held // UNIT * UNIT)
                 stretch = replace(stretch, last_step=end - 1)
         if any(gap.reason is GapReason.LATE for gap in found.gaps):
-            return None  # summed up when the object store answers; what is lost never comes
+            return None  # aggregated once the object store answers; lost frames never return
         frames = found.frames
         hashes = {frame.layout_hash for frame in frames if frame.layout_hash}
         layouts = {

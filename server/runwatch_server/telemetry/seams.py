@@ -10,7 +10,7 @@ from runwatch.vocabulary import RunId
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CommittedFrame:
-    """A frame that is on disk."""
+    """A frame that has been stored."""
 
     run_id: RunId
     attempt: int
@@ -23,6 +23,7 @@ class CommittedFrame:
 
 
 class Committed(Protocol):
-    """Is told of each frame once, after its commit, on the event loop; must not block or raise."""
+    """Is notified of each frame once, after its commit, on the event loop; must not block or
+    raise."""
 
     def __call__(self, frame: CommittedFrame) -> None: ...

@@ -1,4 +1,4 @@
-"""Questions put to segments: which steps each holds, and how far they were rolled up."""
+"""Queries of segments: which steps each holds, and how far they have been aggregated."""
 
 from dataclasses import dataclass
 
@@ -63,7 +63,7 @@ async def list_segments_of_ranks(
 async def list_unrolled(
     connection: AsyncConnection, num_steps: int, limit: int
 ) -> list[SegmentRow]:
-    """Segments that hold so many steps beyond their rollups."""
+    """Segments that hold this many steps beyond their rollups."""
     query = (
         sa.select(segments)
         .where(segments.c.last_step - segments.c.rolled_to >= num_steps)
@@ -75,7 +75,7 @@ async def list_unrolled(
 async def set_rolled(
     connection: AsyncConnection, segment: SegmentRow, *, found: int, rolled_to: int
 ) -> bool:
-    """Moves the mark, unless something came late in the meantime."""
+    """Advance the mark, unless steps came late in the meantime; returns whether it did."""
     updated = await connection.execute(
         segments.update()
         .where(
@@ -90,7 +90,7 @@ async def set_rolled(
 async def last_steps_of_ranks(
     connection: AsyncConnection, run_id: RunId, attempt: int
 ) -> dict[int, int]:
-    """The ranks that an attempt has heard from, and the last step of each."""
+    """The ranks of an attempt that have sent steps, and the last step of each."""
     query = (
         sa.select(segments.c.rank, segments.c.last_step)
         .where(segments.c.run_id == run_id, segments.c.attempt == attempt)

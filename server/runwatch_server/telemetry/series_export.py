@@ -13,7 +13,7 @@ from runwatch_server.errors import UnprocessableError
 from runwatch_server.telemetry.gaps import Gap
 
 Columns = Mapping[str, Sequence[JsonNumber] | Sequence[int]]
-"""`step`, and `value`, or `min`, `max`, `mean`, `count` and `nonfinite`; all of one length. Where
+"""`step`, and `value` or `min`, `max`, `mean`, `count` and `nonfinite`; all of the same length. If
 some steps could not be read, also `gap`: see `with_gaps`."""
 
 _WHOLE_NUMBERS: Final = ("step", "count", "nonfinite")
@@ -44,9 +44,9 @@ def format_asked_for(named: SeriesFormat | None, accept: str) -> SeriesFormat:
 
 
 def with_gaps(columns: Columns, gaps: Sequence[Gap]) -> Columns:
-    """Adds a row without numbers at the first and at the last step of each gap, and a column `gap`
-    with the reason in these: whoever draws the table sees that something is missing. Without gaps
-    the table is left as it is."""
+    """Add a row without numbers at the first and last step of each gap, and a column `gap` with the
+    reason in these rows, so that whoever plots the table sees that something is missing. Without
+    gaps the table stays as it is."""
     if not gaps:
         return columns
     num_numbers = len(columns) - 1
@@ -61,7 +61,8 @@ def with_gaps(columns: Columns, gaps: Sequence[Gap]) -> Columns:
 
 
 def exported(columns: Columns, kind: SeriesFormat) -> bytes:
-    """Not for JSON. Raises UnprocessableError where Arrow is not installed."""
+    """The table as bytes, in any format but JSON. Raises UnprocessableError if Arrow is not
+    installed."""
     makers: dict[SeriesFormat, Callable[[Columns], bytes]] = {
         SeriesFormat.CSV: _csv,
         SeriesFormat.ARROW: _arrow,
@@ -93,7 +94,8 @@ def _parquet(columns: Columns) -> bytes:
 
 
 def _table(columns: Columns) -> Any:
-    """NaN and infinities as themselves; null where nothing (finite) was recorded."""
+    """An Arrow table. NaN and infinities stay as they are; null where nothing (finite) was
+    recorded."""
     arrow = _module("pyarrow")
     kinds = {"gap": arrow.string(), **dict.fromkeys(_WHOLE_NUMBERS, arrow.int64())}
     return arrow.table(
@@ -116,7 +118,7 @@ def _float(number: JsonNumber | int) -> float | None:
 
 
 def _module(name: str) -> Any:
-    """By its name, not by an import: Arrow is an optional part of the installation."""
+    """Import a module by its name, because Arrow is an optional part of the installation."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

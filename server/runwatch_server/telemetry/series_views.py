@@ -16,7 +16,7 @@ from runwatch_server.telemetry.reading import Series, Window
 from runwatch_server.telemetry.series_export import Columns
 
 Aggregate = Literal["max", "mean", "min"]
-"""Which number of several steps a cell shows."""
+"""Which aggregate of several steps a cell shows."""
 
 
 class StretchView(msgspec.Struct, frozen=True):
@@ -147,8 +147,8 @@ def heatmap_view(
 def cells_of(
     buckets: Buckets, aggregate: Aggregate
 ) -> tuple[list[list[JsonNumber]], list[tuple[int, int, int]]]:
-    """What a picture needs of buckets: values column by column, and (column, bucket, count)
-    wherever there were values that are no finite number."""
+    """The cells of a heat map: values column by column, and (column, bucket, count) wherever there
+    were values that are NaN or infinite."""
     cells = {"max": buckets.high, "mean": buckets.mean, "min": buckets.low}[aggregate]
     places = np.argwhere(buckets.nonfinite.T > 0)
     counts = buckets.nonfinite.T[buckets.nonfinite.T > 0]
@@ -160,7 +160,7 @@ def cells_of(
 
 
 def _nullable(values: NDArray[np.floating]) -> list[JsonNumber]:
-    """A column's cells, shortened to what a colour can show; in full those that are beyond it."""
+    """A column's cells, rounded to what a colour can show, except those out of float32's range."""
     with np.errstate(over="ignore"):
         shortened = values.astype(np.float32).astype(np.float64)
     numbers: list[JsonNumber] = np.where(np.isinf(shortened), values, shortened).tolist()
@@ -170,7 +170,7 @@ def _nullable(values: NDArray[np.floating]) -> list[JsonNumber]:
 
 
 def columns_of(view: SeriesView) -> Columns:
-    """Of the view as a table: the steps, and what it has of them."""
+    """The view as a table: its steps and their values."""
     columns: dict[str, list[JsonNumber] | list[int]] = {"step": view.steps}
     for name in ("values", "min", "max", "mean", "count", "nonfinite"):
         column: list[JsonNumber] | list[int] | None = getattr(view, name)

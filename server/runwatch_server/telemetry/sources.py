@@ -1,4 +1,4 @@
-"""One stretch of a segment read by columns: from tiles where there are any, else from frames."""
+"""Reads one stretch of a segment by columns: from tiles where there are any, else from frames."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Source:
     wanted: Wanted
     stretch: Stretch
     gaps: list[Gap]
-    """Takes up what is stored and could not be read."""
+    """Collects stored steps that could not be read."""
 
     async def values(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Steps (N,) and values (N, C) as recorded."""
@@ -63,8 +63,8 @@ class Source:
     async def _pieces(
         self, levels: Sequence[int], first: int, end: int, width: int
     ) -> list[Buckets]:
-        """From tiles of these levels, of which the last is the coarsest; where those do not reach,
-        from the steps themselves."""
+        """Pieces from tiles of these levels, of which the last is the coarsest, and from the steps
+        themselves where tiles do not reach."""
         if first >= end:
             return []
         if not levels:
@@ -83,9 +83,9 @@ class Source:
         ]
 
     async def _first_bucket(self, level: int, first: int) -> int:
-        """From which step on buckets of a level speak for a stretch that begins at `first`: one
-        that begins earlier holds steps that are none of it, undone ones or such as were not asked
-        for. Where nothing finer is left it speaks all the same."""
+        """The step from which on buckets of a level can be used for a stretch that begins at
+        `first`. A bucket that begins earlier includes steps outside the stretch, undone ones or
+        ones not requested. If nothing finer is left, it is used all the same."""
         whole = -(-first // level) * level
         if first == whole or first <= self.segment.first_step:
             return first
@@ -93,7 +93,7 @@ class Source:
         return first if is_all else whole
 
     async def _are_removed(self, first: int, end: int) -> bool:
-        """Whether only sums are left of a layer's steps."""
+        """Whether only rollups are left of a layer's steps."""
         if self.wanted.is_metric or first >= self.segment.raw_from:
             return False
         steps = replace(self.stretch, first_step=first, last_step=end - 1)
@@ -106,7 +106,7 @@ class Source:
         return await replace(self, stretch=stretch).values()
 
     async def _tiles(self, level: int, first: int, end: int) -> list[Buckets]:
-        """The buckets of a level that reach into [first, end), which ends with one."""
+        """The buckets of a level that overlap [first, end); `end` is the end of a bucket."""
         found = await tile_queries.tiles_of(
             self.connection,
             self.segment,
@@ -121,7 +121,7 @@ class Source:
         return [_within(piece, first, end, level) for piece in pieces]
 
     def _layer_tile(self) -> int | None:
-        """The one tile that holds the layer, where all layouts agree on it."""
+        """The one tile that holds the layer, if it is the same in all layouts."""
         if self.wanted.num_columns != 1:
             return None
         tiles = {layer // TILE_LAYERS for layer, num in self.wanted.layouts.values() if num == 1}
@@ -197,6 +197,6 @@ def _decode(tile: TileRow, column: int | None, *, is_metric: bool) -> Buckets:
 
 
 def _within(buckets: Buckets, first: int, end: int, level: int) -> Buckets:
-    """Without the buckets that end before `first`, or begin at `end` or later."""
+    """The buckets without those that end before `first`, or begin at `end` or later."""
     keep = (buckets.steps + level > first) & (buckets.steps < end)
     return buckets if keep.all() else buckets.rows(keep)

@@ -1,4 +1,4 @@
-"""The steps of a stretch wherever they lie: in frames as they were received, or in packs."""
+"""Reads the steps of a stretch wherever they are stored: in frames as received, or in packs."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +26,7 @@ from runwatch_server.telemetry.wanted import Wanted
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Some columns of consecutive steps; those at which nothing was recorded are left out."""
+    """Some columns of consecutive steps, without steps at which nothing was recorded."""
 
     steps: NDArray[np.int64]
     """(N,)"""
@@ -42,13 +42,13 @@ class Frames:
 
     frames: list[Frame]
     num_hot: int
-    """How many frames were not in packs: another number means that some came or were packed."""
+    """Number of frames that were not in packs. If it changes, some arrived or were packed."""
     gaps: list[Gap]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSteps:
-    """One rank's steps, as one committed state of the database has them."""
+    """One rank's steps, as of one committed state of the database."""
 
     connection: AsyncConnection
     packs: PackReader
@@ -56,7 +56,8 @@ class StoredSteps:
     rank: int
 
     async def columns(self, stretch: Stretch, wanted: Wanted) -> Columns:
-        """Only the wanted columns are kept of each frame: all of them would fill the memory."""
+        """The wanted columns of a stretch. Only these are kept of each frame: all columns would
+        need too much memory."""
         first, last = stretch.first_step, stretch.last_step
         hot = await queries.frames_of_steps(self.connection, self.run_id, self.rank, stretch)
         found = await asyncio.to_thread(_hot_parts, hot, wanted)
@@ -80,7 +81,7 @@ class StoredSteps:
         return Frames(frames, len(hot), self._noted(stretch, found.gaps))
 
     def _noted(self, stretch: Stretch, gaps: Iterable[Gap]) -> list[Gap]:
-        """Those within the stretch, told to whoever counts them."""
+        """The gaps within the stretch, also reported to the observer."""
         within = [
             replace(
                 gap,
@@ -95,9 +96,9 @@ class StoredSteps:
 
 
 def unpack_hot(hot: HotFrame, decode: Callable[[bytes], Frame] = decode_frame) -> Frame:
-    """A frame as it was received. Raises FrameError where its bytes have rotted.
+    """A frame as it was received. Raises FrameError if its bytes are corrupt.
 
-    The block has a checksum of its own; the header is held against the frame's row.
+    The block has a checksum of its own; the header is checked against the frame's row.
     """
     frame = decode(hot.body)
     found = (frame.seq, frame.segment, frame.first_step, frame.num_steps)
@@ -110,7 +111,7 @@ def unpack_hot(hot: HotFrame, decode: Callable[[bytes], Frame] = decode_frame) -
 
 
 def read_hot(hot: HotFrame, decode: Callable[[bytes], Frame] = decode_frame) -> Frame | None:
-    """The same; None where its bytes have rotted."""
+    """The same; None if its bytes are corrupt."""
     try:
         return unpack_hot(hot, decode)
     except FrameError:
@@ -118,7 +119,7 @@ def read_hot(hot: HotFrame, decode: Callable[[bytes], Frame] = decode_frame) -> 
 
 
 def hot_gap(hot: HotFrame) -> Gap:
-    """The gap that a rotted frame leaves."""
+    """The gap that a corrupt frame leaves."""
     last_step = hot.first_step + max(hot.num_steps, 1) - 1
     return Gap(hot.first_step, last_step, GapReason.CORRUPT, f"frame {hot.seq}", hot.segment)
 
@@ -165,10 +166,11 @@ def _hot_parts(found: Sequence[HotFrame], wanted: Wanted) -> Found[Part]:
 def _laid_over(
     parts: Sequence[Part], num_columns: int, first: int, last: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """What a later frame says of a step goes over what an earlier one said, value by value.
+    """The values of all parts: where a later frame has a value for a step, it replaces that of an
+    earlier one.
 
-    Takes memory for the steps that the parts hold, however far these lie from one another: a
-    program may count samples or seconds.
+    Memory is taken for the steps that the parts hold, however far apart they are: a program may
+    count samples or seconds as steps.
     """
     within = [part for part in parts if part.first_step <= last and part.end > first]
     spans = ((max(first, part.first_step), min(last + 1, part.end)) for part in within)
@@ -190,7 +192,7 @@ def _laid_over(
 
 
 def _united(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Half-open spans in order, those that touch or overlap as one."""
+    """Half-open spans in order, with those that touch or overlap merged."""
     united: list[tuple[int, int]] = []
     for start, stop in sorted(spans):
         if united and start <= united[-1][1]:

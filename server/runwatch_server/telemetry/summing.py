@@ -1,4 +1,4 @@
-"""Steps summed up: the tiles of a stretch of 1024, and of those the coarser ones."""
+"""Aggregates steps: makes the tiles of a stretch of 1024 steps, and the coarser ones above them."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -28,13 +28,13 @@ from runwatch_server.telemetry.segment_queries import SegmentRow
 from runwatch_server.telemetry.tile_queries import TileRow
 
 UNIT: Final = TILE_STEPS[LEVELS[0]]
-"""Steps that are summed up at a time."""
+"""Number of steps that are aggregated at a time."""
 
 
 async def roll_up_above(
     connection: AsyncConnection, segment: SegmentRow, first_step: int, rolled_to: int
 ) -> None:
-    """Makes the coarser tiles that hold a unit, where all of their steps are summed up."""
+    """Make the coarser tiles that contain a unit, if all of their steps have been aggregated."""
     for level in LEVELS[1:]:
         end = _end_of_tile(level, first_step)
         if end <= rolled_to:
@@ -42,14 +42,14 @@ async def roll_up_above(
 
 
 def _end_of_tile(level: int, step: int) -> int:
-    """Of the tile that a step lies in."""
+    """The end of the tile that contains a step."""
     return step - step % TILE_STEPS[level] + TILE_STEPS[level]
 
 
 async def _roll_up(
     connection: AsyncConnection, segment: SegmentRow, level: int, first_step: int
 ) -> None:
-    """Makes the tiles of a level from those of the next finer one."""
+    """Make the tiles of a level from those of the next finer one."""
     fine = LEVELS[LEVELS.index(level) - 1]
     found = await tile_queries.tiles_of(
         connection,
@@ -100,7 +100,8 @@ def unit_tiles(
 def stat_tiles(
     frames: Sequence[Frame], layouts: Mapping[str, Layout], first_step: int
 ) -> list[TileRow]:
-    """Those of the layers. Goes by the bucket: the widest layouts would fill the memory."""
+    """The tiles of the layers. Works bucket by bucket, since the widest layouts would need too much
+    memory."""
     level = LEVELS[0]
     rows: dict[str, list[Buckets]] = {layout_hash: [] for layout_hash in layouts}
     for start in range(first_step, first_step + UNIT, level):
@@ -138,12 +139,12 @@ def _tiles_of_layout(
 
 
 def metric_values(frames: Sequence[Frame], first_step: int) -> dict[str, NDArray[np.float64]]:
-    """What frames hold of a unit's metrics: (UNIT,) values each."""
+    """The values that frames hold of a unit's metrics: (UNIT,) each."""
     return lay_out(_without_stats(frames), first_step, UNIT).metrics
 
 
 def tiles_of_metric(name: str, values: NDArray[np.float64], first_step: int) -> list[TileRow]:
-    """A metric's (UNIT,) values, summed up and as they are."""
+    """The tiles of a metric's (UNIT,) values: aggregated, and as they are."""
     steps = first_step + np.arange(UNIT, dtype=np.int64)
     column: NDArray[np.float64] = values[:, np.newaxis]
     buckets = regroup([from_values(steps, column)], LEVELS[0], 1)

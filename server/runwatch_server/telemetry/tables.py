@@ -1,4 +1,4 @@
-"""Where telemetry is kept: blocks as they were received, never a row a point."""
+"""Tables of telemetry: blocks as they were received, never one row per point."""
 
 import sqlalchemy as sa
 
@@ -40,7 +40,7 @@ streams = sa.Table(
     sa.Column("next_seq", sa.BigInteger, nullable=False),
     sa.Column("max_seq", sa.BigInteger, nullable=False),
 )
-"""One rank of an attempt: `next_seq` is the lowest sequence number that is not held."""
+"""One rank of an attempt; `next_seq` is the lowest sequence number that is not stored."""
 
 segments = sa.Table(
     "segments",
@@ -107,4 +107,4 @@ histograms = sa.Table(
     sa.Column("names", sa.LargeBinary, nullable=False),  # zstd of JSON
     sa.Column("packed", sa.LargeBinary, nullable=False),  # counts, as they came
 )
-"""Parts of a step's histograms, taken out of the frame that brought them."""
+"""Parts of a step's histograms, stored apart from the frame that brought them."""

@@ -1,4 +1,4 @@
-"""Questions put to rollups: tiles of steps summed up, level by level."""
+"""Queries of rollups: tiles of aggregated steps, level by level."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class TileRow:
 async def put_tiles(
     connection: AsyncConnection, segment: SegmentRow, tiles: Sequence[TileRow]
 ) -> None:
-    """Stores tiles in place of those that cover the same steps."""
+    """Store tiles, replacing those that cover the same steps."""
     for level, first_step in {(tile.level, tile.first_step) for tile in tiles}:
         await connection.execute(
             rollups.delete().where(

@@ -1,4 +1,4 @@
-"""What is asked for of stored frames: some columns, wherever the frames have them."""
+"""The columns that are requested of stored frames, wherever the frames have them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from runwatch_server.telemetry.packs.unpacking import Place
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The columns asked for: a metric, a layer's stat, or a stat of all layers."""
+    """The requested columns: a metric, a layer's stat, or a stat of all layers."""
 
     name: str
     layouts: dict[str, tuple[int, int]]
@@ -23,8 +23,8 @@ class Wanted:
     targets: Mapping[str, NDArray[np.int64] | None] = field(
         default_factory=dict[str, NDArray[np.int64] | None]
     )
-    """Hash of a layout -> the columns of the answer in which its layers stand; without one: all,
-    in order."""
+    """Hash of a layout -> the columns of the answer in which its layers stand; if missing: all, in
+    order."""
 
     @property
     def is_metric(self) -> bool:

@@ -1,1 +1,1 @@
-"""Frames that have cooled: packed into immutable objects, by column, and read back to the bit."""
+"""Old frames, packed by column into immutable objects and read back exact to the bit."""

@@ -1,5 +1,5 @@
-"""What a pack holds, and where in it: kept in the database, so that a reader asks the object for
-nothing but the tiles that it needs, and knows what is missing where the object is."""
+"""What a pack holds and where in it. Kept in the database, so that a reader requests nothing of the
+object but the tiles that it needs, and knows what is missing if the object is."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,12 +12,13 @@ import zstandard
 
 TILE_ROWS: Final = 1024
 TILE_COLUMNS: Final = 32
-"""With 1024 rows some 100 KB, compressed: a layer's series of a thousand steps is one read."""
+"""Columns per tile. With 1024 rows a tile has some 100 KB, compressed: a layer's series of a
+thousand steps is one read."""
 MAGIC: Final = b"RWP1"
 
 
 class Kind(IntEnum):
-    """The two tables of numbers of a shape; the value is the bytes of a number."""
+    """The two tables of numbers of a shape; the value is the number of bytes per number."""
 
     METRICS = 8
     """Times and metrics: column 0 is the time of a step, column 1 + m is metric m."""
@@ -25,19 +26,20 @@ class Kind(IntEnum):
 
 
 class PackedFrame(msgspec.Struct, frozen=True, array_like=True):
-    """A frame but its numbers; its sequence number follows from its place."""
+    """A frame without its numbers; its sequence number follows from its place."""
 
     first_step: int
     num_steps: int
     shape: int
     checksum: int
-    """Of the body as it was received: a retry with another one is another frame."""
+    """The checksum of the body as received: the same frame with another one is a different
+    frame."""
     late: bool
     received_at: float
 
 
 class Shape(msgspec.Struct, frozen=True, array_like=True):
-    """Frames with the same columns: their rows lie one below the other."""
+    """Frames with the same columns; their rows follow each other in one table."""
 
     layout_hash: str
     num_columns: int
@@ -49,8 +51,8 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Contents(msgspec.Struct, frozen=True, array_like=True):
-    """Tiles stand in the object shape by shape, metrics before stats, by rows and then columns;
-    after them, where there are any, the events of all frames."""
+    """The contents of a pack. Tiles stand in the object shape by shape, metrics before stats, by
+    rows and then columns; the events of all frames, if there are any, follow them."""
 
     first_seq: int
     segment: int
@@ -74,7 +76,7 @@ class Contents(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class TilePlace:
-    """A tile: where it lies in the object, and what of a shape's table it holds."""
+    """A tile: where it is in the object, and which part of a shape's table it holds."""
 
     start: int
     end: int
@@ -86,7 +88,7 @@ class TilePlace:
 
 
 class Directory:
-    """Where everything lies, worked out once for a pack's contents."""
+    """Where everything is in the object, computed once from a pack's contents."""
 
     def __init__(self, contents: Contents) -> None:
         self.contents = contents
@@ -101,7 +103,7 @@ class Directory:
                 )
         rows = [0] * len(contents.shapes)
         self.first_rows: list[int] = []
-        """Of each frame, in its shape's tables."""
+        """The first row of each frame in its shape's tables."""
         for frame in contents.frames:
             self.first_rows.append(rows[frame.shape])
             rows[frame.shape] += frame.num_steps
@@ -130,7 +132,7 @@ class Directory:
 
     @property
     def events(self) -> TilePlace | None:
-        """Where the events lie."""
+        """Where the events are; None if there are none."""
         if not self.contents.has_events:
             return None
         return TilePlace(self._ends[-2], self._ends[-1], self.contents.tile_crcs[-1], 0, 0, 0, 0)

@@ -1,7 +1,7 @@
-"""The objects of packs outside of the service: looked through, copied away and put back.
+"""Checks the objects of packs, copies them elsewhere and restores them.
 
-Each is known to the index by its digest; a list of these in the form of `sha256sum` stands beside
-copies, so that they can be checked, or a bucket be copied by other tools, without Runwatch.
+The index knows each object by its digest. A list of digests in the form of `sha256sum` is written
+beside copies, so that they can be checked, or a bucket be copied by other tools, without Runwatch.
 """
 
 import hashlib
@@ -17,7 +17,8 @@ DIGESTS_FILE: Final = "SHA256SUMS"
 
 
 async def find_faults(objects: ObjectStore, wanted: Sequence[IndexedObject]) -> list[str]:
-    """What is lost or damaged, in words. Reads all. Raises ObjectsAwayError."""
+    """Descriptions of objects that are lost or damaged. Reads all of them. Raises
+    ObjectsAwayError."""
     found = [await _read(objects, one) for one in wanted]
     return [fault for fault in found if isinstance(fault, str)]
 
@@ -25,8 +26,8 @@ async def find_faults(objects: ObjectStore, wanted: Sequence[IndexedObject]) -> 
 async def copy_objects(
     source: ObjectStore, target: ObjectStore, wanted: Sequence[IndexedObject]
 ) -> list[str]:
-    """Copies what the target does not hold whole; returns what was lost or damaged in the source,
-    in words, and is not in the target either. Raises ObjectsAwayError."""
+    """Copy the objects that the target does not hold intact. Returns descriptions of those that are
+    lost or damaged in the source and not in the target either. Raises ObjectsAwayError."""
     faults: list[str] = []
     for one in wanted:
         if isinstance(await _read(target, one), bytes):
@@ -40,14 +41,14 @@ async def copy_objects(
 
 
 def write_digests(folder: Path, wanted: Sequence[IndexedObject]) -> None:
-    """Raises OSError."""
+    """Write the list of digests. Raises OSError."""
     make_folder(folder)
     lines = "".join(f"{one.digest}  {one.name}\n" for one in wanted)
     (folder / DIGESTS_FILE).write_text(lines)
 
 
 async def _read(objects: ObjectStore, one: IndexedObject) -> bytes | str:
-    """The object whole, or in words why it cannot be had. Raises ObjectsAwayError."""
+    """The whole object, or a text that says why it cannot be read. Raises ObjectsAwayError."""
     try:
         (content,) = await objects.read(one.name, [(0, one.num_bytes)])
     except ObjectLostError as error:

@@ -1,4 +1,4 @@
-"""Frames into a pack's bytes, and tiles back into numbers, to the bit; pure."""
+"""Encodes frames as a pack's bytes, and decodes tiles to numbers, exact to the bit. No I/O."""
 
 import zlib
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ _ShapeKey = tuple[str, int, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameToPack:
-    """A frame and what the database knows of it beside."""
+    """A frame and what the database knows about it."""
 
     frame: Frame
     checksum: int
@@ -43,8 +43,8 @@ class FrameToPack:
 
 
 def encode_pack(stored: Sequence[FrameToPack]) -> tuple[bytes, Contents]:
-    """An object's bytes and what they hold. The frames are of one segment, and their sequence
-    numbers follow on each other."""
+    """The bytes of an object and its contents. The frames are of one segment and have consecutive
+    sequence numbers."""
     keys: dict[_ShapeKey, int] = {}
     members: list[list[Frame]] = []
     packed: list[PackedFrame] = []
@@ -84,7 +84,7 @@ def encode_pack(stored: Sequence[FrameToPack]) -> tuple[bytes, Contents]:
 
 
 def decode_tile(octets: bytes, place: TilePlace, kind: Kind) -> Numbers | None:
-    """A tile's numbers, (rows, columns); None where these are not the bytes that were written."""
+    """A tile's numbers, (rows, columns); None if these are not the bytes that were written."""
     if zlib.crc32(octets) != place.crc32:
         return None
     raw = zstandard.ZstdDecompressor().decompress(octets)
@@ -93,7 +93,7 @@ def decode_tile(octets: bytes, place: TilePlace, kind: Kind) -> Numbers | None:
 
 
 def decode_events(octets: bytes, place: TilePlace) -> list[tuple[Event, ...]] | None:
-    """The events of each frame; None as `decode_tile` has it."""
+    """The events of each frame; None if these are not the bytes that were written."""
     if zlib.crc32(octets) != place.crc32:
         return None
     raw = zstandard.ZstdDecompressor().decompress(octets)
@@ -106,7 +106,8 @@ def _key(frame: Frame) -> _ShapeKey:
 
 
 def _tiles(frames: Sequence[Frame], kind: Kind) -> Iterator[bytes]:
-    """The tiles of a table. Goes by the block of rows: a copy of all would double the memory."""
+    """The tiles of a table, made one block of rows at a time: a copy of the whole would double the
+    memory."""
     compressor = zstandard.ZstdCompressor(level=3)
     for rows in _blocks_of_rows(frames, kind):
         for start in range(0, rows.shape[1], TILE_COLUMNS):
@@ -115,7 +116,7 @@ def _tiles(frames: Sequence[Frame], kind: Kind) -> Iterator[bytes]:
 
 
 def _blocks_of_rows(frames: Sequence[Frame], kind: Kind) -> Iterator[Numbers]:
-    waiting: list[Any] = []  # numpy's types lose the union when rows are joined
+    waiting: list[Any] = []  # concatenating loses the union in numpy's types
     num_waiting = 0
     for frame in frames:
         rows: Any = _table(frame, kind)

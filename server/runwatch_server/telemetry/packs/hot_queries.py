@@ -1,4 +1,4 @@
-"""The frames that are to be packed, as they lie in the database."""
+"""Queries of the frames in the database that are to be packed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from runwatch_server.telemetry.tables import frames, streams
 
 @dataclass(frozen=True, slots=True)
 class StreamToPack:
-    """A stream with frames that have cooled."""
+    """A stream with frames that are old enough to pack."""
 
     run_id: RunId
     attempt: int
     rank: int
     next_seq: int
     is_over: bool
-    """Whether its run has ended: nothing more is expected."""
+    """Whether its run has ended, so that no more frames are expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotRow:
-    """A frame's row but its body."""
+    """A frame's row without its body."""
 
     run_id: RunId
     attempt: int
@@ -41,7 +41,7 @@ class HotRow:
     received_at: float
     num_bytes: int
     is_over: bool
-    """Whether nothing will come to be packed with it."""
+    """Whether no further frames will come that could be packed with it."""
 
     @property
     def last_step(self) -> int:
@@ -59,7 +59,7 @@ class HotRow:
 
 
 async def streams_to_pack(connection: AsyncConnection, *, before: float) -> list[StreamToPack]:
-    """Streams whose first frame, of those not in packs, was received before a time."""
+    """Streams whose first frame that is not in a pack was received before a time."""
     oldest = (
         sa.select(frames.c.received_at)
         .where(
@@ -100,8 +100,8 @@ async def rows_to_pack(
 ) -> list[HotRow]:
     """Rows of a stream in order, from a sequence number up to the first that is too young.
 
-    None that a missing frame may still come before: what is packed is acknowledged for good. And
-    not the newest that holds steps: it says when the run was last heard of.
+    Leaves out frames behind a missing one, which may still come: what is packed is acknowledged for
+    good. Leaves out the newest frame that holds steps: it says when the run was last heard of.
     """
     of_stream = (
         frames.c.run_id == stream.run_id,
@@ -140,7 +140,7 @@ async def delete_rows(connection: AsyncConnection, group: Sequence[HotRow]) -> N
 
 
 def _is_group(group: Sequence[HotRow]) -> tuple[sa.ColumnElement[bool], ...]:
-    """Consecutive frames of one stream."""
+    """The condition that selects consecutive frames of one stream."""
     first = group[0]
     return (
         frames.c.run_id == first.run_id,

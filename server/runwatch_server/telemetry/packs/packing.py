@@ -1,8 +1,9 @@
-"""Packs frames that have cooled: by the maintenance job, one pack at a time.
+"""Packs old frames: called by the maintenance job, one pack at a time.
 
-Each pack is three steps. Its object's name is noted as loose; the object is written; then one
-transaction takes the name, puts the pack into the index and removes its frames. Killed anywhere,
-the service has its frames as they were, and at worst a loose object, which the sweep removes.
+A pack is made in three steps: its object's name is noted as loose; the object is written; then one
+transaction claims the name, adds the pack to the index and removes its frames. If the service is
+killed at any point, its frames are as they were, and at worst a loose object is left, which the
+sweep removes.
 """
 
 import asyncio
@@ -31,7 +32,8 @@ from runwatch_server.telemetry.stored_steps import read_hot
 log = logging.getLogger(__name__)
 
 _SWEPT_AFTER_S: Final = 3600.0
-"""A reader that found a pack in the index is done with its object by then, and a writer too."""
+"""Seconds after which a loose object is removed. By then, any reader that found its pack in the
+index is done with it, and any writer too."""
 _SWEEP_CHUNK: Final = 100
 
 
@@ -40,17 +42,18 @@ class PackLimits:
     """How large a pack is."""
 
     pack_bytes: int = 12 * 2**20
-    """Of frames as they were received: what one pack removes in one transaction, and about the
-    size of its object."""
+    """Bytes of frames as received: what one pack removes in one transaction, and about the size of
+    its object."""
     raw_bytes: int = 64 * 2**20
-    """Unpacked: bounds the memory where numbers compress to nearly nothing."""
+    """Unpacked bytes: limits the memory when numbers compress to almost nothing."""
     pack_frames: int = 4096
     least_bytes: int = 256 * 2**10
-    """Less is not worth an object: it stays in the database, with the rest of its run."""
+    """Fewer bytes are not worth an object: they stay in the database, with the rest of their
+    run."""
 
 
 class PackObserver(Protocol):
-    """Hears what becomes of objects."""
+    """Is notified of what happens to objects."""
 
     def observe_packed(self, *, num_bytes: int, num_frames: int) -> None: ...
     def observe_object_failure(self) -> None: ...
@@ -78,9 +81,9 @@ class Packer:
         self._works = SeparateWorks("packing its frames")
 
     async def run(self) -> int:
-        """Packs what has cooled and removes what is loose; returns how many packs were made.
+        """Pack old frames and remove loose objects; returns the number of packs made.
 
-        A store that does not answer ends it: the frames stay where they are until the next time.
+        It ends if the store does not answer: the frames stay where they are until the next time.
         """
         num_packs = 0
         before = self._clock.wall() - self._after_s
@@ -100,7 +103,7 @@ class Packer:
         return num_packs
 
     async def sweep(self) -> int:
-        """Removes objects that no pack has; returns how many. Raises ObjectsAwayError."""
+        """Remove objects that belong to no pack; returns how many. Raises ObjectsAwayError."""
         before = self._clock.wall() - _SWEPT_AFTER_S
         num_swept = 0
 
@@ -114,12 +117,12 @@ class Packer:
         return num_swept
 
     async def _pack_stream(self, stream: StreamToPack, before: float) -> int:
-        """Returns how many packs were made."""
+        """Pack a stream's frames; returns the number of packs made."""
         num_packs, first_seq = 0, 1
         while group := cut(await self._rows(stream, first_seq, before), self._limits):
             if sum(row.num_bytes for row in group) >= self._limits.least_bytes:
                 frames = await self._unpacked(group)
-                # One that has rotted stays as it is, and packing goes on behind it.
+                # A corrupt frame stays as it is, and packing continues after it.
                 group = group[: len(frames) or 1]
                 num_packs += bool(frames) and await self._pack(group, frames)
             first_seq = group[-1].seq + 1
@@ -141,7 +144,7 @@ class Packer:
         return await asyncio.to_thread(_unpack, group, bodies, self._limits.raw_bytes)
 
     async def _pack(self, group: Sequence[HotRow], frames: Sequence[FrameToPack]) -> bool:
-        """Whether the pack was made."""
+        """Make a pack; returns whether it was made."""
         octets, contents = await asyncio.to_thread(encode_pack, frames)
         first = group[0]
         pack = PackRow(
@@ -159,7 +162,7 @@ class Packer:
             packed_at=self._clock.wall(),
             contents=contents.encode(),
         )
-        # Their frames are about to be removed: a fault of the encoding must not cost them.
+        # The frames are about to be removed, and a fault in the encoding must not lose them.
         if not await asyncio.to_thread(holds, pack, octets, [one.frame for one in frames]):
             self._observer.observe_object_failure()
             log.error("%s does not give its frames back: they stay where they are", pack.object)
@@ -176,16 +179,18 @@ class Packer:
         return is_made
 
     def _new_name(self, first: HotRow) -> str:
-        """Never used before: what the sweep removes under a name can be nothing else's."""
+        """A name that was never used before, so that the sweep can never remove another object
+        under it."""
         number = ulid(int(self._clock.wall() * 1000), secrets.token_bytes(10))
         return f"{first.run_id}/{first.attempt}-{first.rank}-{first.seq}-{number}.pack"
 
 
 def cut(rows: Sequence[HotRow], limits: PackLimits) -> list[HotRow]:
     """The frames at the beginning of a stream's rows that go into one pack: of one segment,
-    without a number missing, and no more than a pack holds.
+    consecutive, and no more than a pack holds.
 
-    Empty where more may still come to them: a live run's last frames wait until they are enough.
+    Empty if more may still be added to them: the last frames of a live run wait until there are
+    enough.
     """
     group: list[HotRow] = []
     num_bytes = 0
@@ -204,7 +209,7 @@ def _is_full(num_frames: int, num_bytes: int, limits: PackLimits) -> bool:
 
 
 def _unpack(group: Sequence[HotRow], bodies: Sequence[bytes], most_bytes: int) -> list[FrameToPack]:
-    """The frames up to the first that has rotted, and no more than fit into the memory."""
+    """The frames up to the first corrupt one, and no more than fit into memory."""
     frames: list[FrameToPack] = []
     raw_bytes = 0
     for row, body in zip(group, bodies, strict=False):
@@ -218,11 +223,11 @@ def _unpack(group: Sequence[HotRow], bodies: Sequence[bytes], most_bytes: int) -
 
 
 async def _replace(connection: AsyncConnection, pack: PackRow, group: Sequence[HotRow]) -> bool:
-    """Puts the pack in the place of its frames; leaves all as it is where either is not as it was:
-    another replica packed them, the run was removed, or the sweep has the object."""
+    """Replace frames by their pack; changes nothing if either is not as it was because another
+    replica packed the frames, the run was removed, or the sweep has taken the object."""
     are_there = await hot_queries.count_rows(connection, group) == len(group)
     if not are_there or not await queries.claim_loose(connection, pack.object):
-        # Once more: a sweep between the noting and the writing has found nothing to remove.
+        # Again: a sweep between the noting and the writing found no object to remove.
         await queries.note_condemned(connection, pack.object, now=pack.packed_at)
         return False
     await queries.insert_pack(connection, pack)

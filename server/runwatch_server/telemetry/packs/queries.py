@@ -1,4 +1,4 @@
-"""Every question that is put to the index of packs."""
+"""All queries of the index of packs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from runwatch_server.telemetry.packs.tables import loose_objects, packs
 
 @dataclass(frozen=True, kw_only=True)
 class PackRow:
-    """A pack as its index has it."""
+    """A pack as the index describes it."""
 
     run_id: RunId
     attempt: int
@@ -39,7 +39,7 @@ class PackRow:
         return Directory(Contents.decode(self.contents))
 
     def gap(self, first_step: int, last_step: int, reason: GapReason) -> Gap:
-        """What is left of these steps where they cannot be read."""
+        """The gap that these steps leave if they cannot be read."""
         return Gap(first_step, last_step, reason, self.object, self.segment)
 
 
@@ -73,7 +73,7 @@ async def packs_of_steps(
 async def next_pack(
     connection: AsyncConnection, run_id: RunId, attempt: int, rank: int, *, seq: int
 ) -> PackRow | None:
-    """The pack that holds a sequence number, or else the first that follows."""
+    """The pack that holds a sequence number, or else the first after it."""
     query = (
         sa.select(packs)
         .where(*_is_stream(run_id, attempt, rank), packs.c.last_seq >= seq)
@@ -87,7 +87,7 @@ async def next_pack(
 async def packed_checksum(
     connection: AsyncConnection, run_id: RunId, attempt: int, rank: int, seq: int
 ) -> int | None:
-    """The checksum of a frame that lies in a pack."""
+    """The checksum of a packed frame."""
     pack = await next_pack(connection, run_id, attempt, rank, seq=seq)
     if pack is None or seq < pack.first_seq:
         return None
@@ -95,7 +95,7 @@ async def packed_checksum(
 
 
 def indexed_objects(connection: sa.Connection) -> list[IndexedObject]:
-    """The objects of all packs; none where the tables are older than packs."""
+    """The objects of all packs; none if the tables are older than packs."""
     if not sa.inspect(connection).has_table(packs.name):
         return []
     query = sa.select(packs.c.object, packs.c.num_bytes, packs.c.digest).order_by(packs.c.object)
@@ -117,7 +117,7 @@ async def insert_pack(connection: AsyncConnection, pack: PackRow) -> None:
 async def delete_packs(
     connection: AsyncConnection, found: Sequence[PackRow], *, now: float
 ) -> None:
-    """Takes packs out of the index; their objects are loose from here on."""
+    """Remove packs from the index; their objects are loose from then on."""
     keys = [(pack.run_id, pack.attempt, pack.rank, pack.first_seq) for pack in found]
     key = sa.tuple_(packs.c.run_id, packs.c.attempt, packs.c.rank, packs.c.first_seq)
     await connection.execute(packs.delete().where(key.in_(keys)))
@@ -125,20 +125,20 @@ async def delete_packs(
 
 
 async def note_loose(connection: AsyncConnection, names: Sequence[str], *, now: float) -> None:
-    """Names objects that no pack has: about to be written, or a pack's no longer."""
+    """Note objects that belong to no pack: about to be written, or no longer needed."""
     rows = [{"name": name, "noted_at": now, "condemned": False} for name in names]
     if rows:
         await connection.execute(loose_objects.insert(), rows)
 
 
 async def note_condemned(connection: AsyncConnection, name: str, *, now: float) -> None:
-    """Names an object that no pack will have, unless it is named already."""
+    """Note an object that must not become a pack's, unless it is noted already."""
     row = {"name": name, "noted_at": now, "condemned": True}
     await insert_if_absent(connection, loose_objects, row)
 
 
 async def claim_loose(connection: AsyncConnection, name: str) -> bool:
-    """Takes an object for a pack; whether it may have it."""
+    """Claim an object for a pack; returns whether the pack may have it."""
     claimed = await connection.execute(
         loose_objects.delete().where(loose_objects.c.name == name, ~loose_objects.c.condemned)
     )
@@ -146,7 +146,8 @@ async def claim_loose(connection: AsyncConnection, name: str) -> bool:
 
 
 async def condemn_loose(connection: AsyncConnection, *, before: float, limit: int) -> list[str]:
-    """Objects that have been loose since before a time: no pack may have them from here on."""
+    """Condemn objects that have been loose since before a time, so that no pack can claim them any
+    more."""
     oldest = (
         sa.select(loose_objects.c.name)
         .where(loose_objects.c.noted_at < before)
@@ -157,13 +158,13 @@ async def condemn_loose(connection: AsyncConnection, *, before: float, limit: in
         loose_objects.update()
         .where(loose_objects.c.name.in_(oldest))
         .values(condemned=True)
-        .returning(loose_objects.c.name)  # one that a pack has just taken is not among them
+        .returning(loose_objects.c.name)  # without those a pack has just claimed
     )
     return list(await connection.scalars(condemned))
 
 
 async def forget_loose(connection: AsyncConnection, names: Sequence[str]) -> None:
-    """They are gone."""
+    """Remove the notes of objects that no longer exist."""
     await connection.execute(loose_objects.delete().where(loose_objects.c.name.in_(names)))
 
 

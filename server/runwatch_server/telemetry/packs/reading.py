@@ -1,4 +1,4 @@
-"""Reading packs: some columns, or frames as they were sent; what cannot be read is a gap."""
+"""Reads packs: some columns, or frames as they were sent. What cannot be read becomes a gap."""
 
 import asyncio
 import logging
@@ -24,14 +24,15 @@ from runwatch_server.telemetry.packs.unpacking import (
 log = logging.getLogger(__name__)
 
 _PATIENCE_S: Final = 3.0
-"""For one answer of the store: a reader of the page waits for no longer, and PostgreSQL ends a
-transaction that stands still for 5 s."""
+"""Seconds to wait for one answer of the store. A reader of the page should not wait longer, and
+PostgreSQL ends a transaction that is idle for 5 s."""
 _LEAVE_ALONE_S: Final = 15.0
-"""A store that did not answer is not asked for so long: each reader would wait in turn."""
+"""Seconds for which a store that did not answer is not asked again; otherwise each reader would
+wait in turn."""
 
 
 class _UnreadableError(Exception):
-    """A part of an object cannot be had."""
+    """A part of an object cannot be read."""
 
     def __init__(self, reason: GapReason) -> None:
         super().__init__(reason.value)
@@ -39,8 +40,8 @@ class _UnreadableError(Exception):
 
 
 class PackReader:
-    """`objects` is None for a service that has no store: its index is empty, unless the setting
-    was taken away."""
+    """Reads packs. `objects` is None for a service without an object store: its index is empty,
+    unless the setting was removed later."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class PackReader:
         self._kept: tuple[str, bytes] = ("", b"")
 
     def note(self, run_id: RunId, attempt: int, rank: int, gaps: Sequence[Gap]) -> None:
-        """Says what a reader could not read."""
+        """Report what a reader could not read."""
         if gaps:
             self._observer.observe_gaps(run_id, attempt, rank, gaps)
 
@@ -74,8 +75,8 @@ class PackReader:
         return found
 
     async def frames(self, pack: PackRow, first_seq: int, last_seq: int) -> Found[UnpackedFrame]:
-        """The frames of a pack within these sequence numbers. The whole object is read at once,
-        and kept for those who come for what follows."""
+        """The frames of a pack within these sequence numbers. The whole object is read at once, and
+        cached for readers of the following ones."""
         try:
             whole = await self._whole(pack)
         except _UnreadableError as error:

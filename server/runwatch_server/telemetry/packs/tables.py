@@ -1,4 +1,4 @@
-"""The index of packs, and the objects that no index names."""
+"""Tables of the index of packs, and of the objects that it does not name."""
 
 import sqlalchemy as sa
 
@@ -11,7 +11,7 @@ packs = sa.Table(
     sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("first_seq", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("last_seq", sa.BigInteger, nullable=False),  # all between the two are in it
+    sa.Column("last_seq", sa.BigInteger, nullable=False),  # with all in between
     sa.Column("segment", sa.Integer, nullable=False),
     sa.Column("first_step", sa.BigInteger, nullable=False),
     sa.Column("last_step", sa.BigInteger, nullable=False),
@@ -28,8 +28,8 @@ loose_objects = sa.Table(
     metadata,
     sa.Column("name", sa.String(128), primary_key=True),
     sa.Column("noted_at", sa.Double, nullable=False),
-    sa.Column("condemned", sa.Boolean, nullable=False),  # may not become a pack's any more
+    sa.Column("condemned", sa.Boolean, nullable=False),  # no pack may claim it any more
     sa.Index("ix_loose_objects_noted", "noted_at"),
 )
-"""Objects that are being written, or that were a pack's: named here before they exist, and until
-they are gone."""
+"""Objects that are being written or that belonged to a pack; they are noted here before they exist,
+and until they are gone."""

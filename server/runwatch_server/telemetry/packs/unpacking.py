@@ -1,4 +1,4 @@
-"""Tiles put together again: into columns, or into frames as they were sent; pure."""
+"""Assembles tiles: into columns, or into frames as they were sent. No I/O."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,8 @@ class Place:
 
 
 Places = Callable[[str, tuple[str, ...]], Place | None]
-"""Where frames of a layout (its hash) with these metrics have what is wanted; None: nowhere."""
+"""Where frames of a layout (by its hash) with these metrics have the requested columns; None:
+nowhere."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +61,7 @@ class UnpackedFrame:
 
 @dataclass(slots=True)
 class Found(Generic[T]):
-    """What was read, and what could not be."""
+    """What was read, and the gaps of what could not be."""
 
     items: list[T] = field(default_factory=list[T])
     gaps: list[Gap] = field(default_factory=list[Gap])
@@ -72,7 +73,7 @@ class Found(Generic[T]):
 
 
 class Table:
-    """Some rows and columns of a shape's table, put together from tiles."""
+    """Some rows and columns of a shape's table, assembled from tiles."""
 
     def __init__(self, shape: int, rows: range, place: Place) -> None:
         self.shape = shape
@@ -85,7 +86,7 @@ class Table:
         self._missing: list[tuple[range, GapReason]] = []
 
     def tiles(self, directory: Directory) -> list[TilePlace]:
-        """The tiles that it is made of."""
+        """The tiles that make up the table."""
         return list(directory.tiles(self.shape, self.place.kind, self.rows, self.place.columns))
 
     def put_all(self, tiles: Sequence[TilePlace], octets: Sequence[bytes]) -> None:
@@ -97,7 +98,7 @@ class Table:
                 self._put(tile, numbers)
 
     def miss(self, tile: TilePlace, reason: GapReason) -> None:
-        """Its rows are missing, also where another tile holds some columns of them."""
+        """Mark the tile's rows as missing, even if another tile holds some of their columns."""
         self._missing.append((_overlap(self.rows, tile.first_row, tile.num_rows), reason))
 
     def of(self, rows: range) -> Numbers:
@@ -105,7 +106,8 @@ class Table:
         return self.values[rows.start - self.rows.start : rows.stop - self.rows.start]
 
     def fates(self, rows: range) -> Iterator[tuple[range, GapReason | None]]:
-        """Rows cut where they begin or cease to be missing, each part with the reason for it."""
+        """Split rows where they begin or stop missing; each part with the reason, or None if it is
+        there."""
         edges = {rows.start, rows.stop}
         for missing, _ in self._missing:
             edges |= {edge for edge in (missing.start, missing.stop) if edge in rows}
@@ -115,7 +117,7 @@ class Table:
             yield range(start, stop), next(reasons, None)
 
     def holds(self, rows: range) -> bool:
-        """Whether all of these rows are there."""
+        """Whether none of these rows is missing."""
         return all(reason is None for _, reason in self.fates(rows))
 
     def _put(self, tile: TilePlace, numbers: Numbers) -> None:
@@ -129,8 +131,8 @@ class Table:
 
 
 def widened(values: Numbers) -> NDArray[np.float64]:
-    """As float64. The float32 that says 'not recorded' becomes the float64 that says it; a NaN
-    that signals becomes a quiet one, without numpy's warning."""
+    """Values as float64. 'Not recorded' of float32 becomes that of float64; a signalling NaN
+    becomes a quiet one, without numpy's warning."""
     with np.errstate(invalid="ignore"):
         return values.astype(np.float64)
 
@@ -142,7 +144,7 @@ def rows_of(directory: Directory, shape: int, first_step: int, last_step: int) -
 
 
 def parts_of(pack: PackRow, table: Table, first_step: int, last_step: int) -> Found[Part]:
-    """Each frame's rows, as float64; but those that are missing are gaps."""
+    """Each frame's rows as float64; missing ones become gaps."""
     found: Found[Part] = Found()
     contents = pack.directory.contents
     for number, rows in _frames_of(pack.directory, table.shape, first_step, last_step):
@@ -158,7 +160,7 @@ def parts_of(pack: PackRow, table: Table, first_step: int, last_step: int) -> Fo
 
 
 def unpack_frames(pack: PackRow, wanted: range, whole: bytes) -> Found[UnpackedFrame]:
-    """Frames by their places in the pack, out of the whole object's bytes."""
+    """The frames at these places of the pack, decoded from the whole object's bytes."""
     found: Found[UnpackedFrame] = Found()
     directory = pack.directory
     events = _events(directory, whole)
@@ -191,14 +193,14 @@ def unpack_frames(pack: PackRow, wanted: range, whole: bytes) -> Found[UnpackedF
 
 
 def holds(pack: PackRow, whole: bytes, frames: Sequence[Frame]) -> bool:
-    """Whether every frame of the pack comes back out of its bytes as it was, to the bit."""
+    """Whether every frame of the pack can be decoded from its bytes as it was, exact to the bit."""
     found = unpack_frames(pack, range(len(frames)), whole)
     unpacked = [one.frame for one in found.items]
     return [*map(_bits, unpacked)] == [*map(_bits, frames)]
 
 
 def _bits(frame: Frame) -> tuple[object, ...]:
-    """All that two frames must have in common; NaNs by their bits."""
+    """Everything that two equal frames have in common; NaNs by their bits."""
     return (
         (frame.attempt, frame.rank, frame.seq, frame.segment, frame.first_step),
         (frame.metric_names, frame.layout_hash, frame.events),
@@ -207,7 +209,7 @@ def _bits(frame: Frame) -> tuple[object, ...]:
 
 
 def _events(directory: Directory, whole: bytes) -> list[tuple[Event, ...]] | None:
-    """Of each frame; None where they cannot be read."""
+    """The events of each frame; None if they cannot be read."""
     place = directory.events
     if place is None:
         return [()] * len(directory.contents.frames)
@@ -215,7 +217,7 @@ def _events(directory: Directory, whole: bytes) -> list[tuple[Event, ...]] | Non
 
 
 def _tables(directory: Directory, wanted: range, whole: bytes) -> dict[int, tuple[Table, Table]]:
-    """Metrics and stats of each shape that the frames have, over the rows of these frames."""
+    """The metrics and stats of each shape of these frames, with the frames' rows."""
     spans: dict[int, range] = {}
     for number in wanted:
         shape, rows = directory.contents.frames[number].shape, _rows(directory, number)
@@ -240,7 +242,7 @@ def _filled(directory: Directory, shape: int, kind: Kind, rows: range, whole: by
 def _frames_of(
     directory: Directory, shape: int, first_step: int, last_step: int
 ) -> Iterator[tuple[int, range]]:
-    """A shape's frames that hold any of these steps: their places and rows."""
+    """The frames of a shape that hold any of these steps: their places and rows."""
     for number, frame in enumerate(directory.contents.frames):
         is_near = frame.first_step <= last_step
         is_near &= frame.first_step + frame.num_steps > first_step
