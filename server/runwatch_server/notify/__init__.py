@@ -1,1 +1,1 @@
-"""Telling people: alerts to Alertmanager, or to receivers of our own through Apprise."""
+"""Notifying people of alerts: through Alertmanager, or directly through Apprise."""

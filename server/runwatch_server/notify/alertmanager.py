@@ -1,9 +1,9 @@
-"""Posting alerts to one replica of Alertmanager.
+"""Posts alerts to one replica of Alertmanager.
 
-A batch with one alert that is not valid is answered with 400, though the valid ones are stored
-(alertmanager, api/v2/api.go): so each is sent by itself, once, and the one that is refused again
-is counted and left. No redirect is followed and no proxy of the environment is used: what is
-posted goes to the addresses of the configuration and nowhere else.
+A batch with one invalid alert is answered with 400, although the valid ones are stored
+(alertmanager, api/v2/api.go). So each alert of such a batch is sent again by itself, once, and the
+one that is refused again is counted and dropped. No redirect is followed and no proxy from the
+environment is used: alerts go to the configured addresses and nowhere else.
 """
 
 import asyncio
@@ -24,24 +24,24 @@ log = logging.getLogger(__name__)
 
 BATCH_ALERTS: Final = 256
 TIMEOUT_S: Final = 10.0
-"""Of a whole request: a peer that sends a byte a second is as good as none."""
+"""Seconds for a whole request: a peer that sends one byte per second is as good as none."""
 
 
 class UndeliveredError(Exception):
-    """The replica did not take a batch; says why, without secrets."""
+    """The replica did not accept a batch; the message says why, without secrets."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """What one replica is doing, for `/metrics`."""
+    """Figures about one replica, for `/metrics`."""
 
     shown_url: str
     last_success_at: float = 0.0
-    """Unix seconds; 0 before the first."""
+    """Unix seconds; 0 before the first success."""
     num_sent: int = 0
     num_rejected: int = 0
     num_failed: int = 0
-    """Requests without an answer that counts."""
+    """Number of requests without a usable answer."""
 
 
 def make_client() -> httpx.AsyncClient:
@@ -57,8 +57,8 @@ class Replica:
         self.figures = Figures(without_secrets(url))
 
     async def post(self, postings: Sequence[Posting]) -> None:
-        """Post alerts, at most BATCH_ALERTS. Raises UndeliveredError where they must come again;
-        those that the replica refuses as not valid are done with."""
+        """Post at most BATCH_ALERTS alerts. Raises UndeliveredError if they have to be sent again.
+        Alerts that the replica refuses as invalid are not sent again."""
         assert len(postings) <= BATCH_ALERTS
         if await self._ask(postings) != HTTPStatus.BAD_REQUEST:
             self.figures.num_sent += len(postings)
@@ -76,7 +76,7 @@ class Replica:
                 self.figures.num_sent += 1
 
     async def _ask(self, postings: Sequence[Posting]) -> int:
-        """The status of a request that was understood. Raises UndeliveredError."""
+        """The status of a request that the replica understood. Raises UndeliveredError."""
         body = msgspec.json.encode([posting.alert for posting in postings])
         headers = {"Content-Type": "application/json"}
         try:
@@ -84,7 +84,7 @@ class Replica:
                 asyncio.timeout(TIMEOUT_S),
                 self._client.stream("POST", self._url, content=body, headers=headers) as reply,
             ):
-                status = reply.status_code  # what it says beyond that is never read
+                status = reply.status_code  # the body is never read
         except (httpx.HTTPError, TimeoutError, OSError) as error:
             self.figures.num_failed += 1
             raise UndeliveredError(f"no answer ({type(error).__name__})") from None
@@ -95,7 +95,7 @@ class Replica:
 
 
 def batches(postings: Sequence[Posting]) -> list[list[Posting]]:
-    """In the order given, as many to a request as Prometheus sends."""
+    """Batches in the given order, as large as those of Prometheus."""
     rest = iter(postings)
     return [
         batch

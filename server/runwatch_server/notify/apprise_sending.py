@@ -1,7 +1,7 @@
-"""Sending one message through Apprise. Imported only where a receiver is configured: Apprise is
-an optional part of the installation, and takes 45 MB of memory.
+"""Sends one message through Apprise. Imported only if a receiver is configured: Apprise is an
+optional part of the installation, and takes 45 MB of memory.
 
-Synchronous: to be called on a worker thread.
+Synchronous: call it on a worker thread.
 """
 
 import logging
@@ -24,14 +24,15 @@ _DEDUP_PARAMETERS: Final = {
     "opsgenie": "alias",
     **dict.fromkeys(("json", "jsons", "form", "forms"), ":dedup_key"),
 }
-"""How a service is told what makes two messages one incident; the rest read it in the text."""
+"""How each service is told which messages belong to one incident; others have it in the text
+only."""
 
 _LOCAL: Final = frozenset(
     ("dbus", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows", "file")
 )
-"""Address this machine and nobody on call."""
+"""Services that address this machine and nobody on call."""
 _UNHELD: Final = frozenset(("mqtt", "mqtts", "xmpp", "xmpps"))
-"""Connect from threads of their own, where `held_to` holds nobody."""
+"""Services that connect from threads of their own, which `held_to` does not restrict."""
 
 
 class AppriseSender:
@@ -41,7 +42,7 @@ class AppriseSender:
         self._url = receiver.url
         self._scheme = receiver.url.partition("://")[0].lower()
         self._asset = apprise.AppriseAsset(http_redirects=False, async_mode=False)
-        # What it logs may quote addresses, and they hold secrets; we say ourselves what failed.
+        # Its log may quote addresses, which hold secrets; the service itself logs what failed.
         logging.getLogger("apprise").setLevel(logging.CRITICAL)
         if self._scheme in _UNHELD:
             raise SettingsError(
@@ -62,7 +63,7 @@ class AppriseSender:
             )
 
     def send(self, message: Message, line: Line) -> bool:
-        """Whether the service took it."""
+        """Send a message; returns whether the service accepted it."""
         plugin = self._plugin(message.dedup_key)
         assert plugin is not None, "the address was tried at the start"
         kind = apprise.NotifyType.SUCCESS if message.is_over else apprise.NotifyType.FAILURE
@@ -82,7 +83,7 @@ class AppriseSender:
         if dedup_key and parameter is not None:
             url += f"{'&' if '?' in url else '?'}{parameter}={quote(dedup_key)}"
         plugin = apprise.Apprise.instantiate(url, asset=self._asset)  # pyright: ignore[reportUnknownMemberType]
-        if plugin is not None:  # set here, so that no address can say otherwise
+        if plugin is not None:  # set here, so no address can override it
             plugin.redirects = False
             plugin.socket_connect_timeout = TIMEOUT_S
             plugin.socket_read_timeout = TIMEOUT_S
@@ -90,8 +91,8 @@ class AppriseSender:
 
 
 def _is_private(plugin: apprise.NotifyBase, allowed: Sequence[Network]) -> bool:
-    """Whether it can be seen already that no message will ever leave; of a name, only whether it
-    is this machine's, since others may lead elsewhere tomorrow."""
+    """Whether it is already certain that no message will ever leave. For a host name that is only
+    so if it is this machine's, since other names may resolve differently tomorrow."""
     host = str(getattr(plugin, "host", None) or "")
     if host == "localhost":
         host = "127.0.0.1"

@@ -1,4 +1,4 @@
-"""Telling people, put together from the receivers' file and what the service has opened."""
+"""Assembles notifying from the receivers' file and what the service has opened."""
 
 import importlib
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from runwatch_server.notify.settler import Settler
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notifying:
-    """What tells people; `start_notifying` makes it."""
+    """The parts that notify people, made by `start_notifying`."""
 
     replicas: Sequence[Replica]
     pushers: Sequence[Pusher]
@@ -34,7 +34,7 @@ class Notifying:
     settler: Settler
 
     def loops(self) -> Iterator[Loop]:
-        """One for each replica and receiver, and the settler's."""
+        """One loop for each replica and receiver, and the settler's."""
         for replica, pusher in zip(self.replicas, self.pushers, strict=True):
             yield Loop(f"pusher to {replica.figures.shown_url}", pusher.run)
         for courier in self.couriers:
@@ -42,7 +42,7 @@ class Notifying:
         yield Loop("settler", self.settler.run)
 
     async def has_told_ends(self, database: Database, run_id: RunId) -> bool:
-        """Whether all who heard of a run's alerts have heard of their ends."""
+        """Whether all who were notified of a run's alerts have been notified of their ends."""
         async with database.read() as connection:
             ended = await notice_queries.list_ended(connection, run_id)
             if await queries.count_ends_to_tell(connection, run_id):
@@ -59,7 +59,8 @@ async def start_notifying(
     board: NewsBoard,
     detective: Detective,
 ) -> Notifying:
-    """Ready; its loops belong into background tasks, stopped before the stack goes on.
+    """Prepare notifying; its loops belong in background tasks, which must stop before the stack
+    unwinds.
 
     Raises SettingsError for a receiver that cannot be used.
     """
@@ -83,7 +84,7 @@ async def start_notifying(
         ]
     couriers: list[Courier] = []
     if config.receivers:
-        # One thread a receiver: a slow one must not take another's.
+        # One thread per receiver, so that a slow receiver does not block another.
         threads = stack.enter_context(
             ThreadPoolExecutor(len(config.receivers), thread_name_prefix="courier")
         )
@@ -106,7 +107,8 @@ async def start_notifying(
 
 
 def sender_to(receiver: Receiver) -> Sender:
-    """By its name, not by an import: Apprise may not be installed, and needs 45 MB."""
+    """Import the sender's module by its name, since Apprise may not be installed, and needs 45
+    MB."""
     try:
         module = importlib.import_module("runwatch_server.notify.apprise_sending")
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""An alert as it is told to people: with its run's name, its commands, its labels."""
+"""An alert as people are notified of it: with its run's name, its commands and its labels."""
 
 import re
 from collections.abc import Sequence
@@ -10,28 +10,28 @@ from runwatch_server.commands.records import CommandRecord
 from runwatch_server.cut_names import cut_name
 
 _MAX_GROUP: Final = 256
-"""Characters that the database keeps of a group's name."""
+"""Most characters that the database stores of a group's name."""
 _LABEL: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """An alert, and what must be known beside it to tell of it."""
+    """An alert, and what else a message about it needs."""
 
     alert: AlertRecord
     run_name: str
     layer_group: str
     fired_at: float
     resolved_at: float | None
-    """By the service's clock; None: it goes on."""
+    """By the service's clock; None if it is not over."""
     commands: Sequence[CommandRecord]
     times: int = 1
-    """How often this trouble has come by now."""
+    """How often this problem has occurred so far."""
     settles_step: int | None = None
-    """It is over, and told to be so once the run has got there (`settling`); None: it goes on, or
-    its end is told."""
+    """The alert is over, and its end is sent once the run has reached this step (`settling`). None
+    if it goes on, or if its end is sent now."""
     card: str = ""
-    """What went first, what changed before, the likeliest cause, what to try: in a few lines."""
+    """In a few lines: first anomalies, changes before, the likeliest cause and what to try."""
 
     @property
     def is_resolved(self) -> bool:
@@ -39,12 +39,12 @@ class Case:
 
     @property
     def is_told_over(self) -> bool:
-        """Whether people take it for over, or are to."""
+        """Whether people have been told that it is over, or are about to be."""
         return self.is_resolved and self.settles_step is None
 
 
 def layer_group(layer: str | None) -> str:
-    """The block that a layer stands in: `blocks.12` of `blocks.12.mlp.down`."""
+    """The block that contains a layer: `blocks.12` for `blocks.12.mlp.down`."""
     if layer is None:
         return ""
     parts = layer.split(".")
@@ -54,14 +54,14 @@ def layer_group(layer: str | None) -> str:
 
 
 def labels_of(case: Case, watchdog: str) -> dict[str, str]:
-    """What names the alert, and never changes while it lives. Neither step nor value: they would
-    make another alert of it at every step."""
+    """The labels that identify the alert and never change while it lasts. They include neither step
+    nor value, which would make it another alert at every step."""
     labels = labels_of_alert(case.alert, case.run_name, watchdog)
     return labels | ({"layer_group": case.layer_group} if case.layer_group else {})
 
 
 def labels_of_alert(alert: AlertRecord, run_name: str, watchdog: str) -> dict[str, str]:
-    """Those that are known before anybody is told: all but the group of layers."""
+    """The labels that are known before anybody is notified: all but the group of layers."""
     own = {_label_name(name): value for name, value in alert.labels.items()}
     return own | {
         "alertname": alert.rule,
@@ -75,6 +75,7 @@ def labels_of_alert(alert: AlertRecord, run_name: str, watchdog: str) -> dict[st
 
 
 def _label_name(name: str) -> str:
-    """A rule's label as Prometheus allows it: Alertmanager 0.25 refuses any other."""
+    """A rule's label as a name that Prometheus allows, because Alertmanager 0.25 refuses any
+    other."""
     kept = _LABEL.sub("_", name)
     return f"_{kept}" if kept[:1].isdigit() else kept or "_"

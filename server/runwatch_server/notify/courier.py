@@ -1,8 +1,8 @@
-"""The loop that carries one receiver's deliveries; every receiver has one of its own, so that one
-that is down keeps nobody else waiting.
+"""The loop that sends one receiver's deliveries. Every receiver has its own, so that one that is
+down does not delay the others.
 
-At least once: a delivery is marked after it was taken. A service killed in between sends it
-again, with the same dedup key.
+At least once: a delivery is marked after it was accepted. A service that is killed in between sends
+it again, with the same dedup key.
 """
 
 import asyncio
@@ -45,29 +45,30 @@ LOOK_EVERY_S: Final = 1.0
 _MOST_AT_ONCE: Final = 200
 _COUNT_EVERY_S: Final = 60.0
 _HOLD_S: Final = {DeliveryState.WAITING: 5.0, DeliveryState.DELIVERED: 60.0}
-"""What is held back is looked at again after so long."""
+"""Seconds after which a delivery that is held back is looked at again."""
 _CLAIM_S: Final = 60.0
-"""A letter that a replica took, and never said what became of it, is due again after so long."""
+"""Seconds after which a letter that a replica claimed without recording the outcome is due
+again."""
 _SETTLED_S: Final = 30 * 86400.0
-"""What was delivered or given up is shown for so long."""
+"""Seconds for which deliveries that were sent or given up are kept."""
 
 
 @dataclass(slots=True)
 class CourierFigures:
-    """What one receiver's deliveries are doing, for `/metrics`."""
+    """Figures about one receiver's deliveries, for `/metrics`."""
 
     receiver: str
     last_success_at: float = 0.0
-    """Unix seconds; 0 before the first."""
+    """Unix seconds; 0 before the first success."""
     num_failed: int = 0
     num_given_up: int = 0
     counts: dict[str, int] = field(default_factory=dict[str, int])
-    """Deliveries in each state."""
+    """Number of deliveries in each state."""
 
 
 @dataclass(slots=True)
 class _Look:
-    """What is due, by what is to be done with it."""
+    """The due deliveries, grouped by what is to be done with them."""
 
     by_verdict: dict[Verdict, list[Delivery]] = field(
         default_factory=lambda: {verdict: [] for verdict in Verdict}
@@ -119,14 +120,14 @@ class Courier:
             waiter = self._board.waiter()
             try:
                 await self.deliver()
-            except OverloadedError as error:  # the database is away
+            except OverloadedError as error:  # the database is unavailable
                 log.warning("receiver %s: %s; tried again", self._receiver.name, error)
-            except Exception:  # people must be told also after a round that failed
+            except Exception:  # notifying must go on after a failed round
                 log.exception("receiver %s: a round failed; tried again", self._receiver.name)
             await self._board.wait(waiter, LOOK_EVERY_S)
 
     async def deliver(self) -> None:
-        """Send what is due, until one message fails: the rest waits for the next round."""
+        """Send what is due until one message fails; the rest waits for the next round."""
         look = await self._look()
         if look.withheld:
             await self._mark(look.withheld, state=DeliveryState.WITHHELD.value)
@@ -157,7 +158,7 @@ class Courier:
             look = _Look()
             for one in due:
                 case = cases.get(one.alert_id)
-                if case is None:  # its run is being removed, and it with the run; or it is damaged
+                if case is None:  # it is damaged or being removed with its run
                     look.by_verdict[Verdict.HOLD].append(one)
                     continue
                 firing = await queries.find_firing(connection, case.alert.run_id, case.alert.id)
@@ -177,7 +178,8 @@ class Courier:
         return look
 
     async def _hold(self, held: Sequence[Delivery]) -> None:
-        """Look at them again a little later: what waits must not hide what comes behind it."""
+        """Look at them again a little later, so that what waits does not hide what comes after
+        it."""
         now = self._clock.wall()
         for state, after_s in _HOLD_S.items():
             of_state = [one for one in held if one.state is state]
@@ -185,7 +187,8 @@ class Courier:
                 await self._mark(of_state, due_at=now + after_s)
 
     async def _claim(self, letter: Letter) -> bool:
-        """Whether it is ours to send: couriers of other replicas look at the same deliveries."""
+        """Claim a letter; returns whether it is ours to send, since couriers of other replicas look
+        at the same deliveries."""
         if not self._database.is_shared:
             return True
         until = self._clock.wall() + _CLAIM_S
@@ -203,7 +206,7 @@ class Courier:
         )
         try:
             taken = await self._attempt(message)
-        except Exception as error:  # noqa: BLE001 - whatever a service's plug-in raises: it did not take it
+        except Exception as error:  # noqa: BLE001 - any error of the plug-in means not accepted
             log.warning("receiver %s: failed with %s", self._receiver.name, type(error).__name__)
             taken = False
         if taken:
@@ -213,8 +216,9 @@ class Courier:
         return taken
 
     async def _attempt(self, message: Message) -> bool:
-        """Whether the receiver took it. Until an attempt that was cut off has ended, nothing else
-        is sent: a receiver has one thread, and would take another's."""
+        """Try to send; returns whether the receiver accepted it. While an attempt that was cut off
+        still runs, nothing else is sent: a receiver has one thread, and would otherwise take
+        another's."""
         if self._under_way is not None and not self._under_way.done():
             self._line.cut()
             return False
@@ -228,7 +232,7 @@ class Courier:
             return await asyncio.shield(self._under_way)
 
     async def _still_open(self, letter: Letter) -> int:
-        """How many alerts of the incident go on."""
+        """Number of alerts of the incident that go on."""
         if letter.kind is Kind.FIRING:
             return 0
         async with self._database.read() as connection:
@@ -283,7 +287,7 @@ class Courier:
         return self._clock.monotonic() - self._pruned_at > _COUNT_EVERY_S
 
     async def _count(self) -> None:
-        """Take stock, and now and then forget what was settled long ago."""
+        """Count deliveries, and now and then delete those that were settled long ago."""
         if self._count_is_due:
             before = self._clock.wall() - _SETTLED_S
 
@@ -297,6 +301,7 @@ class Courier:
 
 
 def _forget_failure(attempt: asyncio.Future[bool]) -> None:
-    """Asyncio logs what an attempt raised if nobody asks: none does once it is given up."""
+    """Retrieve the exception of an attempt that was given up; otherwise asyncio logs it as
+    unretrieved."""
     if not attempt.cancelled():
         attempt.exception()

@@ -1,4 +1,4 @@
-"""Cases with the short form of their cards, as far as it is worth looking again."""
+"""Adds the short form of diagnosis cards to cases, examining each alert only when needed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,8 @@ _MOST_KEPT: Final = 512
 
 @dataclass(slots=True)
 class Explainer:
-    """Looks once for each state of an alert: a firing one is sent again every minute."""
+    """Examines an alert once for each of its states, since a firing one is sent again every
+    minute."""
 
     detective: Detective
     _known: dict[tuple[AlertId, str, int], str] = field(

@@ -1,4 +1,4 @@
-"""Which deliveries leave now, and together with which: functions of what is known."""
+"""Decides which deliveries are sent now, and which of them in one message. Pure functions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ GIVE_UP_S: Final = 86400.0
 class Verdict(StrEnum):
     SEND = "send"
     HOLD = "hold"
-    """Not now; looked at again."""
+    """Not now; it is looked at again later."""
     WITHHOLD = "withhold"
-    """Nobody needs to hear of it any more."""
+    """Nobody needs to be notified of it any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One message's deliveries, oldest first, with their cases."""
+    """The deliveries of one message, oldest first, with their cases."""
 
     dedup_key: str
     kind: Kind
@@ -37,14 +37,14 @@ class Letter:
 def judge(
     delivery: Delivery, case: Case, *, firing: DeliveryState | None, silenced: bool
 ) -> Verdict:
-    """What to do with a delivery that is due. `firing` is what became of telling that the alert
-    fires, where the news is that it is over. An alert that another explains is as good as
+    """What to do with a delivery that is due. If the news is that the alert is over, `firing` is
+    what became of the message that it fires. An alert that another explains is treated as
     silenced."""
     if delivery.kind is Kind.RESOLVED:
         return _of_end(firing)
     silenced = silenced or not case.alert.is_told
     if delivery.state is DeliveryState.DELIVERED:  # a repeat
-        is_there = case.alert.state is AlertState.FIRING  # not only kept, while it recovers
+        is_there = case.alert.state is AlertState.FIRING  # not just recovering
         goes_on = is_there and not case.is_resolved and case.alert.acked_at is None
         return Verdict.SEND if goes_on and not silenced else Verdict.HOLD
     if not silenced:
@@ -53,15 +53,16 @@ def judge(
 
 
 def _of_end(firing: DeliveryState | None) -> Verdict:
-    """An end is told to those who heard of the beginning, and after it; to them always, whatever
-    is silenced or explained by then: else their incident would stay open for good."""
+    """The end of an alert is sent to those who were notified of its beginning, and after it. It is
+    sent even if it is silenced or explained by then: otherwise their incident would stay open for
+    good."""
     if firing is DeliveryState.DELIVERED:
         return Verdict.SEND
     return Verdict.HOLD if firing is DeliveryState.WAITING else Verdict.WITHHOLD
 
 
 def letters_of(deliveries: Sequence[Delivery], cases: Mapping[AlertId, Case]) -> list[Letter]:
-    """The deliveries put together: one message for an incident and a kind of news."""
+    """The deliveries grouped into messages: one for each incident and kind of news."""
     together: dict[tuple[str, Kind], list[Delivery]] = {}
     for delivery in deliveries:
         together.setdefault((delivery.dedup_key, delivery.kind), []).append(delivery)
@@ -76,10 +77,10 @@ def is_held_back(case: Case, muting: Muting, watchdog: str) -> bool:
 
 
 def retry_after_s(attempts: int) -> float:
-    """How long to wait after so many failures: 5 s, doubled up to 10 min."""
+    """Seconds to wait after this many failures: 5 s, doubled up to 10 min."""
     return min(FIRST_RETRY_S * 2.0 ** min(attempts - 1, 10), LONGEST_RETRY_S)
 
 
 def is_given_up(delivery: Delivery, *, now: float) -> bool:
-    """Whether it has been tried for a day; to be asked after another failure."""
+    """Whether the delivery has been tried for a day; to be asked after each failure."""
     return delivery.first_failed_at is not None and now - delivery.first_failed_at >= GIVE_UP_S

@@ -1,9 +1,9 @@
-"""Where messages to receivers may go: the public internet, and what the configuration allows.
-And how long: what was connected to can be cut off.
+"""Restricts where messages to receivers may go: the public internet, and what the configuration
+allows. Lets another thread cut off an attempt that takes too long.
 
-A receiver's host is a name that somebody else may point anywhere, also after we have looked
-(DNS rebinding). So the check is on the address that is connected to, at the moment of connecting,
-by the interpreter's own audit events: whatever library sends, none gets past it on this thread.
+A receiver's host is a name that somebody else may point anywhere, even after it was checked (DNS
+rebinding). So the address is checked at the moment of connecting, through the interpreter's own
+audit events: no library can connect past the check on this thread.
 """
 
 import os
@@ -19,23 +19,23 @@ Network = IPv4Network | IPv6Network
 
 
 class ForbiddenAddressError(OSError):
-    """An address of this machine or of a private network, which no receiver may lead to."""
+    """An address of this machine or of a private network, which receivers must not lead to."""
 
 
 _CONNECT: Final = "socket.connect"
 _EVENTS: Final = (_CONNECT, "socket.sendto", "socket.sendmsg")
-"""Datagrams are sent without a connection."""
+"""Includes sending, because datagrams are sent without a connection."""
 
 
 class CutOffError(OSError):
-    """Nobody waits any longer for what would be sent."""
+    """The attempt to send was cut off before it connected."""
 
 
 class Line:
-    """What one attempt to send may connect to, and the connections that it made.
+    """What one attempt to send may connect to, and the connections that it has made.
 
-    `cut` ends them from another thread. Timeouts of an HTTP client bound only the wait for the next
-    part of an answer, and a receiver that sends a byte now and then would hold its thread for good.
+    `cut` ends them from another thread. An HTTP client's timeout bounds only the wait for the next
+    part of an answer: a receiver that sends a byte now and then would hold the thread for ever.
     """
 
     def __init__(self, allowed: Sequence[Network]) -> None:
@@ -45,30 +45,30 @@ class Line:
         self._is_cut = False
 
     def keep(self, connecting: socket.socket) -> None:
-        """Keeps a duplicate, since TLS takes the socket itself away. Raises CutOffError once it is
-        cut."""
+        """Keep a duplicate of the socket, because TLS detaches the socket itself. Raises
+        CutOffError after `cut`."""
         with self._lock:
             if self._is_cut:
                 raise CutOffError("the attempt took too long")
             self._connections.append(socket.socket(fileno=os.dup(connecting.fileno())))
 
     def cut(self) -> None:
-        """Whoever reads or writes sees the end of the connection; may be called again."""
+        """Shut the connections down, which ends reads and writes on them. May be called again."""
         with self._lock:
             self._is_cut = True
             for connection in self._connections:
-                with suppress(OSError):  # it is not connected, or no more
+                with suppress(OSError):  # not connected yet, or no longer
                     connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Lets go of the duplicates."""
+        """Close the duplicates."""
         with self._lock:
             while self._connections:
                 self._connections.pop().close()
 
 
 class _Held(local):
-    """What the thread that is sending is held to; None: it sends nothing."""
+    """The restriction of the thread while it sends; None if it sends nothing."""
 
     line: Line | None = None
 
@@ -78,7 +78,7 @@ _installed: Final[list[bool]] = []
 
 
 def may_connect(address: str, allowed: Sequence[Network]) -> bool:
-    """Whether a numeric address is public or in a network that is allowed."""
+    """Whether a numeric address is public or in an allowed network."""
     try:
         ip = ip_address(address.partition("%")[0])
     except ValueError:
@@ -92,8 +92,8 @@ def may_connect(address: str, allowed: Sequence[Network]) -> bool:
 
 @contextmanager
 def held_to(line: Line) -> Generator[None]:
-    """Within it this thread connects and sends to no address that it may not:
-    ForbiddenAddressError. Connections are kept by the line."""
+    """Within this context, the thread may connect and send only to allowed addresses; others raise
+    ForbiddenAddressError. `line` keeps the connections."""
     _install()
     _held.line = line
     try:
@@ -104,7 +104,7 @@ def held_to(line: Line) -> Generator[None]:
 
 
 def _install() -> None:
-    """Once a process, and only where messages are sent: a hook can never be taken out."""
+    """Install the hook, once per process and only if messages are sent: it can never be removed."""
     if not _installed:
         _installed.append(True)
         sys.addaudithook(_audit)
@@ -114,8 +114,8 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     line = _held.line
     if event not in _EVENTS or line is None:
         return
-    address = arguments[1]  # host and port; whatever else it is, it is no public host
-    if address is None:  # sent on a socket that is connected
+    address = arguments[1]  # host and port; anything else is no public host
+    if address is None:  # the socket is already connected
         return
     host = str(address[0]) if len(address) >= 2 else ""
     if not may_connect(host, line.allowed):

@@ -1,4 +1,4 @@
-"""Every question put to the table of notices: of which alerts people hear, and as which cases."""
+"""All queries of the table of notices: which alerts people are notified of, and as which cases."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from runwatch_server.separate_works import SeparateWorks
 async def insert_notice(
     connection: AsyncConnection, alert: AlertRecord, *, layer_group: str, times: int, at: float
 ) -> bool:
-    """Whether it is new: of a relapse people know already."""
+    """Insert a notice; returns whether it is new. People already know of an alert that relapses."""
     known = await connection.execute(sa.select(notices.c.fired_at).where(*_of(alert)))
     if known.first() is not None:
         return False
@@ -39,7 +39,7 @@ async def insert_notice(
 
 
 async def resolve_notice(connection: AsyncConnection, alert: AlertRecord, *, at: float) -> bool:
-    """Whether there was one to resolve."""
+    """Mark a notice as resolved; returns whether there was one."""
     is_open = notices.c.resolved_at.is_(None)
     found = await connection.execute(sa.select(notices.c.times).where(*_of(alert), is_open))
     row = found.first()
@@ -53,7 +53,7 @@ async def resolve_notice(connection: AsyncConnection, alert: AlertRecord, *, at:
 
 
 async def list_ended(connection: AsyncConnection, run_id: RunId) -> list[AlertId]:
-    """The alerts of a run that people heard of and that are over."""
+    """The alerts of a run that people were notified of and that are over."""
     found = await connection.scalars(
         sa.select(notices.c.alert_id).where(
             notices.c.run_id == run_id, notices.c.resolved_at.is_not(None)
@@ -70,7 +70,7 @@ async def list_standing(
     also: Collection[AlertId] = (),
 ) -> list[Case]:
     """Alerts that go on or settle, those resolved since a time, and those named; the newest last.
-    Without their commands. One that is damaged is left out, as a work that fails."""
+    Without their commands. A damaged one is left out and counts as failed work."""
     wanted = notices.c.resolved_at.is_(None) | IS_SETTLING
     wanted |= notices.c.resolved_at >= since
     return await _cases(connection, wanted | notices.c.alert_id.in_(also), works)
@@ -79,7 +79,8 @@ async def list_standing(
 async def find_cases(
     connection: AsyncConnection, works: SeparateWorks, alert_ids: Collection[AlertId]
 ) -> dict[AlertId, Case]:
-    """Without their commands. One that is damaged is left out, as a work that fails."""
+    """The cases of alerts, without their commands. A damaged one is left out and counts as failed
+    work."""
     cases = await _cases(connection, notices.c.alert_id.in_(alert_ids), works)
     return {case.alert.id: case for case in cases}
 
@@ -121,7 +122,7 @@ async def _cases(
 async def _readable(
     connection: AsyncConnection, rows: Sequence[sa.RowMapping], works: SeparateWorks
 ) -> dict[AlertId, AlertRecord]:
-    """The alerts of these notices: at once, or where one is damaged, one by one."""
+    """The alerts of these notices: in one query, or one by one if one of them is damaged."""
     ids = [AlertId(row["alert_id"]) for row in rows]
     try:
         return await find_alerts(connection, ids)

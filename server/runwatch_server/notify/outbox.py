@@ -1,8 +1,8 @@
-"""The outbox: what people are to be told is written with the change of the alert, or not at all.
+"""The outbox: a notification is written in the same transaction as the change of the alert.
 
-`Outbox.tell` runs in the transaction that changes the alert. A killed service loses both or
-neither; what is written here is sent afterwards, as often as it takes. What comes back soon is told
-as the same trouble (`settling`).
+`Outbox.tell` runs in the transaction that changes the alert, so that a killed service loses both or
+neither. What is written here is sent afterwards, with as many attempts as it takes. An alert that
+comes back soon counts as the same problem (`settling`).
 """
 
 from collections.abc import Sequence
@@ -30,20 +30,21 @@ from runwatch_server.notify.records import (
 from runwatch_server.notify.settling import LASTING_S, is_milestone, is_soon
 
 GROUP_S: Final = 2.0
-"""Alerts of one run within so long make one message: a NaN sets off several rules at once."""
+"""Alerts of one run within this many seconds make one message: a NaN sets off several rules at
+once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """Writes notices, and a delivery for each receiver that wants to hear."""
+    """Writes notices, and a delivery for each receiver that wants the alert."""
 
     receivers: Sequence[Receiver]
     clock: Clock
     default_policy: PolicyMode = PolicyMode.OBSERVE
 
     async def tell(self, connection: AsyncConnection, alert: AlertRecord) -> None:
-        """Note that an alert fires or is resolved. Of alerts judged from frames that came after
-        the fact nobody is told: what they speak of is past."""
+        """Record that an alert fires or is resolved. Nobody is notified of alerts judged from
+        frames that were sent afterwards, because they are about the past."""
         if not alert.live or alert.shadow:
             return
         if alert.state is AlertState.FIRING and alert.inhibited_by is None:
@@ -52,8 +53,8 @@ class Outbox:
             await self._tell_resolved(connection, alert)
 
     async def page(self, connection: AsyncConnection, alert: AlertRecord) -> None:
-        """Tell of an alert that became critical: those who did not want to hear of it before do
-        now, and those who did hear again."""
+        """Notify of an alert that became critical: now also the receivers that did not want it
+        before, and the others again."""
         await self._tell_firing(connection, alert)
         firing = await queries.find_firing(connection, alert.run_id, alert.id)
         now = self.clock.wall()
@@ -74,7 +75,7 @@ class Outbox:
         if not await notice_queries.insert_notice(
             connection, alert, layer_group=group, times=times, at=now
         ):
-            return  # a relapse: people know of it
+            return  # a relapse: people already know
         told: dict[str, Delivery] = {}
         if before is not None and await settling_queries.take_over(
             connection, alert.run_id, before
@@ -93,16 +94,16 @@ class Outbox:
     async def _time_before(
         self, connection: AsyncConnection, alert: AlertRecord, group: str
     ) -> TimeBefore | None:
-        """What the alert is another time of, if it is. Silence is no trouble that comes and goes:
-        one that does not end must wake somebody, however often the run has come back by itself. Its
-        rules, which no frame is judged by, are kept without a hash."""
+        """The earlier alert of which this one is another occurrence, if any. Silence never counts
+        as a recurring problem: if it does not end, it must wake somebody, however often the run has
+        come back by itself. Rules of silence, which judge no frames, are stored without a hash."""
         if not alert.rule_hash and alert.rule not in IN_CODE_NAMES:
             return None
         before = await settling_queries.find_before(connection, alert, layer_group=group)
         return before if before is not None and is_soon(before, alert.last_step) else None
 
     async def _asks(self, connection: AsyncConnection, run_id: RunId) -> bool:
-        """Whether a person is asked for each action: then there is one to decide on each time."""
+        """Whether a person is asked before each action, and so has to decide each time."""
         addressee = await find_addressee(connection, run_id)
         policy = None if addressee is None else addressee.policy
         return (policy or self.default_policy) is PolicyMode.ASK
@@ -122,16 +123,16 @@ class Outbox:
 
 
 async def _keeps_open(connection: AsyncConnection, receiver: Receiver, told: Delivery) -> bool:
-    """Whether a receiver that is told of the time before takes the incident for open, and goes on
-    doing so: its end is not told, but the end of what comes now."""
+    """Whether a receiver that was notified of the earlier occurrence has the incident open and
+    keeps it open: the earlier one's end is not sent, only the end of this one."""
     if told.state not in (DeliveryState.DELIVERED, DeliveryState.WAITING):
         return False
     return not receiver.send_resolved or await queries.withhold_end(connection, told)
 
 
 def _next_time(alert: AlertRecord, told: Delivery, now: float, *, is_news: bool) -> NewDelivery:
-    """Part of an incident that a receiver has open: in one message with the time before where that
-    has not left yet, news by itself, or counted as told."""
+    """A delivery within an incident that the receiver has open: in one message with the earlier
+    occurrence if that has not been sent yet, as news of its own, or counted as sent."""
     if told.state is DeliveryState.WAITING:
         due_at, delivered_at = told.due_at, None
     elif is_news:
@@ -144,7 +145,7 @@ def _next_time(alert: AlertRecord, told: Delivery, now: float, *, is_news: bool)
 async def _first_time(
     connection: AsyncConnection, alert: AlertRecord, receiver: Receiver, now: float
 ) -> NewDelivery:
-    """An incident of its own, or part of one that is about to be told."""
+    """A delivery for a new incident, or for one that is about to be sent."""
     first = await queries.find_group(connection, receiver.name, alert.run_id, since=now - GROUP_S)
     key, due_at = first or (alert.id, now + GROUP_S)
     return NewDelivery(alert, receiver.name, Kind.FIRING, key, now, due_at)

@@ -1,9 +1,9 @@
-"""What is posted to Alertmanager: which alerts, when again, and in what form.
+"""Decides what is posted to Alertmanager: which alerts, when again, and in what form.
 
-A function of the alerts that stand and of what was sent, with both clocks passed in. The contract
-is that of Prometheus: a firing alert is sent again every minute with an end four minutes ahead,
-so that it ends by itself where we fall silent; a resolved one is repeated for a quarter of an
-hour, so that the end survives a restart of the receiver (prometheus, rules/alerting.go).
+A function of the current alerts and of what was sent, with both clocks passed in. The contract is
+that of Prometheus: a firing alert is sent again every minute with an end four minutes ahead, so
+that it ends by itself if this service falls silent; a resolved alert is repeated for a quarter of
+an hour, so that its end survives a restart of the receiver (prometheus, rules/alerting.go).
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,11 +31,12 @@ VALID_S: Final = 240.0
 RESOLVED_FOR_S: Final = 900.0
 
 HEARTBEAT: Final = "Watchdog"
-"""Always firing: a dead man's switch behind Alertmanager notices when it no longer comes."""
+"""Name of an alert that always fires: a dead man's switch behind Alertmanager notices if it
+stops."""
 
 
 class PostableAlert(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """As `POST /api/v2/alerts` takes it."""
+    """An alert in the form that `POST /api/v2/alerts` takes."""
 
     labels: dict[str, str]
     annotations: dict[str, str]
@@ -55,21 +56,22 @@ class Posting:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """When an alert was last taken by a replica, and in which state."""
+    """When a replica last accepted an alert, and in which state."""
 
     is_resolved: bool
     at: float
-    """By the monotonic clock: a wall clock that is set must neither hasten nor stop re-sends."""
+    """By the monotonic clock: setting the wall clock must neither hasten nor stop repeats."""
 
 
 def is_due(is_resolved: bool, sent: Sent | None, *, now: float) -> bool:
-    """Whether an alert is to be sent: when it is new, when its state is, and every minute."""
+    """Whether an alert is to be sent: if it is new, if its state is new, and every minute."""
     return sent is None or sent.is_resolved != is_resolved or now - sent.at >= RESEND_S
 
 
 def newest_of_each(cases: Sequence[Case], watchdog: str) -> list[Case]:
-    """One case for each set of labels, which is all that Alertmanager tells alerts apart by: the
-    one that goes on before those that are over, else a resolved one would end its successor."""
+    """One case for each set of labels, which is all by which Alertmanager distinguishes alerts. A
+    case that goes on takes precedence over those that are over; otherwise a resolved one would end
+    its successor."""
     chosen: dict[tuple[tuple[str, str], ...], Case] = {}
     for case in sorted(cases, key=lambda case: (not case.is_told_over, case.fired_at)):
         chosen[tuple(sorted(labels_of(case, watchdog).items()))] = case
@@ -77,7 +79,7 @@ def newest_of_each(cases: Sequence[Case], watchdog: str) -> list[Case]:
 
 
 def due_cases(cases: Sequence[Case], sent: Mapping[str, Sent], *, now: float) -> list[Case]:
-    """What one replica is to be sent now."""
+    """The cases to send to one replica now."""
     return [case for case in cases if is_due(case.is_told_over, sent.get(case.alert.id), now=now)]
 
 
@@ -90,7 +92,7 @@ def heartbeat(*, watchdog: str, started_at: float, wall: float) -> Posting:
 
 
 def _postable(case: Case, watchdog: str, url: str, wall: float) -> PostableAlert:
-    # The onset is by the trainer's clock, which may be ahead: a start after the end is refused.
+    # The onset is by the trainer's clock, which may be ahead, and a start after the end is refused.
     starts_at = min(case.alert.onset_at, case.fired_at, wall)
     is_over = case.is_told_over and case.resolved_at is not None
     ends_at = min(case.resolved_at or wall, wall) if is_over else wall + VALID_S
@@ -104,7 +106,7 @@ def _postable(case: Case, watchdog: str, url: str, wall: float) -> PostableAlert
 
 
 def annotations_of(case: Case, url: str) -> dict[str, str]:
-    """What is told of an alert beside its labels; it may change while the alert lives."""
+    """The alert's annotations, which, unlike its labels, may change while it lasts."""
     alert = case.alert
     told = {
         "summary": alert.facts.summary,

@@ -1,4 +1,4 @@
-"""The loop that keeps one replica of Alertmanager informed; every replica has one of its own."""
+"""The loop that keeps one replica of Alertmanager informed; every replica has its own."""
 
 import asyncio
 import logging
@@ -33,7 +33,8 @@ from runwatch_server.separate_works import SeparateWorks
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 1.0
-"""News wake the loop at once; ends that the clock brings are seen by looking."""
+"""Seconds between looks. News wakes the loop at once; alerts that end by the clock are found by
+looking."""
 _FIRST_WAIT_S: Final = 1.0
 _LONGEST_WAIT_S: Final = 60.0
 
@@ -70,7 +71,7 @@ class Pusher:
             if await self._try_to_push():
                 await self._board.wait(waiter, LOOK_EVERY_S)
             else:
-                # Not cut short by news: a replica that is down must not be knocked at each time.
+                # Not cut short by news: a replica that is down must not be contacted each time.
                 await asyncio.sleep(self._next_wait_s())
 
     async def push(self) -> None:
@@ -89,8 +90,8 @@ class Pusher:
                 since=wall - RESOLVED_FOR_S,
                 also=self._unended(),
             )
-            # What goes on under the same labels, as the next time of a trouble does, stands for
-            # those before it: no end of theirs is owed any more.
+            # An alert that goes on under the same labels, as the next occurrence of a problem does,
+            # replaces those before it: their ends need not be sent any more.
             wanted = newest_of_each([case for case in cases if self._wants(case)], name)
             due = due_cases(wanted, self._sent, now=now)
             due = await notice_queries.with_commands(connection, due)
@@ -103,7 +104,7 @@ class Pusher:
         return postings
 
     def _unended(self) -> list[AlertId]:
-        """Alerts whose end the replica has not taken yet, however long ago that was."""
+        """Alerts whose end the replica has not accepted yet, however long ago it was."""
         return [
             AlertId(key)
             for key, sent in self._sent.items()
@@ -111,13 +112,14 @@ class Pusher:
         ]
 
     def owes_end_of(self, alert_ids: Collection[AlertId]) -> bool:
-        """Whether the replica takes any of these, which are over, to go on."""
+        """Whether the replica still believes that any of these alerts, which are over, goes on."""
         return any(key in self._sent and not self._sent[key].is_resolved for key in alert_ids)
 
     def _wants(self, case: Case) -> bool:
-        """One that became explained by another goes on being sent, or Alertmanager would take it
-        for resolved; its own inhibition keeps it from people (dashboards/alertmanager.yml). An end
-        is sent always: an earlier life of this service may have sent the beginning."""
+        """Whether to send a case. An alert that became explained by another is still sent, or
+        Alertmanager would consider it resolved; its own inhibition keeps it from people
+        (dashboards/alertmanager.yml). An end is always sent, because the service may have sent the
+        beginning before a restart."""
         is_wanted = self._alertmanagers.wanted.takes(case.alert.severity, case.alert.project)
         was_sent = case.alert.id in self._sent
         return is_wanted and (case.alert.is_told or was_sent or case.is_resolved)
@@ -128,7 +130,8 @@ class Pusher:
         self._replica.figures.last_success_at = self._clock.wall()
 
     def _note_failure(self) -> None:
-        """One that was down may have come back knowing nothing: everything goes to it anew."""
+        """Send everything again after a failure: a replica that was down may have come back without
+        any state."""
         self._num_failures += 1
         self._sent = {key: Sent(sent.is_resolved, -math.inf) for key, sent in self._sent.items()}
 
@@ -139,9 +142,9 @@ class Pusher:
         except UndeliveredError as error:
             if self._num_failures == 0:
                 log.warning("alertmanager %s: %s; tried again until it takes", shown, error)
-        except OverloadedError as error:  # the database is away
+        except OverloadedError as error:  # the database is unavailable
             log.warning("alertmanager %s: %s; tried again", shown, error)
-        except Exception:  # people must be told also after a round that failed
+        except Exception:  # notifying must go on after a failed round
             log.exception("alertmanager %s: a round failed; tried again", shown)
         else:
             if self._num_failures:

@@ -1,4 +1,4 @@
-"""Every question put to the table of deliveries."""
+"""All queries of the table of deliveries."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
@@ -16,7 +16,7 @@ _OF_NOTICE: Final = (notices.c.run_id == deliveries.c.run_id) & (
 
 
 async def count_ends_to_tell(connection: AsyncConnection, run_id: RunId) -> int:
-    """How many deliveries wait that say of a run's alerts that they are over."""
+    """Number of waiting deliveries that report the ends of a run's alerts."""
     found = await connection.execute(
         sa.select(sa.func.count()).where(
             deliveries.c.run_id == run_id,
@@ -30,7 +30,7 @@ async def count_ends_to_tell(connection: AsyncConnection, run_id: RunId) -> int:
 async def find_group(
     connection: AsyncConnection, receiver: str, run_id: RunId, *, since: float
 ) -> tuple[str, float] | None:
-    """Dedup key and time of a message about the run that is about to leave."""
+    """Dedup key and time of a message about the run that is about to be sent."""
     found = await connection.execute(
         sa.select(deliveries.c.dedup_key, deliveries.c.due_at)
         .where(
@@ -71,7 +71,7 @@ async def insert_delivery(connection: AsyncConnection, new: NewDelivery) -> None
 async def find_firing(
     connection: AsyncConnection, run_id: RunId, alert_id: AlertId
 ) -> dict[str, Delivery]:
-    """What became of telling that an alert fires, for each receiver."""
+    """The delivery that reports to each receiver that an alert fires."""
     found = await connection.execute(
         sa.select(deliveries).where(
             deliveries.c.run_id == run_id,
@@ -83,7 +83,8 @@ async def find_firing(
 
 
 async def withhold_end(connection: AsyncConnection, told: Delivery) -> bool:
-    """Take back the end of what a receiver was told; whether it had not been tried yet."""
+    """Withdraw the delivery that reports the end of an alert; returns whether it had not been tried
+    yet."""
     done = await connection.execute(
         sa.update(deliveries)
         .where(
@@ -102,9 +103,9 @@ async def withhold_end(connection: AsyncConnection, told: Delivery) -> bool:
 async def list_due(
     connection: AsyncConnection, receiver: str, *, now: float, horizon_s: float, limit: int
 ) -> list[Delivery]:
-    """What is to be sent now, the longest due first: what waits, but for ends that settle, and
-    repeats of what goes on and was not acknowledged. What is due beyond the horizon was written by
-    a clock that was set back since, and is due as well."""
+    """Deliveries to send now, the longest due first: those that wait, except ends that settle, and
+    repeats of alerts that go on and were not acknowledged. A delivery due beyond the horizon was
+    written by a clock that has been set back since, and is due as well."""
     due = (deliveries.c.due_at <= now) | (deliveries.c.due_at > now + horizon_s)
     waiting = sa.select(deliveries).where(
         deliveries.c.receiver == receiver,
@@ -145,7 +146,7 @@ async def list_deliveries(
 
 
 async def count_deliveries(connection: AsyncConnection, receiver: str) -> dict[str, int]:
-    """Number for each state."""
+    """Number of deliveries in each state."""
     found = await connection.execute(
         sa.select(deliveries.c.state, sa.func.count().label("num"))
         .where(deliveries.c.receiver == receiver)
@@ -155,7 +156,8 @@ async def count_deliveries(connection: AsyncConnection, receiver: str) -> dict[s
 
 
 async def count_open(connection: AsyncConnection, receiver: str, dedup_key: str) -> int:
-    """How many alerts of an incident that a receiver heard of go on, or may come back."""
+    """Number of alerts of an incident, of those the receiver was notified of, that go on or may
+    come back."""
     found = await connection.execute(
         sa.select(sa.func.count()).where(
             deliveries.c.receiver == receiver,
@@ -169,8 +171,9 @@ async def count_open(connection: AsyncConnection, receiver: str, dedup_key: str)
 
 
 async def claim(connection: AsyncConnection, found: Sequence[Delivery], *, until: float) -> bool:
-    """Whether all of them are still as they were found: then nobody else finds them due until
-    that time. What another replica is claiming at this moment is not waited for."""
+    """Claim deliveries; returns whether all of them are still as they were found. Then nobody else
+    finds them due until that time. Deliveries that another replica is claiming at the moment are
+    not waited for."""
     as_found = sa.or_(
         *(
             (deliveries.c.number == one.number)
@@ -196,7 +199,7 @@ async def mark(
 
 
 async def prune(connection: AsyncConnection, *, before: float) -> None:
-    """Forget what was settled long ago, about alerts that are over."""
+    """Delete deliveries that were settled long ago and whose alerts are over."""
     await connection.execute(
         sa.delete(deliveries).where(
             deliveries.c.state != DeliveryState.WAITING.value,
@@ -207,8 +210,8 @@ async def prune(connection: AsyncConnection, *, before: float) -> None:
 
 
 def _firing_of_open(receiver: str) -> sa.Select[tuple[int]]:
-    """The numbers of what tells a receiver of alerts that go on: from the notices on, which are few
-    where much was delivered. Of a join SQLite would read all that was."""
+    """The numbers of deliveries that reported alerts which go on. Starts from the notices, which
+    are few even if much was delivered: for a join SQLite would read all deliveries."""
     number = sa.select(deliveries.c.number).where(
         _OF_NOTICE, deliveries.c.receiver == receiver, deliveries.c.kind == Kind.FIRING.value
     )
@@ -217,7 +220,7 @@ def _firing_of_open(receiver: str) -> sa.Select[tuple[int]]:
 
 
 def _has_notice(wanted: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Whether the notice of a delivery's alert is like that."""
+    """Whether the notice of a delivery's alert meets a condition."""
     return sa.exists().where(_OF_NOTICE, wanted).correlate(deliveries)
 
 

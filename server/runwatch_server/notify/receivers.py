@@ -32,11 +32,11 @@ from runwatch_server.notify.networks import Network
 from runwatch_server.settings import is_http_url
 
 RECEIVERS_FILE: Final = "receivers.yaml"
-"""Looked for in the data directory."""
+"""File name that is looked for in the data directory."""
 
 _NO_YAML: Final = (ValueError, OverflowError, LookupError, AttributeError, RecursionError)
-"""What PyYAML fails with over a date that no calendar has, a tag such as `!!int ""`, a thousand
-brackets; and who reads the file, over bytes that are no UTF-8."""
+"""Errors that PyYAML raises over a date that does not exist, a tag such as `!!int ""` or a thousand
+brackets; and that reading the file raises over bytes that are not UTF-8."""
 
 _RANK: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
@@ -44,7 +44,7 @@ _Globs = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Of which alerts somebody wants to hear."""
+    """Which alerts a receiver wants."""
 
     min_severity: Severity = Severity.WARNING
     projects: tuple[str, ...] = ("*",)
@@ -58,7 +58,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alertmanagers:
-    """The replicas of one Alertmanager: each must hear of every alert."""
+    """The replicas of one Alertmanager; every alert is sent to each of them."""
 
     urls: tuple[str, ...] = field(repr=False)
     wanted: Wanted
@@ -73,18 +73,18 @@ class Receiver:
     wanted: Wanted
     send_resolved: bool
     repeat_s: float
-    """An alert that goes on, and that nobody acknowledged, is told again after so long."""
+    """An alert that goes on and that nobody acknowledged is sent again after this many seconds."""
     allowed: tuple[Network, ...] = ()
-    """Networks beside the public internet that it may lead to."""
+    """Networks, besides the public internet, that it may lead to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receivers:
-    """Everybody who is told."""
+    """All receivers."""
 
     name: str = "runwatch"
     url: str = ""
-    """Of the service, as people reach it; empty: messages have no links."""
+    """The service's address for people; if empty, messages have no links."""
     alertmanagers: Alertmanagers | None = None
     receivers: tuple[Receiver, ...] = ()
 
@@ -114,9 +114,10 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def load_receivers(data_dir: Path, named: Path | None) -> Receivers:
-    """Those of the file that is named, or of the data directory's; nobody where there is none.
+    """The receivers of the given file, or of the one in the data directory; none if there is no
+    file.
 
-    Raises SettingsError, in which no address stands.
+    Raises SettingsError, whose message contains no address.
     """
     path = named or data_dir / RECEIVERS_FILE
     if named is None and not path.exists():
@@ -126,7 +127,7 @@ def load_receivers(data_dir: Path, named: Path | None) -> Receivers:
     except OSError as error:
         raise SettingsError(f"receivers: {path}: {error.strerror}") from error
     except yaml.MarkedYAMLError as error:
-        # The text of the error quotes the file, and the file holds secrets.
+        # The error's text quotes the file, and the file holds secrets.
         line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
         raise SettingsError(f"receivers: {path}{line}: found text that is no YAML") from None
     except (yaml.YAMLError, *_NO_YAML):
@@ -204,6 +205,6 @@ def _check_http(path: Path, place: str, url: str) -> None:
 
 
 def without_secrets(url: str) -> str:
-    """The address without user and password, to be shown."""
+    """The address without user and password, for display."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

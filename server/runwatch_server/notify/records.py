@@ -1,4 +1,4 @@
-"""One alert's news on its way to one receiver, as it is kept."""
+"""The stored values of one alert's news on its way to one receiver."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,10 +16,10 @@ class DeliveryState(StrEnum):
     WAITING = "waiting"
     DELIVERED = "delivered"
     DEAD = "dead"
-    """Tried for a day without success, and given up."""
+    """Given up after a day without success."""
     WITHHELD = "withheld"
-    """Nobody has to hear of it any more: a silence held it back until then, or what was over came
-    back before its end was told."""
+    """Nobody needs to be notified any more: a silence held it back until then, or the alert came
+    back before its end was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +31,18 @@ class NewDelivery:
     created_at: float
     due_at: float
     delivered_at: float | None = None
-    """When the receiver was told of the incident that this is part of; None: it is to be told."""
+    """When the receiver was notified of the incident that this is part of; None if it is to be
+    sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeBefore:
-    """An alert that people heard of, seen from the next one of the same trouble."""
+    """An earlier alert that people were notified of, seen from the next occurrence of the same
+    problem."""
 
     alert_id: AlertId
     times: int
-    """How often the trouble had come by then."""
+    """How often the problem had occurred by then."""
     resolved_step: int
 
 

@@ -35,8 +35,8 @@ class Recurrence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An IANA name such as `Europe/Berlin`."""
 
     def covers(self, now: float) -> bool:
-        """Whether a window is open. If the machine does not know the time zone, none ever is:
-        better a message too many than none at all."""
+        """Whether a window is open. If the machine does not know the time zone, none ever is: one
+        message too many is better than none at all."""
         began = self.next_after(now - self.for_s)
         return began is not None and began <= now
 
@@ -71,17 +71,17 @@ class Recurrence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @lru_cache(maxsize=64)
 def _say_once(why: str) -> None:
-    """It is asked about with each alert."""
+    """Log a warning once, because this is checked for each alert."""
     log.warning("a maintenance window does not open: %s", why)
 
 
 def _zone(name: str) -> tzinfo:
     """Raises ValueError."""
-    if name == "UTC":  # the default; a machine without a database of time zones has it too
+    if name == "UTC":  # the default, known even without a time zone database
         return UTC
     try:
         return ZoneInfo(name)
-    except (OSError, ValueError, KeyError) as error:  # a folder's name, a path, a name of none
+    except (OSError, ValueError, KeyError) as error:  # a folder, a path, or an unknown name
         raise ValueError(
             f"timezone: found {name!r}, wanted a name such as Europe/Berlin"
         ) from error
@@ -92,22 +92,23 @@ def _wall(at: float, zone: tzinfo) -> datetime:
 
 
 def _moments(wall: datetime, zone: tzinfo) -> tuple[float, ...]:
-    """When a clock on the wall shows a time: twice, in the hour that comes twice. In the one that
-    is missing, when the clock of before would have."""
+    """The moments at which a wall clock shows a time: two in the hour that is repeated. In the hour
+    that is missing, the moment at which the clock before the change would show it."""
     first = wall.replace(tzinfo=zone).timestamp()
     second = wall.replace(tzinfo=zone, fold=1).timestamp()
     return (first, second) if second > first else (first,)
 
 
 def _is_set_around(at: float, zone: tzinfo) -> bool:
-    """Whether the clock is set so near to a time that what it shows first may not come first."""
+    """Whether the clock is changed so close to a time that the first time shown may not be the
+    first moment."""
     before = datetime.fromtimestamp(at - _SET_S, zone).utcoffset()
     return before != datetime.fromtimestamp(at + _SET_S, zone).utcoffset()
 
 
 def _first_of_moments(cron: WallCron, zone: tzinfo, now: float) -> float | None:
-    """The first moment after a time, of all that the clock shows as near to it as it is ever
-    set."""
+    """The first matching moment after a time. Starts at a wall time as much earlier as clocks ever
+    change."""
     found, until = math.inf, datetime.max
     wall = cron.next_after(_wall(now, zone) - timedelta(seconds=_SET_S))
     while wall is not None and wall <= until:

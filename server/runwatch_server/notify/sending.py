@@ -1,4 +1,4 @@
-"""What is sent to a receiver, and what sends it."""
+"""The message to a receiver, and the interface of what sends it."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,14 +9,13 @@ from typing import Final, Protocol
 from runwatch_server.notify.networks import Line
 
 ATTEMPT_S: Final = 30.0
-"""A receiver whose answer drips is waited for no longer: each byte of it comes in time."""
+"""Longest wait for a receiver in seconds, even if each single byte of its answer comes in time."""
 
 
 @asynccontextmanager
 async def cut_after(line: Line, longest_s: float) -> AsyncGenerator[None]:
-    """Within, an attempt on another thread is waited for. One that is waited for no longer, because
-    it takes too long or because the service stops, is cut off: nothing else would end it. Raises
-    TimeoutError."""
+    """Wait within this context for an attempt on another thread. If it takes too long, or if the
+    service stops, it is cut off, because nothing else would end it. Raises TimeoutError."""
     try:
         async with asyncio.timeout(longest_s):
             yield
@@ -30,13 +29,13 @@ class Message:
     title: str
     body: str
     dedup_key: str
-    """The same for all that is told of one incident, and for what is sent twice."""
+    """The same for all messages of one incident, and for repeated sending of the same message."""
     is_over: bool
-    """Whether it ends the incident."""
+    """Whether the message ends the incident."""
 
 
 class Sender(Protocol):
     def send(self, message: Message, line: Line) -> bool:
-        """Whether the receiver took it. Blocks until the line is cut; to be called on a worker
-        thread."""
+        """Send a message; returns whether the receiver accepted it. Blocks, at most until the line
+        is cut: call it on a worker thread."""
         ...

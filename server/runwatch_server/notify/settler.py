@@ -1,4 +1,4 @@
-"""The loop that lets ends go which have waited for long enough (`settling`)."""
+"""The loop that releases the ends of alerts that have settled (`settling`)."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ LOOK_EVERY_S: Final = 1.0
 
 
 class Settler:
-    """A background task: `run` until cancelled. Couriers and pushers tell the ends."""
+    """A background task: `run` until cancelled. Couriers and pushers then send the ends."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -32,9 +32,9 @@ class Settler:
         while True:
             try:
                 await self.settle()
-            except OverloadedError as error:  # the database is away
+            except OverloadedError as error:  # the database is unavailable
                 log.warning("ends that wait: %s; tried again", error)
-            except Exception:  # ends must be told also after a round that failed
+            except Exception:  # settling must go on after a failed round
                 log.exception("a look at the ends that wait failed; tried again")
             await asyncio.sleep(LOOK_EVERY_S)
 

@@ -1,12 +1,13 @@
-"""One continuing trouble is told once: what comes back soon is the same trouble as before.
+"""A recurring problem is reported once: an alert that comes back soon is the same problem as
+before.
 
-An alert that fires within `AGAIN_STEPS` of the end of one of its kind is that trouble's next
-*time*. The end of its first is told at once; from the second on an alert that is over *settles*,
-which means that its end is told once the run has been without it for `AGAIN_STEPS`. One that comes
-meanwhile goes on with the incident, which receivers have open: they hear of its 4th, 8th and 16th
-time, and not of each.
+An alert that fires within `AGAIN_STEPS` of the end of an alert of its kind is the next *occurrence*
+of that problem. The end of the first one is sent at once. From the second on, an alert that is over
+*settles*: its end is sent once the run has been without it for `AGAIN_STEPS`. If another one comes
+meanwhile, it continues the incident, which receivers have open: they are notified of its 4th, 8th
+and 16th occurrence, and not of each.
 
-All this is about telling. Every alert is judged, kept, shown and acted upon by itself.
+This concerns notifications only. Every alert is judged, stored, shown and acted upon by itself.
 """
 
 from typing import Final
@@ -15,27 +16,30 @@ from runwatch_server.alerts.records import AlertRecord, Resolution
 from runwatch_server.notify.records import TimeBefore
 
 AGAIN_STEPS: Final = 512
-"""Well above what a fault of the data leaves between two visits, at a batch in so many; a run that
-has been sound for so long has got over it."""
+"""Far more steps than a fault in the data leaves between two visits, if it affects one batch in
+that many. A run that has been healthy for that long has got over the problem."""
 LONGEST_S: Final = 4 * 3600.0
-"""An end is told after so long, also of a run that makes no steps or very slow ones."""
+"""Seconds after which an end is sent in any case, also if the run makes no steps or very slow
+ones."""
 LASTING_S: Final = 900.0
-"""Who was not told of a time of its own is, should it last so long: this one does not pass."""
+"""Seconds. Receivers that were not notified of an occurrence are if it lasts this long, because it
+does not pass by itself."""
 
 
 def is_soon(before: TimeBefore, firing_step: int) -> bool:
-    """Whether what fires is the same trouble still. A rollback takes the run to steps that lie
-    before the end of the last: what comes back there is."""
+    """Whether the alert that fires is still the same problem. A rollback takes the run to steps
+    before the end of the last occurrence; a problem that comes back there is the same one."""
     return firing_step - before.resolved_step <= AGAIN_STEPS
 
 
 def settles_at(alert: AlertRecord, times: int) -> int | None:
-    """The step at which the end of an alert is told; None: at once."""
+    """The step at which the end of an alert is sent; None: at once."""
     if times < 2 or alert.resolution is not Resolution.RECOVERED or alert.resolved_step is None:
         return None
     return alert.resolved_step + AGAIN_STEPS
 
 
 def is_milestone(times: int) -> bool:
-    """Whether those who have the incident open hear of this time: of twice as many each time."""
+    """Whether receivers that have the incident open are notified of this occurrence; each time at
+    twice as many."""
     return times & (times - 1) == 0

@@ -1,4 +1,4 @@
-"""What is asked of notices about troubles that come again, and about ends that wait."""
+"""Queries of notices about recurring problems, and about ends that wait."""
 
 from collections.abc import Collection
 
@@ -20,8 +20,8 @@ _ENDED = [state.value for state in RunState if state.is_ended or state is RunSta
 async def find_before(
     connection: AsyncConnection, alert: AlertRecord, *, layer_group: str
 ) -> TimeBefore | None:
-    """The last of its kind that people heard of, in this attempt, and that recovered: what
-    Alertmanager would take for the same alert, on the same rank."""
+    """The last alert of the same kind in this attempt that people were notified of and that
+    recovered: one that Alertmanager would take for the same alert, on the same rank."""
     kind = {"attempt": alert.attempt, "rank": alert.rank, "rule": alert.rule}
     found = await connection.execute(
         sa.select(notices.c.alert_id, notices.c.times, alerts.c.resolved_step)
@@ -44,8 +44,9 @@ async def find_before(
 
 
 async def take_over(connection: AsyncConnection, run_id: RunId, before: TimeBefore) -> bool:
-    """End the wait for the end of the time before, which goes on. Whether it did wait: an end that
-    is on its way by now closes the incident, and the next time needs one of its own."""
+    """Cancel the waiting end of the earlier occurrence, which now goes on. Returns whether it was
+    waiting: an end that is already being sent closes the incident, and the next occurrence needs a
+    new one."""
     done = await connection.execute(
         sa.update(notices)
         .where(notices.c.run_id == run_id, notices.c.alert_id == before.alert_id, IS_SETTLING)
@@ -55,8 +56,8 @@ async def take_over(connection: AsyncConnection, run_id: RunId, before: TimeBefo
 
 
 async def list_settled(connection: AsyncConnection, *, before: float) -> dict[RunId, list[AlertId]]:
-    """Alerts of each run whose ends need wait no longer: their steps were judged, or will not come,
-    or they have waited since before a time."""
+    """Alerts of each run whose ends need not wait any longer: their steps were judged or will not
+    come, or they have waited since before a time."""
     found = await connection.execute(
         sa.select(notices.c.run_id, notices.c.alert_id)
         .join_from(notices, alerts, _OF_ALERT)
@@ -80,7 +81,7 @@ async def list_settled(connection: AsyncConnection, *, before: float) -> dict[Ru
 async def settle(
     connection: AsyncConnection, run_id: RunId, alert_ids: Collection[AlertId], *, at: float
 ) -> None:
-    """Let ends go to those who wait to hear of them, but for what came back meanwhile."""
+    """Release the ends of alerts, except of those that came back meanwhile."""
     await connection.execute(
         sa.update(notices)
         .where(notices.c.run_id == run_id, notices.c.alert_id.in_(alert_ids), IS_SETTLING)

@@ -1,4 +1,4 @@
-"""What people are to be told, what was told to whom, and what is held back for a while."""
+"""Tables of notifications: what is to be sent, what was sent to whom, and what is silenced."""
 
 import sqlalchemy as sa
 
@@ -10,19 +10,20 @@ notices = sa.Table(
     sa.Column("run_id", sa.String(26), primary_key=True),
     sa.Column("alert_id", sa.String(26), primary_key=True),
     sa.Column("fired_at", sa.Double, nullable=False),
-    sa.Column("layer_group", sa.String(256), nullable=False),  # empty: the rule sees no layers
+    sa.Column("layer_group", sa.String(256), nullable=False),  # empty: not about layers
     sa.Column("resolved_at", sa.Double),
-    sa.Column("times", sa.Integer),  # how often this trouble has come by now; null: once
-    sa.Column("settles_step", sa.BigInteger),  # its end is told then; null: it is, or goes on
+    sa.Column("times", sa.Integer),  # how often it has occurred; null: once
+    sa.Column("settles_step", sa.BigInteger),  # its end is sent then; null: sent, or not over
     sa.Index("ix_notices_alert", "alert_id"),
     sa.Index("ix_notices_resolved", "resolved_at"),
     sa.Index("ix_notices_settling", "settles_step"),
 )
-"""One row an alert of which people hear. Times are the service's own, unlike those of an alert,
-which are the trainer's; written in the transaction that changed the alert."""
+"""One row per alert that people are notified of, written in the transaction that changed the alert.
+Times are by the service's clock; those of an alert are by the trainer's."""
 
 IS_SETTLING = notices.c.settles_step >= 0
-"""Its end waits. Said as a span: for `IS NOT NULL` SQLite reads the whole table."""
+"""Whether its end waits. Written as a range, because for `IS NOT NULL` SQLite reads the whole
+table."""
 
 deliveries = sa.Table(
     "deliveries",
@@ -38,10 +39,10 @@ deliveries = sa.Table(
     sa.Column("project", sa.String(256), nullable=False),
     sa.Column("receiver", sa.String(64), nullable=False),
     sa.Column("kind", sa.String(16), nullable=False),  # firing or resolved
-    sa.Column("dedup_key", sa.String(64), nullable=False),  # an alert's id; the group's first
+    sa.Column("dedup_key", sa.String(64), nullable=False),  # id of the group's first alert
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
-    sa.Column("due_at", sa.Double, nullable=False),  # next try; of what is delivered: next repeat
+    sa.Column("due_at", sa.Double, nullable=False),  # next try, or next repeat if delivered
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("first_failed_at", sa.Double),
     sa.Column("delivered_at", sa.Double),
@@ -65,8 +66,8 @@ silences = sa.Table(
     sa.Column("author", sa.String(256), nullable=False),
     sa.Column("comment", sa.Text, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
-    # JSON, with the time from which it recurs: `starts_at` of such a one is its end, so that a
-    # replica of the version before, which would take it for one long silence, sees none.
+    # JSON, with the time from which it recurs. The `starts_at` of a recurring silence is its end,
+    # so that a replica of the previous version does not take it for one long silence.
     sa.Column("recurs", sa.Text),
     sa.Index("ix_silences_end", "ends_at"),
 )

@@ -1,4 +1,4 @@
-"""What a message says: what happened, where, since when, what was done, how to look at it."""
+"""The texts of messages: what happened, where, since when, what was done, how to look at it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ from runwatch_server.notify.settling import AGAIN_STEPS
 from runwatch_server.runbooks import runbook_url
 
 MAX_CASES: Final = 10
-"""Alerts that one message speaks of in full."""
+"""Most alerts that one message describes in full."""
 _MAX_LAYERS: Final = 4
 
 
@@ -47,12 +47,12 @@ def body_of(cases: Sequence[Case], *, url: str, dedup_key: str) -> str:
 
 
 def did_recover(case: Case) -> bool:
-    """Whether an alert that is over ended because the run is well again."""
+    """Whether an alert that is over ended because the run is healthy again."""
     return case.alert.resolution in (None, Resolution.RECOVERED)
 
 
 def worst_about(case: Case) -> str:
-    """The worst value with its place, and the most layers at once; empty where none is known."""
+    """The worst value and where it was, and the most layers at once; empty if none is known."""
     peak, widest = case.alert.facts.peak, case.alert.facts.widest
     if peak is None:
         return ""
@@ -63,7 +63,7 @@ def worst_about(case: Case) -> str:
 
 
 def done_about(commands: Sequence[CommandRecord]) -> str:
-    """What was ordered because of an alert, and what came of it."""
+    """The commands that were ordered because of an alert, and their results."""
     told = [
         f"{command.kind}: {command.state}"
         + ("" if command.ended_step is None else f" at step {count(command.ended_step)}")
@@ -74,7 +74,7 @@ def done_about(commands: Sequence[CommandRecord]) -> str:
 
 
 def layers_about(case: Case) -> str:
-    """Layers that fail, worst first; empty where the rule sees none."""
+    """Failing layers, worst first; empty if the rule is not about layers."""
     facts = case.alert.facts
     named = ", ".join(facts.layers[:_MAX_LAYERS])
     more = facts.num_layers - len(facts.layers[:_MAX_LAYERS])
@@ -82,18 +82,18 @@ def layers_about(case: Case) -> str:
 
 
 def alert_url(case: Case, url: str) -> str:
-    """The alert's own page; empty where the service has no address for people."""
+    """The alert's own page; empty if the service has no address for people."""
     return f"{url}/alerts/{case.alert.id}" if url else ""
 
 
 def runbook_of(case: Case, url: str) -> str:
-    """Where its runbook is read; as the rule names it where the service has no address."""
+    """The URL of its runbook; as the rule names it if the service has no address for people."""
     named = case.alert.facts.runbook
     return (runbook_url(named, url) if url else "") or named
 
 
 def link_to(case: Case, url: str) -> str:
-    """The run's page at the step; empty where the service has no address for people."""
+    """The run's page at the step; empty if the service has no address for people."""
     step = case.alert.onset_step
     return f"{url}/runs/{case.alert.run_id}?step={step}" if url else ""
 

@@ -1,8 +1,7 @@
-"""What a cron expression says of the clock on a wall: which minute comes next. It knows of no time
-zone, and of no clock that is set.
+"""Finds the next minute of a cron expression on a wall clock, without time zones or clock changes.
 
-APScheduler reads the expression. Its own reckoning of what comes next goes wrong after a clock was
-set: what begins before one o'clock on the day after the clocks went forward, it leaves out.
+APScheduler parses the expression. Its own computation of the next time is wrong after a clock
+change: it leaves out what begins before one o'clock on the day after the clocks went forward.
 """
 
 from bisect import bisect_right
@@ -14,10 +13,11 @@ from typing import Any, Final
 from apscheduler.triggers.cron import CronTrigger  # type: ignore[import-untyped]
 
 MOST_DAYS: Final = 366
-"""What does not come within a year is a mistake, such as the 30th of February."""
+"""Days. An expression that does not match within a year is a mistake, such as the 30th of
+February."""
 _FIELDS: Final[tuple[str, ...]] = ("minute", "hour", "day", "month", "day_of_week")
 _MONDAY: Final = datetime(2001, 1, 1)
-"""A Monday that is the first of its month, of its year."""
+"""A Monday that is the first day of its month and of its year."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class WallCron:
     weekdays: frozenset[int]
     """0 is Monday."""
     day: Any
-    """APScheduler's field: `last` and `1st mon` are another day in each month."""
+    """APScheduler's field, because `last` and `1st mon` are different days in each month."""
 
     def next_after(self, wall: datetime) -> datetime | None:
-        """The first minute after a time without a zone; None: not within a year."""
+        """The first minute after a time without a time zone; None if not within a year."""
         if self._takes(wall.date()):
             found = self._time_after(wall)
             if found is not None:
@@ -41,7 +41,7 @@ class WallCron:
         return None if day is None else datetime.combine(day, time(self.hours[0], self.minutes[0]))
 
     def _time_after(self, wall: datetime) -> time | None:
-        """The first one later that day."""
+        """The first time later on that day."""
         place = bisect_right(self.minutes, wall.minute)
         if wall.hour in self.hours and place < len(self.minutes):
             return time(wall.hour, self.minutes[place])
@@ -56,7 +56,7 @@ class WallCron:
         )
 
     def day_from(self, first: date) -> date | None:
-        """The first day that it takes, from one on; None: not within a year."""
+        """The first matching day from one on; None if not within a year."""
         days = (first + timedelta(days=count) for count in range(MOST_DAYS + 1))
         return next((day for day in days if self._takes(day)), None)
 
@@ -67,7 +67,7 @@ def wall_cron(text: str) -> WallCron:
     texts = _texts(text)
     try:
         trigger: Any = CronTrigger(timezone="UTC", **texts)
-    except ValueError as error:  # says what, and not where
+    except ValueError as error:  # says what is wrong, but not where
         raise ValueError(f"cron: found {text!r}: {error}") from error
     fields: dict[str, Any] = {field.name: field for field in trigger.fields}
     minutes, hours = fields["minute"], fields["hour"]
@@ -86,7 +86,7 @@ def wall_cron(text: str) -> WallCron:
 
 @lru_cache(maxsize=4096)
 def _day_from(text: str, first: date) -> date | None:
-    """It is asked about all day."""
+    """Cached, because it is asked again all day."""
     return wall_cron(text).day_from(first)
 
 
@@ -95,7 +95,7 @@ def _takes(field: Any, wall: datetime) -> bool:
 
 
 def _texts(cron: str) -> dict[str, str]:
-    """What is said of each field. Raises ValueError."""
+    """The text of each field. Raises ValueError."""
     parts = cron.lower().split()
     if len(parts) != len(_FIELDS):
         raise ValueError(f"cron: found {cron!r}, wanted five fields such as '30 2 * * sat'")
