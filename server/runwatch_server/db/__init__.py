@@ -1,5 +1,5 @@
-"""The database: many readers, and one writer that commits in groups; which engine it is, nothing
-outside this package knows."""
+"""The database: many readers, and one writer that commits in groups. Only this package knows which
+engine it is."""
 
 from runwatch_server.db.channel import Channel
 from runwatch_server.db.database import Database

@@ -1,7 +1,7 @@
-"""Copies of a SQLite database: taken beside a running service, and put where one is to start.
+"""Backs up a SQLite database beside a running service, and restores copies before one starts.
 
-The copy is read in one transaction on a connection that cannot write, so that it is one committed
-state, and never checkpoints the WAL of the service. PostgreSQL has pg_dump and pg_basebackup.
+The copy is read in one transaction on a connection that cannot write, so it is one committed state,
+and it never checkpoints the service's WAL. For PostgreSQL there are pg_dump and pg_basebackup.
 """
 
 import os
@@ -22,24 +22,26 @@ from runwatch_server.secret_files import make_empty
 T = TypeVar("T")
 
 _LEFT_BESIDE: Final = ("-wal", "-journal")
-"""What a killed writer leaves; SQLite would play it into the database that it finds beside it."""
+"""Files that a killed writer leaves; SQLite would apply them to the database that it finds beside
+them."""
 
 
 class BackupError(RunwatchError):
-    """A copy that was not made, or cannot be used: the place, what was found, what was wanted."""
+    """A copy that was not made or cannot be used: names the place, what was found and what was
+    wanted."""
 
 
 @contextmanager
 def backed_up(data_dir: Path, target: Path) -> Generator[Path]:
-    """Copies the database of a data directory into a file that is whole or not there: the copy
-    gets its name when the block, which may read it, has ended well.
+    """Copy the database of a data directory to a file, which is then either complete or absent: the
+    copy gets its name when the block, which may read it, has ended without an error.
 
     Raises BackupError and NoDatabaseError.
     """
     source = database_in(data_dir)
     if target.exists():
         raise BackupError(f"{target}: found a file there already, wanted a new name")
-    if not os.access(target.parent, os.W_OK | os.X_OK):  # SQLite could only not open its file
+    if not os.access(target.parent, os.W_OK | os.X_OK):  # SQLite would only say that it cannot open
         found = "a folder that we may not write" if target.parent.is_dir() else "no such folder"
         raise BackupError(f"{target.parent}: found {found}, wanted one for the copy")
     unfinished = target.with_name(f".{target.name}.unfinished")
@@ -61,9 +63,10 @@ def backed_up(data_dir: Path, target: Path) -> Generator[Path]:
 
 @contextmanager
 def restored(copy: Path, data_dir: Path) -> Generator[Path]:
-    """Puts a copy into a data directory that has no database and no service; like `backed_up`.
+    """Restore a copy into a data directory without a database and without a running service; works
+    like `backed_up`.
 
-    Raises BackupError, and DataDirInUseError.
+    Raises BackupError and DataDirInUseError.
     """
     if not copy.is_file():
         found = "a folder" if copy.is_dir() else "no such file"
@@ -90,9 +93,9 @@ def restored(copy: Path, data_dir: Path) -> Generator[Path]:
 
 
 def ask_copy(copy: Path, question: Callable[[sa.Connection], T]) -> T:
-    """What a copy holds, without writing to it."""
+    """Query a copy without writing to it."""
     uri = f"{copy.absolute().as_uri()}?mode=ro"
-    # Not by a URL of SQLAlchemy's: it would take the quoting of the path's characters away.
+    # Not by an SQLAlchemy URL, which would remove the quoting of the path's characters.
     engine = sa.create_engine("sqlite://", creator=lambda: sqlite3.connect(uri, uri=True))
     try:
         with engine.connect() as connection:
@@ -102,12 +105,12 @@ def ask_copy(copy: Path, question: Callable[[sa.Connection], T]) -> T:
 
 
 def _reason(error: sqlite3.Error | OSError) -> str:
-    """In words, without the number and the path of an OSError."""
+    """The reason in words, without an OSError's number and path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _check_nothing_beside(target: Path) -> None:
-    """Raises BackupError."""
+    """Raises BackupError if there are files of a killed writer beside the target."""
     for ending in _LEFT_BESIDE:
         left = target.with_name(f"{target.name}{ending}")
         if left.exists():
@@ -118,7 +121,7 @@ def _check_nothing_beside(target: Path) -> None:
 
 
 def _check(path: Path) -> None:
-    """Raises BackupError unless it is a whole database of ours."""
+    """Raises BackupError unless it is a complete database of this service."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
         found = [line for (line,) in database.execute("PRAGMA integrity_check")]
         if found != ["ok"]:
@@ -127,7 +130,7 @@ def _check(path: Path) -> None:
 
 
 def _move(unfinished: Path, target: Path) -> None:
-    """On disk, and under its name only then."""
+    """Flush the file to disk, and only then give it its name."""
     with unfinished.open("rb") as file:
         os.fsync(file.fileno())
     unfinished.replace(target)

@@ -1,4 +1,4 @@
-"""How processes on one database reach each other."""
+"""The interface by which processes on one database notify each other."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -8,9 +8,10 @@ class Channel(Protocol):
     """Carries short messages to all who listen at that moment."""
 
     async def tell(self, payload: str) -> None:
-        """Raises OSError where it could not be sent."""
+        """Send a message. Raises OSError if it could not be sent."""
         ...
 
     async def listen(self, hear: Callable[[str], None]) -> None:
-        """Until the connection breaks, which raises OSError. What is said in between is lost."""
+        """Listen until the connection breaks, which raises OSError. Messages sent in between are
+        lost."""
         ...

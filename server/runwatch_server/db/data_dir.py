@@ -1,4 +1,4 @@
-"""The data directory: one process has it, and no second one gets it."""
+"""Locks the data directory: only one process can use it at a time."""
 
 import contextlib
 import fcntl
@@ -13,15 +13,15 @@ _LOCK_FILE: Final = "lock"
 
 
 class DataDirLock:
-    """Held for the life of the process; the kernel frees it however the process ends."""
+    """A lock held as long as the process lives; the kernel frees it however the process ends."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._file: IO[str] | None = None
 
     def acquire(self) -> None:
-        """Raises DataDirError where the directory cannot be made, DataDirInUseError where another
-        process has it."""
+        """Take the lock. Raises DataDirError if the directory cannot be made, DataDirInUseError if
+        another process uses it."""
         try:
             make_folder(self._data_dir)
             self._lock()

@@ -1,4 +1,4 @@
-"""The face of the database: reading, and writing that is answered once it is on disk."""
+"""The interface of the database: reads, and writes that are answered once they are on disk."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Database:
-    """Opened as an async context manager; closing commits what is queued."""
+    """An async context manager; closing it commits what is queued."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class Database:
 
     @property
     def place(self) -> str:
-        """Where the data are, for people."""
+        """Where the data are, for display."""
         return self._store.place
 
     @property
     def num_waiting(self) -> int:
-        """Works that no transaction has taken yet."""
+        """Number of works that no transaction has taken yet."""
         return self._writer.num_waiting
 
     @property
@@ -60,12 +60,12 @@ class Database:
         return self
 
     async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
-        """Runs the migrations, before anything else is written."""
+        """Run the migrations, before anything else is written."""
         assert not self._writer.is_running, "migrations come before the first write"
         await self._store.migrate(upgrade)
 
     def start(self) -> None:
-        """Lets writing begin."""
+        """Start writing."""
         self._writer.start()
 
     async def __aexit__(
@@ -83,28 +83,30 @@ class Database:
         return self._store.read()
 
     async def ping(self) -> None:
-        """Raises where the database does not answer."""
+        """Raises an error if the database does not answer."""
         async with self.read() as connection:
             await connection.execute(sa.select(1))
 
     @property
     def channel(self) -> Channel | None:
-        """To the other replicas; None where there can be none."""
+        """The channel to other replicas; None if there can be none."""
         return self._store.channel
 
     async def find_damage(self) -> list[str]:
-        """Where the data are not whole, as far as the engine can tell by itself. Reads it all."""
+        """Descriptions of damaged data, as far as the engine can find it by itself. Reads
+        everything."""
         return await self._store.find_damage()
 
     async def write(self, work: Work[T], *, of: RunId | None = None) -> T:
-        """Runs a work in a transaction; returns its result once that is on disk.
+        """Run a work in a transaction; returns its result once it is on disk.
 
-        `of` is the run that the work is about. Works about one run come one after another, in
-        whichever replica, and so do those about what all runs share (None): each sees all that
-        came before it.
+        `of` is the run that the work is about. Works about one run are executed one after another,
+        on whichever replica, and so are works about what all runs share (None): each sees the
+        results of all earlier ones.
 
-        Raises what the work raises, with all that it wrote undone, and OverloadedError where
-        too many works wait already. A work may run to its end although its caller went away.
+        Raises what the work raises, after everything it wrote has been undone, and OverloadedError
+        if too many works are waiting already. A work may run to its end although its caller has
+        gone away.
         """
         if self._is_closing:
             raise OverloadedError("stopping", "The service is stopping.", retry_after_s=5)

@@ -1,10 +1,10 @@
-"""SQLite as a driver for asyncio, with as few changes of thread as it can do with.
+"""A SQLite driver for asyncio with as few thread switches as possible.
 
-aiosqlite hands each call to a thread of its own: four hops a statement and three a transaction,
-which took more time than SQLite did. Here a writer's connection never suspends, so a coroutine over
-it can be run from its start to its end in any one thread; a reader's goes to a thread for what may
-have to wait for the disk, a query, and for nothing else. Both have the face of aiosqlite, as far as
-SQLAlchemy's dialect for it looks: `create_async_engine(..., async_creator=...)`.
+aiosqlite hands each call to a thread of its own: four switches per statement and three per
+transaction, which took more time than SQLite did. Here the connection of a writer never suspends,
+so a coroutine that uses it can run from start to end in any single thread. That of a reader uses a
+thread only for queries, which may have to wait for the disk. Both look like aiosqlite to
+SQLAlchemy's dialect for it: `create_async_engine(..., async_creator=...)`.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class SuspendedError(Exception):
-    """A coroutine awaited something else than a direct connection."""
+    """A coroutine awaited something other than a direct connection."""
 
 
 def run_here(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that awaits direct connections only. Raises SuspendedError."""
+    """Run a coroutine that awaits only direct connections. Raises SuspendedError."""
     try:
         coroutine.send(None)
     except StopIteration as finished:
@@ -69,7 +69,7 @@ class DirectCursor:
 
 
 class ThreadedCursor(DirectCursor):
-    """A cursor of a threaded connection, which it reads with."""
+    """A cursor of a threaded connection, which it reads through."""
 
     def __init__(self, connection: sqlite3.Connection, threads: Executor) -> None:
         super().__init__(connection)
@@ -84,8 +84,8 @@ class ThreadedCursor(DirectCursor):
         return self
 
     async def _to_the_end(self, sql: str, parameters: Sequence[Any]) -> None:
-        """In a thread; also where its asker is cancelled: what he does next, which is to end the
-        transaction, would find the connection in use."""
+        """Run a query in a thread, to its end even if the caller is cancelled: what it does next,
+        which is to end the transaction, would otherwise find the connection in use."""
         loop = asyncio.get_running_loop()
         query = loop.run_in_executor(self._threads, self._query, sql, parameters)
         try:
@@ -103,8 +103,8 @@ class ThreadedCursor(DirectCursor):
 
 
 class DirectConnection:
-    """Used by one thread at a time, which need not be the same always. Transactions are the
-    caller's: the driver begins none."""
+    """A connection that is used by one thread at a time, not always by the same. Transactions are
+    left to the caller: the driver begins none."""
 
     def __init__(self, path: Path) -> None:
         self._connection: sqlite3.Connection | None = sqlite3.connect(
@@ -144,9 +144,10 @@ class DirectConnection:
 
 
 class ThreadedConnection(DirectConnection):
-    """A reader's: its queries run in threads, of which there must be one for each connection that
-    is in use. What comes before BEGIN prepares it, BEGIN notes that a transaction is wanted, and
-    at its end nothing is to be undone: none of it asks the disk."""
+    """A connection of a reader. Its queries run in threads; there must be a thread for each
+    connection in use. Nothing else accesses the disk: statements before BEGIN only prepare the
+    connection, BEGIN only notes that a transaction is wanted, and at its end there is nothing to
+    undo."""
 
     def __init__(self, path: Path, threads: Executor) -> None:
         super().__init__(path)

@@ -1,6 +1,7 @@
-"""Writing in groups: works that wait together share one transaction, and so one flush to disk.
+"""Writes in groups: works that wait at the same time share one transaction, and so one flush to
+disk.
 
-A work that fails undoes nothing but itself, and an answer is never given before it is on disk.
+A work that fails undoes only itself, and an answer is never given before it is on disk.
 """
 
 import asyncio
@@ -24,16 +25,16 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[AsyncConnection], Coroutine[Any, Any, T]]
-"""Runs in one transaction. It awaits nothing but its connection, and may be run more than once
-before its result is told: all that it changes is in the database."""
+"""A function that runs in one transaction. It awaits nothing but its connection, and may be run
+more than once before its result is returned; so all its effects must be in the database."""
 
 _MAX_GROUP: Final = 64
-"""Works in one transaction: bounds how long a caller waits for the works of others."""
+"""Most works in one transaction: limits how long a caller waits for the works of others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A work, and the run that it is about; None: about what all runs share."""
+    """A work and the run that it is about; None: about what all runs share."""
 
     work: Work[Any]
     of: RunId | None
@@ -41,44 +42,45 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a work came to: its result, or the error that undid it."""
+    """The outcome of a work: its result, or the error that undid it."""
 
     result: Any = None
     error: BaseException | None = None
 
 
 class Store(Protocol):
-    """An engine: SQLite or PostgreSQL."""
+    """The interface of an engine: SQLite or PostgreSQL."""
 
     engine: str
     """`sqlite` or `postgresql`."""
     num_lanes: int
-    """Groups that may be committed at a time; works about one run are always of one lane."""
+    """Number of groups that may be committed at a time; works about one run are always in the same
+    lane."""
     is_shared: bool
     """Whether other replicas write to it too."""
 
     @property
     def place(self) -> str:
-        """Where the data are, for people: without a password."""
+        """Where the data are, for display, without a password."""
         ...
 
     async def open(self) -> None:
-        """Raises a RunwatchError where nothing can be kept there."""
+        """Open the store. Raises a RunwatchError if nothing can be stored there."""
         ...
 
     async def close(self) -> None: ...
 
     async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
-        """Runs the migrations, before the first write."""
+        """Run the migrations, before the first write."""
         ...
 
     @property
     def channel(self) -> Channel | None:
-        """To the other replicas; None where there can be none."""
+        """The channel to other replicas; None if there can be none."""
         ...
 
     async def find_damage(self) -> list[str]:
-        """Where the data are not whole, as far as the engine can tell by itself."""
+        """Descriptions of damaged data, as far as the engine can find it by itself."""
         ...
 
     def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -86,8 +88,8 @@ class Store(Protocol):
         ...
 
     async def commit(self, lane: int, orders: Sequence[Order]) -> list[Outcome]:
-        """Runs the works in one transaction, each undone alone where it fails. Returns once it
-        is on disk; raises SQLAlchemyError, OSError where it is not."""
+        """Run works in one transaction; one that fails is undone alone. Returns once the
+        transaction is on disk; raises SQLAlchemyError or OSError if it is not."""
         ...
 
 
@@ -97,7 +99,7 @@ class _Waiting(Generic[T]):
     done: "asyncio.Future[T]"
 
     def tell(self, outcome: Outcome) -> None:
-        if self.done.done():  # the caller went away; the work stands all the same
+        if self.done.done():  # the caller went away, but the work was committed
             return
         if outcome.error is not None:
             self.done.set_exception(outcome.error)
@@ -106,7 +108,7 @@ class _Waiting(Generic[T]):
 
 
 class WriteObserver(Protocol):
-    """Hears how the writer is doing."""
+    """Is notified of what the writer does."""
 
     def observe_commit(self, *, num_works: int, seconds: float) -> None: ...
 
@@ -137,7 +139,7 @@ class GroupWriter:
         ]
 
     async def stop(self) -> None:
-        """Commits what is queued."""
+        """Commit what is queued and stop."""
         for queue in self._queues:
             queue.put_nowait(None)
         if self._tasks:
@@ -173,7 +175,7 @@ class GroupWriter:
             log.error("a transaction of %d works was lost: %s", len(group), why)
             _tell_loss(group, error)
             return
-        except Exception as error:  # whatever it was: without this lane nothing would be written
+        except Exception as error:  # the lane must go on whatever the error
             log.exception("a transaction of %d works was lost", len(group))
             _tell_loss(group, error)
             return

@@ -1,4 +1,4 @@
-"""Which engine keeps the data: SQLite in the data directory, or the PostgreSQL that was named."""
+"""Chooses the engine: SQLite in the data directory, or the PostgreSQL that is configured."""
 
 import importlib
 from pathlib import Path
@@ -10,10 +10,10 @@ from runwatch_server.errors import SettingsError
 
 
 def make_store(data_dir: Path, database_url: str | None = None) -> Store:
-    """Raises SettingsError for a URL that is none."""
+    """Raises SettingsError for an invalid URL."""
     if database_url is None:
         return SqliteStore(data_dir)
-    try:  # by its name, not by an import: asyncpg may not be installed
+    try:  # imported by name, since asyncpg may not be installed
         module = importlib.import_module("runwatch_server.db.postgresql")
     except ModuleNotFoundError as error:
         raise SettingsError(

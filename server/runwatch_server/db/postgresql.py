@@ -1,15 +1,16 @@
 """PostgreSQL: several replicas write, each in several transactions at a time.
 
-Works about one run must see each other's results, as SQLite's single writer gives it for nothing.
-Here a transaction first takes a lock for each run that its works are about, all in one order, and
-holds them until it is over: READ COMMITTED then shows each work all that came before it. The locks
-are PostgreSQL's own (`pg_advisory_xact_lock`), freed with the transaction however its process
-ends. One that was stopped in the middle is cut off by `idle_in_transaction_session_timeout`, and
-run again when its process goes on.
+Works about one run must see each other's results, which SQLite's single writer guarantees anyway.
+Here a transaction first takes a lock for each run that its works are about, in one global order,
+and holds them until its end: READ COMMITTED then shows each work everything before it. The locks
+are PostgreSQL's own (`pg_advisory_xact_lock`), which are freed with the transaction however its
+process ends. A transaction whose process is paused is cut off by
+`idle_in_transaction_session_timeout`, and run again when the process continues.
 
-What costs here is trips, each a turn of the event loop and of another process. So a transaction
-begins and takes its locks in one, and its works run without savepoints: only where one fails is
-all undone and run again, each work in a savepoint of its own.
+The cost here is in round trips, each of which takes a turn of the event loop and of another
+process. So a transaction begins and takes its locks in one round trip, and its works run without
+savepoints. Only if one of them fails is everything undone and run again, each work in a savepoint
+of its own.
 """
 
 import asyncio
@@ -41,10 +42,10 @@ _NUM_LANES: Final = 4
 """While one transaction waits for the disk, others run."""
 _NUM_READERS: Final = 8
 _TRIES: Final = 5
-"""Of a transaction that PostgreSQL undid because of another one, or cut off."""
+"""Attempts at a transaction that PostgreSQL undid because of another one, or cut off."""
 _RETRY_S: Final = 0.02
 _PATIENCE_S: Final = 30.0
-"""A database that is being started is waited for so long."""
+"""Seconds to wait for a database that is being started."""
 _MIGRATION_LOCKS: Final = "SET LOCAL lock_timeout = '5s'"
 _MIGRATION_PAUSE_S: Final = 10.0
 _LOCK_NOT_AVAILABLE: Final = "55P03"
@@ -55,7 +56,7 @@ _BEGIN: Final = (
 
 
 class _RefusedError(Exception):
-    """A work failed by its own fault, and the database did not."""
+    """A work failed through its own fault, and not the database's."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -63,7 +64,7 @@ class _RefusedError(Exception):
 
 
 class _CutOffError(OSError):
-    """The connection was lost before the COMMIT: nothing of the transaction stands."""
+    """The connection was lost before the COMMIT, so nothing of the transaction was stored."""
 
 
 _RunOrders = Callable[[AsyncConnection, Sequence[Order]], Awaitable[list[Outcome]]]
@@ -118,9 +119,10 @@ class PostgresStore:
         await self._writers.dispose()
 
     async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
-        """One replica migrates, the others wait for it. What it changes may be in use for long, as
-        by pg_dump; whoever waits there keeps all others waiting that come after, the frames of
-        replicas that go on. So it waits in pieces, and lets them through in between."""
+        """Run the migrations on one replica, while others wait for it. What it changes may be in
+        use for long, as by pg_dump. A migration that waits for that blocks everybody who comes
+        later, including the frames of replicas that go on. So it waits in short spells, and lets
+        them through in between."""
         engine = migrating_engine(self.address)
         try:
             while kept_by := await _try_to_migrate(engine, upgrade):
@@ -138,11 +140,11 @@ class PostgresStore:
         return self._channel
 
     async def find_damage(self) -> list[str]:
-        """Nothing: PostgreSQL's own pg_amcheck looks through tables and indexes."""
+        """Finds nothing: use PostgreSQL's own pg_amcheck to check tables and indexes."""
         return []
 
     def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Raises OverloadedError where the database does not answer."""
+        """Raises OverloadedError if the database does not answer."""
         return self._read()
 
     @asynccontextmanager
@@ -169,7 +171,8 @@ class PostgresStore:
             raise _as_loss(error) from error
 
     async def _run_all(self, orders: Sequence[Order], run: _RunOrders) -> list[Outcome]:
-        """In one transaction, tried again where it is sure that nothing of it stands."""
+        """Run works in one transaction, and again if it is certain that nothing of it was
+        stored."""
         for num_tries in range(1, _TRIES + 1):
             try:
                 async with self._transaction(orders) as connection:
@@ -183,8 +186,9 @@ class PostgresStore:
 
     @asynccontextmanager
     async def _transaction(self, orders: Sequence[Order]) -> AsyncGenerator[AsyncConnection]:
-        """Holds the locks of the runs, taken in one order everywhere: two transactions never
-        wait for each other. Committed at the end, undone by an error. Raises _CutOffError."""
+        """A transaction that holds the locks of the runs. They are taken in the same order
+        everywhere, so that two transactions never wait for each other. Committed at the end, undone
+        by an error. Raises _CutOffError."""
         numbers = sorted({lock_number(order.of or "") for order in orders})
         async with _connected(self._writers) as connection:
             driver: Any = (await connection.get_raw_connection()).driver_connection
@@ -199,7 +203,8 @@ class PostgresStore:
 
 
 async def _try_to_migrate(engine: AsyncEngine, upgrade: Callable[[sa.Connection], None]) -> str:
-    """What it waited for too long for, where nothing of it stands; empty where it is done."""
+    """Try to migrate; returns what took too long, in which case nothing was changed, or an empty
+    text when it is done."""
     kept_by = "another replica is at it"
     try:
         async with engine.begin() as connection:
@@ -218,11 +223,11 @@ async def _try_to_migrate(engine: AsyncEngine, upgrade: Callable[[sa.Connection]
 
 @asynccontextmanager
 async def _connected(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection]:
-    """Raises OSError, or what the driver raises, where there is no connection to be had."""
+    """Raises OSError, or what the driver raises, if no connection can be made."""
     connection = engine.connect()
     try:
         await connection.start()
-    except InvalidRequestError as error:  # of the pool: closed again as soon as it was made
+    except InvalidRequestError as error:  # of the pool: closed again right away
         raise ConnectionError(str(error)) from error
     try:
         yield connection
@@ -232,7 +237,8 @@ async def _connected(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection]:
 
 @contextmanager
 def _cut_off_said(driver: Any) -> Generator[None]:
-    """Raises _CutOffError where the connection is lost in it, also if nothing noticed that yet."""
+    """Raises _CutOffError if the connection is lost within it, even if nothing has noticed that
+    yet."""
     try:
         yield
     except Exception as error:
@@ -244,7 +250,8 @@ def _cut_off_said(driver: Any) -> Generator[None]:
 
 
 async def _undo(connection: AsyncConnection, driver: Any) -> None:
-    """Ends a transaction, or else its connection: nobody is given one with a transaction open."""
+    """End a transaction, or else its connection, so that nobody gets one with an open
+    transaction."""
     try:
         await driver.execute("ROLLBACK")
     except BaseException as error:
@@ -254,7 +261,8 @@ async def _undo(connection: AsyncConnection, driver: Any) -> None:
 
 
 async def _together(connection: AsyncConnection, orders: Sequence[Order]) -> list[Outcome]:
-    """Raises _RefusedError where one of the works fails by its own fault."""
+    """Run all works without savepoints. Raises _RefusedError if one of them fails through its own
+    fault."""
     outcomes: list[Outcome] = []
     for order in orders:
         try:
@@ -271,7 +279,8 @@ async def _each_apart(connection: AsyncConnection, orders: Sequence[Order]) -> l
 
 
 async def _run(connection: AsyncConnection, order: Order) -> Outcome:
-    """Runs a work in a savepoint, which a failure undoes. Raises what costs the transaction."""
+    """Run a work in a savepoint, which a failure undoes. Raises errors that cost the whole
+    transaction."""
     try:
         async with connection.begin_nested():
             return Outcome(result=await order.work(connection))
@@ -282,7 +291,7 @@ async def _run(connection: AsyncConnection, order: Order) -> Outcome:
 
 
 def _as_loss(error: Exception) -> Exception:
-    """As the kinds of errors that say: nothing was committed, as far as is known."""
+    """The error as one that says that nothing was committed, as far as is known."""
     if isinstance(error, SQLAlchemyError | OSError):
         return error
     return OSError(f"the database does not answer: {error}")

@@ -1,4 +1,4 @@
-"""LISTEN and NOTIFY, on connections of their own."""
+"""The channel between replicas: LISTEN and NOTIFY, on connections of their own."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _ERRORS: Final = (asyncpg.PostgresError, *DRIVER_ERRORS)
 
 
 class PostgresChannel:
-    """One connection to tell, one to listen; each made when it is needed."""
+    """One connection to send and one to listen, each opened when it is needed."""
 
     def __init__(self, address: PostgresAddress) -> None:
         self._address = address
@@ -54,7 +54,8 @@ class PostgresChannel:
             connection.terminate()
 
     def _drop_telling(self) -> None:
-        """The next to tell makes another: one that was cut in the middle may take no more."""
+        """Drop the sending connection, so that the next call opens another: one that was
+        interrupted may accept nothing more."""
         if self._telling is not None:
             self._telling.terminate()
             self._telling = None

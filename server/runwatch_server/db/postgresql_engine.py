@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: asyncpg reads URLs and `PG...` variables as libpq does."""
+"""Connections to PostgreSQL. asyncpg reads URLs and `PG...` variables as libpq does."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,16 +27,18 @@ _SESSION: Final = {
     "jit": "off",
     "timezone": "UTC",
 }
-"""A replica that is stopped in the middle of a transaction keeps the others waiting for so long."""
+"""The limit for how long a replica that is paused in the middle of a transaction keeps others
+waiting."""
 _LONGEST_WRITE: Final = "SET transaction_timeout = '30s'"
-"""Stopped between the preparing of a statement and its run, which the driver sends apart, it is
-not idle for PostgreSQL, and would keep them waiting for as long as it stands still."""
+"""A further limit, because a process that is paused between preparing a statement and running it,
+which the driver sends separately, is not idle for PostgreSQL, and would keep others waiting for as
+long as it is paused."""
 _SINCE_VERSION: Final = 17
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresAddress:
-    """Where the database is. Raises SettingsError for what is no such URL."""
+    """Where the database is. Raises SettingsError for an invalid URL."""
 
     url: str
 
@@ -53,15 +55,15 @@ class PostgresAddress:
 
     @property
     def shown(self) -> str:
-        """Without user, password and options."""
+        """The URL without user, password and options."""
         parts = urlsplit(self.url)
         host = parts.netloc.rpartition("@")[2]
         return f"postgresql://{host}{parts.path}"
 
     async def connect(self, *, is_bounded: bool = True) -> Any:
-        """A connection of asyncpg; made to the end also where its asker is cancelled, and then
-        dropped: asyncpg would leave a future behind whose error nobody hears. Each of its
-        statements is ended after a minute, where `is_bounded`."""
+        """A connection of asyncpg. If the caller is cancelled, it is still opened and then dropped:
+        asyncpg would otherwise leave a future whose error nobody retrieves. If `is_bounded`, each
+        statement is ended after a minute."""
         making = asyncio.ensure_future(
             _untyped.connect(
                 self.dsn,
@@ -87,14 +89,14 @@ def make_engine(
     execution_options: Mapping[str, Any] | None = None,
     connect: Callable[[], Awaitable[Any]] | None = None,
 ) -> AsyncEngine:
-    """`connect` stands in for the address's own."""
+    """An engine; `connect` replaces the address's own method."""
     engine = create_async_engine(
         "postgresql+asyncpg://",
         async_creator=connect or address.connect,
         pool_size=num_connections,
         max_overflow=0,
         pool_timeout=_COMMAND_S,
-        isolation_level=isolation_level,  # once a connection, not at each checkout
+        isolation_level=isolation_level,  # once per connection, not per checkout
         execution_options=execution_options or {},
     )
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
@@ -102,7 +104,7 @@ def make_engine(
 
 
 async def connect_writer(address: PostgresAddress) -> Any:
-    """A connection whose transactions are cut off where they take too long, whatever they do."""
+    """A connection whose transactions are cut off if they take too long, whatever they do."""
     connection = await address.connect()
     if connection.get_server_version().major >= _SINCE_VERSION:
         try:
@@ -114,7 +116,8 @@ async def connect_writer(address: PostgresAddress) -> Any:
 
 
 def migrating_engine(address: PostgresAddress) -> AsyncEngine:
-    """For an upgrade, whose statements may go through tables of any size: no driver ends them."""
+    """An engine for upgrades, whose statements may process tables of any size, so the driver ends
+    none."""
     return make_engine(
         address,
         num_connections=1,
@@ -124,6 +127,7 @@ def migrating_engine(address: PostgresAddress) -> AsyncEngine:
 
 
 def _refuse_closed(connection: Any, entry: ConnectionPoolEntry, _: object) -> None:
-    """A connection that the server has closed is seen without asking it: the pool takes another."""
+    """Reject a connection that the server has closed, which shows without a query; the pool takes
+    another."""
     if entry.driver_connection is not None and entry.driver_connection.is_closed():
         raise DisconnectionError("closed by the server")

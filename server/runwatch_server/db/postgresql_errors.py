@@ -1,4 +1,5 @@
-"""What an error of PostgreSQL means for those who wait: theirs, tried again, or not for now."""
+"""Classifies errors of PostgreSQL: the work's own fault, worth another attempt, or database
+lost."""
 
 from enum import StrEnum
 from typing import Final
@@ -10,23 +11,23 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from runwatch_server.errors import UnprocessableError
 
 DRIVER_ERRORS: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""What asyncpg raises of itself and not of the server. The second, too, is of a connection that
-was cut: whoever used it last was in the middle of something."""
+"""Errors that asyncpg raises itself, without the server. The second also comes from a connection
+that was interrupted while its last user was in the middle of something."""
 _UNDONE: Final = ("40001", "40P01")
-"""serialization_failure, deadlock_detected: undone for another transaction's sake."""
+"""serialization_failure and deadlock_detected: undone in favour of another transaction."""
 _LOST_CLASSES: Final = ("08", "53", "55P03", "57", "58")
 """Connection, resources (a full disk), lock timeout, shutdown, I/O error."""
 
 
 class Fate(StrEnum):
-    """What becomes of a transaction in which an error was raised."""
+    """What happens to a transaction in which an error was raised."""
 
     REFUSED = "refused"
     """Only the work that raised it is undone."""
     UNDONE = "undone"
     """The transaction can be run again."""
     LOST = "lost"
-    """The database cannot be reached, or cannot write: later, perhaps."""
+    """The database cannot be reached or cannot write; it may later."""
 
 
 def fate_of(error: BaseException) -> Fate:
@@ -45,7 +46,7 @@ def fate_of(error: BaseException) -> Fate:
 
 
 def answer_of(error: Exception) -> Exception:
-    """The error as it is told: a value that PostgreSQL cannot hold is the sender's fault."""
+    """The error to report: a value that PostgreSQL cannot hold is the sender's fault."""
     if isinstance(error, SQLAlchemyError) and _is_of_value(error):
         told = UnprocessableError(
             "unstorable_value", f"A value cannot be stored: {_driver_error(error)}"[:500]
@@ -56,22 +57,22 @@ def answer_of(error: Exception) -> Exception:
 
 
 def sqlstate(error: BaseException) -> str:
-    """PostgreSQL's five letters; empty where the error has none."""
+    """PostgreSQL's five-character error code; empty if the error has none."""
     state = getattr(_driver_error(error), "sqlstate", None)
     return state if isinstance(state, str) else ""
 
 
 def _is_of_value(error: BaseException) -> bool:
-    """A number out of range, a zero byte in a text."""
+    """Whether the error is about a value: a number out of range, or a zero byte in a text."""
     return sqlstate(error).startswith("22") or isinstance(_driver_error(error), asyncpg.DataError)
 
 
 def _was_idle(error: BaseException) -> bool:
-    """The server gave up a transaction in which it was told nothing for too long: whatever came
-    after that, a COMMIT too, it has not heard."""
+    """Whether the server ended a transaction that was idle for too long. It has then received
+    nothing that came later, not even a COMMIT."""
     cause = _driver_error(error)
     if isinstance(cause, asyncpg.ConnectionDoesNotExistError) and cause.__cause__ is not None:
-        cause = cause.__cause__  # what the server had said before it closed the connection
+        cause = cause.__cause__  # the server's message before it closed the connection
     return isinstance(cause, asyncpg.IdleInTransactionSessionTimeoutError)
 
 

@@ -1,8 +1,8 @@
-"""SQLite: one file, one writing connection on a thread of its own, readers beside it.
+"""SQLite: one file, one writing connection on a thread of its own, and readers beside it.
 
-It runs with WAL and `synchronous=FULL`, and WAL checkpoints only on the writing connection:
-before 3.51.3 a checkpoint that races a write of another connection can corrupt the WAL
-(sqlite.org/wal.html#walresetbug). A work runs from its start to its end in the writer's thread.
+It uses WAL and `synchronous=FULL`, and checkpoints the WAL only on the writing connection: before
+3.51.3, a checkpoint that races with a write of another connection can corrupt the WAL
+(sqlite.org/wal.html#walresetbug). A work runs from start to end in the writer's thread.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ log = logging.getLogger(__name__)
 
 DATABASE_FILE: Final = "runwatch.db"
 SAFE_SQLITE: Final = (3, 51, 3)
-"""From here on a checkpoint cannot race a write."""
+"""From this version on a checkpoint cannot race with a write."""
 _NUM_READERS: Final = 4
 _BUSY_TIMEOUT_MS: Final = 10_000
 
 
 def database_in(data_dir: Path) -> Path:
-    """The database's file. Raises NoDatabaseError where there is none."""
+    """The database's file. Raises NoDatabaseError if there is none."""
     path = data_dir / DATABASE_FILE
     if not path.is_file():
         raise NoDatabaseError(data_dir, DATABASE_FILE)
@@ -50,7 +50,7 @@ def database_in(data_dir: Path) -> Path:
 
 
 class SqliteStore:
-    """The data directory of one process."""
+    """The data directory of one process, with its SQLite database."""
 
     engine = "sqlite"
     num_lanes = 1
@@ -66,7 +66,7 @@ class SqliteStore:
         self._readers: AsyncEngine = _reader_engine(url, self._path, self._threads)
         self._writing: AsyncConnection | None = None
         self._file: os.stat_result | None = None
-        """Which one the writer has open."""
+        """The file that the writer has open."""
 
     @property
     def place(self) -> str:
@@ -86,7 +86,7 @@ class SqliteStore:
         if self._writing is not None:
             await self._writing.close()
         await self._readers.dispose()
-        await self._writer.dispose()  # last: it alone may fold the WAL into the database
+        await self._writer.dispose()  # last: only it may checkpoint the WAL
         self._thread.shutdown()
         self._threads.shutdown()
         self._lock.release()
@@ -108,7 +108,7 @@ class SqliteStore:
             return [line for line in found if line != "ok"]
 
     def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Raises OverloadedError where no reader was free for long, and DatabaseDamagedError."""
+        """Raises OverloadedError if no reader was free for long, and DatabaseDamagedError."""
         return self._read()
 
     @asynccontextmanager
@@ -135,8 +135,9 @@ class SqliteStore:
     def _commit_here(
         self, connection: AsyncConnection, file: os.stat_result | None, orders: Sequence[Order]
     ) -> list[Outcome]:
-        """In the writer's thread. Raises OSError where the file has lost its name: SQLite goes on
-        writing into it, and whoever starts next would find nothing of what was acknowledged."""
+        """Commit works in the writer's thread. Raises OSError if the file was deleted or replaced:
+        SQLite would go on writing to it, and whoever starts next would find nothing of what was
+        acknowledged."""
         outcomes = run_here(_transaction(connection, orders))
         if file is None or not os.path.samestat(file, self._path.stat()):
             raise OSError(errno.ESTALE, "another file stands in the database's place", self.place)
@@ -145,8 +146,7 @@ class SqliteStore:
 
 @contextmanager
 def _damage_said(place: str) -> Generator[None]:
-    """Raises DatabaseDamagedError for what SQLite says of a file that is not whole, or none of its
-    own."""
+    """Raises DatabaseDamagedError if SQLite reports that the file is damaged or not a database."""
     try:
         yield
     except DatabaseError as error:
@@ -157,8 +157,8 @@ def _damage_said(place: str) -> Generator[None]:
 
 @asynccontextmanager
 async def _connected(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection]:
-    """A connection of the pool. To give it back suspends nowhere, so no cancelling comes between;
-    SQLAlchemy's own `async with` would make a task of it, each time."""
+    """A connection of the pool. Returning it never suspends, so no cancellation can come between;
+    SQLAlchemy's own `async with` would make a task for that, each time."""
     connection = engine.connect()
     await connection.start()
     try:
@@ -175,8 +175,8 @@ async def _transaction(connection: AsyncConnection, orders: Sequence[Order]) -> 
 
 
 async def _run_alone(connection: AsyncConnection, order: Order) -> Outcome:
-    """Runs a work in a transaction of its own, as most are: where it fails, it is all that is to be
-    undone, and needs no savepoint. Raises as `_run`."""
+    """Run a work in a transaction of its own, as most are: if it fails, there is nothing else to
+    undo, so it needs no savepoint. Raises what `_run` raises."""
     async with connection.begin() as transaction:
         try:
             return Outcome(result=run_here(order.work(connection)))
@@ -188,8 +188,8 @@ async def _run_alone(connection: AsyncConnection, order: Order) -> Outcome:
 
 
 async def _run(connection: AsyncConnection, order: Order) -> Outcome:
-    """Runs a work in a savepoint, which a failure undoes. Raises what costs the transaction: where
-    the disk fails, SQLite may have taken all of it back by itself."""
+    """Run a work in a savepoint, which a failure undoes. Raises errors that cost the whole
+    transaction: if the disk fails, SQLite may have undone all of it by itself."""
     try:
         async with connection.begin_nested():
             return Outcome(result=run_here(order.work(connection)))
@@ -200,18 +200,18 @@ async def _run(connection: AsyncConnection, order: Order) -> Outcome:
 
 
 def _is_of_disk(error: Exception) -> bool:
-    """It is full, or cannot be read or written."""
+    """Whether the disk is full, or cannot be read or written."""
     return _code_of(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 
 
 def _code_of(error: Exception) -> int:
-    """SQLite's primary result code; 0 where the error is not one of its own."""
+    """SQLite's primary result code; 0 if the error is not one of SQLite's."""
     code: int = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0)
     return code & 0xFF
 
 
 def _answer_of(error: Exception) -> Exception:
-    """The error as it is told: a number that SQLite cannot hold is the sender's fault."""
+    """The error to report: a number that SQLite cannot hold is the sender's fault."""
     if isinstance(error, OverflowError) and "SQLite" in str(error):
         told = UnprocessableError("unstorable_value", f"A value cannot be stored: {error}")
         told.__cause__ = error
@@ -239,7 +239,7 @@ def _writer_engine(url: str, path: Path) -> AsyncEngine:
 def _reader_engine(url: str, path: Path, threads: Executor) -> AsyncEngine:
     async def connect() -> ThreadedConnection:
         connection = ThreadedConnection(path, threads)
-        # SQLite's own knows the letters of ASCII only.
+        # SQLite's own function knows only the letters of ASCII.
         await connection.create_function("lower", 1, _lower, deterministic=True)
         return connection
 
@@ -271,7 +271,7 @@ class _DriverConnection(Protocol):
 
 
 def _prepare(engine: AsyncEngine, *pragmas: str, begin: str) -> None:
-    """Takes transactions out of the driver's hands: it would begin them late and lose savepoints
+    """Take transactions away from the driver, which would begin them late and lose savepoints
     (docs.sqlalchemy.org, "SQLite Transactions with the sqlite3 driver")."""
 
     def on_connect(connection: _DriverConnection, _: object) -> None:

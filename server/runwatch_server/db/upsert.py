@@ -1,4 +1,4 @@
-"""Rows that several writers may want to be there."""
+"""Inserts rows that several writers may insert at the same time."""
 
 from collections.abc import Mapping
 
@@ -10,6 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 async def insert_if_absent(
     connection: AsyncConnection, table: sa.Table, row: Mapping[str, object]
 ) -> None:
-    """Adds a row, unless one with its key is there, or is being added by another transaction."""
+    """Insert a row, unless one with its key exists or is being inserted by another transaction."""
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     await connection.execute(insert(table).values(**row).on_conflict_do_nothing())
