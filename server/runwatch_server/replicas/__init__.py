@@ -1,1 +1,2 @@
-"""Several services on one database: who looks after which run, and how each hears of the others."""
+"""Several services on one database: which of them looks after which run, and how they notify each
+other."""

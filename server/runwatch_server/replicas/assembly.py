@@ -1,4 +1,4 @@
-"""This replica among others, put together."""
+"""Assembles the parts by which this replica works beside others."""
 
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -16,14 +16,14 @@ from runwatch_server.runs.liveness import Liveness
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """What one service is among those on its database; `join` makes it."""
+    """One service among those on its database; `join` makes it."""
 
     name: str
-    """Of this life of the process."""
+    """The name of this process's lifetime; a restart gets a new one."""
     bulletin: Bulletin
     ownership: Ownership
     leases: RunLeases | None
-    """None where no other replica can be."""
+    """None if there can be no other replica."""
     signs: SharedSigns | None
 
     def loops(self) -> Iterator[Loop]:
@@ -34,8 +34,8 @@ class Replica:
 
 
 def join(stack: AsyncExitStack, database: Database, clock: Clock, liveness: Liveness) -> Replica:
-    """To be called before what judges is started: the stack lets go of the leases after that has
-    stopped."""
+    """Join the other replicas. Call it before judging is started, so that the stack releases the
+    leases after judging has stopped."""
     name = clock.new_ulid()
     bulletin = Bulletin(name, database.channel)
     if not database.is_shared:

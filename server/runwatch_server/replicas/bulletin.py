@@ -1,8 +1,8 @@
-"""What replicas tell each other: that something has been committed which others wait for.
+"""How replicas notify each other that something was committed which others wait for.
 
-A hint and no more: it may be lost, and says nothing that is not in the database. So beside it
-everybody looks for himself every second or two. Told with PostgreSQL's NOTIFY, gathered for some
-milliseconds: each NOTIFY takes a lock that all commits of the cluster share.
+A notification is only a hint: it may be lost, and says nothing that is not in the database. So each
+replica also looks for itself every second or two. Sent with PostgreSQL's NOTIFY, after collecting
+for some milliseconds, because each NOTIFY takes a lock that all commits of the cluster share.
 """
 
 import asyncio
@@ -23,34 +23,36 @@ _GATHER_S: Final = 0.05
 _POLL_S: Final = 2.0
 _RECONNECT_S: Final = 1.0
 _MAX_BYTES: Final = 7000
-"""PostgreSQL takes 8000; with more there is so much news that everybody looks everywhere."""
+"""PostgreSQL allows 8000. If there is more, there is so much news that everybody looks
+everywhere."""
 
 
 class Topic(StrEnum):
     FRAMES = "frames"
-    """Of a run, for its owner to judge."""
+    """New frames of a run, for its owner to judge."""
     COMMANDS = "commands"
-    """Of a run, for whoever its trainer asks."""
+    """New commands of a run, for the replica that its trainer asks."""
     NEWS = "news"
-    """Of alerts and commands, for those who look on."""
+    """News of alerts and commands, for open event streams."""
     RULES = "rules"
-    """Of all projects."""
+    """Changed rules of any project."""
     REMOVED = "removed"
-    """Of a run, for those who remember something of it."""
+    """A deleted run, for replicas that remember something of it."""
 
 
 class _Told(msgspec.Struct):
     by: str
     news: dict[Topic, list[RunId]]
-    """Without runs: whatever it may be about."""
+    """An empty list means any run."""
 
 
 Listener = Callable[[frozenset[RunId] | None], Awaitable[None]]
-"""Called with the runs, or None: look everywhere."""
+"""Called with the runs, or with None: look everywhere."""
 
 
 class Bulletin:
-    """`say` and `on`; `run` until cancelled. Without a channel nobody hears."""
+    """Sends with `say` and receives with `on`; `run` runs until cancelled. Without a channel
+    nothing is sent."""
 
     def __init__(self, replica: str, channel: Channel | None) -> None:
         self._replica = replica
@@ -62,7 +64,7 @@ class Bulletin:
         self._has_heard = asyncio.Event()
 
     def say(self, topic: Topic, run_id: RunId | None = None) -> None:
-        """Tell the others, in a moment."""
+        """Notify the other replicas, in a moment."""
         if self._channel is not None:
             runs = self._unsaid.setdefault(topic, set())
             if run_id is not None:
@@ -74,7 +76,7 @@ class Bulletin:
 
     async def run(self) -> None:
         if self._channel is not None:
-            async with asyncio.TaskGroup() as tasks:  # one that fails ends them all: begun again
+            async with asyncio.TaskGroup() as tasks:  # if one fails, all end and are restarted
                 for part in (self._speak, self._keep_listening, self._poll, self._act):
                     tasks.create_task(part())
 
@@ -129,7 +131,7 @@ class Bulletin:
                 for listener in self._listeners.get(topic, ()):
                     try:
                         await listener(None if run_ids is None else frozenset(run_ids))
-                    except ServiceError as error:  # the database is away
+                    except ServiceError as error:  # the database is unavailable
                         log.warning("news about %s could not be looked into: %s", topic, error)
                     except Exception:  # the next poll looks again
                         log.exception("news about %s could not be looked into", topic)

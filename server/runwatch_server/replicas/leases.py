@@ -1,10 +1,10 @@
-"""Leases: each run has one replica that judges it, until that one stops renewing.
+"""Leases: each run is judged by one replica, until that one stops renewing its lease.
 
 A lease is a row with an owner, an epoch and an end by the database's clock. Its owner renews it
-every few seconds; one that was killed, paused or cut off does not, and another replica takes the
-run over with the next epoch. Time alone fences nobody: a replica that was paused believes in its
-lease when it goes on. So all that judging writes looks at owner and epoch in its own transaction
-(`check`), and what a former owner writes comes to nothing.
+every few seconds. One that was killed, paused or cut off does not, and another replica takes over
+the run with the next epoch. Time alone excludes nobody: a replica that was paused still believes in
+its lease when it continues. So every write of judging checks owner and epoch in its own transaction
+(`check`), and the writes of a former owner fail.
 """
 
 import asyncio
@@ -28,21 +28,20 @@ log = logging.getLogger(__name__)
 LEASE_S: Final = 15.0
 RENEW_S: Final = 4.0
 _SWEEP_S: Final = 2.0
-"""How often runs without an owner are looked for."""
+"""Seconds between looks for runs without an owner."""
 _FOREIGN_S: Final = 2.0
-"""A run that somebody else has is not asked for again for so long."""
+"""Seconds for which a run that another replica owns is not asked for again."""
 _MOST_AT_ONCE: Final = 100
-"""Runs taken in one sweep: what a replica leaves behind is shared by the others."""
+"""Most runs taken in one sweep, so that the others share what a replica leaves behind."""
 
 
 class Owner(Protocol):
-    """What judges the runs that are owned."""
+    """The interface of what judges the runs that are owned."""
 
     async def gained(self, run_id: RunId) -> None: ...
     def lost(self, run_id: RunId) -> None: ...
     async def can_let_go(self, run_id: RunId) -> bool:
-        """Whether nothing is left to do for a run that nobody need look after; what is
-        remembered of it is saved."""
+        """Whether nothing is left to do for a run that needs no owner; its state is then saved."""
         ...
 
 
@@ -74,7 +73,7 @@ class RunLeases:
         return len(self._epochs)
 
     def serve(self, owner: Owner) -> None:
-        """Whom to tell of runs that are gained and lost."""
+        """Set who is notified of runs that are gained and lost."""
         self._owner = owner
 
     def owns(self, run_id: RunId) -> bool:
@@ -97,13 +96,13 @@ class RunLeases:
             raise NotOwnerError(f"run {run_id}: another replica looks after it now")
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:  # one that fails ends them all: begun again
+        async with asyncio.TaskGroup() as tasks:  # if one fails, all end and are restarted
             tasks.create_task(self._every(RENEW_S, self.renew))
             tasks.create_task(self._every(_SWEEP_S, self.sweep))
             tasks.create_task(self._take_wanted())
 
     async def renew(self) -> None:
-        """Prolong what is held; what has run out in the meantime is lost."""
+        """Renew the leases held; those that have expired in the meantime are lost."""
         began = self._clock.monotonic()
         held = dict(self._epochs)
         if held:
@@ -113,7 +112,7 @@ class RunLeases:
         self._renewed_at = began
 
     async def sweep(self) -> None:
-        """Take runs that nobody looks after; let go of those that need nobody."""
+        """Take runs that have no owner; release those that need none."""
         async with self._database.read() as connection:
             to_own = await queries.list_runs_to_own(connection)
         free = [run_id for run_id, is_held in to_own.items() if not is_held]
@@ -128,11 +127,11 @@ class RunLeases:
         await self._end(done)
 
     async def release(self) -> None:
-        """Let go of everything: the others need not wait until it runs out."""
+        """Release everything, so that others need not wait until the leases expire."""
         await self._despite_overload(partial(self._end, tuple(self._epochs)))
 
     async def clean(self, *, older_than_s: float) -> None:
-        """Forget leases and signs of life that nobody has used for long."""
+        """Delete leases and signs of life that have not been used for long."""
         work = partial(queries.delete_old_leases, older_than_s=older_than_s)
         await self._database.write(work)
 
@@ -201,5 +200,5 @@ class RunLeases:
     async def _despite_overload(self, job: Callable[[], Awaitable[None]]) -> None:
         try:
             await job()
-        except ServiceError as error:  # the database is away: tried again, until the leases end
+        except ServiceError as error:  # unavailable: tried again until the leases expire
             log.warning("leases: %s", error)

@@ -1,4 +1,4 @@
-"""Who may judge a run: everybody alone on a database, and one of several on a shared one."""
+"""Who may judge a run: the only service on a database, or one of several on a shared one."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -10,51 +10,51 @@ from runwatch.vocabulary import RunId
 
 
 class NotOwnerError(RunwatchError):
-    """Another replica has taken over: what this one was about to write is void."""
+    """Another replica has taken over, so this one's write is void."""
 
 
 class Ownership(Protocol):
-    """Of runs, and of duties that one replica does for all."""
+    """The ownership of runs, and of duties that one replica does for all."""
 
     def owns(self, run_id: RunId) -> bool:
-        """As far as is known here and now; only `check` is certain."""
+        """Whether this replica owns a run, as far as is known here; only `check` is certain."""
         ...
 
     def want(self, run_id: RunId) -> None:
-        """There is something to judge: take the run over, or tell whoever has it."""
+        """There is something to judge: take over the run, or notify its owner."""
         ...
 
     async def take(self, duty: str) -> bool:
-        """Whether a duty is this replica's from here on, or was already."""
+        """Take a duty; returns whether it is now this replica's."""
         ...
 
     async def check(self, connection: AsyncConnection, run_id: RunId) -> None:
-        """To be called in each transaction that writes what judging came to. Raises
-        NotOwnerError, and the transaction comes to nothing."""
+        """Call it in each transaction that writes results of judging. Raises NotOwnerError, which
+        undoes the transaction."""
         ...
 
 
 class SoleOwner:
-    """The one service on a database of its own."""
+    """The only service on a database."""
 
     def owns(self, run_id: RunId) -> bool:
         return True
 
     def want(self, run_id: RunId) -> None:
-        """It is being looked after."""
+        """Nothing to do: this service owns all runs."""
 
     async def take(self, duty: str) -> bool:
         return True
 
     async def check(self, connection: AsyncConnection, run_id: RunId) -> None:
-        """Nobody else could be it."""
+        """Nothing to check: there is no other owner."""
 
 
 Job = Callable[[], Awaitable[None]]
 
 
 def as_duty(ownership: Ownership, duty: str, job: Callable[[], Awaitable[object]]) -> Job:
-    """A job that does nothing where another replica does it."""
+    """A job that does nothing if another replica does it."""
 
     async def run() -> None:
         if await ownership.take(duty):

@@ -1,6 +1,6 @@
-"""Every question put to the tables of leases and of signs of life; for PostgreSQL only.
+"""All queries of the tables of leases and of signs of life; for PostgreSQL only.
 
-Times are the database's: replicas may have clocks of their own.
+Times are the database's, because replicas may have different clocks.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,7 +21,7 @@ from runwatch_server.telemetry.tables import streams
 
 _NOW: Final = sa.extract("epoch", sa.func.clock_timestamp()).cast(sa.Double)
 _CHUNK_ROWS: Final = 500
-"""Of one INSERT: it may have 32767 parameters."""
+"""Rows of one INSERT, which may have 32767 parameters."""
 _SIGN_COLUMNS: Final = [column.name for column in signs.c if not column.primary_key]
 
 # Built once: they run every second or two, and building takes longer than running.
@@ -48,7 +48,7 @@ _SIGNS_OF_OTHERS: Final = (
 async def take_lease(
     connection: AsyncConnection, name: str, *, owner: str, lease_s: float
 ) -> int | None:
-    """The epoch of the lease, where it was free; None where somebody has it."""
+    """Take a lease; returns its epoch, or None if somebody has it."""
     fresh = postgresql.insert(leases).values(
         name=name, owner=owner, epoch=1, expires_at=_NOW + lease_s
     )
@@ -62,7 +62,7 @@ async def take_lease(
 
 
 async def renew_leases(connection: AsyncConnection, *, owner: str, lease_s: float) -> set[str]:
-    """Prolongs all that have not run out; returns their names."""
+    """Renew all leases that have not expired; returns their names."""
     renewed = (
         leases.update()
         .where(leases.c.owner == owner, leases.c.expires_at > _NOW)
@@ -73,7 +73,7 @@ async def renew_leases(connection: AsyncConnection, *, owner: str, lease_s: floa
 
 
 async def end_leases(connection: AsyncConnection, names: Collection[str], *, owner: str) -> None:
-    """Lets go of them: whoever wants may have them at once."""
+    """Release leases, so that others can take them at once."""
     await connection.execute(
         leases.update()
         .where(leases.c.owner == owner, leases.c.name.in_(names))
@@ -96,14 +96,14 @@ async def delete_old_leases(connection: AsyncConnection, *, older_than_s: float)
 
 
 async def list_runs_to_own(connection: AsyncConnection) -> dict[RunId, bool]:
-    """The runs that somebody must look after, each with whether somebody has its lease: those
-    that go on, that hold frames which nobody has judged, or alerts that have not ended."""
+    """The runs that need an owner, each with whether somebody has its lease: runs that go on, that
+    hold unjudged frames, or that have open alerts."""
     found = await connection.execute(_RUNS_TO_OWN)
     return {RunId(row.id): row.is_held for row in found}
 
 
 async def note_signs(connection: AsyncConnection, heard: Sequence[Sign], *, by: str) -> None:
-    """Keeps the newest sign of each rank."""
+    """Store the newest sign of each rank."""
     for start in range(0, len(heard), _CHUNK_ROWS):
         rows = [_row(sign, by) for sign in heard[start : start + _CHUNK_ROWS]]
         fresh = postgresql.insert(signs).values(rows)
@@ -119,7 +119,7 @@ async def note_signs(connection: AsyncConnection, heard: Sequence[Sign], *, by: 
 async def read_signs(
     connection: AsyncConnection, *, since: float, but_by: str
 ) -> tuple[list[Sign], float]:
-    """The signs that others noted since a time, and the time of the newest."""
+    """The signs that others have stored since a time, and the time of the newest."""
     found = await connection.execute(_SIGNS_OF_OTHERS, {"since": since, "but_by": but_by})
     rows = found.mappings().all()
     newest = max((row["noted_at"] for row in rows), default=since)

@@ -1,5 +1,5 @@
-"""Signs of life, shared: a trainer speaks to whichever replica its connection leads to, and the
-owner of its run must not take it for dead."""
+"""Shares signs of life: a trainer talks to whichever replica its connection leads to, and the owner
+of its run must not take it for dead."""
 
 import asyncio
 import logging
@@ -16,7 +16,8 @@ log = logging.getLogger(__name__)
 
 _EVERY_S: Final = 1.0
 _OVERLAP_S: Final = 10.0
-"""What was committed late carries an earlier time: looked at again; hearing twice does no harm."""
+"""Seconds. Signs that were committed late carry an earlier time, so this much is read again;
+hearing a sign twice does no harm."""
 
 
 class SharedSigns:
@@ -33,12 +34,12 @@ class SharedSigns:
         while True:
             try:
                 await self.exchange()
-            except ServiceError as error:  # the database is away: the next round tries again
+            except ServiceError as error:  # the database is unavailable; tried again next round
                 log.warning("signs of life were not shared: %s", error)
             await asyncio.sleep(_EVERY_S)
 
     async def exchange(self) -> None:
-        """Write down what was heard here, and hear what others wrote down."""
+        """Store the signs received here, and read those that others stored."""
         heard = self._liveness.take_signs(now=self._clock.monotonic())
         if heard:
             work = partial(queries.note_signs, heard=heard, by=self._replica)

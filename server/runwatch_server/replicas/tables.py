@@ -1,4 +1,4 @@
-"""Who looks after what, and which signs of life came in where."""
+"""Tables of leases, and of signs of life."""
 
 import sqlalchemy as sa
 
@@ -7,13 +7,13 @@ from runwatch_server.tables import metadata
 leases = sa.Table(
     "leases",
     metadata,
-    sa.Column("name", sa.String(64), primary_key=True),  # of a run: its id
-    sa.Column("owner", sa.String(26), nullable=False),  # a life of a replica
+    sa.Column("name", sa.String(64), primary_key=True),  # for a run: its id
+    sa.Column("owner", sa.String(26), nullable=False),  # one lifetime of a replica
     sa.Column("epoch", sa.BigInteger, nullable=False),  # grows with each new owner
     sa.Column("expires_at", sa.Double, nullable=False),  # by the database's clock
     sa.Index("ix_leases_owner", "owner"),
 )
-"""Who may write what follows from judging a run, until when."""
+"""Who may write the results of judging a run, and until when."""
 
 signs = sa.Table(
     "signs",
@@ -34,4 +34,4 @@ signs = sa.Table(
     sa.Column("has_left", sa.Boolean, nullable=False),
     sa.Index("ix_signs_noted", "noted_at"),
 )
-"""The newest sign of life of each rank, whichever replica it came to."""
+"""The newest sign of life of each rank, whichever replica received it."""
