@@ -1,4 +1,4 @@
-"""Where large immutable objects are kept: a folder, or a bucket of S3-compatible storage."""
+"""Stores large immutable objects: in a folder, or in a bucket of S3-compatible storage."""
 
 from runwatch_server.objects.opening import make_objects
 from runwatch_server.objects.store import (

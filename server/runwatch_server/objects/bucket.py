@@ -1,4 +1,4 @@
-"""Objects in S3-compatible storage, by way of obstore.
+"""Objects in S3-compatible storage, through obstore.
 
 Endpoint, region and credentials come from the usual AWS_* variables, which obstore reads itself.
 """
@@ -17,23 +17,23 @@ from runwatch_server.objects.store import ObjectLostError, ObjectsAwayError
 T = TypeVar("T")
 
 _REQUEST_S: Final = 30
-"""One request, however it goes: an object of 16 MiB passes at 5 Mbit/s."""
+"""Seconds for any one request; an object of 16 MiB then needs 5 Mbit/s."""
 _IN_ALL_S: Final = 60.0
 _BEHIND_THE_END: Final = "status code: 416"
-"""How obstore tells that a range was refused: of an object that was cut short. The number alone may
-stand in a name, or be a port's."""
+"""How obstore reports that a range was refused, because the object was cut short. The number alone
+could be part of a name or a port."""
 
 
 class BucketObjects:
     """The objects below one prefix of a bucket: `s3://bucket/prefix`."""
 
     def __init__(self, url: str) -> None:
-        """Raises ValueError for a URL that is none."""
+        """Raises ValueError for an invalid URL."""
         self._url = url
         try:
             self._store = S3Store.from_url(
                 url,
-                # An endpoint without TLS has been named on purpose, by AWS_ENDPOINT_URL.
+                # An endpoint without TLS was configured deliberately, by AWS_ENDPOINT_URL.
                 client_options={"timeout": timedelta(seconds=_REQUEST_S), "allow_http": True},
                 retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=_REQUEST_S)},
             )

@@ -15,10 +15,11 @@ _UNFINISHED: Final = ".unfinished"
 
 
 class FolderObjects:
-    """Each object is a file, on disk as a whole or not there: written beside, flushed, renamed.
+    """Each object is a file, which is on disk completely or not at all: written beside, flushed,
+    renamed.
 
-    A name that leads out of the folder is none of ours, whatever a database that came from
-    elsewhere says: nothing is read, written or removed there.
+    A name that leads out of the folder is not one of ours, whatever a database from elsewhere says:
+    nothing is read, written or removed there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -78,7 +79,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """A file's name is on disk only when its folder is."""
+    """Flush the folder: a file's name is on disk only when its folder is."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -94,7 +95,7 @@ def _read(path: Path, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
 def _delete(root: Path, name: str) -> None:
     path = root / name
     path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not empty, or gone: either is as it should be
+    with contextlib.suppress(OSError):  # not empty, or gone: both are fine
         for folder in path.parents:
             if folder == root:
                 break

@@ -1,4 +1,4 @@
-"""Which object store the service has: a folder or a bucket that was named, or none."""
+"""Opens the configured object store: a folder, a bucket, or none."""
 
 import importlib
 from pathlib import Path
@@ -11,7 +11,7 @@ from runwatch_server.objects.store import ObjectStore
 
 
 def make_objects(url: str | None) -> ObjectStore | None:
-    """None without a URL: then all stays in the database, and a backup of it holds everything.
+    """None without a URL: then everything stays in the database, and a backup of it is complete.
 
     Raises SettingsError for a URL that cannot be used.
     """
@@ -24,7 +24,7 @@ def make_objects(url: str | None) -> ObjectStore | None:
         raise SettingsError(
             f"objects_url: found {url!r}, wanted s3://bucket/prefix or file:///a/folder"
         )
-    try:  # by its name, not by an import: obstore may not be installed
+    try:  # imported by name, since obstore may not be installed
         module = importlib.import_module("runwatch_server.objects.bucket")
     except ModuleNotFoundError as error:
         raise SettingsError(

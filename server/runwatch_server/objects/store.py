@@ -1,4 +1,4 @@
-"""The seam to the object store: three things that a folder and a bucket both can."""
+"""The interface of an object store: three operations that both a folder and a bucket offer."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,36 +7,37 @@ from runwatch.errors import RunwatchError
 
 
 class ObjectLostError(RunwatchError):
-    """The store answers, and has no such object."""
+    """The store answers, but has no such object."""
 
 
 class ObjectsAwayError(RunwatchError):
-    """The store does not answer, or not in time, or refuses us: the object may still be there."""
+    """The store does not answer, or not in time, or denies access: the object may still be
+    there."""
 
 
 class ObjectStore(Protocol):
     """Objects are written once, under a name that is never used again, and never changed.
 
-    None is ever looked for by listing: what is there stands in the database, so that a service
-    never touches an object that another one may have put beside its own.
+    Objects are never found by listing: the database says which there are, so that a service never
+    touches an object that another one may have put beside its own.
     """
 
     @property
     def place(self) -> str:
-        """Where they are, for people: without credentials."""
+        """Where the objects are, for display, without credentials."""
         ...
 
     async def put(self, name: str, content: bytes) -> None:
-        """Returns once the object is there to stay. Raises ObjectsAwayError."""
+        """Write an object; returns once it is durable. Raises ObjectsAwayError."""
         ...
 
     async def read(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes [start, end) of each range; fewer where the object is shorter than it was.
+        """The bytes [start, end) of each range; fewer if the object is shorter than it was.
 
-        Raises ObjectLostError, ObjectsAwayError.
+        Raises ObjectLostError or ObjectsAwayError.
         """
         ...
 
     async def delete(self, name: str) -> None:
-        """Removes an object; one that is not there is no error. Raises ObjectsAwayError."""
+        """Remove an object; it is no error if it does not exist. Raises ObjectsAwayError."""
         ...
