@@ -1,1 +1,1 @@
-"""`runwatch demo`: one fault, three trainings, and a real service between them."""
+"""`runwatch demo`: one fault, three trainings, and a real service that watches them."""

@@ -1,4 +1,4 @@
-"""The demo's way to the service: its public REST API, and nothing else."""
+"""The demo's client of the service; it uses only the public REST API."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _TIMEOUT_S = 10.0
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """An alert, as far as the demo tells of it."""
+    """The fields of an alert that the demo uses."""
 
     id: str
     rule: str
@@ -27,7 +27,7 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A command, as far as the demo tells of it."""
+    """The fields of a command that the demo uses."""
 
     id: str
     action: Mapping[str, object]
@@ -79,7 +79,7 @@ class Client:
         return msgspec.json.decode(self._ask("POST", "/keys", wanted), type=_Key).key
 
     def open_run(self, run_id: RunId, name: str, *, project: str, policy: PolicyMode) -> None:
-        """Make the run known before its trainer starts, under the policy it is to have."""
+        """Create the run before its trainer starts, with the policy it is to have."""
         self._ask("POST", "/runs", {"run_id": run_id, "name": name, "project": project})
         self._ask("PATCH", f"/runs/{run_id}", {"policy": policy.value})
 
@@ -96,7 +96,7 @@ class Client:
         return sorted(found, key=lambda command: command.id)
 
     def losses(self, run_id: RunId, num_steps: int) -> list[float]:
-        """The run's history; NaN where the service holds no step."""
+        """The losses of the run's history; NaN for steps that the service does not hold."""
         answer = self._ask("GET", f"/runs/{run_id}/series?metric=loss&points={num_steps}")
         series = msgspec.json.decode(answer, type=_Series)
         losses = [math.nan] * num_steps

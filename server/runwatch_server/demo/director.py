@@ -1,4 +1,4 @@
-"""The demo from its first process to its last fact."""
+"""Runs the demo from its first process to its result."""
 
 import queue
 import time
@@ -18,11 +18,11 @@ from runwatch_server.demo.view import View
 PROJECT: Final = "demo"
 
 _LOOK_EVERY_S: Final = 0.25
-"""How often the service is asked what it has seen and done."""
+"""Seconds between queries of what the service has seen and done."""
 
 
 class Director:
-    """Starts the trainings against a service that runs, and watches both."""
+    """Starts the trainings with a running service, and watches both."""
 
     def __init__(
         self, folder: Path, lesson: Lesson, service: ServiceProcess, client: Client, view: View
@@ -40,7 +40,7 @@ class Director:
         self._rolled_back: tuple[int, int] | None = None
 
     def run(self) -> Outcome:
-        """All three trainings. Raises DemoError where one cannot be."""
+        """Run all three trainings. Raises DemoError if one of them fails."""
         try:
             self._view.say("Clean, and with the fault while nobody watches:")
             self._train(Mode.CLEAN, Mode.UNPROTECTED)
@@ -68,7 +68,7 @@ class Director:
         self._look(modes)
 
     def _variables(self, mode: Mode, token: str) -> dict[str, str]:
-        """What a trainer finds in its environment: nothing of ours where nobody watches."""
+        """The environment variables of a trainer; none of ours if it is not watched."""
         if mode not in self._run_ids:
             return {}
         policy = PolicyMode.AUTO if mode is Mode.PROTECTED else PolicyMode.OBSERVE
@@ -83,7 +83,7 @@ class Director:
         }
 
     def _hear(self, running: set[Mode]) -> None:
-        """One line of a trainer, if one comes soon."""
+        """Handle one line of a trainer, if one comes soon."""
         try:
             told = self._heard.get(timeout=_LOOK_EVERY_S)
         except queue.Empty:
@@ -102,7 +102,7 @@ class Director:
         self._view.progress(told.mode, line.step, line.loss_value)
 
     def _look(self, modes: Sequence[Mode]) -> None:
-        """Tell what is new at the service."""
+        """Report what is new at the service."""
         for mode in modes:
             if mode not in self._run_ids:
                 continue
@@ -124,7 +124,8 @@ class Director:
             losses={mode: trainer.losses for mode, trainer in self._trainers.items()},
             stored_losses=self._client.losses(run_id, self._lesson.steps),
             false_alerts=sum(
-                # A machine that is busy with other things makes steps slower, and `info` says so.
+                # A machine that is busy with other things makes slower steps, which alerts of
+                # `info` report.
                 alert.firing_step is not None and alert.severity != Severity.INFO
                 for alert in on_clean
             ),
@@ -132,7 +133,7 @@ class Director:
         )
 
     def _detected_step(self, run_id: RunId) -> int | None:
-        """Where the first alert fired that began no earlier than the fault."""
+        """The step at which the first alert fired whose onset is not before the fault."""
         steps = [
             alert.firing_step
             for alert in self._client.alerts(run_id)

@@ -1,4 +1,4 @@
-"""What the demo showed, and whether that is what was promised; pure."""
+"""The demo's result, and whether it is what was promised. No I/O."""
 
 import math
 import statistics
@@ -10,17 +10,18 @@ from typing import Final
 from runwatch.nonfinite import to_json
 
 LAST_STEPS: Final = 50
-"""A run is judged by its mean loss over so many steps at its end."""
+"""A run is judged by its mean loss over this many last steps."""
 
 WITHIN: Final = 0.02
-"""The protected run must end this near to the clean one."""
+"""The protected run's final loss may differ from the clean one's by this share."""
 RUINED: Final = 0.20
-"""... and the unprotected one at least this much worse, or there was nothing to protect from."""
+"""The unprotected run's final loss must be worse by at least this share, or there was nothing to
+protect from."""
 SEEN_WITHIN_STEPS: Final = 3
 
 
 class Mode(StrEnum):
-    """The three trainings: one seed, one model, one text."""
+    """The three trainings, with the same seed, model and text."""
 
     CLEAN = "clean"
     UNPROTECTED = "unprotected"
@@ -29,20 +30,20 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The facts of a demo that ran to its end."""
+    """The facts of a completed demo."""
 
     fault_step: int
     detected_step: int | None
-    """At which an alert fired on the protected run; None: none did."""
+    """The step at which an alert fired on the protected run; None if none did."""
     rolled_back_at: int | None
     """The step after which the protected run went back."""
     rolled_back_to: int | None
     losses: dict[Mode, Sequence[float]]
-    """Of every step that counts."""
+    """The losses of every step that counts."""
     stored_losses: Sequence[float]
-    """The protected run's history as the service tells it."""
+    """The protected run's history, as the service returns it."""
     false_alerts: int
-    """Warnings and pages that fired on the clean run."""
+    """Number of warnings and critical alerts that fired on the clean run."""
     url: str
 
     def final_loss(self, mode: Mode) -> float:
@@ -65,7 +66,7 @@ class Outcome:
         return list(self.losses[Mode.PROTECTED]) == list(self.losses[Mode.CLEAN])
 
     def shortcomings(self) -> list[str]:
-        """Every promise that was not kept, in words; empty when the demo worked."""
+        """A description of every promise that was not kept; empty if the demo worked."""
         return [words for holds, words in self._promises() if not holds]
 
     def _promises(self) -> list[tuple[bool, str]]:

@@ -19,7 +19,8 @@ _LOOK_EVERY_S: Final = 0.05
 
 
 class ServiceProcess:
-    """Started on a data directory that is new, so that it says its one-time admin key."""
+    """A service that is started on a new data directory, so that it prints its one-time admin
+    key."""
 
     def __init__(self, folder: Path, *, database_url: str | None = None) -> None:
         self._database = [] if database_url is None else ["--database-url", database_url]
@@ -35,18 +36,18 @@ class ServiceProcess:
         return self._process.pid
 
     def start(self) -> None:
-        """Until it says where it is. Raises ServiceFailedError."""
+        """Start it and wait until it prints its address. Raises ServiceFailedError."""
         make_folder(self._log_path.parent)
         arguments = ["serve", "--port", "0", "--data-dir", str(self._data_dir), *self._database]
         with self._log_path.open("wb") as log_file:
-            # A session of its own: with --keep it outlives this process and its Ctrl-C.
+            # In its own session, because with --keep it outlives this process and its Ctrl-C.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "runwatch_server.cli", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                # Never the database of a service that its user runs beside it.
+                # Never the database of a service that the user runs as well.
                 env={k: v for k, v in os.environ.items() if k != "RUNWATCH_DATABASE_URL"},
             )
         deadline = time.monotonic() + _START_S
@@ -56,7 +57,7 @@ class ServiceProcess:
             time.sleep(_LOOK_EVERY_S)
 
     def stop(self) -> None:
-        """In order: what it has acknowledged is on disk anyway."""
+        """Stop it cleanly; what it has acknowledged is on disk anyway."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()

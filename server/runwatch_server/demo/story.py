@@ -1,4 +1,4 @@
-"""What happens to a run, as sentences: each change told once; pure."""
+"""Describes what happens to a run in sentences, each change once. No I/O."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ _ALERT_STATES = {
     "recovering": "is recovering",
     "resolved": "is resolved",
 }
-"""Those that people are told of: what is pending may yet go away, and nobody needs to know."""
+"""The states that are reported: what is pending may still go away, and nobody needs to know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One sentence and how to colour it."""
+    """One sentence, and its kind, which decides its colour."""
 
     kind: str
     """`alert`, `command` or `trainer`."""
@@ -35,7 +35,7 @@ class Happening:
 
 @dataclass(slots=True)
 class Story:
-    """Remembers which state of each alert and command was told last."""
+    """Remembers the state of each alert and command that was reported last."""
 
     _told: dict[str, str] = field(default_factory=dict[str, str])
 

@@ -1,7 +1,7 @@
-"""The trainings of the demo as processes, and what they tell on their standard output.
+"""The trainings of the demo as processes, and the lines that they print to standard output.
 
-The program is `runwatch_hooks.demo`. It is started by name and never imported: the service does
-not know the hook.
+The program is `runwatch_hooks.demo`. It is started by name and never imported, because the service
+does not know the hook.
 """
 
 import os
@@ -38,7 +38,7 @@ class Line(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a training said; `line` is None when it ended."""
+    """A line that a training printed; `line` is None when it has ended."""
 
     mode: Mode
     line: Line | None
@@ -71,7 +71,7 @@ class Trainer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, variables: Mapping[str, str]) -> None:
-        """`variables`: where the service is, and the run's id."""
+        """Start it; `variables` say where the service is, and the run's id."""
         make_folder(self._log_path.parent)
         with self._log_path.open("wb") as log_file:
             self._process = subprocess.Popen(
@@ -85,7 +85,7 @@ class Trainer:
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
 
     def finish(self) -> None:
-        """After its last line. Raises TrainingFailedError, with the end of its log."""
+        """Wait for it after its last line. Raises TrainingFailedError, with the end of its log."""
         assert self._process is not None
         if self._process.wait() != 0 or not self.losses:
             raise TrainingFailedError(
@@ -94,7 +94,7 @@ class Trainer:
             )
 
     def stop(self) -> None:
-        """End it, wherever it is."""
+        """End it, however far it is."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()

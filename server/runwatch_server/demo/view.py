@@ -1,4 +1,4 @@
-"""What the demo shows: a bar for each training, and a line for each thing that happens."""
+"""The demo's display: a bar for each training, and a line for each event."""
 
 import math
 import time
@@ -15,7 +15,7 @@ from runwatch_server.demo.story import Happening
 
 _COLOURS: Final = {"alert": "bold red", "command": "bold yellow", "trainer": "bold green"}
 _LINE_EVERY_STEPS: Final = 100
-"""Where there is no terminal to draw bars on."""
+"""Steps between lines if there is no terminal to draw bars on."""
 
 
 class View:
@@ -54,7 +54,7 @@ class View:
         self._tasks[mode] = self._bars.add_task(mode.value, total=self._num_steps, loss="")
 
     def progress(self, mode: Mode, step: int, loss: float) -> None:
-        """A step has ended; after a rollback the bar goes back with it."""
+        """Show that a step has ended; after a rollback the bar moves back."""
         shown = _shown(loss)
         self._bars.update(self._tasks[mode], completed=step + 1, loss=shown)
         if not self._console.is_terminal and (step + 1) % _LINE_EVERY_STEPS == 0:
