@@ -1,4 +1,4 @@
-"""Logs that other programs wrote, read as runs: CSV, JSON lines, Hugging Face, TensorBoard, W&B."""
+"""Reads logs of other programs as runs: CSV, JSON lines, Hugging Face, TensorBoard, W&B."""
 
 from runwatch_server.importing.errors import LogError
 from runwatch_server.importing.reading import read_run_log

@@ -1,11 +1,11 @@
-"""Puts a log's entries into the order in which the run lived: attempts, segments, rising steps.
+"""Puts a log's entries into the order in which the run happened: attempts, segments, rising steps.
 
-A log may be appended to by a job that went back to a checkpoint or began anew, and loggers write
-a validation loss late. So an entry whose step lies behind is one of two things: late, where all
-that it records is news there, and then it is put into its place; or the run went back. Back to
-where the attempt began, it began anew (another attempt); back to somewhere within, it resumed
-(another segment), and rules forget what was undone. Where epochs are counted, the first of them
-comes again in another training alone.
+A job that went back to a checkpoint or started over may append to its log, and loggers write a
+validation loss late. So an entry with an earlier step is one of two things. If everything it
+records is new at its step, it is late, and is put in its place. Otherwise the run went back: to
+where the attempt began, then it started over (another attempt); or to a step within, then it
+resumed (another segment), and rules forget what was undone. If epochs are counted, only another
+training has the first epoch again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from runwatch_server.importing.run_log import Entry
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A row with its step: one entry, or several of one step put together."""
+    """A row with its step: one entry, or several entries of the same step merged."""
 
     step: int
     at: float | None
@@ -26,10 +26,10 @@ class Placed:
 
 
 _BEGINNING: Final = 2
-"""Rows within which a long attempt counts as begun anew: the first may be an evaluation's, of
-before the first step that is logged."""
+"""A long attempt that goes back to one of its first rows, this many, counts as started over. The
+first row may be that of an evaluation before the first logged step."""
 _LONG: Final = 8
-"""Rows of an attempt."""
+"""Number of rows that make an attempt a long one."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Stretch:
     """The last step at which each series was recorded."""
     highest: int = -1
     epochs: list[float] = field(default_factory=list[float])
-    """The first and the newest, where they are counted."""
+    """The first and the newest epoch, if epochs are counted."""
 
     def goes_back(self, step: int, values: Mapping[str, float]) -> bool:
         return step < self.highest and any(self.newest.get(name, step) > step for name in values)
@@ -63,12 +63,12 @@ class Arranged:
     stretches: list[Stretch]
     notes: tuple[str, ...]
     falls: tuple[str, ...]
-    """Where the step went back, and what that was taken for."""
+    """Places where the step went back, and how each was interpreted."""
 
 
 def arrange(entries: list[Entry], epoch_name: str | None = None) -> Arranged:
-    """The entries as stretches of rising steps, in the order in which they were lived; the log's
-    own name for its epochs, where it counts them."""
+    """The entries as stretches of rising steps, in the order in which they happened. `epoch_name`
+    is the log's own name for its epochs, if it counts them."""
     notes: list[str] = []
     falls: list[str] = []
     if _is_newest_first(entries):
@@ -93,8 +93,8 @@ def arrange(entries: list[Entry], epoch_name: str | None = None) -> Arranged:
 def _with_steps(
     entries: list[Entry], epoch_name: str | None, notes: list[str]
 ) -> Iterator[tuple[int, Entry]]:
-    """Each entry with its step; without one it belongs to the step before it. Where no entry has
-    a step, rows are counted."""
+    """Each entry with its step; one without a step belongs to the step before it. If no entry has a
+    step, rows are counted."""
     if all(entry.step is None for entry in entries):
         notes.append("no step is given: rows are counted from 0")
         yield from _rows_counted(entries, epoch_name)
@@ -115,7 +115,7 @@ def _with_steps(
 
 
 def _rows_counted(entries: list[Entry], epoch_name: str | None) -> Iterator[tuple[int, Entry]]:
-    """Rows from 0, and again from 0 where the first epoch comes again after another."""
+    """Rows counted from 0, and again from 0 if the first epoch comes again after another."""
     step = 0
     epochs: list[float] = []
     for entry in entries:
@@ -142,7 +142,8 @@ def _next_stretch(stretches: list[Stretch], step: int, epoch: float | None) -> S
 
 
 def _begins_anew(attempt: list[Stretch], step: int, epoch: float | None) -> bool:
-    """Whether a row that lies behind is another training's first, and none of this attempt's."""
+    """Whether a row with an earlier step is the first of another training, and not part of this
+    attempt."""
     epochs = [told for one in attempt for told in one.epochs]
     if epoch is not None and epochs and epoch <= epochs[0] < epochs[-1]:
         return True
@@ -160,8 +161,8 @@ def _fall(entry: Entry, step: int, stretch: Stretch) -> str:
 
 
 def _merged(rows: Iterable[Placed]) -> Iterator[Placed]:
-    """Rows of one step become one where none contradicts another, as a validation loss that has
-    a row of its own."""
+    """Merge rows of the same step unless they contradict each other: a validation loss may have its
+    own row."""
     held: Placed | None = None
     for row in rows:
         if held is None:

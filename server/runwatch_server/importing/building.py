@@ -1,4 +1,4 @@
-"""A raw log made into a RunLog: names mapped, rows in order, values in matrices.
+"""Builds a RunLog from a raw log: names mapped, rows in order, values in matrices.
 
 Shapes: N rows, M metrics, S stats, L layers.
 """
@@ -24,12 +24,12 @@ from runwatch_server.importing.run_log import Entry, RawLog, RunLog
 from runwatch_server.importing.series_names import NameMap, find_epoch, map_names
 
 _MAX_FALLS_SHOWN: Final = 5
-"""A log can go back at every line."""
+"""Limited because a log may go back at every line."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Where each of a log's series goes."""
+    """The column of each of a log's series."""
 
     metrics: Mapping[str, int]
     metric_names: tuple[str, ...]
@@ -39,7 +39,7 @@ class _Columns:
 
 
 def build(name: str, raw: RawLog) -> RunLog:
-    """The run that a log tells. Raises LogError where it tells of none."""
+    """The run that a log describes. Raises LogError if it describes none."""
     entries, added = add_up(raw.entries)
     entries, marked = mark(entries)
     names = list(dict.fromkeys(name for entry in entries for name in entry.values))
@@ -102,7 +102,7 @@ def _lay_out(name_map: NameMap) -> _Columns:
 
 
 def _only(entries: list[Entry], columns: _Columns) -> list[Entry]:
-    """The entries without what found no column."""
+    """The entries without series that have no column."""
     return [
         replace(
             entry,
@@ -139,7 +139,7 @@ def _rows(stretch: Stretch, columns: _Columns, times: NDArray[np.float64]) -> Ro
     ).reshape(len(stretch.rows), len(theirs))
     shape_NSL = (len(stretch.rows), len(columns.stat_names), len(columns.layer_names))
     stats_NSL = np.full(shape_NSL, ABSENT_32, np.float32)
-    with np.errstate(over="ignore"):  # beyond float32, a gradient has become infinite
+    with np.errstate(over="ignore"):  # beyond float32 a gradient counts as infinite
         for name, (stat, layer) in columns.stats.items():
             stats_NSL[:, stat, layer] = [row.values.get(name, absent) for row in stretch.rows]
     return Rows(

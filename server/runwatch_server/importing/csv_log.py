@@ -1,4 +1,4 @@
-"""Tables of text: plain CSV in any order of columns, and the metrics.csv of Lightning."""
+"""Reads text tables: plain CSV with any order of columns, and Lightning's metrics.csv."""
 
 import csv
 import io
@@ -22,13 +22,13 @@ _LINE_ENDS: Final = ("\n", "\r")
 
 @dataclass(slots=True)
 class _Cells:
-    """What cannot be read as numbers, by column: a column of words is left out, but a word among
-    the numbers of a series that rules know is a fault."""
+    """Collects cells that are not numbers, by column. A column of words is left out, but a word
+    among the numbers of a series that rules know is an error."""
 
     known: Set[str]
     with_numbers: set[str] = field(default_factory=set[str])
     first_words: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """The place and the text."""
+    """Place and text of the first word in each column."""
 
     def read(self, name: str, text: str, place: str) -> float | None:
         number = number_of(text)
@@ -50,9 +50,9 @@ class _Cells:
 
 
 def read_csv(text: str) -> RawLog:
-    """The log in a text with a line of names; a last row that is cut off is left out. Raises
+    """The log in a text whose first line has the names; an incomplete last row is left out. Raises
     LogError."""
-    # Not str.splitlines: to that U+2028 and others, which a cell may hold, end a line.
+    # Not str.splitlines, which also ends lines at U+2028 and others that a cell may contain.
     lines = list(io.StringIO(text, newline=""))
     if not lines or lines[-1].endswith(_LINE_ENDS) or not lines[-1].strip():
         return _read(lines)
@@ -98,17 +98,18 @@ def _read(lines: Sequence[str]) -> RawLog:
 def _placed(
     rows: Iterator[tuple[int, list[str]]], header: list[str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """The rows below the header, each with its place. Raises LogError for one of another width."""
+    """The rows below the header, each with its place. Raises LogError for a row of another
+    width."""
     for line, row in rows:
         place = f"line {line}"
-        if row == header:  # a restarted job that appends writes its header again
+        if row == header:  # a restarted job appends its header again
             continue
         _check_width(row, header, place)
         yield place, row
 
 
 def _rows(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """The rows that hold anything, each with the line where it ends."""
+    """The rows that are not empty, each with the number of the line where it ends."""
     first = next((line for line in lines if line.strip()), "")
     delimiter = max(",;\t", key=first.count)
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)

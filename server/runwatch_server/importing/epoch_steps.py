@@ -1,4 +1,4 @@
-"""Steps that a log counts anew in each epoch, counted on through the run."""
+"""Converts steps that a log counts within each epoch to steps of the run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,8 +10,8 @@ from runwatch_server.importing.run_log import Entry
 
 
 def count_on(entries: list[Entry], epoch_name: str | None) -> tuple[list[Entry], tuple[str, ...]]:
-    """The entries with steps of the run, and what was done, where the log's are those of its
-    epochs: else each epoch would be taken for another attempt. `epoch_name` is the log's own."""
+    """The entries with steps of the run, and a note, if the log counts steps within each epoch.
+    Otherwise each epoch would be taken for another attempt. `epoch_name` is the log's own."""
     if epoch_name is None:
         return entries, ()
     counts = [
@@ -37,9 +37,10 @@ def count_on(entries: list[Entry], epoch_name: str | None) -> tuple[list[Entry],
 
 
 def _begin_anew(counts: Sequence[tuple[int, int]]) -> bool:
-    """Whether steps rise within an epoch, and mostly not from one to the next: where every
-    hundredth batch of the run is told by its place in the epoch, that can be a later one in the
-    next. An epoch that falls says nothing: there the job began anew, or went back."""
+    """Whether steps rise within an epoch and mostly do not rise from one epoch to the next.
+    Mostly, because if every hundredth batch of the run is logged by its place in the epoch, that
+    place can be later in the next one. A falling epoch is ignored: there the job started over,
+    or went back."""
     num_epochs = num_fallen = num_risen = 0
     for (epoch, step), (next_epoch, next_step) in pairwise(counts):
         if next_epoch == epoch and next_step < step:
@@ -51,6 +52,6 @@ def _begin_anew(counts: Sequence[tuple[int, int]]) -> bool:
 
 
 def _epoch(values: Mapping[str, float], name: str) -> int | None:
-    """The epoch that a row is of; some loggers tell it with a fraction."""
+    """The epoch of a row; some loggers write it with a fraction."""
     value = values.get(name)
     return None if value is None or not isfinite(value) else floor(value)

@@ -1,10 +1,11 @@
-"""What is wrong with a log that cannot be read."""
+"""The error of a log that cannot be read."""
 
 from runwatch.errors import InvalidInputError
 
 
 class LogError(InvalidInputError):
-    """A file that is no log, or a broken one: the place, what was found, what was wanted."""
+    """A file that is not a log, or a broken one: names the place, what was found and what was
+    wanted."""
 
     code = "invalid_log"
 

@@ -1,7 +1,7 @@
-"""Rows of evaluations among a training's, whose step is another count than the training's.
+"""Handles rows of evaluations among those of training, whose step counts something else.
 
-OpenMMLab's JSON lines hold both: mmcv says which by `mode` and counts an evaluation's batches under
-the name that counts the training's; mmengine counts epochs under that of the steps.
+OpenMMLab's JSON lines hold both. mmcv marks them by `mode` and counts an evaluation's batches under
+the name that counts those of training; mmengine counts epochs under the name of the steps.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,16 +10,17 @@ from typing import Final
 from runwatch_server.importing.series_names import metric_of
 
 Row = tuple[str, Mapping[str, object]]
-"""The place in the file, and what stands there."""
+"""The place in the file, and the values there."""
 
 _MODE: Final = "mode"
 _EVALUATIONS: Final = frozenset(("val", "valid", "test", "eval"))
 _COUNTS: Final = ("epoch", "iter")
-"""Of mmengine's training rows, beside their `step`."""
+"""Names in mmengine's training rows, beside their `step`."""
 
 
 def without_own_steps(rows: Sequence[Row], step: str | None) -> list[Row]:
-    """The rows; one of an evaluation has no step, so that it belongs to the step before it."""
+    """The rows, in which those of an evaluation have no step, so that they belong to the step
+    before them."""
     if step is None:
         return list(rows)
     if any(_MODE in found for _, found in rows):

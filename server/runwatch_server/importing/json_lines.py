@@ -1,4 +1,4 @@
-"""JSON lines: an object a line, its nested names joined by slashes."""
+"""Reads JSON lines: one object per line, with nested names joined by slashes."""
 
 import io
 import json
@@ -16,11 +16,11 @@ from runwatch_server.importing.series_names import find_step, find_time
 
 
 def read_json_lines(text: str) -> RawLog:
-    """The log in a text of JSON objects, one a line; a last one that is cut off is left out.
-    Raises LogError."""
+    """The log in a text with one JSON object per line; an incomplete last one is left out. Raises
+    LogError."""
     documents: list[tuple[str, Mapping[str, object]]] = []
     notes: tuple[str, ...] = ()
-    # Not str.splitlines: to that U+2028 and others, which a text in JSON may hold, end a line.
+    # Not str.splitlines, which also ends lines at U+2028 and others that a JSON text may contain.
     for number, line in enumerate(io.StringIO(text, newline=None), start=1):
         place = f"line {number}"
         if not line.strip():
@@ -75,14 +75,15 @@ def _object(line: str, place: str) -> Mapping[str, object]:
 
 
 def check_names(names: Iterable[str], place: str) -> None:
-    """Raises LogError for one that no encoding holds: JSON can escape half of a letter."""
+    """Raises LogError for a name that cannot be encoded: JSON can escape half of a surrogate
+    pair."""
     for name in names:
         if encodable(name) != name:
             raise LogError(place, f"found the name {name!r:.40} with half a letter, wanted a text")
 
 
 def object_of(document: object, place: str) -> dict[str, object]:
-    """A JSON value that is an object. Raises LogError for another."""
+    """The JSON value, if it is an object. Raises LogError otherwise."""
     try:
         return msgspec.convert(document, dict[str, object])
     except msgspec.ValidationError as error:

@@ -1,4 +1,5 @@
-"""Whole JSON documents: a list with an object a row, and a history with a list a series."""
+"""Reads whole JSON documents: a list with one object per row, or a history with one list per
+series."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,13 +13,13 @@ from runwatch_server.importing.run_log import Entry, RawLog
 from runwatch_server.importing.series_names import map_names
 
 _BETWEEN: Final = re.compile(r"[ \t\r\n,]*")
-"""What stands between the rows of a list."""
+"""The text between the rows of a list."""
 _BEGUN: Final = re.compile(r"[\w.+\\-]*\s*")
-"""What a number or a word of JSON begins with."""
+"""The beginning of a number or a word of JSON."""
 
 
 def is_table(document: object) -> bool:
-    """Whether a parsed file is one of the two; an object of single numbers is not."""
+    """Whether a parsed file is one of the two; an object of single numbers is neither."""
     if isinstance(document, list):
         return all(isinstance(row, dict) for row in cast(list[object], document))
     return isinstance(document, dict) and bool(_series(cast(Mapping[str, object], document)))
@@ -33,8 +34,8 @@ def read_table(document: object) -> RawLog:
 
 
 def read_cut_list(text: str) -> RawLog | None:
-    """The log in a list of objects that ends within its last row, as of a program that was killed
-    while it wrote the whole list; None for any other text. Raises LogError, RecursionError."""
+    """The log in a list of objects that ends within its last row, because a program was killed
+    while it wrote the list; None for any other text. Raises LogError or RecursionError."""
     decoder = JSONDecoder()
     rows: list[object] = []
     at = text.index("[") + 1
@@ -54,20 +55,20 @@ def read_cut_list(text: str) -> RawLog | None:
 
 
 def _is_cut_off(text: str, error: JSONDecodeError) -> bool:
-    """Whether it ends where the next part of a row was to come, or within that."""
+    """Whether the text ends within a part of a row, or where the next part was expected."""
     is_text = error.msg.startswith("Unterminated string")
     return is_text or _end(_BEGUN, text, error.pos) == len(text)
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
     found = pattern.match(text, at)
-    assert found is not None  # it matches nothing, too
+    assert found is not None  # it also matches an empty text
     return found.end()
 
 
 def _of_history(series: Mapping[str, list[float | None]]) -> RawLog:
-    """Values of one place in their lists are a row. A series of another length than the loss has,
-    such as evaluations beside steps, does not say where its values belong."""
+    """Values at the same index of their lists form a row. For a series whose length differs from
+    the loss's, such as evaluations beside steps, it is unknown where its values belong."""
     check_names(series, "file")
     ours = map_names(series).metrics
     losses = [name for name in series if ours.get(name) == "loss"]

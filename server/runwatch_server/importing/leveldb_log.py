@@ -1,9 +1,9 @@
-"""LevelDB's log format, as W&B writes it: records cut into blocks of 32 KiB.
+"""Reads LevelDB's log format as W&B writes it: records split into blocks of 32 KiB.
 
 A block holds chunks: checksum (4) | length (2) | type (1) | bytes. A record is one FULL chunk, or
-FIRST, any MIDDLE and LAST; a block's last bytes, too few for a chunk's header, are zeros. W&B
-puts seven bytes of its own before all, which count as the first block's, and takes zlib's CRC-32
-of type and bytes (wandb/sdk/internal/datastore.py).
+FIRST, any number of MIDDLE, and LAST; a block's last bytes, if too few for a chunk's header, are
+zeros. W&B puts seven bytes of its own at the start, which count as part of the first block, and
+uses zlib's CRC-32 of type and bytes (wandb/sdk/internal/datastore.py).
 """
 
 import struct
@@ -26,8 +26,8 @@ def is_wandb(head: bytes) -> bool:
 
 
 def records(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of each record. One that is cut off at the end, as a killed writer leaves
-    it, is not told. Raises LogError where a checksum or the order of chunks does not fit."""
+    """Offset and bytes of each record. An incomplete record at the end, left by a killed writer, is
+    skipped. Raises LogError if a checksum or the order of chunks is wrong."""
     begun: list[bytes] = []
     begun_at = 0
     for place, kind, octets in _chunks(content):
@@ -53,7 +53,7 @@ def _chunks(content: bytes) -> Iterator[tuple[int, int, bytes]]:
         if start + length > len(content):
             return
         octets = content[start : start + length]
-        if not kind and not content[place:].strip(b"\0"):  # of a machine that went down
+        if not kind and not content[place:].strip(b"\0"):  # left by a machine crash
             return
         if not _FULL <= kind <= _LAST or checksum != zlib.crc32(octets, zlib.crc32(bytes([kind]))):
             raise LogError(f"byte {place}", "found a chunk whose checksum does not fit")

@@ -1,6 +1,7 @@
-"""Tables with a row for each number: MLflow's metrics (run, key, step, value), and TensorBoard's.
+"""Reads tables with one row per number: MLflow's metrics (run, key, step, value), and
+TensorBoard's.
 
-TensorBoard's own export is of one series, and only the file's name says of which.
+TensorBoard's own export is of one series, which only the file's name identifies.
 """
 
 import re
@@ -22,7 +23,7 @@ _TAG_IN_NAME: Final = re.compile(r"run-.*-tag-(?P<tag>.+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where in a row each stands."""
+    """The index of each column."""
 
     key: int
     value: int
@@ -32,7 +33,7 @@ class Columns:
 
 
 def columns_of(names: Sequence[str]) -> Columns | None:
-    """None for a table with a column for each series."""
+    """The columns; None for a table with one column per series."""
     forms = [name.strip().lower().replace(" ", "_") for name in names]
     key, value = _first(forms, _KEYS), _first(forms, _VALUES)
     step, time = _first(forms, _STEPS), find_time(names)
@@ -43,7 +44,7 @@ def columns_of(names: Sequence[str]) -> Columns | None:
 
 
 def read_long(rows: Iterable[tuple[str, list[str]]], columns: Columns) -> RawLog:
-    """The log in rows, each with its place. Each run in it is an attempt. Raises LogError."""
+    """The log in rows, each with its place. Each run in it becomes an attempt. Raises LogError."""
     of_runs: dict[str, list[Entry]] = {}
     for place, row in rows:
         run = "" if columns.run is None else row[columns.run]
@@ -55,7 +56,7 @@ def read_long(rows: Iterable[tuple[str, list[str]]], columns: Columns) -> RawLog
 
 
 def named_by_file(raw: RawLog, stem: str) -> RawLog:
-    """The log, with the name of its only series where the table has none."""
+    """The log with its only series named after the file, if the table gives no name."""
     if {name for entry in raw.entries for name in entry.values} != {"Value"}:
         return raw
     match = _TAG_IN_NAME.fullmatch(stem)

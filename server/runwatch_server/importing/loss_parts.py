@@ -1,4 +1,5 @@
-"""The loss of detectors whose logs hold its parts alone, as every `results.csv` of YOLO does."""
+"""Computes the loss of detectors whose logs hold only its parts, as every `results.csv` of YOLO
+does."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,13 +12,13 @@ from runwatch_server.importing.series_names import map_names
 _PARTS: Final = frozenset((
     "box", "cls", "obj", "dfl", "seg", "sem", "pose", "kobj", "rle", "giou", "l1", "angle",
 ))  # fmt: skip
-"""Ultralytics logs them times their weights, so that the loss is their sum. Parts of other names
-are left alone: an actor's and a critic's loss add up to nothing."""
+"""Ultralytics logs them multiplied by their weights, so the loss is their sum. Parts with other
+names are left alone: the losses of an actor and a critic add up to nothing useful."""
 _PART: Final = re.compile(r"(?P<section>train|val)/(?P<part>[a-z0-9]+)(?:_loss)", re.IGNORECASE)
 
 
 def add_up(entries: list[Entry]) -> tuple[list[Entry], tuple[str, ...]]:
-    """The entries with the losses that their parts make, and what was added."""
+    """The entries with the losses computed from their parts, and notes on what was added."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.values))
     known = set(map_names(names).metrics.values())
     sums = {
@@ -33,7 +34,7 @@ def add_up(entries: list[Entry]) -> tuple[list[Entry], tuple[str, ...]]:
 
 
 def _parts(names: list[str], section: str) -> list[str]:
-    """Those of one section, or none where one of them is not known as a part."""
+    """The parts of one section, or none if one of them is not a known part."""
     found = [
         (name, match["part"].lower())
         for name in names
@@ -43,8 +44,8 @@ def _parts(names: list[str], section: str) -> list[str]:
 
 
 def _with_sums(entries: list[Entry], sums: Mapping[str, list[str]]) -> Iterator[Entry]:
-    """Where each part has an entry of its own, as in TensorBoard's files, the sum stands beside the
-    last of a step."""
+    """The entries with sums. If each part has an entry of its own, as in TensorBoard's files, the
+    sum is added to the last entry of a step."""
     step: int | None = None
     of_step: dict[str, float] = {}
     for entry in entries:

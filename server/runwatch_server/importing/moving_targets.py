@@ -1,7 +1,7 @@
-"""Logs of trainings whose loss has no level of its own, told by what else they hold.
+"""Marks logs of trainings whose loss has no meaningful level, recognised by what else they hold.
 
-The hook sees optimizers that take turns, and a reward that it is given; of a log that was read, the
-names say it, and `alternating` is recorded as the hook does.
+The hook sees optimizers that take turns, or a reward that it is given. For a log, the names show
+it, and `alternating` is recorded as the hook does.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _ALTERNATING: Final = "alternating"
 
 
 def mark(entries: list[Entry]) -> tuple[list[Entry], tuple[str, ...]]:
-    """The entries with `alternating`, where the names tell of a moving target, and why."""
+    """The entries with `alternating` if the names show a moving target, and a note of why."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.values))
     told_by = [] if _ALTERNATING in names else signs_of(names)
     if not told_by:

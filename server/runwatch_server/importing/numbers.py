@@ -1,4 +1,4 @@
-"""Numbers as logs write them."""
+"""Parses numbers as logs write them."""
 
 import math
 import re
@@ -10,7 +10,7 @@ from runwatch_server.importing.errors import LogError
 _TRUTHS: Final = {"true": 1.0, "false": 0.0}
 _ABSENT: Final = frozenset(("", "none", "null", "n/a", "na", "-"))
 _TENSOR: Final = re.compile(r"tensor\(([^,()]+)(?:,[^()]*)?\)")
-"""What `print(loss)` makes of a tensor."""
+"""A tensor as `print(loss)` prints it."""
 
 
 def is_absent_text(text: str) -> bool:
@@ -19,9 +19,9 @@ def is_absent_text(text: str) -> bool:
 
 
 def number_of(text: str) -> float | None:
-    """The number in a text, NaN and the infinities included; None where it holds none."""
+    """The number in a text, NaN and infinities included; None if it holds none."""
     try:
-        # Python reads 1_000 as a number; in a log that is a name.
+        # Python reads 1_000 as a number; in a log it is a name.
         return float(text) if "_" not in text else None
     except ValueError:
         pass
@@ -32,11 +32,11 @@ def number_of(text: str) -> float | None:
 
 
 def value_of(found: object) -> float | None:
-    """The number that a JSON value is; None where it is something else."""
+    """The number in a JSON value; None if it is something else."""
     if isinstance(found, bool | int | float):
         try:
             return float(found)
-        except OverflowError:  # JSON's whole numbers have no limit
+        except OverflowError:  # JSON's integers are unlimited
             return math.inf if found > 0 else -math.inf
     return number_of(found) if isinstance(found, str) else None
 
@@ -49,7 +49,8 @@ def whole_step(value: float, place: str) -> int:
 
 
 def unix_time(value: float | None) -> float | None:
-    """Seconds since 1970; None for what is no clock, such as seconds since the start."""
+    """Seconds since 1970; None if the value is no wall-clock time but, for example, seconds since
+    the start."""
     if value is None or not 1e8 <= value <= 1e13:
         return None
     return value / 1000 if value > 1e11 else value  # some write milliseconds

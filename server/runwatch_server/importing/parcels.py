@@ -1,8 +1,9 @@
-"""A log as the messages that bring it into a service: a run, its attempts, their frames.
+"""Converts a log to the messages that import it into a service: a run, its attempts and their
+frames.
 
-All ids derive from what the log says, so that bringing it in again finds everything there. Steps
-that the log passed over are filled with 'not recorded' where they are few; a frame's steps are
-consecutive, and a frame for each row would be far more to send.
+All ids derive from the log's content, so that importing it again finds everything already there.
+Steps that the log skipped are filled with 'not recorded' if they are few: a frame's steps are
+consecutive, and one frame per row would be far more to send.
 
 Shapes: N steps of a frame, R rows, M metrics, C columns of the layout.
 """
@@ -25,22 +26,23 @@ from runwatch.vocabulary import RunId
 from runwatch_server.importing.run_log import RunLog
 
 HAS_TIMES: Final = "has_times"
-"""In the configuration of a run: false where its rows were only counted as seconds."""
+"""A key in the run's configuration: false if its rows were only counted as seconds."""
 _MAX_FILLED_STEPS: Final = 16
 _MAX_FRAME_BYTES: Final = 4 * 2**20
-"""Unpacked: half of what the service takes compressed, as random numbers do not compress."""
+"""Unpacked bytes: half of what the service accepts compressed, since random numbers do not
+compress."""
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """One log on its way into a project."""
+    """One log that is imported into a project."""
 
     log: RunLog
     project: str
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the project and of all that the rows say."""
+        """SHA-256 of the project and of the contents of all rows."""
         found = hashlib.sha256(self.project.encode())
         for rows in self.log.stretches:
             names = (rows.metric_names, rows.layer_names, rows.stat_names)
@@ -51,7 +53,7 @@ class Parcel:
 
     @property
     def num_steps(self) -> int:
-        """Those that its frames hold: the log's, and what it passed over between them."""
+        """The steps that its frames hold: the log's, and those it skipped in between."""
         pieces = (piece for rows in self.log.stretches for piece in _pieces(rows))
         return sum(int(piece.steps[-1] - piece.steps[0]) + 1 for piece in pieces)
 
@@ -106,7 +108,7 @@ class Parcel:
 
 
 def _pieces(rows: Rows) -> Iterator[Rows]:
-    """Rows cut where a frame must end."""
+    """Rows cut where a frame has to end."""
     row_bytes = 8 * (1 + len(rows.metric_names)) + 4 * rows.stats[0].size
     most_steps = max(1, min(MAX_STEPS, _MAX_FRAME_BYTES // row_bytes))
     steps = rows.steps.tolist()

@@ -1,8 +1,8 @@
-"""How finely a log prints its losses, told by the digits of its numbers.
+"""Determines how finely a log prints its losses from the digits of its numbers.
 
-A loss that is printed to four digits can move on and print the same number: rules about a frozen
-loss read `loss_resolution` and `val_loss_resolution`, the step from one printable number to the
-next, which are recorded beside each loss that a log rounds.
+A loss that is printed to four digits can change and still print as the same number. Rules about a
+frozen loss read `loss_resolution` and `val_loss_resolution`, the distance from one printable number
+to the next, which are recorded beside each loss that a log rounds.
 """
 
 from collections import Counter
@@ -18,16 +18,17 @@ OF_LOSSES: Final[Mapping[str, str]] = {
     "val_loss": "val_loss_resolution",
 }
 _MOST_DIGITS: Final = 7
-"""More are those of a float as it is: nothing was rounded for people."""
+"""More digits mean an unrounded float."""
 _LEAST_VALUES: Final = 8
-"""Of fewer, all may end in zeros by chance, which a number no longer has."""
+"""Among fewer values, all may end in zeros by chance, which a parsed number no longer shows."""
 _MOST_MAGNITUDE: Final = 400
 
 
 def note_resolution(
     entries: list[Entry], names: Mapping[str, str]
 ) -> tuple[list[Entry], dict[str, str], tuple[str, ...]]:
-    """The entries with the resolution of their losses, what was added by our names, and why.
+    """The entries with the resolution of their losses, what was added under our names, and notes of
+    why.
 
     `names` are our metrics by the log's names.
     """
@@ -48,16 +49,16 @@ def note_resolution(
 
 @dataclass(frozen=True, slots=True)
 class _Printed:
-    """The most decimals of a series that is rounded."""
+    """The largest number of decimals of a rounded series."""
 
     decimals: int
     of_magnitude: Mapping[int, int]
-    """Where there are enough values of one power of ten: `1.23` and `1.23e-05` have as many
-    digits, and other decimals."""
+    """The same for each power of ten with enough values: `1.23` and `1.23e-05` have the same number
+    of digits but different decimals."""
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "_Printed | None":
-        """None where a series is not rounded, or too short to tell."""
+        """None if a series is not rounded, or too short to tell."""
         num_values: Counter[int] = Counter()
         decimals: dict[int, int] = {}
         for value in values:

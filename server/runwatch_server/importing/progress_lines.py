@@ -1,4 +1,5 @@
-"""One line that a trainer printed: its numbers with their names, and where in the run it stands."""
+"""Parses one line that a trainer printed: its numbers with their names, and its position in the
+run."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,11 +18,12 @@ _NUMBER: Final = (
 )
 _WORD: Final = r"[A-Za-z][\w/@.\-]{0,79}"
 _PAIR: Final = re.compile(
-    # Starts where a word does, and all repetitions are bounded: a line costs its length.
+    # Starts where a word does, and all repetitions are bounded, so that the cost is linear in the
+    # line.
     rf"(?<![\w/@.\-])(?P<name>{_WORD}(?:[ ]{_WORD}){{0,3}}?)"
     r"(?:\((?:train|val|test)\))?['\"]?\s{0,8}(?:[:=]|->|\bis\b|\bwas\b)?\s{0,8}"
     rf"['\"\[(]{{0,2}}(?:tensor\()?\s{{0,8}}(?<![\w/@.\-])(?P<value>{_NUMBER})"
-    r"(?![\d_]|[.:\-]\d)",  # no part of a date, a clock or an address
+    r"(?![\d_]|[.:\-]\d)",  # not part of a date, a time or an address
     re.IGNORECASE,
 )
 _PLACE: Final = re.compile(
@@ -31,7 +33,7 @@ _PLACE: Final = re.compile(
     re.IGNORECASE,
 )
 _RANGE: Final = re.compile(r"batch\s?\[\d{1,15}-(?P<done>\d{1,15})\]", re.IGNORECASE)
-"""MXNet's way of saying how many batches of an epoch are done."""
+"""MXNet's form of how many batches of an epoch are done."""
 _SECTION: Final = re.compile(
     r"(?<![\w./\\\-])(?:(?P<train>train(?:ing)?)|(?P<test>test(?:ing)?)|"
     r"val|valid|validation|validating|eval|evaluation|evaluating|dev)(?![\w./\\])",
@@ -44,7 +46,7 @@ _OPENS_EVALUATION: Final = re.compile(
     re.IGNORECASE,
 )
 _SOURCE: Final = re.compile(r"\.(?:py|cc|cpp|cu|go|rs|java)$", re.IGNORECASE)
-"""Before a number it is the line of a program that speaks: `solver.cpp:218]`, `train.py:30`."""
+"""Before a number this is a source line of the program: `solver.cpp:218]`, `train.py:30`."""
 _EPOCH_WORDS: Final = frozenset(("epoch", "epochs", "ep"))
 _STEP_WORDS: Final = frozenset((
     "step", "global_step", "iter", "iters", "iteration", "iterations", "it", "num_updates",
@@ -55,7 +57,7 @@ _NOT_OF_THIS_ROW: Final = frozenset((
     "best", "min", "max", "lowest", "minimum", "previous", "prev", "old", "final", "last",
     "initial", "target", "from", "per", "every", "total", "num", "warmup", "resume", "early",
 ))  # fmt: skip
-"""Before a name they make it speak of another row: `best val loss 0.3`, `time per step 2`."""
+"""Words before a name that make it another row's: `best val loss 0.3`, `time per step 2`."""
 _WITHOUT_MEANING: Final = frozenset((
     "info", "debug", "warning", "with", "and", "at", "the", "a", "an", "current", "now",
     "finished", "done", "complete", "completed", "end", "of", "got", "has", "it", "s", "ms", "step",
@@ -67,17 +69,18 @@ _NAMES_KEPT: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class ProgressLine:
-    """What a line says of the run."""
+    """What a line says about the run."""
 
     values: Mapping[str, float]
-    """By names; where a line has one twice, the first, which is the row's and not the mean's."""
+    """Values by name. If a line has a name twice, the first counts: it is the row's value, the
+    second the mean."""
     epoch: int | None
     step: int | None
-    """A count under a name of its own."""
+    """A count of steps that has a name."""
     place: int | None
     """A count of batches within the epoch."""
     opens_evaluation: bool = False
-    """Whether it only says that an evaluation begins."""
+    """Whether it only announces an evaluation."""
 
     @property
     def is_placed(self) -> bool:
@@ -86,17 +89,17 @@ class ProgressLine:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Where in a line a name stands and where its number."""
+    """The position in a line of a name and of its number."""
 
     name: slice
     value: slice
     section: str | None
-    """What the words before the number speak of: `train`, `test`, `val`."""
+    """What the words before the number are about: `train`, `test`, `val`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What a line says but for its digits."""
+    """The parts of a line, apart from its digits."""
 
     pairs: tuple[_Pair, ...]
     batches: slice | None
@@ -106,9 +109,9 @@ class _Shape:
 
 
 def read_line(line: str) -> ProgressLine:
-    """The numbers of a line. What has no name is passed over."""
-    # No pattern asks which digit it is, so a line that differs from one before in nothing else, as
-    # most do, is not searched again.
+    """The numbers of a line; those without a name are skipped."""
+    # No pattern depends on which digit it is, so a line that differs from an earlier one only in
+    # digits, as most do, is not searched again.
     form = line.translate(_AS_ZERO)
     shape = _shape(form)
     values: dict[str, float] = {}
@@ -125,7 +128,7 @@ def read_line(line: str) -> ProgressLine:
         elif value is not None:
             values.setdefault(_series(name, pair.section), value)
     epoch, step, place = counts.get("epoch"), counts.get("step"), counts.get("batch")
-    if shape.evaluates:  # whose batches are no place in the training
+    if shape.evaluates:  # its batches are not a position in the training
         place = None
     elif step is None and place is None:
         places = [int(line[found]) for found in _places(form, max(taken - 1, 0))]
@@ -165,7 +168,7 @@ def _places(form: str, start: int) -> tuple[slice, ...]:
 
 
 def of_evaluation(line: ProgressLine) -> ProgressLine:
-    """The line, known to be of an evaluation, whose batches are no place in the training."""
+    """The line as one of an evaluation, whose batches are not a position in the training."""
     values = {
         "val/loss" if metric_of(name) == "loss" else name: value
         for name, value in line.values.items()
@@ -174,7 +177,7 @@ def of_evaluation(line: ProgressLine) -> ProgressLine:
 
 
 def _cell(name: str, value: str) -> ProgressLine | None:
-    """What a line of a boxed table says, which has its name and value already."""
+    """The value in a line of a boxed table, whose name and value are already known."""
     number = number_of(value.strip())
     if number is None:
         return None
@@ -201,8 +204,8 @@ def _role(words: list[str]) -> str | None:
 
 
 def _meant(words: list[str]) -> str:
-    """The series that the words before a number name: its own name, without what only leads to it.
-    `D loss` is no loss of the whole, and `best val loss` is no row's."""
+    """The series named by the words before a number, without introductory words. `D loss` is not
+    the whole loss, and `best val loss` is not the row's."""
     whole = " ".join(words)
     for start in range(len(words)):
         lead, name = words[:start], " ".join(words[start:])
@@ -217,7 +220,7 @@ def _meant(words: list[str]) -> str:
 
 @lru_cache(_NAMES_KEPT)
 def _series(name: str, section: str | None) -> str:
-    """The series of a name. A loss called just so is of what the words before it speak of."""
+    """The series of a name. A plain `loss` belongs to what the words before it are about."""
     meant = _meant(name.split(" "))
     if section in (None, "train") or metric_of(meant) != "loss" or "train" in meant.lower():
         return meant
@@ -231,8 +234,8 @@ def _count(value: float | None) -> int | None:
 
 
 def boxes(lines: list[str]) -> Iterator[tuple[int, ProgressLine]]:
-    """The tables that Stable-Baselines and others print, a name and its value a line between two
-    bars: each is a row. With the index of its last line."""
+    """The tables that Stable-Baselines and others print, with a name and its value per line between
+    two bars: each is a row. Returned with the index of its last line."""
     cells: list[ProgressLine] = []
     for index, (line, following) in enumerate(pairwise([*lines, ""])):
         match = _BOXED.fullmatch(line.strip())

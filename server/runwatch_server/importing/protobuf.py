@@ -1,8 +1,8 @@
-"""Protocol buffers on the wire, as far as two kinds of log need them.
+"""Parses protocol buffers, as far as two log formats need it.
 
 A message is a sequence of fields, each a key (number and wire type) and a value
-(https://protobuf.dev/programming-guides/encoding/). Reading only the fields wanted takes a page;
-the generated classes would bring TensorFlow's or W&B's whole schema.
+(https://protobuf.dev/programming-guides/encoding/). Reading only the wanted fields takes a page;
+the generated classes would bring the whole schema of TensorFlow or W&B.
 """
 
 import struct
@@ -16,11 +16,11 @@ _FIXED_32: Final = 5
 _MAX_VARINT_BYTES: Final = 10
 
 Field = int | bytes
-"""A varint, or the bytes of what is fixed or has a length."""
+"""A varint, or the bytes of a value with a fixed or stated length."""
 
 
 class WireError(ValueError):
-    """Bytes that are no message."""
+    """The bytes are not a message."""
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Field]]:
@@ -51,19 +51,19 @@ def packed_varints(octets: bytes) -> list[int]:
 
 
 def signed(varint: int) -> int:
-    """An int64 as the wire's varint of 64 bits holds it."""
+    """An int64 from the 64-bit varint of the wire."""
     return varint - 2**64 if varint >= 2**63 else varint
 
 
 def as_bytes(value: Field) -> bytes:
-    """The value of a field that has a length. Raises WireError for another."""
+    """The value of a field that has a length. Raises WireError for any other."""
     if isinstance(value, int):
         raise WireError("found a number where bytes were wanted")
     return value
 
 
 def as_int(value: Field) -> int:
-    """The value of a varint. Raises WireError for another."""
+    """The value of a varint. Raises WireError for any other."""
     if not isinstance(value, int):
         raise WireError("found bytes where a number was wanted")
     return value
@@ -77,7 +77,7 @@ def as_text(value: Field) -> str:
 
 
 def as_float(value: Field) -> float:
-    """The value of a float or a double. Raises WireError for another."""
+    """The value of a float or a double. Raises WireError for any other."""
     octets = as_bytes(value)
     if len(octets) not in (4, 8):
         raise WireError(f"found {len(octets)} bytes, wanted a float's 4 or a double's 8")

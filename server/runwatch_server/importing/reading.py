@@ -1,4 +1,4 @@
-"""Which format a file has, by its content, and the run in it."""
+"""Recognises a file's format by its content, and reads the run in it."""
 
 import codecs
 import json
@@ -30,7 +30,7 @@ _WANTED: Final = (
 
 
 def read_run_log(path: Path) -> RunLog:
-    """The run in a file, or in a folder that a training left. Raises LogError and OSError."""
+    """The run in a file, or in a folder that a training left. Raises LogError or OSError."""
     files = _files_of(path) if path.is_dir() else [path]
     try:
         raw = named_by_file(_read([_content(file) for file in files]), encodable(path.stem))
@@ -40,7 +40,7 @@ def read_run_log(path: Path) -> RunLog:
 
 
 def _name(path: Path) -> str:
-    """Of the run: some programs give every run's file the same name."""
+    """The run's name. Some programs give every run's file the same name."""
     whole = path.resolve()
     if path.is_dir():
         return whole.name
@@ -56,8 +56,8 @@ def _read(contents: list[bytes]) -> RawLog:
     try:
         text = _text(first)
     except LogError:
-        # A line in another encoding than UTF-8, such as a path's or a warning's, spoils a printed
-        # log for nobody; what is no text at all has bytes of zero.
+        # A line in an encoding other than UTF-8, as in a path or a warning, does not spoil a
+        # printed log; a file that is not text contains zero bytes.
         told = (
             None
             if b"\0" in first.rstrip(b"\0")
@@ -76,7 +76,7 @@ def _read_text(text: str) -> RawLog:
     document: object
     try:
         document = json.loads(text)
-    except (ValueError, RecursionError):  # more than one object, or a broken one: told by its line
+    except (ValueError, RecursionError):  # several objects or a broken one: reported by line
         if head == "{":
             return _read_objects_or_text(text)
         return read_cut_list(text) or _read_table_or_text(text)
@@ -88,7 +88,7 @@ def _read_text(text: str) -> RawLog:
 
 
 def _read_table_or_text(text: str) -> RawLog:
-    """A table, unless it cannot be one and lines tell of a training."""
+    """The log as a table, unless it cannot be one and its lines look like those of a training."""
     try:
         table = read_csv(text)
     except LogError:
@@ -102,7 +102,8 @@ def _read_table_or_text(text: str) -> RawLog:
 
 
 def _read_objects_or_text(text: str) -> RawLog:
-    """JSON lines, unless the first is none, as the dictionaries that a Trainer prints."""
+    """The log as JSON lines, unless the first is not JSON, like the dictionaries that a Trainer
+    prints."""
     try:
         json.loads(text.lstrip().split("\n", 1)[0])
     except (ValueError, RecursionError):
@@ -125,7 +126,8 @@ def _content(file: Path) -> bytes:
 
 
 def _text(content: bytes) -> str:
-    """Without what a machine that went down leaves at a file's end: part of a letter, and zeros."""
+    """The text without what a crashed machine leaves at a file's end: part of a character, and
+    zeros."""
     is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # PowerShell's `>`
     encoding = "utf-16" if is_utf16 else "utf-8-sig"
     written = content if is_utf16 else content.rstrip(b"\0")
@@ -140,7 +142,8 @@ def _text(content: bytes) -> str:
 
 
 def _files_of(folder: Path) -> list[Path]:
-    """The files that hold a folder's run: of several states the one of the newest checkpoint."""
+    """The files that hold a folder's run; of several trainer states, that of the newest
+    checkpoint."""
     state = folder / "trainer_state.json"
     if state.is_file():
         return [state]

@@ -1,4 +1,5 @@
-"""A run as a log tells it: the one form in which every format is read, judged and imported."""
+"""A run as a log describes it: the common form in which every format is read, judged and
+imported."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,21 +9,21 @@ from runwatch.rules import Rows
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one line or record of a log says, under the log's own names."""
+    """The content of one line or record of a log, under the log's own names."""
 
     place: str
-    """Where it stands in the file, such as `line 7`."""
+    """Its place in the file, such as `line 7`."""
     step: int | None
-    """None where the record does not say: it belongs to the step before it."""
+    """None if the record has no step: it belongs to the step before it."""
     at: float | None
-    """Unix seconds; None where the log has no clock."""
+    """Unix seconds; None if the log has no times."""
     values: Mapping[str, float]
-    """Only what was recorded; NaN and the infinities are values."""
+    """Only what was recorded; NaN and infinities are values."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawLog:
-    """A log as its format tells it, before names are mapped and steps are put in order."""
+    """A log as its format gives it, before names are mapped and steps are put in order."""
 
     entries: list[Entry]
     notes: tuple[str, ...] = ()
@@ -30,15 +31,15 @@ class RawLog:
 
 @dataclass(frozen=True, slots=True)
 class RunLog:
-    """Rows ready to be judged, and what was done to the file's words to get them."""
+    """Rows ready to be judged, and notes on how they were made from the file."""
 
     name: str
     stretches: tuple[Rows, ...]
-    """In the order in which they ran; each is of one attempt and one segment."""
+    """In the order in which they ran; each belongs to one attempt and one segment."""
     notes: tuple[str, ...]
-    """What was mapped, dropped or assumed, a sentence each."""
+    """What was mapped, dropped or assumed, one sentence each."""
     has_times: bool
-    """Whether `times` are the log's; else a row counts as a second."""
+    """Whether `times` are the log's; otherwise a row counts as a second."""
 
     @property
     def num_rows(self) -> int:

@@ -1,4 +1,4 @@
-"""The names that programs give to the same series, and ours for them."""
+"""The names that programs give to common series, and our names for them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,8 +14,8 @@ _STEP_NAMES: Final = (
     "num_timesteps", "timesteps_total", "misc/total_timesteps", "timestepssofar", "timesteps",
     "timestep", "current_steps", "_step",
 )  # fmt: skip
-"""The count of the run goes before one that may begin anew in each epoch, and that of the optimizer
-before the logger's: W&B counts its own calls in `_step`."""
+"""A count over the run takes precedence over one that may start over in each epoch, and the
+optimizer's over the logger's: W&B counts its own calls in `_step`."""
 
 EPOCH: Final = "epoch"
 _EPOCH_NAMES: Final = ("epoch", "train/epoch", "epochs")
@@ -63,7 +63,8 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
         "train_tokens_per_second", "train/tokens_per_sec",
     ),
 }  # fmt: skip
-"""By preference: where a log has several, the first is taken, the rest keep their own names."""
+"""In order of preference: if a log has several, the first is used, and the rest keep their own
+names."""
 
 _STAT_OF_LAYER: Final = re.compile(
     rf"(?P<stat>{'|'.join(sorted(STATS))}|grad_2(?:\.0)?_norm)/(?P<layer>.+)"
@@ -90,24 +91,24 @@ class StatOfLayer:
 
 @dataclass(frozen=True, slots=True)
 class NameMap:
-    """What each name of a log is."""
+    """What each of a log's names means."""
 
     metrics: Mapping[str, str]
-    """Ours, by the log's."""
+    """Our names by the log's."""
     stats: Mapping[str, StatOfLayer]
     notes: tuple[str, ...]
 
     @property
     def is_of_training(self) -> bool:
-        """Whether any name speaks of training: one that rules know, or a loss of some kind, as
-        where a log has the parts of a loss alone (`train/box_loss`, `Gen Loss`), or what training
-        is for (`mean reward`)."""
+        """Whether any name is about training: one that rules know, a loss of some kind, as in a log
+        with only parts of a loss (`train/box_loss`, `Gen Loss`), or the goal of training (`mean
+        reward`)."""
         return bool(self.known_series) or any(map(_OF_TRAINING.search, self.metrics))
 
     @property
     def known_series(self) -> frozenset[str]:
-        """The log's names of those that rules know without being told of them. An epoch is none:
-        it says where a row stands, and not how the training goes."""
+        """The log's names of series that rules know without being told of them. An epoch is not
+        one: it says where a row is, and not how the training goes."""
         of_run = (
             theirs for theirs, ours in self.metrics.items() if ours in METRICS and ours != EPOCH
         )
@@ -115,8 +116,8 @@ class NameMap:
 
 
 def map_names(names: Iterable[str]) -> NameMap:
-    """Ours for each of a log's names; a name that means nothing to us stays as it is, and so does
-    each other spelling of one that is taken."""
+    """Map each of a log's names to ours. An unknown name stays as it is, and so does each other
+    spelling of a name that is already taken."""
     names = list(names)
     stats = _stats(names)
     others = [name for name in names if name not in stats]
@@ -133,34 +134,35 @@ def map_names(names: Iterable[str]) -> NameMap:
     return NameMap(metrics, stats, tuple(notes))
 
 
-@lru_cache(4096)  # a log asks for its few names with every line
+@lru_cache(4096)  # a log asks for the same few names at every line
 def metric_of(name: str) -> str | None:
-    """Ours for a name, where it is one that programs give to a series that rules know."""
+    """Our name, if programs use this name for a series that rules know."""
     return _METRIC_OF_FORM.get(_normal(name))
 
 
 def is_a_loss(name: str) -> bool:
-    """Whether a name speaks of a loss, of the whole or of a part."""
+    """Whether a name is that of a loss, of the whole or of a part."""
     return _A_LOSS.search(name) is not None
 
 
 def find_step(names: Iterable[str]) -> str | None:
-    """Which of a log's names counts the steps."""
+    """Which of a log's names counts steps."""
     return _first(list(names), _STEP_NAMES)
 
 
 def find_epoch(names: Iterable[str]) -> str | None:
-    """Which of a log's names says how often all data were seen."""
+    """Which of a log's names counts epochs."""
     return _first(list(names), _EPOCH_NAMES)
 
 
 def find_time(names: Iterable[str]) -> str | None:
-    """Which of a log's names is a clock in Unix seconds."""
+    """Which of a log's names is a time in Unix seconds."""
     return _first(list(names), _TIME_NAMES)
 
 
 def _first(names: list[str], wanted: tuple[str, ...]) -> str | None:
-    """The first that is wanted; of several spellings the one that is written as wanted."""
+    """The first wanted name that exists; of several spellings, the one that is spelled as
+    wanted."""
     by_form = {_normal(name): name for name in reversed(names)}
     by_form |= {name: name for name in names}
     return next((by_form[form] for form in wanted if form in by_form), None)
@@ -171,7 +173,7 @@ def _normal(name: str) -> str:
 
 
 def _stats(names: Iterable[str]) -> dict[str, StatOfLayer]:
-    """Of two spellings of one stat the first has it."""
+    """The stats of layers by name; of two spellings of one stat, the first counts."""
     by_stat: dict[StatOfLayer, str] = {}
     for name in names:
         if (found := _stat_of(name)) is not None:

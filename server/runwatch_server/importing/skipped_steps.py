@@ -1,10 +1,11 @@
-"""Steps that a loss scaler skipped, of which Hugging Face's Trainer logs the gradient's norm alone.
+"""Finds steps that a loss scaler skipped, of which Hugging Face's Trainer logs only the gradient
+norm.
 
-That norm is NaN or infinite, as a scaler wants it now and then, and nothing was trained by it. The
-schedule proves it: the Trainer lets it stand still at a step that the optimizer did not take. Up to
-Transformers 4.50 a row has the rate that its last step left behind, and since then the one that it
-was taken at (https://github.com/huggingface/transformers/pull/36973), so that the rate stands still
-into that row or out of it.
+That norm is NaN or infinite, as a scaler expects now and then, and the optimizer did not step. The
+learning-rate schedule proves it: the Trainer does not advance it at a step that the optimizer did
+not take. Up to Transformers 4.50 a row has the rate that its last step left behind, and since then
+the one at which it was taken (https://github.com/huggingface/transformers/pull/36973), so the rate
+stands still either into that row or out of it.
 """
 
 import math
@@ -15,15 +16,15 @@ from typing import Final
 from runwatch_server.importing.run_log import Entry
 
 _LONGEST: Final = 8
-"""Rows. PyTorch's scaler begins at 2**16 and halves itself each time; where 2**8 is too much as
-well, the gradients are at fault."""
+"""Most rows in a stretch. PyTorch's scaler starts at 2**16 and halves each time; if 2**8 is still
+too large, the gradients are at fault."""
 _NEEDED: Final = {"loss", "learning_rate"}
 _MAX_SHOWN: Final = 4
 
 
 def mark_skipped(entries: list[Entry]) -> tuple[list[Entry], tuple[str, ...]]:
-    """The entries with `skipped: 1` where the log proves it, and a note of that. Where the rate is
-    a constant it proves nothing."""
+    """The entries with `skipped: 1` where the log proves it, and a note. A constant rate proves
+    nothing."""
     rows = [
         index
         for index, entry in enumerate(entries)
@@ -52,7 +53,7 @@ def _skipped(rows: list[Entry]) -> Iterator[int]:
 
 
 def _stretches(rows: list[Entry]) -> Iterator[tuple[int, int]]:
-    """Where rows begin and stop whose norm alone is not finite."""
+    """Half-open index ranges of consecutive rows in which only the norm is not finite."""
     first = 0
     for place, row in enumerate(rows):
         if _is_broken(row):
@@ -68,9 +69,9 @@ def _is_broken(row: Entry) -> bool:
 
 
 def _usual(rows: list[Entry], first: int, stop: int) -> float:
-    """By how much the rate changes a step beside a stretch, the lesser of before and after it; 0
-    where the log ends before it shows that. Before the first rows it is what the ones after them
-    lead back to: a cosine sets out slowly."""
+    """The change of the rate per step beside a stretch, the smaller of those before and after it; 0
+    if the log ends before that shows. Before the first rows, it is extrapolated from the rows after
+    them, because a cosine starts slowly."""
     begins = first <= 1
     if stop + 1 + begins >= len(rows):
         return 0.0
@@ -81,18 +82,18 @@ def _usual(rows: list[Entry], first: int, stop: int) -> float:
 
 
 def _lag(rows: list[Entry], place: int, usual: float) -> float:
-    """How many steps' worth of change is lacking between a row and the one before it."""
+    """How many steps' worth of change is missing between a row and the one before it."""
     if place == 0 or usual == 0.0:
         return 0.0
     return _num_steps(rows, place) * (1.0 - _pace(rows, place) / usual)
 
 
 def _pace(rows: list[Entry], place: int) -> float:
-    """By how much the rate changed a step, from the row before to this one."""
+    """The change of the rate per step from the row before to this one."""
     change = rows[place].values["learning_rate"] - rows[place - 1].values["learning_rate"]
     return abs(change) / _num_steps(rows, place)
 
 
 def _num_steps(rows: list[Entry], place: int) -> int:
-    """At least 1, also where a log counts anew."""
+    """At least 1, even if a log starts over."""
     return max(1, (rows[place].step or 0) - (rows[place - 1].step or 0))

@@ -1,4 +1,4 @@
-"""TensorBoard's event files: scalars of both kinds, simple values and tensors.
+"""Reads TensorBoard's event files: scalars as simple values and as tensors.
 
 Field numbers: tensorboard/compat/proto/{event,summary,tensor,types}.proto.
 """
@@ -67,7 +67,7 @@ def _entry(record: bytes, place: str, skipped: dict[str, None]) -> Entry:
 
 
 def _scalars(summary: bytes) -> Iterator[tuple[str, float | None]]:
-    """Tag and number of each value; None for what is no scalar."""
+    """Tag and number of each value; None if it is not a scalar."""
     for number, value in fields(summary):
         if number == _VALUE:
             yield _scalar(as_bytes(value))

@@ -1,7 +1,8 @@
-"""Logs that a trainer printed for people: `iter 10: loss 2.31, time 51ms`, and its many like.
+"""Reads logs that a trainer printed for people: `iter 10: loss 2.31, time 51ms`, and many similar
+forms.
 
-Such a text holds much besides: the configuration, warnings, the model. What belongs to the run
-comes again and again, so a line counts where lines of the same names stand at least three times.
+Such a text holds much else: the configuration, warnings, the model. Lines about the run recur, so a
+line counts only if lines with the same names appear at least three times.
 """
 
 import re
@@ -18,10 +19,10 @@ from runwatch_server.importing.series_names import is_a_loss, metric_of
 
 _MIN_REPEATS: Final = 3
 _MAX_LINE: Final = 4000
-"""Longer ones are dumps of a configuration or of a model."""
+"""Longer lines are dumps of a configuration or of a model."""
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _BREAKS: Final = re.compile(r"[\r\x08]+")
-"""Bars of progress overwrite themselves."""
+"""Progress bars overwrite themselves."""
 _OF_THE_WHOLE_RUN: Final = "train_runtime"
 _EPOCH: Final = "epoch"
 
@@ -36,7 +37,7 @@ class _Told:
 
 
 def read_text_log(text: str) -> RawLog | None:
-    """The log in a text; None where no lines of it tell of a training."""
+    """The log in a text; None if no lines of it are about a training."""
     told = _of_training(_with_epochs(_told(_lines(text))))
     if not told:
         return None
@@ -49,7 +50,7 @@ def read_text_log(text: str) -> RawLog | None:
 
 
 def _lines(text: str) -> list[tuple[str, str]]:
-    """What stood on the terminal, a line at a time, each with its place in the file."""
+    """The lines as they appeared on the terminal, each with its place in the file."""
     return [
         (f"line {number}", line)
         for number, whole in enumerate(_ESCAPES.sub("", text).split("\n"), start=1)
@@ -65,8 +66,8 @@ def _told(lines: list[tuple[str, str]]) -> Iterator[_Told]:
 
 
 def _with_epochs(told: Iterator[_Told]) -> Iterator[_Told]:
-    """A line without an epoch belongs to the last that was named; what stands below `Eval begin`
-    is an evaluation until the next epoch is."""
+    """A line without an epoch belongs to the last epoch named; lines after `Eval begin` are of an
+    evaluation until the next epoch is named."""
     epoch: int | None = None
     is_evaluation = False
     for one in told:
@@ -85,7 +86,7 @@ def _of_training(told: Iterator[_Told]) -> list[_Told]:
 
 
 def _key(line: ProgressLine) -> frozenset[str] | None:
-    """What a line must have in common with others; None where it does not speak of training."""
+    """What a line must have in common with others; None if it is not about training."""
     names = tuple(line.values)
     return _known(names) or (frozenset(names) if names and line.is_placed else None)
 
@@ -96,8 +97,8 @@ def _known(names: tuple[str, ...]) -> frozenset[str]:
 
 
 def _one_series_each(told: list[_Told]) -> list[_Told]:
-    """Of several names for one series the most frequent is taken. The means of epochs beside the
-    losses of batches are another series, even where both are called `loss`."""
+    """If a series has several names, the most frequent is used. The means of epochs beside the
+    losses of batches are another series, even if both are called `loss`."""
     told = _apart_from_means(told)
     counts = Counter(name for one in told for name in one.line.values)
     chosen: dict[str, str] = {}
@@ -139,7 +140,7 @@ def _counted(told: list[_Told]) -> list[tuple[int | None, int | None]]:
     are_rows = has_loss if any(has_loss) else [True] * len(told)
     if _count_rows(steps, are_rows):
         return list(zip(steps, epochs, strict=True))
-    # A bar beside them, as of features that are extracted, has a count of its own.
+    # Other progress bars, as for extracting features, have counts of their own.
     places = [
         one.line.place if is_row else None for one, is_row in zip(told, are_rows, strict=True)
     ]
@@ -155,7 +156,8 @@ def _counted(told: list[_Told]) -> list[tuple[int | None, int | None]]:
 def _count_rows(
     counts: Sequence[int | None], are_rows: Sequence[bool], *, least: float = 0.5
 ) -> bool:
-    """Whether counts tell one row from the next: of what has the loss, if anything has."""
+    """Whether counts distinguish one row from the next: among the rows with a loss, if there are
+    any."""
     of_rows = list(compress(counts, are_rows))
     num_new = sum(
         after is not None and after != before for before, after in pairwise([None, *of_rows])
@@ -164,7 +166,7 @@ def _count_rows(
 
 
 def _rounds(places: Sequence[int | None]) -> Iterator[int]:
-    """Epochs that nobody names: each time the batches begin anew."""
+    """Epochs that are not named: a new one each time the batches start over."""
     epoch, newest = 0, -1
     for place in places:
         if place is not None:

@@ -1,4 +1,4 @@
-"""TFRecord files: length | its checksum | bytes | their checksum, over and over.
+"""Reads TFRecord files: length | its checksum | bytes | their checksum, repeated.
 
 The checksum is CRC-32C, masked (tensorflow/core/lib/io/record_writer.h).
 """
@@ -24,13 +24,13 @@ def is_tfrecord(head: bytes) -> bool:
 
 
 def records(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of each record. One that is cut off at the end, as a killed writer leaves
-    it, is not told. Raises LogError where a checksum does not fit."""
+    """Offset and bytes of each record. An incomplete record at the end, left by a killed writer, is
+    skipped. Raises LogError if a checksum is wrong."""
     place = 0
     while place + _LENGTH.size <= len(content):
         length, checksum = _LENGTH.unpack_from(content, place)
         if checksum != masked_crc32c(content[place : place + 8]):
-            if not content[place:].strip(b"\0"):  # of a machine that went down
+            if not content[place:].strip(b"\0"):  # left by a machine crash
                 return
             raise LogError(f"byte {place}", "found a length whose checksum does not fit")
         start = place + _LENGTH.size

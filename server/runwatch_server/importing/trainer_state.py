@@ -1,4 +1,5 @@
-"""Hugging Face's trainer_state.json: the log history that a Trainer saves with its checkpoints."""
+"""Reads Hugging Face's trainer_state.json: the log history that a Trainer saves with its
+checkpoints."""
 
 from dataclasses import replace
 from typing import Final
@@ -12,7 +13,7 @@ from runwatch_server.importing.skipped_steps import mark_skipped
 
 _HISTORY: Final = "log_history"
 _OF_THE_WHOLE_RUN: Final = "train_runtime"
-"""Only the last entry has it: its train_loss is the mean of all steps, and no step's loss."""
+"""Only the last entry has it; its train_loss is the mean over all steps, not the loss of a step."""
 
 
 def is_trainer_state(document: object) -> bool:

@@ -1,4 +1,4 @@
-"""W&B's offline runs: the history items of a run-*.wandb file.
+"""Reads W&B's offline runs: the history items of a run-*.wandb file.
 
 Field numbers: wandb/proto/wandb_internal.proto.
 """
@@ -17,7 +17,7 @@ _ITEM, _STEP = 1, 2  # of HistoryRecord
 _NUMBER = 1  # of HistoryStep
 _KEY, _NESTED_KEY, _VALUE_JSON = 1, 2, 16  # of HistoryItem
 _OWN_NAMES: Final = ("_runtime", "_wandb")
-"""What W&B adds to each row."""
+"""Names that W&B adds to each row."""
 
 
 def read_wandb(content: bytes) -> RawLog:
