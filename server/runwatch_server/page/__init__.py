@@ -1,1 +1,1 @@
-"""The page: what people see of the service, rendered here and acted on through the API."""
+"""The web page: rendered here; its actions go through the API."""

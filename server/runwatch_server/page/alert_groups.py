@@ -1,4 +1,4 @@
-"""Alerts that say the same of several ranks, told once."""
+"""Groups alerts that say the same about several ranks, so that they are shown once."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from runwatch_server.alerts.records import AlertRecord
 @dataclass(frozen=True, slots=True)
 class AlertGroup:
     alert: AlertRecord
-    """The one that is shown: the earliest, and of those the one of the lowest rank."""
+    """The alert that is shown: the earliest, and among those the one of the lowest rank."""
     ranks: str
-    """Whose they are, in words; empty where it is rank 0 alone, which speaks for the run."""
+    """The ranks in words; empty if it is rank 0 alone, which stands for the run."""
     size: int
 
 
 def grouped(alerts: Sequence[AlertRecord]) -> list[AlertGroup]:
-    """In the order of the first of each."""
+    """Groups in the order of the first alert of each."""
     groups: dict[object, list[AlertRecord]] = {}
     met: Counter[object] = Counter()
     for alert in alerts:
         likeness = _likeness(alert)
-        met[likeness, alert.rank] += 1  # two of one rank are two things
+        met[likeness, alert.rank] += 1  # two of one rank are different
         groups.setdefault((likeness, met[likeness, alert.rank]), []).append(alert)
     return [
         AlertGroup(
@@ -50,7 +50,7 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
 
 
 def _likeness(alert: AlertRecord) -> object:
-    """What is the same of all that are told as one."""
+    """What all alerts of a group have in common."""
     labels = {name: value for name, value in alert.labels.items() if name != "rank"}
     return (
         alert.rule,

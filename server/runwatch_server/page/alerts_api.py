@@ -1,4 +1,4 @@
-"""`/alerts`: what fires and what fired; each with its card."""
+"""`/alerts`: current and past alerts, each with its diagnosis card."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -49,7 +49,7 @@ async def show_alerts(
     run_id: str = "",
     before: str = "",
 ) -> Response:
-    """Open alerts, the worst first, or older ones, the newest first."""
+    """Open alerts, worst first, or older ones, newest first."""
     within = principal.project or project
     wanted = AlertFilter(
         projects=(within,) if within else None,
@@ -84,7 +84,7 @@ async def show_alerts(
 async def show_alert(
     alert_id: AlertId, request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
-    """An alert's card: how it began, what may be behind it, what was done, what came of it."""
+    """An alert's card: how it began, likely causes, what was done, with what result."""
     alert = await services.alerts.get(alert_id)
     principal.check_project(alert.project)
     run = await services.runs.find(alert.run_id, principal)
@@ -108,7 +108,7 @@ async def show_alert(
 
 
 async def _rule_of(services: Services, alert: AlertRecord) -> Rule | None:
-    """The one of its name that is in force now, whether or not it is the one that judged."""
+    """The rule of this name that is in force now, which may differ from the one that judged."""
     in_force = await services.rules.in_force(alert.project)
     return next((rule for rule in in_force.rules if rule.name == alert.rule), None)
 
@@ -120,7 +120,7 @@ async def _curves(services: Services, alert: AlertRecord, rule: Rule | None) -> 
 
 
 def _facts(alert: AlertRecord, rule: Rule | None, curves: Sequence[Curve]) -> dict[str, object]:
-    """What the page's scripts must know."""
+    """The data that the page's scripts need."""
     return {
         "id": alert.id,
         "run": alert.run_id,
@@ -161,7 +161,7 @@ async def _trips(
 
 
 async def _silences_of(services: Services, alert: AlertRecord, run_name: str) -> list[Silence]:
-    """Those that hold its messages back now."""
+    """The silences that hold back its messages now."""
     now = services.clock.wall()
     labels = labels_of_alert(alert, run_name, services.receivers.name)
     async with services.database.read() as connection:

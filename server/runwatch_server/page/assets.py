@@ -1,7 +1,7 @@
 """Style sheets, scripts and Plotly, each under a URL that changes with its content.
 
-All files of ours share one version, so that a module's `import "./api.js"` finds its sister of
-the same version. What a URL gives never changes, so a browser asks for it once.
+All our own files share one version, so that a module's `import "./api.js"` finds the file of the
+same version. The content of a URL never changes, so a browser requests it once.
 """
 
 import gzip
@@ -17,7 +17,7 @@ from typing import Final
 STATIC: Final = Path(__file__).parent / "static"
 
 PLOTLY: Final = "plotly.min.js"
-"""From the installed package of PyPI: no code of others stands in this repository."""
+"""From the installed PyPI package, so that no third-party code is kept in this repository."""
 
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _LONG_BYTES: Final = 1024
@@ -25,7 +25,7 @@ _LONG_BYTES: Final = 1024
 
 @dataclass(frozen=True)
 class Asset:
-    """A file, read when it is first asked for; Plotly's has 5 MB."""
+    """A file, read when it is first requested; Plotly's has 5 MB."""
 
     path: Path
 
@@ -35,7 +35,7 @@ class Asset:
 
     @cached_property
     def gzipped(self) -> bytes | None:
-        """None where it would not pay."""
+        """None if compression would not pay."""
         if len(self.content) < _LONG_BYTES:
             return None
         return gzip.compress(self.content, 6, mtime=0)
@@ -47,7 +47,7 @@ class Asset:
 
 
 class Assets:
-    """All that the page loads, found by name only: no path of a request reaches the disk."""
+    """All files that the page loads, found by name only: no path of a request reaches the disk."""
 
     def __init__(self, folder: Path, plotly: Path) -> None:
         paths = {
@@ -62,25 +62,26 @@ class Assets:
         self._versions[PLOTLY] = _version([plotly])
 
     def url(self, name: str) -> str:
-        """Where a file is served. Raises KeyError for a name that is none."""
+        """The URL of a file. Raises KeyError for an unknown name."""
         return f"/assets/{self._versions[name]}/{name}"
 
     def find(self, name: str) -> Asset | None:
         return self._files.get(name)
 
     def is_current(self, version: str, name: str) -> bool:
-        """Whether the version is ours; else another release serves the page, during an upgrade."""
+        """Whether the version is ours; otherwise another release serves the page, during an
+        upgrade."""
         return self._versions.get(name) == version
 
 
 @cache
 def load_assets() -> Assets:
-    """Those of this installation, which do not change while it runs."""
+    """The files of this installation, which do not change while it runs."""
     return Assets(STATIC, _find_plotly())
 
 
 def _find_plotly() -> Path:
-    """Found without importing it, which takes a while."""
+    """Find Plotly's file without importing Plotly, which takes a while."""
     spec = importlib.util.find_spec("plotly")
     assert spec is not None, "an extra that the service is installed with names it"
     assert spec.origin is not None, "an ordinary package"

@@ -1,4 +1,4 @@
-"""`/assets`: open to everyone, for the login page needs its style too."""
+"""`/assets`: accessible without a key, since the login page needs its style too."""
 
 import asyncio
 from typing import Final
@@ -16,7 +16,8 @@ _FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 @router.get("/assets/{version}/{name:path}", dependencies=[public()])
 async def get_asset(version: str, name: str, request: Request) -> Response:
-    """A file of the page. One of another version is given as it is here, and not kept."""
+    """A file of the page. For another version the current file is returned, and must not be
+    cached."""
     assets = load_assets()
     asset = assets.find(name)
     if asset is None:

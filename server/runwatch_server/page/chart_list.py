@@ -1,4 +1,4 @@
-"""Which metrics of a run are drawn together, and in what order; pure."""
+"""Decides which metrics of a run are drawn together, and in what order. No I/O."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ _KNOWN: Final[tuple[tuple[str, tuple[str, ...], bool], ...]] = (
 """Title, metrics, and whether a logarithmic axis shows them better."""
 
 MOST_OPEN: Final = 12
-"""Charts beyond are folded away until they are asked for."""
+"""Further charts are collapsed until they are opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChartSpec:
-    """One chart: `metrics` share its axis."""
+    """One chart; its `metrics` share an axis."""
 
     title: str
     metrics: tuple[str, ...]
@@ -36,8 +36,8 @@ class ChartSpec:
 
 
 def charts_of(names: Sequence[str]) -> list[ChartSpec]:
-    """What everybody looks at first, in the order in which one looks; then the run's own metrics
-    by name. The first of all is drawn larger."""
+    """The charts that everybody looks at first, in that order, then the run's own metrics by name.
+    The very first is drawn larger."""
     charts: list[ChartSpec] = []
     left = list(names)
     for title, metrics, is_log in _KNOWN:

@@ -1,4 +1,4 @@
-"""The way of a command, station by station, as the page draws it; pure."""
+"""The progress of a command, station by station, as the page draws it. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from runwatch_server.commands.records import CommandEvent, CommandRecord
 
 
 class Standing(StrEnum):
-    """Where a command stands with regard to a station."""
+    """Where a command is in relation to a station."""
 
     DONE = "done"
     HERE = "here"
@@ -40,7 +40,7 @@ class RankAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Travel:
-    """A command, how far it has come, and what each rank said."""
+    """A command, how far it has come, and what each rank answered."""
 
     command: CommandRecord
     words: str
@@ -61,7 +61,7 @@ _ROAD: Final = (
 
 
 def words_of(action: AnyAction) -> str:
-    """An action as people say it."""
+    """An action in words."""
     match action:
         case Checkpoint():
             return "Write a checkpoint"
@@ -95,7 +95,7 @@ def travel_of(
     num_ranks: int = 1,
     recovery: Recovery | None = None,
 ) -> Travel:
-    """`recovery` is that of the alert that brought the command about."""
+    """The progress of a command; `recovery` is that of the alert that caused it."""
     first = {event.kind: event for event in reversed(events)}
     answers = _answers(events)
     stations = [*_proposal(command, first), *_road(command, first, answers, num_ranks)]
@@ -177,7 +177,7 @@ def _words_at(state: CommandState, answers: Sequence[RankAnswer], num_ranks: int
 
 
 def _outcome(command: CommandRecord, state: CommandState) -> str:
-    """What it came to, as the trainer tells."""
+    """The result, as the trainer reports it."""
     if state is not CommandState.APPLIED:
         return ""
     to_step, path = command.detail.get("to_step"), command.detail.get("path")
@@ -187,8 +187,8 @@ def _outcome(command: CommandRecord, state: CommandState) -> str:
 
 
 def _end(command: CommandRecord, first: Mapping[str, CommandEvent]) -> Station:
-    """Where it ended instead. A person rejects what a rule proposed, and withdraws what was sent,
-    as the service does with what there is no reason for any more; a trainer refuses."""
+    """The station at which it ended instead. A person rejects what a rule proposed, and withdraws
+    what was sent; the service withdraws what there is no reason for any more; a trainer refuses."""
     name = command.state.value.capitalize()
     if command.state is CommandState.CANCELLED:
         was_proposal = CommandState.PROPOSED in first and CommandState.QUEUED not in first

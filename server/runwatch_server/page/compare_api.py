@@ -1,4 +1,4 @@
-"""`/compare`: two runs, or attempts, beside each other."""
+"""`/compare`: two runs, or attempts, side by side."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,13 +57,13 @@ async def compare(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two that are compared."""
+    """One of the two runs that are compared."""
 
     letter: str
     run: Run
     attempts: list[Attempt]
     attempt: int | None
-    """None: the run's effective history."""
+    """None for the run's effective history."""
     last_step: int
     metrics: list[str]
 
@@ -72,7 +72,7 @@ class Side:
         return self.run.name if self.attempt is None else f"{self.run.name} @ {self.attempt}"
 
     def told(self) -> dict[str, object]:
-        """What the page's script must know."""
+        """The data that the page's script needs."""
         return {
             "letter": self.letter,
             "run": self.run.id,
@@ -113,7 +113,7 @@ async def _side(
 def differences(
     left: Mapping[str, object], right: Mapping[str, object]
 ) -> list[tuple[str, str, str]]:
-    """Where two configurations differ: the path of each value, and what it is on each side."""
+    """The differences of two configurations: the path of each value, and the value on each side."""
     one, other = dict(_leaves(left)), dict(_leaves(right))
     return [
         (path, one.get(path, "–"), other.get(path, "–"))

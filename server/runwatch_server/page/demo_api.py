@@ -1,4 +1,4 @@
-"""`/demo-run`: a run to look at, for whoever has none yet."""
+"""`/demo-run`: a run to look at, for users who have none yet."""
 
 from typing import Final
 

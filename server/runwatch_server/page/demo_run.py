@@ -1,6 +1,6 @@
-"""The demo's protected training, started from the page: a run to look at within seconds.
+"""The demo's protected training, started from the page, to have a run to look at within seconds.
 
-A process of its own, one at a time, with a key that lives no longer than it may.
+It is a process of its own, one at a time, with a key that expires when the process must end.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 PROJECT: Final = "demo"
 COMMAND: Final = "runwatch demo --keep"
-"""What does the same by hand, and more: three trainings, compared."""
+"""The command that does the same and more: three trainings, compared."""
 
 _PROGRAM: Final = ("-m", "runwatch_hooks.demo", "--mode", "protected")
 _LIMIT_S: Final = 900.0
@@ -50,7 +50,8 @@ class PageRun:
         return self._task is not None and not self._task.done()
 
     async def start(self, principal: Principal) -> RunId:
-        """Begins, and returns at once with the run's id. Raises ConflictError, ForbiddenError."""
+        """Start a demo run; returns the run's id at once. Raises ConflictError or
+        ForbiddenError."""
         if not can_train():
             raise ConflictError(
                 "no_torch",
@@ -72,7 +73,7 @@ class PageRun:
         return run_id
 
     async def stop(self) -> None:
-        """Ends the training, wherever it is."""
+        """End the training, however far it is."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

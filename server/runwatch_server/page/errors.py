@@ -1,4 +1,5 @@
-"""A refusal as a page, for a browser that asked for one; programs get the problem as ever."""
+"""Answers errors with a page for browsers that asked for one; programs still get the problem
+document."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -18,27 +19,27 @@ from runwatch_server.services import services_of
 _Handler = Callable[[Request, Any], Response | Awaitable[Response]]
 
 _UNSEEN: Final = Problem("Not found", 404, "not_found", "There is nothing at this address.")
-"""What belongs to somebody else's project looks like what does not exist."""
+"""What belongs to another project looks as if it did not exist."""
 
 _KEPT: Final = ("Allow", "Retry-After")
-"""What a browser is told beside the page."""
+"""Headers of the problem that the page keeps."""
 
 
 def add_error_pages(app: FastAPI) -> None:
-    """Lets the handlers that were added so far answer browsers with pages."""
+    """Let the handlers that were added so far answer browsers with pages."""
     for kind, handler in list(app.exception_handlers.items()):
         app.add_exception_handler(kind, _for_people_too(handler))
 
 
 def wants_page(request: Request) -> bool:
-    """Whether a browser opens an address: scripts of the page ask for JSON."""
+    """Whether a browser opens an address; the page's scripts ask for JSON."""
     return not request.url.path.startswith("/api/") and "text/html" in request.headers.get(
         "Accept", ""
     )
 
 
 def login_url(request: Request) -> str:
-    """The login page, which leads back here."""
+    """The URL of the login page, which leads back here."""
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return "/login" if here == "/" else f"/login?next={quote(here)}"
 
@@ -66,7 +67,7 @@ def _for_people_too(handler: _Handler) -> _Handler:
 
 
 async def _recognise(request: Request) -> None:
-    """Whose session it is, where the address itself asked for none: the page keeps its frame."""
+    """Find out whose session it is if the route itself did not ask: the page keeps its frame."""
     services = services_of(request)
     secret = session_secret(request, services.settings)
     if secret is not None:
@@ -75,8 +76,8 @@ async def _recognise(request: Request) -> None:
 
 
 def _to_login(request: Request) -> Response:
-    """From a link in a message, a browser sends no strict cookie: our own page asks again, and
-    then it does."""
+    """A page that leads to the login. When a link in a message is followed, a browser does not send
+    a strict cookie; if our own page then makes the request again, it does."""
     if request.headers.get("Sec-Fetch-Site") == "cross-site" and request.method == "GET":
         return render(request, "again.html", here=str(request.url))
     return RedirectResponse(login_url(request), 303)

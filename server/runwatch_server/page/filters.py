@@ -1,4 +1,4 @@
-"""How values look on a page; pure."""
+"""Formats values for the page. No I/O."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from runwatch.number_texts import count, counted, number
 from runwatch_server.clock import rfc3339
 
 _FIRST_CLOCK_S: Final = 366 * 86_400.0
-"""A log without times counts its rows as seconds from 0: an earlier time is none of a clock's."""
+"""A log without times counts its rows as seconds from 0, so an earlier time is not from a clock."""
 
 _BIDI_CONTROLS: Final = {
     code: f"[U+{code:04X}]" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -34,8 +34,8 @@ def readable(value: object) -> object:
 
 
 def moment(at: float | datetime | None) -> Markup:
-    """A time as the page's script shows it: how long ago, the exact one on hovering. Without a
-    script, in UTC. A dash where nobody knows it."""
+    """A time as the page's script shows it: how long ago, with the exact time on hovering; without
+    scripts, in UTC. A dash if it is unknown."""
     if at is None:
         return Markup("–")
     when = at if isinstance(at, datetime) else rfc3339(at)
@@ -47,12 +47,13 @@ def moment(at: float | datetime | None) -> Markup:
 
 
 def iso(at: float | datetime) -> str:
-    """For the `datetime` of a <time>."""
+    """A time for the `datetime` attribute of <time>."""
     return (at if isinstance(at, datetime) else rfc3339(at)).isoformat()
 
 
 def days(value: float | None) -> str:
-    """How long something is kept; 0 and infinity are for ever, None is as somebody else says."""
+    """How long something is kept; 0 and infinity mean for ever, None that another setting
+    decides."""
     if value is None:
         return "–"
     if value == 0 or math.isinf(value):
@@ -61,15 +62,15 @@ def days(value: float | None) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """In the unit in which one reads it: `12.35 MiB`."""
+    """A size in a readable unit: `12.35 MiB`."""
     exponent = min(3, max(0, num_bytes.bit_length() - 1) // 10)
     unit = ("bytes", "KiB", "MiB", "GiB")[exponent]
     return f"{number(num_bytes / 1024**exponent)} {unit}"
 
 
 def told(value: object) -> str:
-    """What stands in an audit's detail, as people say it: no brackets and no quotes, and nothing of
-    what is not there."""
+    """The detail of an audit entry in words: without brackets, quotes, or anything that is
+    empty."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
@@ -80,7 +81,7 @@ def told(value: object) -> str:
 
 
 def _told_facts(facts: Mapping[str, object]) -> str:
-    """An action's kind comes first, and needs no name."""
+    """The facts in words; an action's kind comes first, without its name."""
     told_facts = [
         f"{words(name)} {told(value)}"
         for name, value in facts.items()
@@ -95,7 +96,7 @@ def words(name: object) -> str:
 
 
 def capitalize_first(text: str) -> str:
-    """The first letter only: `NaN` and `LR` inside stay as they are."""
+    """Capitalize only the first letter: `NaN` and `LR` inside stay as they are."""
     return text[:1].upper() + text[1:]
 
 
@@ -104,7 +105,7 @@ def verbatim(text: str) -> Verbatim:
 
 
 def severity(name: str) -> Markup:
-    """A severity by word and shape, so that nobody needs its colour."""
+    """A severity by word and shape, so that it can be recognised without colour."""
     return Markup('<span class="severity severity-{0}">{0}</span>').format(escape(name))
 
 

@@ -1,6 +1,6 @@
-"""`/docs` and `/openapi.json`: the REST interface described, for people and for programs.
+"""`/docs` and `/openapi.json`: the description of the REST interface, for people and for programs.
 
-Open to everyone: it is the same for each installation, and tells nothing of this one.
+Accessible without a key: it is the same for each installation, and reveals nothing about this one.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ router: Final = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a body; its name ends in a question mark where it may be left out."""
+    """One field of a body; its name ends in a question mark if it may be left out."""
 
     name: str
     text: str
@@ -34,9 +34,9 @@ class Operation:
     description: str
     parameters: tuple[str, ...]
     takes: tuple[str, ...]
-    """Types of body."""
+    """Media types of the body."""
     fields: tuple[Field, ...]
-    """Of a body in JSON."""
+    """Fields of a JSON body."""
 
 
 @router.get("/openapi.json", dependencies=[public()])
@@ -53,7 +53,7 @@ async def get_docs(request: Request) -> Response:
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, Operation]]:
-    """What an OpenAPI document describes, with its first tag."""
+    """The operations that an OpenAPI document describes, each with its first tag."""
     for path, methods in document["paths"].items():
         for method, facts in methods.items():
             names = (_parameter(one) for one in facts.get("parameters", ()))

@@ -1,4 +1,4 @@
-"""Which series an alert's card draws: those that its rule judges; pure."""
+"""Decides which series an alert's card draws: those that its rule judges. No I/O."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from runwatch_server.page.chart_list import charts_of
 
 MOST_CURVES: Final = 3
 _SAYS_WHICH_ROWS: Final = "alternating"
-"""A rule reads it to leave rows out; it has no course of its own."""
+"""A rule reads it only to leave rows out; it is not worth a curve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class _Named:
 def curves_of(
     alert: AlertRecord, rule: Rule | None, metrics: Sequence[str], layouts: Sequence[Layout]
 ) -> list[Curve]:
-    """That of which the alert tells the value, and what else its rule looks at: of the layer in
-    which it began. `metrics` and `layouts` are what the run has recorded; `rule` is None where none
-    of that name is in force any more.
+    """The series of the alert's value, and the others that its rule reads, of the layer in which
+    the alert began. `metrics` and `layouts` are what the run has recorded; `rule` is None if no
+    rule of that name is in force any more.
 
-    A rule that judges no series, such as one of silence, has the loss, or whatever is looked at
-    first.
+    A rule that judges no series, such as a rule about silence, gets the loss, or else the series
+    that is looked at first.
     """
     layer = alert.facts.first_layer or alert.facts.worst_layer
     stats = {stat for layout in layouts if layer in layout.layer_names for stat in layout.stats}
@@ -73,7 +73,8 @@ def curves_of(
 def _of_non_finite(
     metrics: Sequence[str], first_layer: str | None, *, has_layer: bool
 ) -> list[_Named]:
-    """Where it began comes first: in a layer, or else in the loss."""
+    """The series of a NonFinite alert. Where it began comes first: in a layer, or else in the
+    loss."""
     losses = sorted(filter(is_loss, metrics), key=lambda name: (name != "loss", name))
     gradients = [_Named(name, has_layer) for name in ("grad_norm", "nonfinite")]
     run = [_Named(name, of_layers=False) for name in losses[:1]]

@@ -1,4 +1,4 @@
-"""`/runs/{run_id}/kept`: how long what of a run is kept, as a part of its page."""
+"""`/runs/{run_id}/kept`: how long each kind of data of a run is kept, as a part of its page."""
 
 import math
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ _DAY_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class KeptPart:
-    """One kind of what is stored of a run."""
+    """One kind of data that is stored of a run."""
 
     name: str
     days: float
-    """After the run's end; infinity: for ever."""
+    """Days after the run's end; infinity: for ever."""
     until: float | None
-    """Unix seconds; None: for ever, or nobody knows yet."""
+    """Unix seconds; None if for ever, or not yet known."""
 
     @property
     def is_for_ever(self) -> bool:
@@ -40,14 +40,15 @@ async def show_kept(request: Request, services: CurrentServices, run: VisibleRun
 
 
 async def kept_of_run(services: Services, run: Run) -> dict[str, Any]:
-    """What the template needs beside the run."""
+    """The template's values beside the run."""
     standing = await services.retention.standing(run.id)
     parts = parts_of(standing.in_force, ended_at=run.ended_at)
     return {"standing": standing, "kept_parts": parts, "has_own_ages": standing.own != Ages()}
 
 
 def parts_of(ages: Ages, *, ended_at: float | None) -> list[KeptPart]:
-    """`ages` are those in force; `ended_at`: the run's end, in Unix seconds."""
+    """The kinds of data and their ages; `ages` are those in force, `ended_at` is the run's end in
+    Unix seconds."""
     kept = kept_of(ages)
     named = {
         "Frames, histograms": kept.raw_days,

@@ -1,4 +1,4 @@
-"""`/login`, `/logout`: a key is typed once, a cookie stands for it from then on."""
+"""`/login`, `/logout`: a key is entered once, and a cookie stands for it from then on."""
 
 from typing import Annotated, Final
 
@@ -30,7 +30,7 @@ async def show_login(
 
 @router.post("/login", dependencies=[public()])
 async def log_in(request: Request, services: CurrentServices) -> Response:
-    """Opens a session for the key in the form, and leads to where one wanted to go."""
+    """Open a session for the key in the form, and redirect to the requested page."""
     check_same_origin(request)
     form = await form_of(request)
     next_path = _own_path(form.get("next", "/"))
@@ -49,7 +49,7 @@ async def log_in(request: Request, services: CurrentServices) -> Response:
 
 @router.post("/logout", dependencies=[require(KeyScope.READ)])
 async def log_out(request: Request, services: CurrentServices) -> Response:
-    """Ends the session; the key stays."""
+    """End the session; the key stays."""
     secret = session_secret(request, services.settings)
     if secret is not None:
         await services.sessions.close(secret)
@@ -59,7 +59,7 @@ async def log_out(request: Request, services: CurrentServices) -> Response:
 
 
 def _own_path(path: str) -> str:
-    """The path if it is one of ours, else the first page: `//evil.example` is another host's, and
-    so is `/\\evil.example` to a browser."""
+    """The path if it is one of ours, else the first page: `//evil.example` is another host, and so
+    is `/\\evil.example` to a browser."""
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_own else "/"

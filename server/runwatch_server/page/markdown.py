@@ -1,4 +1,4 @@
-"""Markdown of our own documents as HTML; markup in it is shown, not obeyed."""
+"""Renders our own Markdown documents as HTML; HTML in them is shown as text."""
 
 import re
 from typing import Final
@@ -10,7 +10,7 @@ _SISTER: Final = re.compile(r"^([a-z0-9-]+)\.md$")
 
 
 def to_html(text: str) -> Markup:
-    """Links to a sister document, `gradient-spike.md`, lead to its page."""
+    """Markdown as HTML. Links to another document, `gradient-spike.md`, lead to its page."""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = markdown.parse(text)
     for token in tokens:

@@ -1,4 +1,4 @@
-"""Templates into answers: escaped, with the headers that keep a page from harm."""
+"""Renders templates as responses: escaped, and with the security headers of pages."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +32,7 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "; ".join(_POLICY),
     "Cross-Origin-Opener-Policy": "same-origin",
-    # Not no-referrer: a browser would then send `Origin: null` with our own forms.
+    # Not no-referrer, since a browser would then send `Origin: null` with our own forms.
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -64,7 +64,7 @@ def _shared(request: Request) -> Mapping[str, Any]:
 
 
 def _embedded_json(value: object) -> Markup:
-    """JSON to stand in `<script type="application/json">`, which no text in it can close."""
+    """JSON for `<script type="application/json">`, which no text in it can close."""
     text = msgspec.json.encode(value).decode()
     return Markup(text.replace("<", "\\u003c"))
 

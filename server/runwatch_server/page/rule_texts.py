@@ -1,4 +1,5 @@
-"""Rules as people read and write them: a file's document as YAML, and its rule in a line; pure."""
+"""Formats rules for reading and writing: a file's document as YAML, and its rule in one line. No
+I/O."""
 
 import copy
 import difflib
@@ -15,7 +16,7 @@ _RULE_KEYS: Final = (
     *("alert", "scope", "when", "absence", "min_history", "baseline", "relearn_after"),
     *("for", "keep_firing_for", "inhibited_by", "severity", "shadow", "labels", "annotations"),
 )
-"""As people write them; what else there is comes last, in its own order."""
+"""The usual order of keys; any others come last, in their own order."""
 
 NEW_RULE: Final = """\
 version: 1
@@ -35,7 +36,7 @@ groups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleLine:
-    """A rule as it stands in the list."""
+    """A rule in the list."""
 
     id: str
     name: str
@@ -47,23 +48,24 @@ class RuleLine:
     when: str
     enabled: bool
     is_replaced: bool = False
-    """Another of its name takes its place, or takes it away."""
+    """Whether another rule of the same name replaces or disables it."""
     shadow: bool = False
     runbook: str = ""
     says: str = ""
-    """What it sees, in a sentence; empty where a person wrote it, or where it is `in_words`."""
+    """What it detects, in a sentence; empty if a user wrote it, or if it is `in_words`."""
     in_words: bool = False
-    """`when` is no expression: the rule is code."""
+    """Whether `when` is words and not an expression, because the rule is code."""
 
 
 def rule_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The one rule of a file that holds one."""
+    """The rule of a file that holds one."""
     rule: Mapping[str, Any] = document["groups"][0]["rules"][0]
     return rule
 
 
 def as_yaml(document: Mapping[str, Any]) -> str:
-    """The file; its `when` on one line, so that a fault's column is the column of the line."""
+    """The file as YAML, with its `when` on one line, so that the column of a fault is the column of
+    that line."""
     kept = {key: value for key, value in copy.deepcopy(dict(document)).items() if value != []}
     shown = _ordered(kept, _FILE_KEYS)
     rule = shown["groups"][0]["rules"][0] = _ordered(rule_of(shown), _RULE_KEYS)
@@ -99,7 +101,7 @@ def line_of(
 
 
 def changes(before: str, after: str) -> list[tuple[str, str]]:
-    """What another version changed in a text: lines, each with `+`, `-` or ` ` before it."""
+    """The changes of a text by a version: lines, each with `+`, `-` or ` ` before it."""
     compared = difflib.unified_diff(before.splitlines(), after.splitlines(), n=1, lineterm="")
     return [(line[:1], line[1:]) for line in compared if line[:3] not in ("---", "+++")]
 

@@ -1,4 +1,4 @@
-"""`/rules`: the rules in force, writing one's own, trying them on runs of the past."""
+"""`/rules`: the rules in force; writing rules, and trying them on past runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ router: Final = APIRouter(include_in_schema=False)
 
 _RUNS_OFFERED: Final = 100
 _NEWEST_TRIED: Final = 5
-"""By one click, one after the other."""
+"""Number of runs that one click tries, one after the other."""
 _VERSIONS_SHOWN: Final = 50
 
 _IN_CODE: Final = {
@@ -43,12 +43,12 @@ _IN_CODE: Final = {
         for rule in IN_CODE
     )
 }
-"""Outside and above the others: they have no expression, and nobody can change them."""
+"""Listed apart, before the others: they have no expression, and nobody can change them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A version, and what it changed in the text."""
+    """A version and its changes to the text."""
 
     version: RuleVersion
     lines: list[tuple[str, str]]
@@ -74,7 +74,7 @@ async def show_new_rule(
     principal: CurrentPrincipal,
     like: str = "",
 ) -> Response:
-    """An editor with an example, or with another rule to begin from."""
+    """An editor with an example, or with another rule to start from."""
     text = NEW_RULE if not like else as_yaml(_builtin_document(services, like))
     return await _editor(request, services, principal, text=text, record=None, builtin=None)
 
@@ -83,7 +83,7 @@ async def show_new_rule(
 async def show_rule(
     rule_id: str, request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
-    """A rule: changed here where it is one's own, tried here in any case."""
+    """A rule: its owner can change it here, and everybody can try it."""
     if (line := _IN_CODE.get(rule_id)) is not None:
         return await _editor(request, services, principal, text="", record=None, builtin=line)
     if rule_id.startswith(BUILTIN):

@@ -1,4 +1,4 @@
-"""`/runs/{run_id}/actions`: a person's hand on a run, as a part that the run's page loads."""
+"""`/runs/{run_id}/actions`: manual actions on a run, as a part that the run's page loads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,12 +42,13 @@ POLICY_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ActionButton:
-    """A kind of action that can be asked for."""
+    """A kind of action that can be ordered."""
 
     kind: str
     label: str
     is_allowed: bool
-    """By the trainer. What it is not says so when it is asked for, not before."""
+    """Whether the trainer allows it. If not, that is said when the action is ordered, not
+    before."""
 
 
 @router.get("/runs/{run_id}/actions", dependencies=[require(KeyScope.READ)])
@@ -76,12 +77,12 @@ async def show_actions(
 
 @router.get("/runs/{run_id}/act", dependencies=[require(KeyScope.READ)])
 async def show_act(run: VisibleRun, request: Request, step: int | None = None) -> Response:
-    """The same on a page of its own, quick on a telephone; `step`: to roll back to before it."""
+    """The same as a page of its own, quick on a phone; `step`: to roll back to before it."""
     return render(request, "act.html", run=run, step=step)
 
 
 def _buttons(addressee: Addressee) -> list[ActionButton]:
-    """One for each kind of action."""
+    """One button for each kind of action."""
     return [
         ActionButton(kind, _LABELS[kind], is_allowed=kind in addressee.allow)
         for kind in ACTION_KINDS
@@ -89,7 +90,7 @@ def _buttons(addressee: Addressee) -> list[ActionButton]:
 
 
 def _objection(addressee: Addressee, *, may_control: bool) -> str:
-    """Why nothing at all can be ordered now; empty where something can."""
+    """Why nothing can be ordered now; empty if something can."""
     if addressee.state.is_ended:
         return "The run has ended: nobody would obey."
     if addressee.attempt == 0:
@@ -120,6 +121,6 @@ async def _trips(services: Services, run: Run) -> tuple[list[Travel], Addressee]
 
 
 def _recovery(command: CommandRecord, alerts: Mapping[AlertId, AlertRecord]) -> Recovery | None:
-    """Of the alert that brought a command about."""
+    """The recovery of the alert that caused a command."""
     alert = None if command.alert_id is None else alerts.get(command.alert_id)
     return None if alert is None else recovery_after(alert, command)

@@ -1,4 +1,4 @@
-"""`/runs/{run_id}`: what is happening in a run, in which layer, since when."""
+"""`/runs/{run_id}`: what is happening in a run, in which layer, and since when."""
 
 import json
 import math
@@ -29,7 +29,8 @@ router: Final = APIRouter(include_in_schema=False)
 
 _MOST_ALERTS: Final = 100
 _BEHIND_S: Final = 10.0
-"""From here on it is said of a run that trains that judging is behind; it always is, by a frame."""
+"""Delay in seconds from which the page says that judging of a training run is behind; it always is,
+by a frame."""
 
 
 @router.get("/runs/{run_id}", dependencies=[require(KeyScope.READ)])
@@ -42,8 +43,8 @@ async def show_run(
     last_step: Annotated[int | None, Query(alias="to", ge=0, le=MAX_STEP)] = None,
     layer: str | None = None,
 ) -> Response:
-    """`step` and `layer` are looked at, `from` and `to` are in view: links lead to where something
-    happened."""
+    """A run's page. `step` and `layer` are selected, `from` and `to` are shown: links lead to where
+    something happened."""
     async with services.database.read() as connection:
         metrics = await queries.list_metrics(connection, run.id)
     layouts = await services.layouts.all(run.id)
@@ -79,7 +80,7 @@ async def show_run(
 
 
 def _reached(history: HistoryView) -> Mapping[int, int]:
-    """The last step of each attempt, whatever became of it."""
+    """The last step of each attempt, including undone ones."""
     last_steps: dict[int, int] = {}
     for one in history.stretches:
         last_steps[one.attempt] = max(one.last_step, last_steps.get(one.attempt, one.last_step))
@@ -88,7 +89,7 @@ def _reached(history: HistoryView) -> Mapping[int, int]:
 
 @router.get("/runs/{run_id}/banner", dependencies=[require(KeyScope.READ)])
 async def show_banner(request: Request, services: CurrentServices, run: VisibleRun) -> Response:
-    """What changes at the head of the run's page, for its script."""
+    """The changing part at the head of the run's page, for its script."""
     return render(request, "run_banner.html", **await _banner(services, run))
 
 
@@ -98,7 +99,8 @@ async def _banner(services: Services, run: Run) -> dict[str, Any]:
         number = await find_speaking_attempt(connection, run.id)
         last_step_at = await queries.newest_arrival(connection, run.id, number)
     current = next((one for one in attempts if one.attempt == number), None)
-    # Before the alerts: what is judged in between may be said to be behind, and is not passed over.
+    # Read before the alerts: frames judged in between may be reported as behind, but none is
+    # overlooked.
     unjudged_since = await _unjudged_since(services, run)
     alerts = await _alerts_that_matter(services, run, number)
     pulse = await services.pulses.latest(run)
@@ -127,8 +129,9 @@ async def _unjudged_since(services: Services, run: Run) -> float | None:
 
 
 async def _alerts_that_matter(services: Services, run: Run, attempt: int) -> list[AlertRecord]:
-    """Those of which people hear: open, and, of a run that is over, open when that attempt ended;
-    the most urgent first. With what is not finite on one rank come the others that it reached."""
+    """The alerts that people are notified of: open ones and, for a run that is over, those that
+    were open when that attempt ended; the most urgent first. A NonFinite alert on one rank is shown
+    with those of the ranks that it reached."""
     wanted = AlertFilter(run_id=run.id, states=OPEN_STATES, inhibited=False, shadow=False)
     found = await _with_ranks_reached(services, wanted)
     if run.state.is_ended:
@@ -159,7 +162,7 @@ def _urgency(alert: AlertRecord) -> tuple[bool, int, int]:
 
 
 def _progress(run: Run, attempt: Attempt | None) -> float | None:
-    """The share of its steps that a run has done, where its configuration says how many."""
+    """The share of its steps that a run has done, if its configuration says how many there are."""
     total = next(
         (run.config[name] for name in ("max_steps", "total_steps", "num_steps")
          if isinstance(run.config.get(name), int | float)),

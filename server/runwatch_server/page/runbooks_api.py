@@ -1,4 +1,4 @@
-"""`/runbooks`: what to do when a rule fires, where the alert's link leads."""
+"""`/runbooks`: what to do when a rule fires; alerts link here."""
 
 from typing import Final
 

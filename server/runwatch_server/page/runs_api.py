@@ -33,7 +33,7 @@ async def show_runs(
     order: Order = Order.TROUBLE,
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
 ) -> Response:
-    """The whole page, or its list alone for the page's own script (`X-Fragment: fleet`)."""
+    """The whole page, or only its list for the page's own script (`X-Fragment: fleet`)."""
     if project:
         principal.check_project(project)
     wanted = FleetFilter(
@@ -75,7 +75,7 @@ async def show_runs(
 
 @router.get("/runs", dependencies=[require(KeyScope.READ)])
 async def lead_to_runs() -> Response:
-    """The address that a person types: the runs' own page is `/`."""
+    """Redirects the address that a person would type: the page of runs is `/`."""
     return RedirectResponse("/", HTTPStatus.SEE_OTHER)
 
 

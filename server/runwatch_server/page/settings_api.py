@@ -1,4 +1,5 @@
-"""`/settings`: keys, receivers, what is kept, and who did what; a newcomer's own key at least."""
+"""`/settings`: keys, receivers, retention and the audit log; a user with few rights sees at least
+their own key."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -48,13 +49,13 @@ async def show_settings(
 async def show_due(
     request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
-    """What the next round of maintenance removes, as a part that the page asks for."""
+    """What the next round of maintenance removes, as a part that the page loads."""
     due = await services.retention.list_due(project=principal.project, limit=_DUE_SHOWN)
     return render(request, "due.html", due=due, is_all=len(due) < _DUE_SHOWN)
 
 
 async def _projects_ages(services: Services, principal: Principal) -> Mapping[str, Ages]:
-    """Of those that one may see."""
+    """The retention ages of the projects that the caller may see."""
     said = await services.retention.projects()
     return {name: ages for name, ages in said.items() if principal.project in (None, name)}
 

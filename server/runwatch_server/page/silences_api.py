@@ -1,4 +1,4 @@
-"""`/silences`: what is held back for a while, and by whom."""
+"""`/silences`: silences, what they hold back, and who created them."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ async def show_silences(
     principal: CurrentPrincipal,
     before: NextToken = None,
 ) -> Response:
-    """Those that are in force or to come, the newest first."""
+    """Silences that are in force or begin later, newest first."""
     now = services.clock.wall()
     async with services.database.read() as connection:
         found = await list_silences(
