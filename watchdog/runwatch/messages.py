@@ -1,6 +1,6 @@
-"""The JSON that a trainer and the service exchange, one type a message.
+"""The JSON messages between a trainer and the service, one type per message.
 
-Both sides encode and decode with these, so that neither can drift from the other. Paths are
+Both sides encode and decode with these types, so that neither can drift from the other. Paths are
 under `/api/v1`; a trainer needs a key with the scope `ingest`.
 """
 
@@ -17,78 +17,83 @@ TEXT_LIMIT = 256
 _Attempt = Annotated[int, msgspec.Meta(ge=0, le=MAX_ATTEMPT)]
 _Rank = Annotated[int, msgspec.Meta(ge=0, le=MAX_RANK)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
-"""Of steps, or of what is counted: more is no number that a column holds or a chart shows."""
+"""Steps or counts: a larger number fits no column of the database and no chart."""
 _LastStep = Annotated[int, msgspec.Meta(ge=-1, le=MAX_STEP)]
-"""-1: before the first."""
+"""-1 means before the first step."""
 _LONGEST_S = 1e9
-"""Some thirty years."""
+"""About thirty years."""
 _ActionKind = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]{1,64}$")]
-"""Also one that this service does not know yet; they are kept separated by spaces."""
+"""May be a kind that this service does not know yet. Stored separated by spaces."""
 
 UNDERSTANDS_HEADER = "Runwatch-Understands"
-"""Of the request that opens an attempt: what the trainer can do beyond the first version, so that
-neither side is sent a field that it would refuse. A service that does not know it ignores it."""
+"""Header of the request that opens an attempt: what the trainer supports beyond the first version,
+so that neither side is sent a field that it would refuse. A service that does not know the header
+ignores it."""
 SIGNATURES = "signatures"
-"""The trainer checks `Command.signature`, where it is given a secret."""
+"""The trainer checks `Command.signature` if it is given a secret."""
 
 
 def is_name(text: str) -> bool:
-    """Whether a run or project can be called so: not too long, and something that one can see."""
+    """Whether a run or project can have this name: not too long, and with at least one visible
+    character."""
     return len(text) <= TEXT_LIMIT and any(
         character.isprintable() and not character.isspace() for character in text
     )
 
 
 class RunOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`POST /runs`: make the run known, or find it again under the same id."""
+    """`POST /runs`: create a run, or find it again under the same id."""
 
     run_id: RunId
-    """Made by the trainer, so that it can be written down before the service answers."""
+    """Made by the trainer, so that it can be stored before the service answers."""
     name: str
-    """What people call it; several runs may bear one."""
+    """The name for people; several runs may have the same one."""
     project: str = "default"
-    """Whose keys and rules it is under."""
+    """The project, whose keys and rules apply to the run."""
     config: dict[str, Any] = {}
     """The user's hyper-parameters; stored and shown, never interpreted."""
     group: str = ""
-    """Runs of a project that repeat one another (seeds, a sweep) and are compared; empty: none."""
+    """Runs of a project that repeat one another (seeds, a sweep) and are compared; empty for
+    none."""
 
 
 class AttemptOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /runs/{run_id}/attempts`: one life of the run's processes begins."""
+    """`POST /runs/{run_id}/attempts`: start an attempt, one lifetime of the run's processes."""
 
     token: str
-    """A ULID made by the trainer: the same token gives the same attempt, however often asked."""
+    """A ULID made by the trainer. The same token always gives the same attempt."""
     started_at: float
     """Unix seconds by the trainer's clock."""
     resume_step: _Count = 0
     """The first step that it trains."""
     live: bool = True
-    """False for an attempt that is over and is sent afterwards: it does not fence others."""
+    """False for an attempt that is over and is sent afterwards: it does not replace the live
+    one."""
     world_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_RANK + 1)] = 1
-    """Its ranks."""
+    """Number of ranks."""
     allow: tuple[_ActionKind, ...] = ()
-    """Kinds of action that the trainer will carry out (`runwatch.commands.ACTION_KINDS`), so
-    that the service proposes nothing that would be rejected. The trainer checks it again."""
+    """Kinds of action that the trainer will carry out (`runwatch.commands.ACTION_KINDS`), so that
+    the service proposes nothing that would be rejected. The trainer checks them again."""
     host: dict[str, Scalar] = {}
-    """Where it runs, as the run's page shows it."""
+    """Where it runs, as shown on the run's page."""
 
 
 class AttemptOpened(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Its reply."""
+    """The reply when an attempt was opened."""
 
     attempt: int
-    """Grows with each attempt of the run; a frame of an older, live one is refused."""
+    """Increases with each attempt of the run; frames of an older live attempt are refused."""
     secret: bytes = b""
-    """Signs the attempt's commands (`runwatch.signatures`): from now on the trainer refuses one
-    without. Only for a trainer that said it understands SIGNATURES, of a service that signs."""
+    """Signs the attempt's commands (`runwatch.signatures`): from now on the trainer refuses a
+    command without a signature. Only sent to a trainer that supports SIGNATURES, by a service that
+    signs."""
 
 
 class FrameReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Reply of `POST /runs/{run_id}/frames` once the frame is on disk."""
+    """Reply of `POST /runs/{run_id}/frames`, once the frame is on disk."""
 
     acked: int
-    """Sequence number of the frame that this answers."""
+    """Sequence number of the frame that this acknowledges."""
     next: int
     """The lowest sequence number that the service does not hold."""
     duplicate: bool = False
@@ -96,23 +101,21 @@ class FrameReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /runs/{run_id}/heartbeat`: alive, and doing what.
+    """`POST /runs/{run_id}/heartbeat`: a rank is alive, and says what it is doing."""
 
-    Its bounds are wide, and are there for the others: replicas share their signs of life in one
-    write, and a number that no column holds would keep those of all other runs back with it.
-    """
-
+    # The wide bounds protect others: replicas share their signs of life in one write, and a number
+    # that does not fit its column would hold back those of all other runs.
     attempt: _Attempt
-    """The one that is alive."""
+    """The attempt that is alive."""
     rank: _Rank
-    """Who says it."""
+    """The rank that sends this."""
     last_step: _LastStep | None
-    """None before the first step."""
+    """Null before the first step."""
     step_age_s: Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_S)]
     """Seconds since the last step ended, by the trainer's monotonic clock."""
     phase: Phase
     lr_scale: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
-    """What is in force, so that the service need not assume it."""
+    """The LR scale in force, so that the service need not assume it."""
     dropped_rows: _Count = 0
     """Rows lost on the trainer's side since the attempt began."""
     spooled_frames: _Count = 0
@@ -131,20 +134,20 @@ class CommandsReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AttemptClose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /runs/{run_id}/attempts/{attempt}/close`: the life ends in order.
+    """`POST /runs/{run_id}/attempts/{attempt}/close`: the attempt ends regularly.
 
     Rank 0 ends the attempt. Another rank ends it only by failing, as the others cannot go on
-    without it; else nothing more is expected of that rank alone.
+    without it; otherwise nothing more is expected of that rank.
     """
 
     status: Literal["finished", "failed", "stopped"]
     """How it ended."""
     last_step: _LastStep | None = None
-    """Null where there was none."""
+    """Null if no step was made."""
     reason: str = ""
-    """Why: an exception, say."""
+    """The reason, such as an exception."""
     rank: _Rank = 0
-    """Who says it."""
+    """The rank that sends this."""
 
 
 class Problem(msgspec.Struct, frozen=True):
