@@ -1,4 +1,4 @@
-"""Rules, alerts, how far each stream was evaluated, commands and their receipts, the audit.
+"""Rules, alerts, progress of evaluation, commands and their receipts, and the audit log.
 
 Revision ID: 0002
 Revises: 0001
@@ -38,7 +38,7 @@ def downgrade() -> None:
 
 
 def _number() -> sa.Column[int]:
-    """A row number that is never used again (SQLite counts only with its own INTEGER)."""
+    """A row number that is never reused (SQLite assigns numbers only to its own INTEGER)."""
     kind = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
     return sa.Column("number", kind, primary_key=True, autoincrement=True)
 

@@ -1,4 +1,4 @@
-"""What people are told: notices, the outbox of deliveries, silences.
+"""Notifications: notices, the outbox of deliveries, and silences.
 
 Revision ID: 0003
 Revises: 0002

@@ -1,4 +1,4 @@
-"""Sessions of the page.
+"""Sessions of the web page.
 
 Revision ID: 0004
 Revises: 0003

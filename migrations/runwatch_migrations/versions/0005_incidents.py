@@ -1,4 +1,4 @@
-"""Alerts that others explain, alerts of rules on trial, and why an alert was closed.
+"""Alerts explained by others, alerts of rules on trial, and why an alert was closed.
 
 Revision ID: 0005
 Revises: 0004
@@ -19,7 +19,7 @@ def upgrade() -> None:
         "alerts", sa.Column("shadow", sa.Boolean, nullable=False, server_default=sa.false())
     )
     op.add_column("alerts", sa.Column("resolution", sa.String(32)))
-    # Until now the story alone told why an alert was closed.
+    # Until now only the events said why an alert was closed.
     op.execute("UPDATE alerts SET resolution = 'recovered' WHERE state = 'resolved'")
     op.execute(
         "UPDATE alerts SET resolution = 'run_ended' WHERE state = 'resolved' AND id IN "

@@ -1,4 +1,4 @@
-"""Several replicas: who looks after which run, and the signs of life that each heard.
+"""Several replicas: which one looks after which run, and the signs of life that each received.
 
 Revision ID: 0006
 Revises: 0005
@@ -41,7 +41,7 @@ def upgrade() -> None:
     )
     op.create_index("ix_signs_noted", "signs", ["noted_at"])
     if op.get_bind().dialect.name == "postgresql":
-        # Packed already: PostgreSQL's own compression would only cost time.
+        # Already compressed: PostgreSQL's own compression would only cost time.
         for table, column in _PACKED:
             op.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE EXTERNAL")
 

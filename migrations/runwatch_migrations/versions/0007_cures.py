@@ -1,4 +1,4 @@
-"""In which segment a run went on after the command that was to cure an alert.
+"""The segment in which a run continued after the command that was to cure an alert.
 
 Revision ID: 0007
 Revises: 0006

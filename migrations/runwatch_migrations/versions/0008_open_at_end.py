@@ -1,4 +1,4 @@
-"""Alerts that were open when their run ended are found at once, among all that are over.
+"""An index to find the alerts that were open when their run ended among all closed ones.
 
 Revision ID: 0008
 Revises: 0007

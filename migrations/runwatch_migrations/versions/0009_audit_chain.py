@@ -1,4 +1,4 @@
-"""Each deed of the audit carries a digest of itself and of the one before it.
+"""Each entry of the audit log carries a digest of itself and of the one before it.
 
 Revision ID: 0009
 Revises: 0008

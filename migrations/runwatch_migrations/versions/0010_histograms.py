@@ -1,4 +1,4 @@
-"""Histograms of gradients, weights and activations, where a trainer was asked for them.
+"""Histograms of gradients, weights and activations, if a trainer was asked for them.
 
 Revision ID: 0010
 Revises: 0009

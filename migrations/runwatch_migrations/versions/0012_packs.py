@@ -1,4 +1,4 @@
-"""Frames that have cooled lie in packs: objects outside the database, which keeps their index.
+"""Packs: old frames are stored as objects outside the database, which keeps their index.
 
 Revision ID: 0012
 Revises: 0011

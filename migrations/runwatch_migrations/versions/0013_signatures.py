@@ -1,4 +1,4 @@
-"""Commands bear a signature, with a secret that their attempt's trainer was given.
+"""Commands are signed with a secret that their attempt's trainer received.
 
 Revision ID: 0013
 Revises: 0012

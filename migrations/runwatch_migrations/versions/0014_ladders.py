@@ -1,4 +1,4 @@
-"""How far up its rule's ladder an alert has come.
+"""The rung of its rule's ladder that an alert has reached.
 
 Revision ID: 0014
 Revises: 0013

@@ -1,4 +1,4 @@
-"""Silences that come again, as maintenance does.
+"""Recurring silences, for maintenance windows.
 
 Revision ID: 0015
 Revises: 0014

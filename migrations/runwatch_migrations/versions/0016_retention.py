@@ -1,4 +1,4 @@
-"""How long what is kept: for a project, and for a run.
+"""Retention settings of projects and of runs.
 
 Revision ID: 0016
 Revises: 0015

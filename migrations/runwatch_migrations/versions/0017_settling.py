@@ -1,4 +1,4 @@
-"""How often a trouble has come, and until when it is watched before its end is told.
+"""How often a problem has occurred, and until which step its end waits before it is sent.
 
 Revision ID: 0017
 Revises: 0016

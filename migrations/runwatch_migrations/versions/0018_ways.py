@@ -1,4 +1,4 @@
-"""Ways to a notice by its alert, to an incident's deliveries, and to old ones.
+"""Indexes to find a notice by its alert, an incident's deliveries, and old deliveries.
 
 Revision ID: 0018
 Revises: 0017
