@@ -27,6 +27,10 @@ _EVENTS: Final = (_CONNECT, "socket.sendto", "socket.sendmsg")
 """Includes sending, because datagrams are sent without a connection."""
 
 
+_RECEIVED_AT: Final = 128
+"""Where Linux, since 4.1, has `tcpi_bytes_received` in its `struct tcp_info`."""
+
+
 class CutOffError(OSError):
     """The attempt to send was cut off before it connected."""
 
@@ -52,6 +56,12 @@ class Line:
                 raise CutOffError("the attempt took too long")
             self._connections.append(socket.socket(fileno=os.dup(connecting.fileno())))
 
+    @property
+    def num_received(self) -> int:
+        """Bytes that came on all connections; 0 where the system does not count them."""
+        with self._lock:
+            return sum(map(_num_received, self._connections))
+
     def cut(self) -> None:
         """Shut the connections down, which ends reads and writes on them. May be called again."""
         with self._lock:
@@ -65,6 +75,16 @@ class Line:
         with self._lock:
             while self._connections:
                 self._connections.pop().close()
+
+
+def _num_received(connection: socket.socket) -> int:
+    if sys.platform != "linux":
+        return 0
+    with suppress(OSError):  # no TCP
+        known = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED_AT + 8)
+        if len(known) == _RECEIVED_AT + 8:
+            return int.from_bytes(known[_RECEIVED_AT:], sys.byteorder)
+    return 0
 
 
 class _Held(local):

@@ -11,17 +11,32 @@ from runwatch_server.notify.networks import Line
 ATTEMPT_S: Final = 30.0
 """Longest wait for a receiver in seconds, even if each single byte of its answer comes in time."""
 
+_MOST_BYTES: Final = 16 * 2**20
+"""Largest answer that is accepted; usual ones have some hundred bytes. The HTTP client reads all of
+an answer into memory: an endless one took 150 MB a second, until the service was killed."""
+_LOOK_EVERY_S: Final = 0.1
+
 
 @asynccontextmanager
 async def cut_after(line: Line, longest_s: float) -> AsyncGenerator[None]:
-    """Wait within this context for an attempt on another thread. If it takes too long, or if the
-    service stops, it is cut off, because nothing else would end it. Raises TimeoutError."""
+    """Wait in this context for an attempt on another thread. It is cut off if it takes too long,
+    if its answer is too large, or if the service stops, because nothing else would end it. Raises
+    TimeoutError."""
+    watching = asyncio.create_task(_cut_if_flooded(line))
     try:
         async with asyncio.timeout(longest_s):
             yield
     except (TimeoutError, asyncio.CancelledError):
         line.cut()
         raise
+    finally:
+        watching.cancel()
+
+
+async def _cut_if_flooded(line: Line) -> None:
+    while line.num_received <= _MOST_BYTES:
+        await asyncio.sleep(_LOOK_EVERY_S)
+    line.cut()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
