@@ -1,8 +1,9 @@
-"""Stretches of steps summed up: minimum, maximum, mean, and how many values were no numbers.
+"""Buckets: aggregates of consecutive steps, with minimum, maximum, mean and the number of
+non-finite values.
 
-Arrays are (B, C): buckets and columns. Minimum, maximum and mean are those of the finite values;
-NaN where there was none. A spike of one step survives in the maximum and a NaN in the count,
-however coarse the bucket: a mean, or a sample, would lose both.
+Arrays are (B, C): buckets and columns. Minimum, maximum and mean are those of the finite values,
+and NaN if there were none. A spike of one step survives in the maximum and a NaN in the count,
+however coarse the bucket; a mean or a sample would lose both.
 """
 
 import itertools
@@ -17,15 +18,15 @@ from numpy.typing import NDArray
 from runwatch.nonfinite import is_absent
 
 LEVELS: Final = (64, 512, 4096)
-"""Steps a bucket; a factor of 8 apart, so that no chart reads over 8 times what it shows."""
+"""Steps per bucket; a factor of 8 apart, so that no chart reads more than 8 times what it shows."""
 TILE_STEPS: Final = {64: 1024, 512: 16_384, 4096: 131_072}
-"""Steps a stored tile covers at each level."""
+"""Steps that a stored tile covers at each level."""
 TILE_LAYERS: Final = 32
 MERGE: Final = 8
 
 _ZSTD_LEVEL: Final = 3
 _FEW: Final = 16
-"""Rows of a group that are quicker taken one after the other."""
+"""Up to this many rows, a group is faster to process row by row."""
 
 _NAN_OCTETS: Final = np.frombuffer(np.array(np.nan, "<f4").tobytes(), np.uint8)
 
@@ -34,7 +35,7 @@ N = TypeVar("N", bound=np.number)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buckets:
-    """Columns summed up over buckets of equal width."""
+    """Columns aggregated over buckets of equal width."""
 
     steps: NDArray[np.int64]
     """(B,) first step of each bucket."""
@@ -42,9 +43,9 @@ class Buckets:
     high: NDArray[np.floating]
     mean: NDArray[np.floating]
     count: NDArray[np.integer]
-    """Finite values."""
+    """Number of finite values."""
     nonfinite: NDArray[np.integer]
-    """Values recorded as NaN or infinite."""
+    """Number of values recorded as NaN or infinite."""
 
     def rows(self, keep: NDArray[np.bool_] | NDArray[np.int64]) -> "Buckets":
         return Buckets(
@@ -67,8 +68,8 @@ class Buckets:
         )
 
     def spread(self, targets: NDArray[np.int64] | None, num_columns: int) -> "Buckets":
-        """Each column as that of `targets` (C,) among so many, the others without values; None:
-        they are all of them, in order."""
+        """The columns at the places `targets` (C,) among `num_columns`, the others without values.
+        None: they are all of them, in order."""
         if targets is None:
             return self
         return Buckets(
@@ -92,7 +93,7 @@ def _spread(
 def from_values(
     steps: NDArray[np.int64], values: NDArray[np.float32] | NDArray[np.float64]
 ) -> Buckets:
-    """Values as buckets of one step; `values` is (N, C)."""
+    """Values (N, C) as buckets of one step each."""
     finite = np.isfinite(values)
     numbers = np.where(finite, values, np.nan).astype(np.float64)
     nonfinite = ~finite & ~is_absent(values)
@@ -104,7 +105,7 @@ def from_values(
 def summarise(first_step: int, values: NDArray[np.float32] | NDArray[np.float64]) -> Buckets:
     """All rows of `values` (N, C) as one bucket."""
     finite = np.isfinite(values)
-    if finite.all():  # nearly always: three quick passes
+    if finite.all():  # nearly always: three fast passes
         low, high, mean = values.min(0), values.max(0), values.mean(0, dtype=np.float64)
         count = np.full(values.shape[1], len(values))
         nonfinite = np.zeros(values.shape[1], np.int64)
@@ -124,8 +125,8 @@ def summarise(first_step: int, values: NDArray[np.float32] | NDArray[np.float64]
 def from_stretch(
     steps: NDArray[np.int64], values: NDArray[np.float32] | NDArray[np.float64], width: int
 ) -> list[Buckets]:
-    """Values (N, C) of ascending steps, of many columns summed up by `width` steps: of one column
-    `regroup` does that for all buckets at once."""
+    """Values (N, C) of ascending steps, aggregated by `width` steps if there are many columns: for
+    a single column, `regroup` does that for all buckets at once."""
     if values.shape[1] == 1 or not steps.size:
         return [from_values(steps, values)]
     places = steps // width
@@ -137,15 +138,15 @@ def from_stretch(
 
 
 def regroup(pieces: Sequence[Buckets], width: int, num_columns: int) -> Buckets:
-    """Buckets of `width` steps, aligned to its multiples, out of finer ones in any order."""
+    """Buckets of `width` steps, aligned to its multiples, from finer ones in any order."""
     held = [_coarser(_in_order(piece), width) for piece in pieces if piece.steps.size]
     if not held:
         return _empty(num_columns)
-    return _coarser(_in_order(_joined(held)), width)  # a bucket may lie in two pieces
+    return _coarser(_in_order(_joined(held)), width)  # a bucket may be in two pieces
 
 
 def side_by_side(columns: Sequence[Buckets]) -> Buckets:
-    """Buckets of one column and of equal widths each, as columns of one."""
+    """Combine buckets of one column each, with equal widths, as the columns of one."""
     steps = np.unique(np.concatenate([np.empty(0, np.int64), *(one.steps for one in columns)]))
     numbers = np.full((3, len(steps), len(columns)), np.nan)
     counts = np.zeros((2, len(steps), len(columns)), np.int64)
@@ -158,7 +159,7 @@ def side_by_side(columns: Sequence[Buckets]) -> Buckets:
 
 
 def _coarser(fine: Buckets, width: int) -> Buckets:
-    """Buckets that follow each other, as those of `width` steps."""
+    """Consecutive buckets, aggregated to `width` steps."""
     steps = fine.steps // width * width
     starts = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
     sizes = np.diff(starts, append=len(steps))
@@ -181,7 +182,7 @@ def _coarser(fine: Buckets, width: int) -> Buckets:
 
 
 def _times(mean: NDArray[np.floating], weight: NDArray[np.number]) -> NDArray[np.float64]:
-    """0 where there is no mean."""
+    """The product; 0 if there is no mean."""
     products: NDArray[np.float64] = np.zeros(mean.shape)
     np.multiply(mean, weight, out=products, where=weight > 0)
     return products
@@ -197,8 +198,9 @@ def _by_run(
 def _by_place(
     combine: np.ufunc, rows: NDArray[N], starts: NDArray[np.intp], sizes: NDArray[np.intp]
 ) -> NDArray[N]:
-    """The same for groups of few rows: the first of all groups, then the second of those that have
-    one, ...; a tenth of the time where rows are wide (2000 rows of 300 columns, 4 to a group)."""
+    """The same for groups of few rows: takes the first row of all groups, then the second of those
+    that have one, and so on; a tenth of the time if rows are wide (2000 rows of 300 columns, 4 to a
+    group)."""
     reduced = rows[starts]
     for place in range(1, int(sizes.max())):
         longer = np.flatnonzero(sizes > place)
@@ -210,7 +212,7 @@ def _by_place(
 
 
 def encode_tile(buckets: Buckets, *, first_step: int, level: int, is_metric: bool) -> bytes:
-    """A tile's bytes: every bucket from `first_step` on, those without a value left empty."""
+    """A tile's bytes: every bucket from `first_step` on; those without values are empty."""
     dtype = np.dtype("<f8" if is_metric else "<f4")
     num_buckets, num_columns = TILE_STEPS[level] // level, buckets.low.shape[1]
     places = (buckets.steps - first_step) // level
@@ -245,10 +247,11 @@ def decode_tile(
 
 
 def decode_grid(tiles: Mapping[tuple[int, int], bytes], *, level: int, num_columns: int) -> Buckets:
-    """Layers' tiles by first step and place, as one: all buckets of those steps, all layers.
+    """Combine tiles of layers, by first step and place: all buckets of those steps, all layers.
 
-    Each tile is put where it belongs, and numbers are made of all at once: a heat map of a long
-    run has thousands of tiles, and a dozen small arrays for each took twice as long as the rest.
+    Each tile is copied to its place, and the numbers of all are decoded at once: a heat map of a
+    long run has thousands of tiles, and a dozen small arrays for each took twice as long as
+    everything else.
     """
     size = TILE_STEPS[level] // level
     starts = sorted({first_step for first_step, _ in tiles})
@@ -272,7 +275,8 @@ def decode_grid(tiles: Mapping[tuple[int, int], bytes], *, level: int, num_colum
 
 
 def _floats_of(octets: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Floats whose bytes stand apart, the lowest first: (4, ...) bytes are (...) numbers."""
+    """Floats whose bytes are stored in separate planes, the lowest first: (4, ...) bytes become
+    (...) numbers."""
     words = octets[3].astype(np.uint32)
     for plane in octets[2::-1]:
         words <<= np.uint32(8)
@@ -282,7 +286,7 @@ def _floats_of(octets: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def _joined(pieces: Sequence[Buckets]) -> Buckets:
-    """Pieces one after another, as buckets of whatever widths they have."""
+    """The pieces one after another, whatever the widths of their buckets."""
     return Buckets(
         np.concatenate([piece.steps for piece in pieces]),
         np.concatenate([piece.low for piece in pieces]),
@@ -294,7 +298,7 @@ def _joined(pieces: Sequence[Buckets]) -> Buckets:
 
 
 def _in_order(buckets: Buckets) -> Buckets:
-    if (np.diff(buckets.steps) >= 0).all():  # as nearly always: spares a copy of everything
+    if (np.diff(buckets.steps) >= 0).all():  # nearly always, which saves a copy
         return buckets
     return buckets.rows(np.argsort(buckets.steps, kind="stable"))
 

@@ -1,7 +1,7 @@
-"""Reading back: one series, or one stat over all layers, at the resolution asked for.
+"""Reads telemetry back: one series, or one stat of all layers, at the requested resolution.
 
-What is asked for is covered by the coarsest tiles that serve, then by finer ones where those are
-not made yet, and the newest steps by the frames themselves.
+The requested steps are covered by the coarsest suitable tiles, by finer ones where those are not
+made yet, and the newest steps by the frames themselves.
 """
 
 import asyncio
@@ -39,40 +39,42 @@ from runwatch_server.telemetry.unknown_names import check_place, unknown_name
 from runwatch_server.telemetry.wanted import Wanted
 
 _MAX_RAW_STEPS: Final = 4096
-"""Of a layer's series, beyond what was asked for: reading frames costs a millisecond for some 50
-steps of 2400 values, so more than this is answered from 64-step buckets instead."""
+"""Most steps of a layer's series that are read from frames although more were requested: reading
+frames costs a millisecond for some 50 steps of 2400 values, so longer spans are answered from
+64-step buckets."""
 
 
 MAX_RANKS: Final = 1024
-"""In one picture: each is read by itself."""
+"""Most ranks in one answer: each is read by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Which part of a run is asked for."""
+    """The requested part of a run."""
 
     rank: int = 0
     first_step: int | None = None
     last_step: int | None = None
     points: int = 1000
     attempt: int | None = None
-    """With `segment`: this one's steps, even where they were undone; None: effective history."""
+    """The attempt, or with `segment` that segment, of which steps are read even if they were
+    undone; None: the effective history."""
     segment: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """Values over steps; of one step each (`width` 1), or summed up over `width` steps."""
+    """Values over steps: of single steps (`width` 1), or aggregated over `width` steps."""
 
     width: int
     buckets: Buckets
     """Empty buckets are left out."""
     values: NDArray[np.float64] | None
-    """(B, C) as recorded, NaN and infinity as themselves; None where `width` is over 1."""
+    """(B, C) as recorded, with NaN and infinity; None if `width` is over 1."""
     stretches: tuple[Stretch, ...]
-    """Which attempt and segment speaks for which steps."""
+    """The attempt and segment in force for which steps."""
     gaps: tuple[Gap, ...]
-    """Steps that are stored and could not be read: they have no values here."""
+    """Stored steps that could not be read: they have no values here."""
 
     def columns(self, columns: NDArray[np.int64]) -> "Series":
         """Some of the columns, in this order."""
@@ -81,7 +83,7 @@ class Series:
 
 
 class Reader:
-    """All that is read of a run's telemetry."""
+    """Reads a run's telemetry."""
 
     def __init__(self, database: Database, layouts: Layouts, packs: PackReader) -> None:
         self._database = database
@@ -113,7 +115,7 @@ class Reader:
         self, run_id: RunId, stat: str, window: Window
     ) -> tuple[tuple[str, ...], Series]:
         """A stat of every layer of the newest layout that has it, and of the layers of older ones
-        of which these steps hold anything: their names in the model's order, and a column for
+        that have values in these steps: the layers' names in the model's order, and a column for
         each. Raises NotFoundError."""
         layouts = await self._layouts.all(run_id)
         having = [layout for layout in layouts if stat in layout.stats]
@@ -141,9 +143,9 @@ class Reader:
     async def all_ranks(
         self, run_id: RunId, metric: str, window: Window
     ) -> tuple[list[int], Buckets, int, list[Gap]]:
-        """A metric of every rank: their numbers, buckets with a column for each, how many steps
-        these have, and what of any rank could not be read. Raises NotFoundError for a metric that
-        the run never sent."""
+        """A metric of every rank: the ranks' numbers, buckets with a column for each, the width of
+        these in steps, and gaps of any rank. Raises NotFoundError for a metric that the run never
+        sent."""
         wanted = Wanted(metric, {}, {}, 1)
         columns: list[Buckets] = []
         gaps: list[Gap] = []
@@ -200,7 +202,7 @@ class Reader:
 
 
 def _unknown_series(layouts: Sequence[Layout], layer: str, stat: str) -> NotFoundError:
-    """Of layers if this stat is one of theirs, else of stats."""
+    """An error about the layer if the stat exists, else about the stat."""
     code = "series_not_found"
     having = [layout for layout in layouts if stat in layout.stats]
     if not having:
@@ -216,7 +218,7 @@ def _stats_of(layouts: Sequence[Layout]) -> list[str]:
 def _stretches(
     segments: Sequence[SegmentRow], window: Window, places: Mapping[int, int]
 ) -> list[Stretch]:
-    """What of the run is asked for, in order of steps."""
+    """The requested stretches of the run, in the order of steps."""
     all_stretches = [row.stretch for row in segments if window.attempt in (None, row.attempt)]
     if window.segment is not None:
         newest = max((one.attempt for one in all_stretches), key=places.__getitem__, default=0)
@@ -234,7 +236,7 @@ def _stretches(
 
 
 def _width(stretches: Sequence[Stretch], points: int, *, is_metric: bool) -> int:
-    """Steps a bucket, so that at most about `points` buckets come out; 1: values as recorded."""
+    """Steps per bucket that give at most about `points` buckets; 1: values as recorded."""
     if not stretches:
         return 1
     num_steps = stretches[-1].last_step - stretches[0].first_step + 1
@@ -248,7 +250,7 @@ def _width(stretches: Sequence[Stretch], points: int, *, is_metric: bool) -> int
 
 
 def _longest(stretches: Iterable[Sequence[Stretch]]) -> list[Stretch]:
-    """One that goes from the first to the last step of all; none where there is none."""
+    """One stretch from the first to the last step of all; none if there is none."""
     every = [stretch for own in stretches for stretch in own]
     if not every:
         return []
@@ -261,8 +263,8 @@ async def _were_removed(
     stretches: Sequence[Stretch],
     segments: Mapping[tuple[int, int], SegmentRow],
 ) -> bool:
-    """Whether frames of these steps were removed for their age: their rollups answer. Frames that
-    stayed as an alert's evidence answer for themselves."""
+    """Whether frames of these steps were removed by retention, so that their rollups have to be
+    used. Frames that stayed as an alert's evidence are used themselves."""
     for stretch in stretches:
         segment = segments[stretch.attempt, stretch.segment]
         below = stretch.clip(stretch.first_step, segment.raw_from - 1)
