@@ -41,7 +41,7 @@ def test_what_is_ordered_on_the_page_is_carried_out(
     expect(trip.locator(".station-done", has_text="Applied")).to_be_visible()
 
     page.get_by_role("button", name="Lower the learning rate").click()
-    page.get_by_label("Share of the schedule's").fill("0.25")
+    page.get_by_label("Factor").fill("0.25")
     page.get_by_role("button", name="Lower it").click()
     trip = page.locator(".trip", has_text="0.25 ×").first
     expect(trip.locator(".station-done", has_text="Applied")).to_be_visible()
@@ -76,7 +76,7 @@ def test_what_is_ordered_on_the_page_is_carried_out(
     dialog.get_by_label("Type the run's name").fill(f"run {NUMBER}")
     dialog.get_by_role("button", name="Stop the run").click()
     assert trainer.process.wait(LONGEST_S) == 0, trainer.output.read_text()
-    expect(page.get_by_text("nobody would obey")).to_be_visible()
+    expect(page.get_by_text("no trainer would obey")).to_be_visible()
     expect(page.get_by_role("button", name="Checkpoint")).to_have_count(0)
     kinds = [one["action"]["kind"] for one in visitor.ask(f"/runs/{run_id}/commands")["commands"]]
     assert kinds == ["stop", "rollback", "lower_lr", "checkpoint"]

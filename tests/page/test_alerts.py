@@ -132,7 +132,7 @@ def test_a_window_that_recurs_is_made_by_the_clock_of_a_place_and_ended(
     dialog.get_by_label("Time zone").fill("Europe/Berlin")
     dialog.get_by_label("Why").fill("the file system is looked through")
     visitor.shoot("silences-new-window")
-    dialog.get_by_role("button", name="Make it").click()
+    dialog.get_by_role("button", name="Create").click()
 
     row = page.get_by_role("row", name="the file system is looked through")
     expect(row).to_contain_text("each 30 2 * * sat (Europe/Berlin), for 120 min")
@@ -151,7 +151,7 @@ def test_another_project_s_alert_is_not_there(
     visitor = window(key=theirs)
     visitor.foreseen = ("404",)
     page = visitor.open("/alerts?show=all")
-    expect(page.get_by_text("No alert is like that")).to_be_visible()
+    expect(page.get_by_text("No alert matches")).to_be_visible()
 
     for path in (
         f"/alerts/{broken_run.wait_for_alert('NonFinite')}",

@@ -164,7 +164,7 @@ def test_a_silence_is_about_what_was_chosen(
     page = window().open(f"/alerts/{run.wait_for_alert('NonFinite')}")
 
     page.get_by_role("button", name="Silence").click()
-    expect(page.get_by_role("dialog")).to_contain_text("commands to the trainer go on")
+    expect(page.get_by_role("dialog")).to_contain_text("still send commands to the trainer")
     page.get_by_label(scope).check()
     page.get_by_label("Why").fill(scope)
     page.get_by_role("dialog").get_by_role("button", name="Silence").click()

@@ -36,7 +36,7 @@ def test_a_pinned_run_is_kept_until_it_is_let_go(window: OpenWindow, service: Re
     kept = page.locator("#kept")
     expect(kept).to_contain_text(re.compile(r"30 days after its end\s+\(in 29 d 23 h\)"))
     kept.get_by_role("button", name="Pin").click()
-    expect(kept).to_contain_text("Nothing of this run goes by its age")
+    expect(kept).to_contain_text("nothing of it is removed by age")
     assert visitor.ask(f"/runs/{run_id}/retention")["pinned"]
     visitor.shoot("run-pinned")
 
@@ -60,7 +60,7 @@ def test_a_run_is_given_ages_of_its_own_and_loses_them(
     visitor.shoot("run-ages-dark-phone")
     dialog.get_by_role("button", name="Change").click()
     expect(kept).to_contain_text("90 days after its end")
-    expect(kept).to_contain_text("By ages of its own")
+    expect(kept).to_contain_text("By the run's own settings")
     own = {"raw_days": 90, "evidence_days": None, "rollup_days": 0}
     assert visitor.ask(f"/runs/{run_id}/retention")["own"] == own
 
@@ -69,7 +69,7 @@ def test_a_run_is_given_ages_of_its_own_and_loses_them(
     dialog.get_by_label("Frames as received").fill("")
     dialog.get_by_label("Layers' rollups").fill("")
     dialog.get_by_role("button", name="Change").click()
-    expect(kept).to_contain_text("As its project has it, or else the service")
+    expect(kept).to_contain_text("By the settings of its project, or else of the service")
 
 
 def test_a_project_is_given_ages_and_what_goes_next_is_told(
@@ -78,8 +78,8 @@ def test_a_project_is_given_ages_and_what_goes_next_is_told(
     run_id = send_ended(service, "tried and forgotten", project="scratch")
     visitor = window()
     page = visitor.open("/settings")
-    page.get_by_text("What goes next").click()
-    expect(page.locator("#due-runs")).to_have_text("Nothing has had its time.")
+    page.get_by_text("What is removed next").click()
+    expect(page.locator("#due-runs")).to_have_text("Nothing is due for removal.")
 
     page.get_by_role("button", name="Ages of a project").click()
     dialog = page.get_by_role("dialog")
@@ -110,7 +110,7 @@ def test_an_age_that_cannot_be_is_refused_in_the_dialog(
     dialog.get_by_label("Project").fill("   ")
     dialog.get_by_role("button", name="Change").click()
 
-    expect(dialog.get_by_role("alert")).to_contain_text("found no name")
+    expect(dialog.get_by_role("alert")).to_contain_text("found a name that no project can have")
 
 
 def test_who_only_looks_sees_how_long_and_changes_nothing(

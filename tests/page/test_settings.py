@@ -32,7 +32,7 @@ def test_a_newcomer_comes_from_the_login_to_a_run_that_is_brought_back(
     page.get_by_role("link", name="Watch the first run").click()
     expect(page.get_by_text(f"export RUNWATCH_URL={service.url}")).to_be_visible()
 
-    page.get_by_role("button", name="Make a key").click()
+    page.get_by_role("button", name="Create a key").click()
     token = page.locator("#token")
     expect(token).to_have_text(re.compile(r"runwatch_[a-z2-7]{8}_\S{49}"))
     visitor.shoot("welcome")
@@ -55,7 +55,7 @@ def test_the_lines_to_paste_make_a_first_run(
     window: OpenWindow, service: RealService, tmp_path: Path
 ) -> None:
     page = window().open("/welcome")
-    page.get_by_role("button", name="Make a key").click()
+    page.get_by_role("button", name="Create a key").click()
     expect(page.locator("#token")).to_have_text(re.compile("runwatch_[a-z2-7]{8}_"))
     pasted = [line.split(None, 1) for line in page.locator("#environment").inner_text().split("\n")]
     environment = dict(words[1].split("=", 1) for words in pasted if words[0] == "export")
@@ -80,7 +80,7 @@ def test_a_key_is_made_shown_once_and_revoked(window: OpenWindow) -> None:
     page.get_by_label("Name").fill("night shift")
     page.get_by_role("dialog").get_by_label("look").check()
     visitor.shoot("settings-new-key")
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_role("button", name="Create").click()
     expect(page.locator("#key-text")).to_have_text(re.compile("runwatch_"))
     key = page.locator("#key-text").inner_text()
     page.get_by_role("button", name="Done").click()

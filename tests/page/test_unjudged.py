@@ -37,7 +37,7 @@ def test_a_run_that_ended_before_it_was_judged_says_so_until_its_alert_is_there(
         service.ask("POST", f"/runs/{run.id}/attempts/1/close", closed)
         visitor = window()
         alerts = visitor.open(f"/runs/{run.id}").locator("#alerts")
-        expect(alerts).to_contain_text("is not judged yet: alerts may follow")
+        expect(alerts).to_contain_text("are not judged yet: alerts may follow")
         expect(alerts).not_to_contain_text("No alert was open")
         visitor.shoot("run-unjudged")
     finally:

@@ -14,7 +14,7 @@ _KNOWN: Final[tuple[tuple[str, tuple[str, ...], bool], ...]] = (
     ("Clipping", ("clip_coef", "clipped"), False),
     ("Parameter norm", ("param_norm",), False),
     ("Step time, seconds", ("step_time", "data_time"), False),
-    ("Tokens a second", ("tokens_per_s",), False),
+    ("Tokens per second", ("tokens_per_s",), False),
     ("Host memory, bytes", ("host_mem",), False),
     ("Host memory, share in use", ("host_mem_share",), False),
     ("GPU memory", ("gpu_mem", "gpu_mem.1", "gpu_mem.2", "gpu_mem.3"), False),

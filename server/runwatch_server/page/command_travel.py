@@ -212,10 +212,10 @@ def _recovery(recovery: Recovery) -> Station:
         case Recovery.RECOVERED:
             return Station(name="Recovered", standing=Standing.DONE)
         case Recovery.NOT_RECOVERED:
-            words = "the alert fires on"
+            words = "the alert still fires"
             return Station(name="Not recovered", standing=Standing.BROKEN, words=words)
         case Recovery.WORSE:
-            words = "the alert fires on, and is worse"
+            words = "the alert still fires, and is worse"
             return Station(name="Made worse", standing=Standing.BROKEN, words=words)
         case Recovery.NOT_APPLIED:
             return Station(name="Not applied", standing=Standing.BROKEN)

@@ -92,11 +92,11 @@ def _buttons(addressee: Addressee) -> list[ActionButton]:
 def _objection(addressee: Addressee, *, may_control: bool) -> str:
     """Why nothing can be ordered now; empty if something can."""
     if addressee.state.is_ended:
-        return "The run has ended: nobody would obey."
+        return "The run has ended: no trainer would obey."
     if addressee.attempt == 0:
-        return "The run has not begun."
+        return "The run has no attempt yet: no trainer would obey."
     if not may_control:
-        return "Your key may only look: this needs one with the scope control."
+        return "Your key can only read: this needs one with the scope control."
     return ""
 
 

@@ -70,7 +70,7 @@ def test_an_address_of_no_service_is_refused_without_being_shown(
 
 
 @contextmanager
-def dripping(beginning: bytes, drop: bytes = b"2") -> Iterator[tuple[int, threading.Event]]:
+def dripping(beginning: bytes, drop: bytes = b"2") -> Generator[tuple[int, threading.Event]]:
     """A server that never ends what it says, at this port; the event says that it has begun."""
     has_begun = threading.Event()
 
