@@ -72,7 +72,7 @@ def arrange(entries: list[Entry], epoch_name: str | None = None) -> Arranged:
     notes: list[str] = []
     falls: list[str] = []
     if _is_newest_first(entries):
-        notes.append("the newest row stood first: read from the end")
+        notes.append("the newest row comes first: read from the end")
         entries = entries[::-1]
     stretches = [Stretch(1, 0)]
     for step, entry in _with_steps(entries, epoch_name, notes):
@@ -111,7 +111,7 @@ def _with_steps(
     if num_carried:
         notes.append(f"{num_carried} rows without a step belong to the step before them")
     if num_dropped:
-        notes.append(f"{num_dropped} rows stand before the first step: left out")
+        notes.append(f"{num_dropped} rows come before the first step: left out")
 
 
 def _rows_counted(entries: list[Entry], epoch_name: str | None) -> Iterator[tuple[int, Entry]]:
@@ -157,7 +157,7 @@ def _begins_anew(attempt: list[Stretch], step: int, epoch: float | None) -> bool
 def _fall(entry: Entry, step: int, stretch: Stretch) -> str:
     if stretch.segment:
         return f"{entry.place} goes back to step {step}: segment {stretch.segment}"
-    return f"{entry.place} begins anew at step {step}: attempt {stretch.attempt}"
+    return f"{entry.place} starts over at step {step}: attempt {stretch.attempt}"
 
 
 def _merged(rows: Iterable[Placed]) -> Iterator[Placed]:

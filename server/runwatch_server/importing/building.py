@@ -59,7 +59,7 @@ def build(name: str, raw: RawLog) -> RunLog:
     notes += arranged.notes
     if len(arranged.falls) > _MAX_FALLS_SHOWN:
         notes += arranged.falls[:_MAX_FALLS_SHOWN]
-        notes.append(f"and goes back {len(arranged.falls) - _MAX_FALLS_SHOWN} times more")
+        notes.append(f"and goes back {len(arranged.falls) - _MAX_FALLS_SHOWN} more times")
     else:
         notes += arranged.falls
     if num_left_out:

@@ -33,7 +33,7 @@ def count_on(entries: list[Entry], epoch_name: str | None) -> tuple[list[Entry],
         epoch = epoch if told is None else told
         step = None if entry.step is None else (epoch - first) * length + entry.step
         counted.append(replace(entry, step=step))
-    return counted, (f"steps begin anew with each {epoch_name}: counted on, {length} an epoch",)
+    return counted, (f"steps start over in each {epoch_name}: counted on, {length} per epoch",)
 
 
 def _begin_anew(counts: Sequence[tuple[int, int]]) -> bool:

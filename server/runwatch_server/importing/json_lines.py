@@ -62,7 +62,7 @@ def read_objects(documents: Sequence[tuple[str, Mapping[str, object]]]) -> RawLo
         at = None if time is None else unix_time(numbers.get(time))
         if values:
             entries.append(Entry(place, at_step, at, values))
-    notes = tuple(f"{name} holds what is no number: left out there" for name in words)
+    notes = tuple(f"{name} has values that are not numbers: left out there" for name in words)
     return RawLog(entries, notes)
 
 
@@ -70,7 +70,7 @@ def _object(line: str, place: str) -> Mapping[str, object]:
     try:
         document: object = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise LogError(place, f"found no JSON ({error}), wanted an object a line") from error
+        raise LogError(place, f"found no JSON ({error}), wanted one object per line") from error
     return object_of(document, place)
 
 

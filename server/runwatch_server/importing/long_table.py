@@ -49,7 +49,7 @@ def read_long(rows: Iterable[tuple[str, list[str]]], columns: Columns) -> RawLog
     for place, row in rows:
         run = "" if columns.run is None else row[columns.run]
         of_runs.setdefault(run, []).extend(_entry(place, row, columns))
-    notes = ["a row is one number of the series that it names"]
+    notes = ["each row is one number of the series that it names"]
     if len(of_runs) > 1:
         notes.append(f"{len(of_runs)} runs in one table: an attempt each, in their order")
     return RawLog([entry for entries in of_runs.values() for entry in entries], tuple(notes))
@@ -66,7 +66,7 @@ def named_by_file(raw: RawLog, stem: str) -> RawLog:
         for entry in raw.entries
         if entry.values
     ]
-    return RawLog(entries, (*raw.notes, f"its only series is {name}, by the file's name"))
+    return RawLog(entries, (*raw.notes, f"its only series is called {name}, after the file"))
 
 
 def _entry(place: str, row: list[str], columns: Columns) -> Iterator[Entry]:

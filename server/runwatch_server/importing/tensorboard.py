@@ -45,7 +45,7 @@ def read_events(contents: list[bytes]) -> RawLog:
                 raise LogError(place, f"found no event: {error}") from error
             if entry.values:
                 entries.append(entry)
-    notes = [f"{tag} is no scalar: left out" for tag in skipped]
+    notes = [f"{tag} is not a scalar: left out" for tag in skipped]
     return RawLog(entries, tuple(notes))
 
 

@@ -46,7 +46,7 @@ def read_text_log(text: str) -> RawLog | None:
         Entry(one.place, step, None, _values(one.line, epoch))
         for one, (step, epoch) in zip(told, _counted(told), strict=True)
     ]
-    return RawLog(entries, (f"read as text: {len(entries)} lines tell of the training",))
+    return RawLog(entries, (f"read as text: {len(entries)} lines are about the training",))
 
 
 def _lines(text: str) -> list[tuple[str, str]]:

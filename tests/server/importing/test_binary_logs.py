@@ -47,7 +47,7 @@ def test_scalars_of_every_kind_become_rows_by_step(tmp_path: Path) -> None:
     assert rows.metrics[[0, 2], 0].tolist() == [2.0, 1.5]
     assert math.isnan(rows.metrics[1, 0])
     assert rows.times.tolist() == [1.7e9, 1.7e9 + 1, 1.7e9 + 2]
-    assert "words is no scalar: left out" in log.notes
+    assert "words is not a scalar: left out" in log.notes
 
 
 def test_the_event_files_of_a_folder_are_one_run(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def test_steps_of_an_epoch_become_steps_of_the_run(tmp_path: Path) -> None:
     log = read_run_log(file)
 
     assert [rows.steps.tolist() for rows in log.stretches] == [[50, 100, 150, 200, 250]]
-    assert "steps begin anew with each epoch: counted on, 100 an epoch" in log.notes
+    assert "steps start over in each epoch: counted on, 100 per epoch" in log.notes
 
 
 def test_steps_that_begin_at_zero_have_one_more_in_an_epoch() -> None:
