@@ -40,6 +40,6 @@ def settles_at(alert: AlertRecord, times: int) -> int | None:
 
 
 def is_milestone(times: int) -> bool:
-    """Whether receivers that have the incident open are notified of this occurrence; each time at
-    twice as many."""
+    """Whether receivers that have the incident open are notified of this occurrence: only if its
+    number is a power of two."""
     return times & (times - 1) == 0
