@@ -70,7 +70,7 @@ def test_built_in_rules_are_listed_found_and_shown(window: OpenWindow) -> None:
     expect(page.get_by_role("row", name="NonFinite")).to_be_hidden()
     page.get_by_role("link", name="GradientSpike").click()
 
-    expect(page.get_by_text("the distance is measured on their logarithms")).to_be_visible()
+    expect(page.get_by_text("five times its median, more than")).to_be_visible()
     expect(page.get_by_label("Rule file")).to_have_value(re.compile("alert: GradientSpike"))
     expect(page.get_by_text("Good: GradientSpike")).to_be_visible()
 
