@@ -51,7 +51,8 @@ def effective_history(
 ) -> list[Stretch]:
     """For each step the newest segment that holds it, in the order of steps.
 
-    `places` are the attempts' places in time; by default their numbers.
+    `places` are the attempts' places in time; by default their numbers. Segments of an attempt that
+    has no place are left out: their run is being removed, and its attempts go first.
 
     Within an attempt, a rollback undoes all steps after its target at once: they leave the history
     even before they are trained again. Between attempts nothing is undone, so that an attempt that
@@ -59,7 +60,8 @@ def effective_history(
     """
     history: list[Stretch] = []
     undone_from: dict[int, int] = {}
-    for segment in sorted(segments, key=lambda one: _age(one, places), reverse=True):
+    known = [one for one in segments if places is None or one.attempt in places]
+    for segment in sorted(known, key=lambda one: _age(one, places), reverse=True):
         end = undone_from.get(segment.attempt)
         first = segment.first_step
         undone_from[segment.attempt] = first if end is None else min(first, end)

@@ -52,8 +52,9 @@ async def get_history(services: CurrentServices, run: VisibleRun) -> Response:
 
 async def read_history(services: Services, run_id: RunId, attempt: int) -> HistoryView:
     async with services.database.read() as connection:
-        found = [row.stretch for row in await segment_queries.list_segments(connection, run_id, 0)]
         places = attempts_in_time(await list_attempts(connection, run_id))
+        segments = await segment_queries.list_segments(connection, run_id, 0)
+        found = [row.stretch for row in segments if row.attempt in places]
         ranks = await segment_queries.last_steps_of_ranks(connection, run_id, attempt)
     in_force = effective_history(found, places)
     return HistoryView(

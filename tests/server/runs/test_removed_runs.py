@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.types import Message
 from tests.server.harness import LAYOUT, Api, frame
 from tests.waiting import until_so, until_told
@@ -15,6 +16,8 @@ from runwatch.vocabulary import RunId, RunState
 from runwatch_server.runs.purge import purge_run
 from runwatch_server.runs.queries import OpenRun, delete_run
 from runwatch_server.runs.removals import Removals
+from runwatch_server.runs.tables import attempts
+from runwatch_server.telemetry.history_api import read_history
 
 pytestmark = pytest.mark.anyio
 
@@ -143,6 +146,18 @@ async def test_a_removal_that_was_cut_short_leaves_it_nothing(api: Api) -> None:
     assert (await api.json("GET", f"/runs/{run_id}/metrics"))["metrics"] == []
     attempts = (await api.json("GET", f"/runs/{run_id}/attempts"))["attempts"]
     assert [one["attempt"] for one in attempts] == [1]
+
+
+async def delete_attempts(connection: AsyncConnection, run_id: RunId) -> None:
+    await connection.execute(attempts.delete().where(attempts.c.run_id == run_id))
+
+
+async def test_a_request_that_a_removal_overtakes_finds_no_steps(api: Api) -> None:
+    run_id = await api.new_run()
+    await send(api, run_id, num_frames=2)
+    await api.services.database.write(partial(delete_attempts, run_id=run_id))
+
+    assert (await read_history(api.services, run_id, 1)).stretches == []
 
 
 async def test_what_is_left_of_a_removal_touches_no_run_of_the_same_id(api: Api) -> None:

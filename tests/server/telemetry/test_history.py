@@ -36,6 +36,12 @@ def test_an_attempt_replaces_only_the_steps_that_it_holds() -> None:
     assert history == [Stretch(1, 0, 0, 39), Stretch(2, 0, 40, 59), Stretch(1, 0, 60, 99)]
 
 
+def test_segments_of_attempts_that_were_removed_are_left_out() -> None:
+    segments = [Stretch(1, 0, 0, 99), Stretch(2, 0, 50, 60)]
+
+    assert effective_history(segments, {2: 0}) == [Stretch(2, 0, 50, 60)]
+
+
 def test_each_step_is_spoken_for_once() -> None:
     segments = [
         Stretch(1, 0, 0, 80),
