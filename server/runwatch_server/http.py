@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from http import HTTPStatus
+from inspect import cleandoc
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -119,6 +120,8 @@ def _inlined(schema: Json, components: Mapping[str, Json], depth: int = 0) -> Js
         # msgspec asks for unique items, yet accepts repeated ones and keeps one.
         if key not in ("mapping", "uniqueItems")
     }
+    if isinstance(text := found.get("description"), str):
+        found["description"] = cleandoc(text)  # a docstring, with the indentation of its source
     places = found.get("prefixItems")
     if isinstance(places, list) and all(place == places[0] for place in places):
         # A tuple of one type becomes a list of fixed length, which every schema reader knows.
