@@ -59,10 +59,10 @@ def test_what_was_only_proposed_can_have_been_applied_by_nobody(
             await bench.open(policy=PolicyMode.ASK)
             await break_at(bench, 0)
             (proposed,) = await bench.commands()
-            with pytest.raises(ConflictError, match="never told"):
+            with pytest.raises(ConflictError, match="never sent to a trainer"):
                 await bench.answer(proposed.id, CommandState.APPLIED)
             await bench.alerting.commands.cancel(proposed.id, actor="key:anna")
-            with pytest.raises(ConflictError, match="never told"):
+            with pytest.raises(ConflictError, match="never sent to a trainer"):
                 await bench.answer(proposed.id, CommandState.APPLIED)
             (turned_down,) = await bench.commands()
             assert turned_down.state is CommandState.CANCELLED
