@@ -9,8 +9,9 @@ built its optimizer with other options or on another rank, and options are attri
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import Final, cast
 
 import torch
@@ -56,17 +57,31 @@ def wrapped_by(optimizer: Optimizer) -> dict[str, Optimizer]:
     waiting = [("", optimizer)]
     while waiting:
         prefix, holder = waiting.pop()
-        for name, value in vars(holder).items():
-            if isinstance(value, Optimizer) and id(value) not in seen:
+        for path, value in _optimizers_in(vars(holder)):
+            if id(value) not in seen:
                 seen.add(id(value))
-                found[f"{prefix}{name}"] = value
-                waiting.append((f"{prefix}{name}.", value))
+                found[f"{prefix}{path}"] = value
+                waiting.append((f"{prefix}{path}.", value))
     return found
+
+
+def _optimizers_in(attributes: Mapping[str, object]) -> Iterator[tuple[str, Optimizer]]:
+    """Those that are attributes, or lie in a list or mapping that is one, with their paths."""
+    for name, value in attributes.items():
+        if isinstance(value, Optimizer):
+            yield name, value
+        elif isinstance(value, (list, tuple, dict)):
+            items = cast("Sequence[object] | Mapped", value)
+            entries = items.items() if isinstance(items, dict) else enumerate(items)
+            for key, item in entries:
+                if isinstance(item, Optimizer):
+                    yield f"{name}[{key}]", item
 
 
 def attributes_of(optimizer: Optimizer) -> Mapped:
     """The attributes that are numbers, strings, tensors, or containers of these, not yet copied. In
-    mappings keyed by parameters, the keys become the parameters' indices over all groups."""
+    mappings keyed by parameters, the keys become the parameters' indices over all groups. `devices`
+    are those of tensors that a restore has to create, since a buffer may be empty by then."""
     if steps_as_torchs_own(optimizer):
         return {}  # torch's own optimizers keep no state in attributes
     of_torch = _torch_attributes()
@@ -78,13 +93,18 @@ def attributes_of(optimizer: Optimizer) -> Mapped:
             continue  # parameters are captured elsewhere, and may be large
         # A defaultdict and the like are kept as plain dicts.
         entries: object = dict(cast(Mapped, item)) if isinstance(item, dict) else item
-        if _has_tensor_keys(entries):
+        if is_keyed := _has_tensor_keys(entries):
             entries = {places.get(id(key), key): one for key, one in cast(Mapped, entries).items()}
-            if not _has_tensor_keys(entries) and is_plain_value(entries):
-                by_parameter[name] = entries
-        elif is_plain_value(entries):
-            kept[name] = entries
-    return {"life": _THIS_PROCESS, "kept": kept, "by_parameter": by_parameter}
+        if _looks_up_tensors(entries) or not is_plain_value(entries):
+            continue
+        (by_parameter if is_keyed else kept)[name] = entries
+    devices = {name: one.device for name in kept for one in islice(tensors_in(kept[name]), 1)}
+    return {
+        "life": _THIS_PROCESS,
+        "kept": kept,
+        "by_parameter": by_parameter,
+        "devices": devices,
+    }
 
 
 def restore_attributes(optimizer: Optimizer, saved: Mapped, in_place: InPlace) -> None:
@@ -92,8 +112,10 @@ def restore_attributes(optimizer: Optimizer, saved: Mapped, in_place: InPlace) -
     if saved.get("life") != _THIS_PROCESS:
         return
     attributes = cast(Mapped, vars(optimizer))
+    devices = cast("dict[object, torch.device]", saved["devices"])
     for name, item in cast(Mapped, saved["kept"]).items():
-        attributes[name] = in_place.put(attributes.get(name), item, torch.device("cpu"))
+        device = devices.get(name, torch.device("cpu"))
+        attributes[name] = in_place.put(attributes.get(name), item, device)
     parameters = parameters_of(optimizer)
     for name, entries in cast("dict[object, Mapped]", saved["by_parameter"]).items():
         live = attributes.get(name)
@@ -109,6 +131,19 @@ def _restore_entries(
             live[parameter] = in_place.put(live.get(parameter), saved[place], parameter.device)
         else:
             live.pop(parameter, None)
+
+
+def _looks_up_tensors(value: object) -> bool:
+    """Whether it holds tensors as members of sets or keys of mappings. These are found by their
+    identity, which copies do not have."""
+    if isinstance(value, (set, frozenset)):
+        return any(isinstance(one, Tensor) for one in cast("frozenset[object]", value))
+    if isinstance(value, dict):
+        mapping = cast(Mapped, value)
+        return _has_tensor_keys(mapping) or any(map(_looks_up_tensors, mapping.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_looks_up_tensors, cast("Sequence[object]", value)))
+    return False
 
 
 def _has_tensor_keys(value: object) -> bool:

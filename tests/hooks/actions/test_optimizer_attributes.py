@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
 from runwatch_hooks.actions import LrScale, TrainingState, optimizer_attributes
-from runwatch_hooks.actions.optimizer_attributes import attributes_of
+from runwatch_hooks.actions.optimizer_attributes import attributes_of, restore_attributes
+from runwatch_hooks.actions.trees import InPlace
 
 
 class Sam(Optimizer):
@@ -77,6 +78,47 @@ class ByParameter(Optimizer):
             one.sub_(self.moments[self._key(one)], alpha=0.05)
 
 
+class Collecting(Optimizer):
+    """Steps by the mean of three gradients, and has a set of the parameters that do not decay."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        super().__init__(parameters, {"lr": 0.05})
+        self.collected: list[list[Tensor]] = []
+        self.undecayed = {one for one in parameters if one.ndim == 1}
+        self.named = {"bias": {one: 0.0 for one in parameters if one.ndim == 1}}
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # type: ignore[override]  # pyright: ignore
+        parameters = self.param_groups[0]["params"]
+        self.collected.append([one.grad.clone() for one in parameters])
+        if len(self.collected) < 3:
+            return
+        for one, *gradients in zip(parameters, *self.collected, strict=True):
+            one.mul_(1.0 if one in self.undecayed else 0.9)
+            one.sub_(sum(gradients), alpha=0.05 / 3)
+        self.collected.clear()
+
+
+class Several(Optimizer):
+    """Steps a few optimizers, each for some of the parameters, which lie in a list or a mapping."""
+
+    def __init__(self, parameters: Sequence[Tensor], *, by_name: bool = False) -> None:
+        matrices = [one for one in parameters if one.ndim == 2]
+        vectors = [one for one in parameters if one.ndim == 1]
+        inner = {"momentum": SGD(matrices, 0.05, momentum=0.9), "adam": Adam(vectors, 0.05)}
+        super().__init__([group for one in inner.values() for group in one.param_groups], {})
+        self.optimizers = inner if by_name else list(inner.values())
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]  # pyright: ignore
+        inner = self.optimizers
+        for one in inner.values() if isinstance(inner, dict) else inner:
+            one.step()
+
+
+def several_by_name(parameters: Sequence[Tensor]) -> Optimizer:
+    return Several(parameters, by_name=True)
+
+
 def itself(parameter: Tensor) -> object:
     return parameter
 
@@ -84,7 +126,10 @@ def itself(parameter: Tensor) -> object:
 MAKES: dict[str, Callable[[Sequence[Tensor]], Optimizer]] = {
     "sam": Sam,
     "lookahead": Lookahead,
+    "several": Several,
+    "several_by_name": several_by_name,
     "counting": Counting,
+    "collecting": Collecting,
     "by_parameter": lambda parameters: ByParameter(parameters, itself),
     "by_id": lambda parameters: ByParameter(parameters, id),
 }
@@ -121,7 +166,7 @@ def test_training_again_from_a_capture_gives_the_same_losses(name: str, before: 
     assert training.train(7) == losses
 
 
-@pytest.mark.parametrize("name", ["sam", "lookahead"])
+@pytest.mark.parametrize("name", ["sam", "lookahead", "several", "several_by_name"])
 def test_a_resumed_program_has_the_moments_of_what_its_optimizer_wraps(name: str) -> None:
     training = Training(MAKES[name])
     training.train(3)
@@ -154,9 +199,10 @@ def test_attributes_that_another_process_saved_are_not_restored(
     assert resumed.optimizer.t == 0
 
 
-def test_a_wrapped_optimizer_is_no_other_one_of_the_run() -> None:
+@pytest.mark.parametrize("name", ["sam", "several", "several_by_name"])
+def test_a_wrapped_optimizer_is_no_other_one_of_the_run(name: str) -> None:
     """A capture has as many as `attach` was given, so that a resumed program can take it."""
-    training = Training(Sam)
+    training = Training(MAKES[name])
     scale = LrScale([training.optimizer], {"": training.model}, on_new=training.state.follow)
     scale.install()
     training.train(2)
@@ -181,6 +227,33 @@ def test_neither_parameters_nor_what_cannot_be_copied_is_kept() -> None:
 
     assert found["kept"] == {"moments": {}}
     assert found["by_parameter"] == {}
+
+
+def test_what_looks_parameters_up_is_left_to_the_program() -> None:
+    """A copy of a parameter is another key, and no member of the set."""
+    training = Training(Collecting)
+    captured = training.state.capture()
+
+    training.state.restore(captured.tree)
+
+    assert isinstance(training.optimizer, Collecting)
+    biases = [one for one in training.model.parameters() if one.ndim == 1]
+    assert all(one in training.optimizer.undecayed for one in biases)
+    assert all(one in training.optimizer.named["bias"] for one in biases)
+    assert attributes_of(training.optimizer)["kept"] == {"collected": []}
+
+
+def test_a_tensor_that_is_gone_by_now_comes_back_on_its_device() -> None:
+    optimizer = Training(Collecting).optimizer
+    assert isinstance(optimizer, Collecting)
+    optimizer.collected = [[torch.ones(2, device="meta")]]
+    found = attributes_of(optimizer)
+    optimizer.collected = []
+    on_host = {"collected": [[torch.ones(2)]]}
+
+    restore_attributes(optimizer, {**found, "kept": on_host}, InPlace())
+
+    assert optimizer.collected[0][0].device.type == "meta"
 
 
 def test_optimizers_that_hold_each_other_are_captured_once() -> None:
