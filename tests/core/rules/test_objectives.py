@@ -8,6 +8,8 @@ from tests.core.rules.builtin_pack import pack
 from tests.core.rules.test_evaluator import rows_of, rules_of, told
 
 from runwatch.rules import Evaluator, Rows, Transition
+from runwatch.rules.objectives import Stage
+from runwatch.rules.saving import dump, load
 
 RULES = rules_of(
     {"alert": "Doubled", "when": "loss > 2 * median(loss, 16)", "min_history": 8},
@@ -94,6 +96,60 @@ def test_a_new_attempt_begins_with_any_objective() -> None:
 
     transitions = evaluator.observe(replace(later, attempt=2))
     assert {t.rule for t in transitions} == {"Doubled", "Risen"}
+
+
+@pytest.mark.parametrize("first", [20, 36])
+def test_an_objective_that_a_rollback_undoes_begins_anew_when_it_comes_again(first: int) -> None:
+    whole = rows(LOSSES, objective=[1.0] * 40 + [2.0] * 40)
+    evaluator = Evaluator(RULES)
+    evaluator.observe(whole)
+    again = replace(whole.between(first, 80), segment=1)
+
+    assert evaluator.observe(again.between(0, 1)) == []
+    evaluator = Evaluator.restore(RULES, evaluator.state())
+    assert evaluator.observe(again.between(1, again.num_rows)) == []
+
+
+def test_a_change_soon_after_a_rollback_is_another_objective() -> None:
+    whole = rows(LOSSES, objective=[1.0] * 40 + [2.0] * 40)
+    evaluator = Evaluator(RULES)
+    evaluator.observe(whole.between(0, 40))
+
+    assert evaluator.observe(replace(whole.between(38, 80), segment=1)) == []
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.05, 0.2])
+def test_a_number_that_scatters_is_one_objective(spread: float) -> None:
+    """As the mean difficulty of a batch, or a loss that is logged by the name of `objective`."""
+    noise = np.random.default_rng(1).normal(1.0, spread, 800)
+    losses = (np.array([1.0] * 600 + [9.0] * 200) * noise).tolist()
+
+    assert "Risen" in alerts(losses, difficulty=(5.0 * noise[::-1]).tolist())
+    assert "Risen" in alerts(losses, objective=losses)
+
+
+def test_a_weight_that_rounding_moves_is_a_stage() -> None:
+    weights = [0.3, 0.1 + 0.2] * 20 + [0.6] * 40
+
+    assert alerts(LOSSES, kl_weight=weights) == set()
+
+
+def test_a_weight_that_goes_up_and_down_in_cycles_is_not_noise() -> None:
+    cycle = [0.005 * row for row in range(200)]
+    weights = [*cycle, *reversed(cycle)] * 2
+
+    assert alerts([1.0 + 20 * weight for weight in weights], kl_weight=weights) == set()
+
+
+def test_a_state_saved_before_moves_were_counted_goes_on() -> None:
+    evaluator = Evaluator(RULES)
+    evaluator.observe(rows(LOSSES[:40], kl_weight=[0.5] * 40))
+    memory = load(evaluator.state())
+    stage = {name: getattr(memory.objectives["kl_weight"], name) for name in ("value", "num_rows")}
+    old = dump(replace(memory, objectives={"kl_weight": Stage(**stage)}))
+    later = rows(LOSSES, kl_weight=[0.5] * 40 + [1.0] * 40).between(40, 80)
+
+    assert Evaluator.restore(RULES, old).observe(later) == []
 
 
 @pytest.mark.parametrize("size", [1, 7, 40])

@@ -176,6 +176,7 @@ class Evaluator:
         for history in self._histories.values():
             history.forget(now.step)
         self._stamps.clear()
+        self._objectives.rewind()
         self._incidents.rewind(now.step)
         return self._change_all(now, lambda standing, at: standing.rewind(at.step, at))
 
