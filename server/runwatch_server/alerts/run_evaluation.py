@@ -184,8 +184,9 @@ class RunEvaluation:
         rule_set = await self._context.rules.in_force(stream.project)
         if rule_set.hash == stream.judge.rule_set.hash:
             return
+        kept = set(rule_set.hashes_since(stream.judge.rule_set).values())
+        names = {rule.name for rule in rule_set.rules if rule.hash in kept}
         stream.judge = await stream.judge.with_rules(rule_set)
-        kept = {(rule.name, rule.hash) for rule in rule_set.rules}
 
         async def end_orphans(connection: AsyncConnection) -> None:
             orphans = [
@@ -193,7 +194,7 @@ class RunEvaluation:
                 for alert in await queries.list_open(connection, self.run_id)
                 if StreamKey(alert.attempt, alert.rank) == stream.key
                 and alert.rule_hash
-                and (alert.rule, alert.rule_hash) not in kept
+                and alert.rule not in names
             ]
             await self._context.end_alerts(
                 connection, orphans, Resolution.RULE_CHANGED, "the rule was changed or removed"

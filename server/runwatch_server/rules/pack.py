@@ -44,6 +44,14 @@ class RuleSet:
         """The rules' documents, by the rule's name."""
         return {rule.name: rule.hash for rule in self.rules}
 
+    def hashes_since(self, before: "RuleSet") -> dict[str, str]:
+        """The hashes of rules that judge as they did in `before`, by their hashes there. Of these
+        rules nothing but the texts has changed."""
+        known = {rule.verdict_hash: rule.hash for rule in before.rules}
+        return {
+            known[rule.verdict_hash]: rule.hash for rule in self.rules if rule.verdict_hash in known
+        }
+
     @property
     def documents(self) -> list[object]:
         return [dict(filed.file) for filed in self.filed]

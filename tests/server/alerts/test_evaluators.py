@@ -16,13 +16,18 @@ from runwatch.codec import encode_frame
 from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.judging.threaded import ThreadJudging
-from runwatch_server.rules.pack import split_file
+from runwatch_server.rules.pack import FiledRule, split_file
 from runwatch_server.telemetry.events import list_events
 from runwatch_server.telemetry.seams import CommittedFrame
 
 pytestmark = both_engines
 
 _MORE_THAN_READERS: Final = 24
+
+
+def file_of(name: str, when: str, summary: str = "Words.") -> tuple[FiledRule, ...]:
+    rule = {"alert": name, "scope": "run", "when": when, "annotations": {"summary": summary}}
+    return split_file({"version": 1, "groups": [{"name": "tests", "rules": [rule]}]})
 
 
 async def story(bench: Bench) -> list[tuple[str, str, int, int | None, int | None]]:
@@ -203,6 +208,35 @@ def test_a_rule_that_is_removed_takes_its_open_alert_with_it(start_service: Star
             await bench.send(healthy(3), first_step=3)
             await bench.settle()
             assert [alert.state for alert in await bench.alerts()] == [AlertState.RESOLVED]
+
+    asyncio.run(scenario())
+
+
+def test_a_rule_whose_texts_alone_change_keeps_its_past_and_its_alert(
+    start_service: StartService,
+) -> None:
+    """As when the service is replaced by a version that words its rules in another way."""
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            rules = bench.alerting.rules
+            conditions = {"Low": "loss < 2.5", "Fell": "loss < 0.5 * median(loss, 16)"}
+            stored = [
+                await rules.create(file_of(*one), project="", enabled=True, actor="tests")
+                for one in conditions.items()
+            ]
+            await bench.send(healthy(20), first_step=0)
+            await bench.settle()
+            for (rule,), one in zip(stored, conditions.items(), strict=True):
+                file = file_of(*one, summary="Other words.")
+                await rules.replace(rule.id, file, version=1, enabled=True, actor="tests")
+            await bench.send([0.1], first_step=20)
+            await bench.settle()
+            assert sorted(await story(bench)) == [
+                ("Fell", "firing", 20, 20, None),
+                ("Low", "firing", 0, 0, None),
+            ]
 
     asyncio.run(scenario())
 

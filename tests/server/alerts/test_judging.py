@@ -122,6 +122,19 @@ def test_a_judge_with_other_rules_judges_by_those(place: str) -> None:
     at(place, scenario)
 
 
+@both_places
+def test_a_judge_of_rules_that_are_worded_in_another_way_goes_on(place: str) -> None:
+    async def scenario(judging: Judging) -> None:
+        rule = {"alert": "Low", "when": "loss < 2.5", "annotations": {"summary": "Other words."}}
+        file = {"version": 1, "groups": [{"name": "tests", "rules": [rule]}]}
+        judge = await judging.open(RUN, 0, LOW)
+        assert len(await told(judge, STORY[:2])) == 1
+        other = await judge.with_rules(RuleSet(split_file(file)))
+        assert await told(other, STORY[2:4]) == []
+
+    at(place, scenario)
+
+
 def test_what_fails_in_a_process_is_told_and_harms_no_other_judge() -> None:
     async def scenario(judging: Judging) -> None:
         judge = await judging.open(RUN, 0, RULES)

@@ -6,6 +6,7 @@ from runwatch.rules.loading import load_rules
 from runwatch.rules.nonfinite_rule import IN_CODE, IN_CODE_NAMES, NON_FINITE
 from runwatch.rules.observations import Rows
 from runwatch.rules.rule import Absence, Baseline, Rule
+from runwatch.rules.saving import with_hashes
 from runwatch.rules.transitions import Transition
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "Transition",
     "judge_absence",
     "load_rules",
+    "with_hashes",
 ]

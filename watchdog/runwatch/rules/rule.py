@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -15,6 +16,9 @@ from runwatch.rules.diagnosis import Diagnosis
 from runwatch.rules.expressions import Truth
 from runwatch.rules.templates import EMPTY, Template
 from runwatch.vocabulary import Phase, Scope, Severity
+
+_TEXTS: Final = ("annotations", "diagnosis")
+"""The parts of a rule's document that are there for people alone."""
 
 
 class Baseline(StrEnum):
@@ -100,6 +104,13 @@ class Rule:
     def hash(self) -> str:
         """SHA-256, in hex, of the canonical JSON of the document."""
         return hashlib.sha256(msgspec.json.encode(self.document, order="sorted")).hexdigest()
+
+    @cached_property
+    def verdict_hash(self) -> str:
+        """The same of what decides when it fires and what is done then: without its texts, which
+        a new version of the service may word in another way."""
+        kept = {key: part for key, part in self.document.items() if key not in _TEXTS}
+        return hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
 
     @property
     def annotations(self) -> dict[str, str]:

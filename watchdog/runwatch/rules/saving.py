@@ -1,7 +1,7 @@
 """An evaluator's memory as bytes, and back, to the last bit."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -120,6 +120,14 @@ def load(state: bytes) -> Memory:
         families=saved.families,
         objectives=saved.objectives,
     )
+
+
+def with_hashes(state: bytes, hashes: Mapping[str, str]) -> bytes:
+    """The state for rules whose hashes have changed, though not what they judge: `hashes` gives the
+    new ones by the old. Raises ValueError as `load` does."""
+    memory = load(state)
+    standings = {hashes.get(old, old): standing for old, standing in memory.standings.items()}
+    return dump(replace(memory, standings=standings))
 
 
 def _dump_history(history: History) -> _SavedHistory:

@@ -19,7 +19,7 @@ from multiprocessing import Pipe
 from time import monotonic
 from typing import Any, Final
 
-from runwatch.rules import Rows, Transition
+from runwatch.rules import Rows, Transition, with_hashes
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.judging.judge import JudgeLostError, JudgingFailedError
 from runwatch_server.alerts.judging.judging_thread import JudgingThread
@@ -121,7 +121,8 @@ class ProcessJudge:
         return state
 
     async def with_rules(self, rule_set: RuleSet) -> "ProcessJudge":
-        return await self._desk.open(self._rank, rule_set, await self.state(), None)
+        state = with_hashes(await self.state(), rule_set.hashes_since(self.rule_set))
+        return await self._desk.open(self._rank, rule_set, state, None)
 
     async def _ask(self, question: Question) -> Any:
         return await self._desk.thread.do(lambda: self._process.ask(question))

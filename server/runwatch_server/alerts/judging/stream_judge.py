@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from runwatch.rules import Evaluator, Rows, Rule, Transition
+from runwatch.rules import Evaluator, Rows, Rule, Transition, with_hashes
 from runwatch.vocabulary import Scope
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.telemetry.seams import CommittedFrame
@@ -36,9 +36,10 @@ class StreamJudge:
         return self._evaluator.state()
 
     def with_rules(self, rule_set: RuleSet) -> "StreamJudge":
-        """The same judge with other rules: unchanged rules keep their state, changed ones start
-        cold."""
-        return StreamJudge(self._rank, rule_set, self.state())
+        """The same judge with other rules: those that judge as before keep their state, changed
+        ones start cold."""
+        state = with_hashes(self.state(), rule_set.hashes_since(self.rule_set))
+        return StreamJudge(self._rank, rule_set, state)
 
 
 def judged_at(rank: int, rules: Sequence[Rule]) -> list[Rule]:
