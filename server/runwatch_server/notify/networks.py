@@ -9,11 +9,11 @@ audit events: no library can connect past the check on this thread.
 import os
 import socket
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from threading import Lock, local
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 Network = IPv4Network | IPv6Network
 
@@ -35,6 +35,23 @@ class CutOffError(OSError):
     """The attempt to send was cut off before it connected."""
 
 
+class _Kept(NamedTuple):
+    """A connection: the number of its file, and a duplicate, because TLS takes the file from one
+    socket to another."""
+
+    fileno: int
+    duplicate: socket.socket
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the library has closed it; another file may have its number by now."""
+        try:
+            found = os.fstat(self.fileno)
+        except OSError:
+            return True
+        return not os.path.samestat(found, os.fstat(self.duplicate.fileno()))
+
+
 class Line:
     """What one attempt to send may connect to, and the connections that it has made.
 
@@ -45,36 +62,43 @@ class Line:
     def __init__(self, allowed: Sequence[Network]) -> None:
         self.allowed = allowed
         self._lock = Lock()
-        self._connections: list[socket.socket] = []
+        self._connections: list[_Kept] = []
         self._is_cut = False
 
     def keep(self, connecting: socket.socket) -> None:
-        """Keep a duplicate of the socket, because TLS detaches the socket itself. Raises
-        CutOffError after `cut`."""
+        """Keep a connection, and let go of those that are closed: a receiver sees their end only
+        then, and one that serves a connection at a time waits for it. Raises CutOffError after
+        `cut`."""
         with self._lock:
             if self._is_cut:
                 raise CutOffError("the attempt took too long")
-            self._connections.append(socket.socket(fileno=os.dup(connecting.fileno())))
+            self._let_go(one for one in self._connections if one.is_closed)
+            duplicate = socket.socket(fileno=os.dup(connecting.fileno()))
+            self._connections.append(_Kept(connecting.fileno(), duplicate))
 
     @property
     def num_received(self) -> int:
-        """Bytes that came on all connections; 0 where the system does not count them."""
+        """Bytes that came on the connections; 0 where the system does not count them."""
         with self._lock:
-            return sum(map(_num_received, self._connections))
+            return sum(_num_received(one.duplicate) for one in self._connections)
 
     def cut(self) -> None:
         """Shut the connections down, which ends reads and writes on them. May be called again."""
         with self._lock:
             self._is_cut = True
-            for connection in self._connections:
+            for one in self._connections:
                 with suppress(OSError):  # not connected yet, or no longer
-                    connection.shutdown(socket.SHUT_RDWR)
+                    one.duplicate.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the duplicates."""
         with self._lock:
-            while self._connections:
-                self._connections.pop().close()
+            self._let_go(self._connections)
+
+    def _let_go(self, connections: Iterable[_Kept]) -> None:
+        for one in tuple(connections):
+            one.duplicate.close()
+            self._connections.remove(one)
 
 
 def _num_received(connection: socket.socket) -> int:

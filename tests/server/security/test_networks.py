@@ -1,11 +1,13 @@
 """Receivers lead to the public internet, or where the configuration says, at the very connect."""
 
 import socket
+import ssl
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 from tests.server.notify.sink import running_sink
+from tests.waiting import LONGEST_S
 
 from runwatch_server.errors import SettingsError
 from runwatch_server.notify.apprise_sending import AppriseSender
@@ -115,6 +117,32 @@ def test_only_the_thread_that_sends_is_held() -> None:
             socket.create_connection(place)
 
         socket.create_connection(place).close()
+
+
+def test_a_receiver_sees_the_end_of_a_connection_before_the_next_is_made() -> None:
+    """One that serves a connection at a time would otherwise answer no message after the first."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = listener.getsockname()
+        with held_to(Line([ip_network("127.0.0.0/8")])):
+            socket.create_connection(place).close()
+            with listener.accept()[0] as served, socket.create_connection(place):
+                served.settimeout(LONGEST_S)
+                assert served.recv(1) == b""
+
+
+def test_a_connection_that_tls_has_taken_over_can_be_cut_while_another_is_open() -> None:
+    line = Line([ip_network("127.0.0.0/8")])
+    with socket.create_server(("127.0.0.1", 0)) as listener, held_to(line):
+        place = listener.getsockname()
+        plain = socket.create_connection(place)
+        context = ssl.create_default_context()
+        taken_over = context.wrap_socket(
+            plain, server_hostname="a.example", do_handshake_on_connect=False
+        )
+        with taken_over, listener.accept()[0] as served, socket.create_connection(place):
+            line.cut()
+            served.settimeout(LONGEST_S)
+            assert served.recv(1) == b""
 
 
 def test_a_network_that_is_none_keeps_the_service_from_starting(tmp_path: Path) -> None:
