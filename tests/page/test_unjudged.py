@@ -36,10 +36,14 @@ def test_a_run_that_ended_before_it_was_judged_says_so_until_its_alert_is_there(
         closed = {"status": "finished", "reason": ""}
         service.ask("POST", f"/runs/{run.id}/attempts/1/close", closed)
         visitor = window()
+        visitor.foreseen = ("Failed to load resource",)
         alerts = visitor.open(f"/runs/{run.id}").locator("#alerts")
         expect(alerts).to_contain_text("are not judged yet: alerts may follow")
         expect(alerts).not_to_contain_text("No alert was open")
         visitor.shoot("run-unjudged")
+        visitor.context.set_offline(True)  # for a while, after which the page asks again
+        expect(visitor.page.locator("#at")).to_contain_text("The service cannot be reached")
+        visitor.context.set_offline(False)
     finally:
         os.kill(judge, signal.SIGCONT)
 

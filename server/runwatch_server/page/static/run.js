@@ -170,7 +170,7 @@ setTimeout(async () => { for (const chart of charts) await chart.prepare(); }, A
 const sayWhy = (error) => { by("at").textContent = error.message; };
 tellStory().catch(sayWhy);
 if (told.live) follow();
-else awaitMore().catch(sayWhy);
+else awaitMore();
 
 function follow() {
   const ask = () => refresh().catch(sayWhy);
@@ -199,7 +199,8 @@ async function awaitMore() {
     const isUnjudged = document.querySelector("#banner .unjudged") !== null;
     await new Promise((resolve) => setTimeout(resolve, isUnjudged ? JUDGING_MS : AGAIN_MS));
     if (document.hidden) continue;
-    await (isUnjudged ? catchUp() : renew(`/runs/${told.run}/banner`));
+    const asked = isUnjudged ? catchUp() : renew(`/runs/${told.run}/banner`);
+    await asked.catch(sayWhy);  // a service that is away for a while is asked again
   }
   follow();
 }
