@@ -30,3 +30,14 @@ def test_the_next_process_has_twice_the_time_and_sixteen_times_at_most() -> None
         patience.begin_again()
         waits.append(patience.longest_s)
     assert waits == [120.0, 240.0, 480.0, 960.0, 960.0, 960.0]
+
+
+def test_a_day_without_a_stuck_process_takes_the_doublings_back() -> None:
+    patience = Patience(2.0)
+    assert looks(patience, 10.0, [10.5, 11.5, 12.5]) == [False, False, True]
+    patience.begin_again()
+    assert looks(patience, 20.0, [20.5, 21.5, 22.5, 23.5, 24.5]) == [False] * 4 + [True]
+    patience.begin_again()
+
+    later = 24.5 + 86_400.0
+    assert looks(patience, later, [later, later + 1.0, later + 2.0]) == [False, False, True]
