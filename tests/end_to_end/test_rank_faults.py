@@ -138,7 +138,7 @@ def test_a_rank_whose_weights_drift_is_named(
     [alert] = until(lambda: firing(service, jobs[0].run_id, "ReplicaDrift"))
 
     assert alert["rank"] == 1
-    assert "rank 1 holds other parameters" in alert["summary"]
+    assert "the parameters of rank 1 differ" in alert["summary"]
 
 
 def test_the_rank_that_all_wait_for_is_named_and_so_is_the_one_with_broken_labels(

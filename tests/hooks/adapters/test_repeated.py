@@ -65,7 +65,7 @@ def test_a_callback_made_of_a_checkpoint_has_what_no_checkpoint_holds(repeated: 
     (first, resumed) = repeated.told["restored"]
 
     assert resumed == [[first[0][0], 3, 1.0], ["checkpoints", "keep", "spool"]]
-    assert repeated.log.count("made of a checkpoint") == 1
+    assert repeated.log.count("restored from a checkpoint") == 1
     assert "continues without spool, url, which the Trainer does not save" in repeated.log
 
 
