@@ -23,16 +23,23 @@ class AlternatingOptimizers:
     def __init__(self) -> None:
         self._have_alternated = False
         self._is_new_pass = False
+        self._ignores_passes = False
         self._before: Mapping[int, Sequence[int]] = {}
         self._stepped: dict[int, Sequence[int]] = {}
         """The layers' slots of each optimizer, by its identity, since the last pass began."""
 
     def begin_pass(self) -> None:
         """A backward pass begins. One inside another (activation checkpointing) is part of it."""
-        self._is_new_pass |= not is_in_backward()
+        self._is_new_pass |= not (self._ignores_passes or is_in_backward())
+
+    def begin_step(self, *, has_closure: bool) -> None:
+        """A step begins. Passes within it are its own (AdaHessian's estimate of the curvature), and
+        bring no new gradients, unless its closure runs them."""
+        self._ignores_passes = not has_closure
 
     def after_step(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
         """The optimizer has stepped the layers at `slots`. A pass inside its closure counts."""
+        self._ignores_passes = False
         if self._have_alternated:
             return
         if self._is_new_pass:
@@ -45,6 +52,7 @@ class AlternatingOptimizers:
         """Whether optimizers have alternated in this row or in an earlier one."""
         self._judge()
         self._before, self._stepped = {}, {}
+        self._ignores_passes = False  # also after a step that raised
         return self._have_alternated
 
     def _judge(self) -> None:

@@ -205,7 +205,9 @@ class Probe:
             self._optimizers.follow(optimizer, slots, is_handed=is_handed)
             self._step.note(self._optimizers.rates_of(optimizer, self._lr_scale()))
             self._omissions.before_step(optimizer)
-            if closure_of(args, kwargs) is not None:
+            has_closure = closure_of(args, kwargs) is not None
+            self._alternating.begin_step(has_closure=has_closure)
+            if has_closure:
                 self._with_closure.add(id(optimizer))
             else:
                 self._omissions.note_gradients(optimizer, slots)

@@ -3,6 +3,7 @@
 from threading import Thread
 from typing import Any, cast
 
+import pytest
 import torch
 from tests.hooks.recorder import RecordingLine
 from tests.hooks.tiny import watched
@@ -56,6 +57,34 @@ def test_optimizers_that_share_a_backward_pass_do_not(line: RecordingLine) -> No
         clip_grad_norm_([model.bias], 0.1)
         optimizers[1].step()
         watch.step(loss=1.0)
+
+    assert line.metric("loss") == [1.0, 1.0, 1.0]
+    assert line.metric("alternating") == []
+
+
+class SecondOrder(SGD):
+    """Runs a pass of its own within its step, as AdaHessian does."""
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]  # pyright: ignore
+        parameters: list[Tensor] = self.param_groups[0]["params"]
+        gradients = [cast(Tensor, one.grad).sum() for one in parameters]
+        torch.autograd.grad(gradients, parameters, retain_graph=True)
+        super().step()
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True:UserWarning")
+def test_a_pass_within_a_step_is_none_of_the_next_optimizer(line: RecordingLine) -> None:
+    model = nn.Linear(2, 2)
+    optimizers = [SGD([model.weight], 0.1), SecondOrder([model.bias], 0.1)]
+    watch = watched(model, *optimizers, line=line)
+    for _ in range(3):
+        model.zero_grad()
+        loss = model(torch.ones(1, 2)).square().sum()
+        torch.autograd.backward(loss, create_graph=True)
+        for optimizer in optimizers:
+            optimizer.step()
+        watch.step(loss=1.0)
+    model.zero_grad()
 
     assert line.metric("loss") == [1.0, 1.0, 1.0]
     assert line.metric("alternating") == []
