@@ -18,6 +18,9 @@ from runwatch_server.notify.receivers import Receiver
 from runwatch_server.notify.sending import Message
 
 TIMEOUT_S: Final = 10.0
+_PAUSES_S: Final = 5.0
+"""Seconds for Apprise's pauses between the targets of a message, all together. By default it pauses
+for 5.5 s after each, so that seven targets would outlast the attempt."""
 
 _DEDUP_PARAMETERS: Final = {
     "pagerduty": "action=map&dedup",
@@ -87,6 +90,8 @@ class AppriseSender:
             plugin.redirects = False
             plugin.socket_connect_timeout = TIMEOUT_S
             plugin.socket_read_timeout = TIMEOUT_S
+            longest_pause_s = _PAUSES_S / max(1, len(plugin))
+            plugin.request_rate_per_sec = min(plugin.request_rate_per_sec, longest_pause_s)
         return plugin
 
 

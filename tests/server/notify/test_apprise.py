@@ -17,7 +17,7 @@ from runwatch_server.errors import SettingsError
 from runwatch_server.notify.apprise_sending import AppriseSender
 from runwatch_server.notify.networks import Line
 from runwatch_server.notify.receivers import Receiver, Wanted
-from runwatch_server.notify.sending import Message, cut_after
+from runwatch_server.notify.sending import ATTEMPT_S, Message, cut_after
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 MESSAGE = Message(title="t", body="b", dedup_key="k1", is_over=False)
@@ -119,6 +119,18 @@ async def test_an_answer_that_fills_the_memory_is_cut_off() -> None:
         async with cut_after(line, LONGEST_S):
             sender = sender_to(f"json://127.0.0.1:{port}/")
             assert not await asyncio.to_thread(sender.send, MESSAGE, line)
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_all_of_many_targets_are_told_in_one_attempt(sink: Sink) -> None:
+    """Apprise pauses between them, by default for 5.5 s."""
+    line, targets = Line(LOOPBACK), [f"topic{number}" for number in range(8)]
+    sender = sender_to(f"ntfy://127.0.0.1:{sink.port}/{'/'.join(targets)}")
+    async with cut_after(line, ATTEMPT_S):
+        assert await asyncio.to_thread(sender.send, MESSAGE, line)
+
+    assert sorted(body["topic"] for body in sink.bodies) == targets
 
 
 def test_nothing_is_sent_on_a_line_that_was_cut(sink: Sink) -> None:
