@@ -30,7 +30,7 @@ def test_a_run_whose_trainer_was_killed_is_lost_and_says_since_when(
         visitor = window()
         page = visitor.open(f"/runs/{run_id}")
         expect(page.locator("#banner .state")).to_have_text("training")
-        expect(page.locator(".vitals", has_text="a second")).to_be_visible()
+        expect(page.locator(".vitals", has_text="per second")).to_be_visible()
 
     expect(page.locator("#banner .state-bad")).to_have_text("lost")
     last_step = service.ask("GET", f"/runs/{run_id}")["last_step"]
@@ -38,7 +38,7 @@ def test_a_run_whose_trainer_was_killed_is_lost_and_says_since_when(
     expect(told).to_contain_text(f"since step {last_step}")
     expect(told.locator(".severity-critical")).to_be_visible()
     expect(page.locator(".vitals", has_text="Last step")).to_contain_text("ago")
-    expect(page.locator(".vitals", has_text="a second")).to_be_hidden()
+    expect(page.locator(".vitals", has_text="per second")).to_be_hidden()
     visitor.shoot("run-lost")
 
     told.get_by_role("link", name="RunLost").click()
