@@ -149,7 +149,7 @@ def samples_of(api: Api, name: str) -> list[Sample]:
 async def test_a_receiver_that_does_not_end_its_answer_is_waited_for_so_long_and_no_longer(
     told: Api, sink: Sink, hand_clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(courier, "ATTEMPT_S", 0.1)
+    monkeypatch.setattr(courier, "ATTEMPT_S", 2.0)
     may_end = threading.Event()
     sink.answer = lambda _: 200 if may_end.wait(30) else 500
     await break_run(told)
