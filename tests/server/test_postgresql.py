@@ -3,8 +3,8 @@
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -297,30 +297,44 @@ async def test_a_work_that_fails_alone_leaves_its_connection_without_a_transacti
     assert await replicas[1].write(count_up, of=RUN) == 0
 
 
-async def test_an_upgrade_that_waits_for_a_backup_lets_writes_through(
-    replicas: tuple[Database, Database],
-    postgres: Postgres,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@asynccontextmanager
+async def session_that_holds(url: str, statement: str) -> AsyncGenerator[None]:
+    """Another session, in whose open transaction the statement has been run."""
+    session = await PostgresAddress(url).connect()
+    await session.execute("SET idle_in_transaction_session_timeout = 0")
+    await session.execute(f"BEGIN; {statement}")
+    try:
+        yield
+    finally:
+        await session.close()
+
+
+@pytest.fixture
+def impatient_upgrades(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Upgrades that try again, and say so, soon after they found a lock held."""
     monkeypatch.setattr(postgresql, "_MIGRATION_LOCKS", "SET LOCAL lock_timeout = '0.2s'")
     monkeypatch.setattr(postgresql, "_MIGRATION_PAUSE_S", 0.05)
-    async with replicas[0].read() as connection:
-        name = await connection.scalar(sa.select(sa.func.current_database()))
-    backup = await PostgresAddress(postgres.url(str(name))).connect()
-    await backup.execute("SET idle_in_transaction_session_timeout = 0")
-    await backup.execute("BEGIN; LOCK TABLE counters IN ACCESS SHARE MODE")
-    newer = PostgresStore(postgres.url(str(name)))
 
-    upgrade = asyncio.create_task(newer.migrate(_widen))
-    try:
+
+async def url_of(replica: Database, postgres: Postgres) -> str:
+    async with replica.read() as connection:
+        name = await connection.scalar(sa.select(sa.func.current_database()))
+    return postgres.url(str(name))
+
+
+@pytest.mark.usefixtures("impatient_upgrades")
+async def test_an_upgrade_that_waits_for_a_backup_lets_writes_through(
+    replicas: tuple[Database, Database], postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = await url_of(replicas[0], postgres)
+    newer = PostgresStore(url)
+    async with session_that_holds(url, "LOCK TABLE counters IN ACCESS SHARE MODE"):
+        upgrade = asyncio.create_task(newer.migrate(_widen))
         while caplog.text.count("one of them is in use") < 2:
             await replicas[0].write(count_up, of=RUN)
         assert not upgrade.done()
-    finally:
-        await backup.close()
-        await upgrade
-        await newer.close()
+    await upgrade
+    await newer.close()
 
     async with replicas[0].read() as connection:
         assert await connection.scalar(sa.text("SELECT count(note) FROM counters")) == 0
@@ -342,25 +356,17 @@ async def test_an_upgrade_takes_as_long_as_its_tables_are_large(
     await asyncio.to_thread(postgres.drop, name)
 
 
+@pytest.mark.usefixtures("impatient_upgrades")
 async def test_a_replica_waits_for_one_that_upgrades_the_tables(
-    replicas: tuple[Database, Database],
-    postgres: Postgres,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    replicas: tuple[Database, Database], postgres: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(postgresql, "_MIGRATION_LOCKS", "SET LOCAL lock_timeout = '0.2s'")
-    monkeypatch.setattr(postgresql, "_MIGRATION_PAUSE_S", 0.05)
-    async with replicas[0].read() as connection:
-        name = await connection.scalar(sa.select(sa.func.current_database()))
-    first = await PostgresAddress(postgres.url(str(name))).connect()
-    await first.execute("SET idle_in_transaction_session_timeout = 0")
-    await first.execute(f"BEGIN; SELECT pg_advisory_xact_lock({lock_number('migration')})")
-    second = PostgresStore(postgres.url(str(name)))
-
-    upgrade = asyncio.create_task(second.migrate(_widen))
-    await until_so(lambda: caplog.text.count("another replica is at it") >= 2)
-    assert not upgrade.done()
-    await first.close()
+    url = await url_of(replicas[0], postgres)
+    second = PostgresStore(url)
+    lock = f"SELECT pg_advisory_xact_lock({lock_number('migration')})"
+    async with session_that_holds(url, lock):
+        upgrade = asyncio.create_task(second.migrate(_widen))
+        await until_so(lambda: caplog.text.count("another replica is at it") >= 2)
+        assert not upgrade.done()
     await upgrade
     await second.close()
 
