@@ -2,6 +2,7 @@
 sent after the fact waits for all that trains now."""
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -107,3 +108,16 @@ async def test_a_work_that_is_given_up_ends_with_its_turn(thread: JudgingThread)
     thread.shutdown()
 
     assert len(turns) <= 1
+
+
+async def test_whoever_has_a_result_no_longer_finds_the_thread_busy_with_it(
+    thread: JudgingThread,
+) -> None:
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads change places wherever they can
+    try:
+        for _ in range(3000):
+            await thread.do(lambda: None)
+            assert thread.busy_s == 0.0
+    finally:
+        sys.setswitchinterval(interval_s)

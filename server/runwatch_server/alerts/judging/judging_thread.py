@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -59,15 +60,25 @@ class JudgingThread:
         function, result = queue.popleft()
         if not result.set_running_or_notify_cancel():
             return
-        began = self._since = self._clock()
         try:
-            result.set_result(function())
+            with self._at_work(is_other=queue is self._next):
+                value = function()
         except BaseException as error:  # noqa: BLE001 - raised by whoever awaits the result
             result.set_exception(error)
+        else:
+            result.set_result(value)
+
+    @contextmanager
+    def _at_work(self, *, is_other: bool) -> Generator[None]:
+        """Count the time. Left before the result is given, or whoever has it would still find this
+        thread busy with it."""
+        began = self._since = self._clock()
+        try:
+            yield
         finally:
             self._since = None
             took_s = self._clock() - began
-            self._others_s = self._others_s + took_s if queue is self._next else 0.0
+            self._others_s = self._others_s + took_s if is_other else 0.0
 
     def shutdown(self) -> None:
         self._pool.shutdown()
