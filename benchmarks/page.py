@@ -33,7 +33,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.alerts.tables import evaluations
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database, SqliteStore
-from runwatch_server.health import Health
+from runwatch_server.monitoring.service_metrics import Health
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry.events import EventLog

@@ -9,7 +9,6 @@ from fastapi import Depends, FastAPI
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import runwatch
-from runwatch_server import metrics
 from runwatch_server.alerts import api as alerts_api
 from runwatch_server.alerts import backtest_api, stream_api, thresholds_api
 from runwatch_server.assembly import start_services
@@ -20,28 +19,29 @@ from runwatch_server.auth.scrape_key import keep_scrape_key
 from runwatch_server.auth.service import NewKey
 from runwatch_server.clock import Clock
 from runwatch_server.commands import api as commands_api
-from runwatch_server.content_coding import plain_bodies_only
 from runwatch_server.fleet import api as fleet_api
-from runwatch_server.head_requests import HeadAsGet
-from runwatch_server.health import Health
-from runwatch_server.interface import DescribedApi
+from runwatch_server.monitoring import api as monitoring_api
+from runwatch_server.monitoring.service_metrics import Health
 from runwatch_server.notify import api as notify_api
 from runwatch_server.notify import receivers_api
+from runwatch_server.openapi import DescribedApi
 from runwatch_server.page.errors import add_error_pages
 from runwatch_server.page.routers import ROUTERS as PAGE_ROUTERS
-from runwatch_server.parameters import known_parameters_only, storable_texts_only
-from runwatch_server.problems import PlainAsProblem, add_problem_handlers
 from runwatch_server.prometheus import api as prometheus_api
-from runwatch_server.request_ids import RequestIdMiddleware
-from runwatch_server.request_timer import RequestTimer
 from runwatch_server.retention import api as retention_api
 from runwatch_server.rules import api as rules_api
 from runwatch_server.runs import api as runs_api
-from runwatch_server.security_headers import SecurityHeaders
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry import api as telemetry_api
 from runwatch_server.telemetry import histograms_api, history_api, series_api
+from runwatch_server.web.content_coding import plain_bodies_only
+from runwatch_server.web.head_requests import HeadAsGet
+from runwatch_server.web.parameters import known_parameters_only, storable_texts_only
+from runwatch_server.web.problems import PlainAsProblem, add_problem_handlers
+from runwatch_server.web.request_ids import RequestIdMiddleware
+from runwatch_server.web.request_timer import RequestTimer
+from runwatch_server.web.security_headers import SecurityHeaders
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def release_waiting(app: FastAPI) -> None:
 
 _ROUTERS: Final = (
     auth_api.router,
-    metrics.router,
+    monitoring_api.router,
     runs_api.router,
     fleet_api.router,
     telemetry_api.router,

@@ -22,9 +22,9 @@ from runwatch_server.db import Database, make_store
 from runwatch_server.disk import DiskGuard
 from runwatch_server.event_streams import EventStreams
 from runwatch_server.fleet.pulse import Pulses
-from runwatch_server.ground import Ground
-from runwatch_server.health import Health
+from runwatch_server.foundation import Ground
 from runwatch_server.maintenance import Maintenance
+from runwatch_server.monitoring.service_metrics import Health
 from runwatch_server.notify.assembly import Notifying, start_notifying
 from runwatch_server.notify.collector import NotifyCollector
 from runwatch_server.notify.outbox import Outbox

@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 from tests.waiting import until_so
 
 from runwatch_server.background import Loop, keep_running
-from runwatch_server.health import Health
+from runwatch_server.monitoring.service_metrics import Health
 
 pytestmark = pytest.mark.anyio
 

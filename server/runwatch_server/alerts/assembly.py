@@ -16,7 +16,7 @@ from runwatch_server.alerts.withdrawing import Withdrawing
 from runwatch_server.commands.delivery import Delivery
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.service import Commands
-from runwatch_server.ground import Ground
+from runwatch_server.foundation import Ground
 from runwatch_server.replicas.bulletin import Bulletin, Topic
 from runwatch_server.rules.service import Rules
 from runwatch_server.settings import Settings

@@ -17,14 +17,14 @@ from runwatch_server.alerts.backtest_turns import BacktestTurns
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import OverloadedError, UnprocessableError
-from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.importing.parcels import HAS_TIMES
-from runwatch_server.parameters import check_span
 from runwatch_server.rules.backtest import Backtest, BacktestReply, summary_of
 from runwatch_server.rules.documents import located, parse_yaml
 from runwatch_server.rules.pack import split_file
 from runwatch_server.services import CurrentServices, Services
-from runwatch_server.texts import check_texts
+from runwatch_server.web.bodies import documented, json_body, json_response
+from runwatch_server.web.parameters import check_span
+from runwatch_server.web.zero_bytes import check_texts
 
 router: Final = APIRouter(prefix="/api/v1/rules", tags=["rules"])
 

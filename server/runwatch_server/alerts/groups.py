@@ -24,10 +24,10 @@ from runwatch_server.alerts.group_outlier import (
 )
 from runwatch_server.alerts.recording import News, record
 from runwatch_server.errors import NotFoundError
+from runwatch_server.per_run_tasks import SeparateWorks
 from runwatch_server.replicas.ownership import NotOwnerError
 from runwatch_server.rules.own_names import GROUP_OUTLIER
 from runwatch_server.runs.queries import Run, find_run, list_group_peers, list_open_grouped
-from runwatch_server.separate_works import SeparateWorks
 from runwatch_server.telemetry.reading import Reader, Window
 
 _MOST_OTHERS = 16

@@ -18,9 +18,9 @@ from runwatch_server.clock import rfc3339
 from runwatch_server.commands import event_queries as command_event_queries
 from runwatch_server.commands import records as command_records
 from runwatch_server.errors import UnprocessableError
-from runwatch_server.http import documented
 from runwatch_server.runs.queries import find_run
 from runwatch_server.services import CurrentServices, Services
+from runwatch_server.web.bodies import documented
 
 router: Final = APIRouter(prefix="/api/v1", tags=["alerts"])
 

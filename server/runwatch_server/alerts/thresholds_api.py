@@ -23,10 +23,10 @@ from runwatch_server.alerts.judged_rows import ends, read_rows
 from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import UnprocessableError
-from runwatch_server.http import documented, json_response
-from runwatch_server.parameters import check_span
 from runwatch_server.runs.access import VisibleRun
 from runwatch_server.services import CurrentServices
+from runwatch_server.web.bodies import documented, json_response
+from runwatch_server.web.parameters import check_span
 
 router: Final = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["alerts"])
 

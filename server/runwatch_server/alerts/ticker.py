@@ -24,8 +24,8 @@ from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
 from runwatch_server.errors import OverloadedError
+from runwatch_server.per_run_tasks import SeparateWorks
 from runwatch_server.replicas.ownership import NotOwnerError
-from runwatch_server.separate_works import SeparateWorks
 from runwatch_server.telemetry.reading import Reader
 
 log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from runwatch_server.audit.queries import Deed, list_deeds
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
-from runwatch_server.http import documented, json_response
-from runwatch_server.listing import part_of
-from runwatch_server.parameters import NextNumber
 from runwatch_server.services import CurrentServices
+from runwatch_server.web.bodies import documented, json_response
+from runwatch_server.web.pagination import part_of
+from runwatch_server.web.parameters import NextNumber
 
 router: Final = APIRouter(prefix="/api/v1", tags=["audit"])
 

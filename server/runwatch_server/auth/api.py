@@ -10,8 +10,8 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import ApiKey, KeyScope
 from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.errors import ForbiddenError, UnprocessableError
-from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.services import CurrentServices
+from runwatch_server.web.bodies import documented, json_body, json_response
 
 router: Final = APIRouter(prefix="/api/v1/keys", tags=["keys"])
 

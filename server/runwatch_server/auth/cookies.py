@@ -12,7 +12,7 @@ from fastapi import Request, Response
 from runwatch_server.auth.sessions import SESSION_S, csrf_token
 from runwatch_server.errors import ForbiddenError
 from runwatch_server.settings import Settings
-from runwatch_server.texts import check_texts
+from runwatch_server.web.zero_bytes import check_texts
 
 CSRF_HEADER: Final = "X-CSRF-Token"
 CSRF_FIELD: Final = "csrf"

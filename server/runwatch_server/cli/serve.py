@@ -27,7 +27,7 @@ from runwatch_server.cli.server import Server
 from runwatch_server.errors import SettingsError
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
-from runwatch_server.slow_peers import patient
+from runwatch_server.web.slow_peers import patient
 
 _BACKLOG: Final = 2048
 _SWITCH_S: Final = 0.0005

@@ -17,11 +17,11 @@ from runwatch_server.commands import event_queries, queries, receipt_queries
 from runwatch_server.commands.changes import COMMAND_TTL_S
 from runwatch_server.commands.records import CommandEvent, CommandRecord, KeptReceipt
 from runwatch_server.errors import NotFoundError
-from runwatch_server.http import documented, json_body, json_response
-from runwatch_server.listing import part_of
-from runwatch_server.parameters import NextToken
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices, Services
+from runwatch_server.web.bodies import documented, json_body, json_response
+from runwatch_server.web.pagination import part_of
+from runwatch_server.web.parameters import NextToken
 
 router: Final = APIRouter(prefix="/api/v1", tags=["commands"])
 

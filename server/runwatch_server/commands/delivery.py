@@ -19,7 +19,7 @@ from runwatch_server.commands.records import CommandRecord
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError, ServiceError
-from runwatch_server.separate_works import SeparateWorks
+from runwatch_server.per_run_tasks import SeparateWorks
 
 log = logging.getLogger(__name__)
 

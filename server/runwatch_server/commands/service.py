@@ -27,9 +27,9 @@ from runwatch_server.commands.records import CommandRecord
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database, Work
 from runwatch_server.errors import ConflictError
+from runwatch_server.per_run_tasks import SeparateWorks
 from runwatch_server.runs.checks import check_rank, unknown_attempt
 from runwatch_server.runs.queries import count_by_signing_key, find_attempt
-from runwatch_server.separate_works import SeparateWorks
 
 log = logging.getLogger(__name__)
 

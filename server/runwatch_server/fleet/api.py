@@ -16,8 +16,8 @@ from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.fleet.pulse import Pulse, visible_runs
 from runwatch_server.fleet.queries import count_fleet, fleet_marks, list_fleet
 from runwatch_server.fleet.records import FleetFilter, FleetRow, Group, Order
-from runwatch_server.http import documented, json_response
 from runwatch_server.services import CurrentServices, Services
+from runwatch_server.web.bodies import documented, json_response
 
 router: Final = APIRouter(prefix="/api/v1/fleet", tags=["runs"])
 

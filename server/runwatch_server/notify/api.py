@@ -12,14 +12,14 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.errors import NotFoundError, UnprocessableError
-from runwatch_server.http import documented, json_body, json_response
-from runwatch_server.listing import part_of
 from runwatch_server.notify import queries, silences
 from runwatch_server.notify.records import Delivery, DeliveryState
 from runwatch_server.notify.recurrence import Recurrence
 from runwatch_server.notify.silences import Matcher, Silence
-from runwatch_server.parameters import NextNumber, NextToken
 from runwatch_server.services import CurrentServices
+from runwatch_server.web.bodies import documented, json_body, json_response
+from runwatch_server.web.pagination import part_of
+from runwatch_server.web.parameters import NextNumber, NextToken
 
 router: Final = APIRouter(prefix="/api/v1", tags=["notifications"])
 

@@ -37,7 +37,7 @@ from runwatch_server.notify.records import Delivery, DeliveryState, Kind
 from runwatch_server.notify.sending import ATTEMPT_S, Message, Sender, cut_after
 from runwatch_server.notify.silences import Muting, list_silences
 from runwatch_server.notify.texts import body_of, title_of
-from runwatch_server.separate_works import SeparateWorks
+from runwatch_server.per_run_tasks import SeparateWorks
 
 log = logging.getLogger(__name__)
 

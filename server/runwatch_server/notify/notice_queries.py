@@ -15,8 +15,8 @@ from runwatch_server.commands.queries import list_for_alert
 from runwatch_server.notify.cases import Case
 from runwatch_server.notify.settling import settles_at
 from runwatch_server.notify.tables import IS_SETTLING, notices
+from runwatch_server.per_run_tasks import SeparateWorks
 from runwatch_server.runs.tables import runs
-from runwatch_server.separate_works import SeparateWorks
 
 
 async def insert_notice(

@@ -28,7 +28,7 @@ from runwatch_server.notify.posting import (
     posting_of,
 )
 from runwatch_server.notify.receivers import Alertmanagers, Receivers
-from runwatch_server.separate_works import SeparateWorks
+from runwatch_server.per_run_tasks import SeparateWorks
 
 log = logging.getLogger(__name__)
 

@@ -25,11 +25,11 @@ import msgspec
 import yaml
 
 from runwatch.vocabulary import Severity
-from runwatch_server.body_faults import wanted_by
 from runwatch_server.errors import SettingsError
-from runwatch_server.http import schema_of
 from runwatch_server.notify.networks import Network
 from runwatch_server.settings import is_http_url
+from runwatch_server.web.bodies import schema_of
+from runwatch_server.web.body_faults import wanted_by
 
 RECEIVERS_FILE: Final = "receivers.yaml"
 """File name that is looked for in the data directory."""

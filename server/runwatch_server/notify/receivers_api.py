@@ -10,12 +10,12 @@ from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.errors import ForbiddenError, NotFoundError
-from runwatch_server.http import documented, json_response
 from runwatch_server.notify.assembly import sender_to
 from runwatch_server.notify.networks import Line
 from runwatch_server.notify.receivers import Receiver, Receivers, without_secrets
 from runwatch_server.notify.sending import ATTEMPT_S, Message, cut_after
 from runwatch_server.services import CurrentServices
+from runwatch_server.web.bodies import documented, json_response
 
 router: Final = APIRouter(prefix="/api/v1/receivers", tags=["notifications"])
 

@@ -13,7 +13,7 @@ from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
 from runwatch_server.notify import settling_queries
 from runwatch_server.notify.settling import LONGEST_S
-from runwatch_server.separate_works import SeparateWorks
+from runwatch_server.per_run_tasks import SeparateWorks
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.commands import event_queries as command_event_queries
 from runwatch_server.commands.records import CommandRecord
-from runwatch_server.listing import part_of
 from runwatch_server.notify.cases import labels_of_alert
 from runwatch_server.notify.silences import Silence, list_silences
 from runwatch_server.page.command_travel import Travel, travel_of
@@ -25,6 +24,7 @@ from runwatch_server.runbooks import runbook_url
 from runwatch_server.runs.queries import count_ranks, find_runs
 from runwatch_server.services import CurrentServices, Services
 from runwatch_server.telemetry.queries import list_metrics
+from runwatch_server.web.pagination import part_of
 
 router: Final = APIRouter(include_in_schema=False)
 

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Response
 
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.http import documented, json_response
 from runwatch_server.page.demo_run import PROJECT
 from runwatch_server.services import CurrentServices
+from runwatch_server.web.bodies import documented, json_response
 
 router: Final = APIRouter(prefix="/api/v1", tags=["service"])
 

@@ -10,8 +10,8 @@ from typing import Any, Final, cast
 from fastapi import APIRouter, Request, Response
 
 from runwatch_server.auth.guard import public
-from runwatch_server.http import json_response
 from runwatch_server.page.rendering import render
+from runwatch_server.web.bodies import json_response
 
 router: Final = APIRouter(include_in_schema=False)
 

@@ -10,13 +10,13 @@ from runwatch.vocabulary import RunId
 from runwatch_server.audit.queries import list_deeds
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
-from runwatch_server.listing import part_of
 from runwatch_server.notify.receivers_api import view_of
 from runwatch_server.page.people import names_of_keys
 from runwatch_server.page.rendering import render
 from runwatch_server.retention.ages import Ages
 from runwatch_server.runs.queries import find_runs
 from runwatch_server.services import CurrentServices, Services
+from runwatch_server.web.pagination import part_of
 
 router: Final = APIRouter(include_in_schema=False)
 

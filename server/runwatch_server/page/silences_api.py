@@ -6,12 +6,12 @@ from fastapi import APIRouter, Request, Response
 
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.listing import part_of
 from runwatch_server.notify.silences import list_silences
 from runwatch_server.page.people import names_of_keys
 from runwatch_server.page.rendering import render
-from runwatch_server.parameters import NextToken
 from runwatch_server.services import CurrentServices
+from runwatch_server.web.pagination import part_of
+from runwatch_server.web.parameters import NextToken
 
 router: Final = APIRouter(include_in_schema=False)
 

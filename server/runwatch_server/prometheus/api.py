@@ -14,7 +14,6 @@ from fastapi import APIRouter, Query, Response
 
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
-from runwatch_server.http import documented, json_response
 from runwatch_server.notify.cases import Case
 from runwatch_server.prometheus.grouping import Wanted, groups_of, narrowed, placed_rules
 from runwatch_server.prometheus.queries import list_open_cases
@@ -27,6 +26,7 @@ from runwatch_server.prometheus.shapes import (
     alert_of,
 )
 from runwatch_server.services import CurrentServices, Services
+from runwatch_server.web.bodies import documented, json_response
 
 router: Final = APIRouter(prefix="/prometheus/api/v1", tags=["prometheus"])
 

@@ -8,8 +8,8 @@ from runwatch_server.alerts.queries import list_alerts
 from runwatch_server.alerts.records import OPEN_STATES, AlertFilter, AlertRecord
 from runwatch_server.notify.cases import Case, layer_group
 from runwatch_server.notify.notice_queries import find_cases, with_commands
+from runwatch_server.per_run_tasks import SeparateWorks
 from runwatch_server.runs.queries import find_runs
-from runwatch_server.separate_works import SeparateWorks
 
 
 async def list_open_cases(

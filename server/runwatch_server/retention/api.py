@@ -12,11 +12,11 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339_if_any
 from runwatch_server.errors import UnprocessableError
-from runwatch_server.http import documented, json_body, json_response
 from runwatch_server.retention.ages import Ages
 from runwatch_server.retention.service import DueRun, Standing
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices
+from runwatch_server.web.bodies import documented, json_body, json_response
 
 router: Final = APIRouter(prefix="/api/v1", tags=["retention"])
 

@@ -17,11 +17,11 @@ from runwatch.vocabulary import RunId
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
+from runwatch_server.per_run_tasks import SeparateWorks
 from runwatch_server.retention import queries
 from runwatch_server.retention.ages import Ages, Due, due_of
 from runwatch_server.retention.queries import RunAges
 from runwatch_server.runs.checks import run_not_found
-from runwatch_server.separate_works import SeparateWorks
 from runwatch_server.telemetry import retention as telemetry
 from runwatch_server.telemetry.histogram_store import remove_histograms
 

@@ -19,13 +19,13 @@ from runwatch_server.errors import (
     UnprocessableError,
     VersionMissingError,
 )
-from runwatch_server.http import documented, json_response
 from runwatch_server.rules.documents import Lines, located, parse_yaml
 from runwatch_server.rules.pack import BUILTIN, FiledRule, split_file
 from runwatch_server.rules.queries import RuleRecord
 from runwatch_server.rules.service import refuse_protected
 from runwatch_server.services import CurrentServices, Services
-from runwatch_server.texts import check_texts
+from runwatch_server.web.bodies import documented, json_response
+from runwatch_server.web.zero_bytes import check_texts
 
 router: Final = APIRouter(prefix="/api/v1/rules", tags=["rules"])
 

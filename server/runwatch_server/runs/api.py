@@ -21,12 +21,12 @@ from runwatch.vocabulary import PolicyMode, RunId, RunState
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339, rfc3339_if_any
-from runwatch_server.http import documented, json_body, json_response
-from runwatch_server.listing import part_of
-from runwatch_server.parameters import AttemptInPath, NextToken
 from runwatch_server.runs.access import VisibleRun, VisibleRunId
 from runwatch_server.runs.queries import Attempt, Run
 from runwatch_server.services import CurrentServices
+from runwatch_server.web.bodies import documented, json_body, json_response
+from runwatch_server.web.pagination import part_of
+from runwatch_server.web.parameters import AttemptInPath, NextToken
 
 router: Final = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 

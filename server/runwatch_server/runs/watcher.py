@@ -13,13 +13,13 @@ from runwatch.vocabulary import RunState
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
+from runwatch_server.per_run_tasks import SeparateWorks
 from runwatch_server.replicas.ownership import Ownership
 from runwatch_server.runs import queries
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.queries import OpenRun
 from runwatch_server.runs.removals import Removals
 from runwatch_server.runs.states import judge_state
-from runwatch_server.separate_works import SeparateWorks
 
 log = logging.getLogger(__name__)
 

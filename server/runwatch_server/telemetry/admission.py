@@ -15,7 +15,7 @@ from runwatch_server.runs.checks import check_rank, unknown_attempt
 from runwatch_server.telemetry import ingest_queries as queries
 from runwatch_server.telemetry.frame_rows import StreamState
 from runwatch_server.telemetry.packs.queries import packed_checksum
-from runwatch_server.texts import check_texts
+from runwatch_server.web.zero_bytes import check_texts
 
 MAX_AHEAD: Final = 1_000_000
 """Most frames that may be missing before the one received. A spool that overflows loses a few days

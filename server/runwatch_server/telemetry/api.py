@@ -14,11 +14,11 @@ from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.errors import UnprocessableError, UnsupportedTypeError
-from runwatch_server.http import documented, json_response
-from runwatch_server.parameters import NextToken
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices
 from runwatch_server.telemetry.events import RecordedEvent, list_events
+from runwatch_server.web.bodies import documented, json_response
+from runwatch_server.web.parameters import NextToken
 
 router: Final = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["telemetry"])
 

@@ -19,10 +19,10 @@ from runwatch.histograms import (
 from runwatch.vocabulary import RunId
 from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.http import documented, json_response
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices
 from runwatch_server.telemetry.histogram_store import LayerHistogram, find_histograms
+from runwatch_server.web.bodies import documented, json_response
 
 router: Final = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["telemetry"])
 

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Response
 from runwatch.vocabulary import RunId
 from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.http import documented, json_response
 from runwatch_server.runs.access import VisibleRun
 from runwatch_server.runs.queries import list_attempts
 from runwatch_server.services import CurrentServices, Services
 from runwatch_server.telemetry import segment_queries
 from runwatch_server.telemetry.history import Stretch, attempts_in_time, effective_history, undone
+from runwatch_server.web.bodies import documented, json_response
 
 router: Final = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["telemetry"])
 

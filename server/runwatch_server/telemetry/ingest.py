@@ -28,7 +28,7 @@ from runwatch_server.telemetry.late_sums import add_late_steps
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.metric_names import MetricNames, without
 from runwatch_server.telemetry.seams import Committed, CommittedFrame
-from runwatch_server.texts import check_json_texts
+from runwatch_server.web.zero_bytes import check_json_texts
 
 _INLINE_BYTES: Final = 512 * 1024
 """A frame up to this size is decoded on the event loop, which takes a millisecond: less than

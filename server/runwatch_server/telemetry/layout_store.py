@@ -14,7 +14,7 @@ from runwatch_server.db import Database
 from runwatch_server.errors import ConflictError, UnprocessableError
 from runwatch_server.runs.checks import existing_run
 from runwatch_server.telemetry.tables import layouts
-from runwatch_server.texts import check_json_texts
+from runwatch_server.web.zero_bytes import check_json_texts
 
 MAX_LAYOUTS: Final = 50
 """Most layouts of a run. A run with more of them probably puts its step into names."""

@@ -16,7 +16,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch_server.db import Database
-from runwatch_server.separate_works import SeparateWorks
+from runwatch_server.per_run_tasks import SeparateWorks
 from runwatch_server.telemetry import queries, segment_queries, tile_queries
 from runwatch_server.telemetry.coverage import first_held
 from runwatch_server.telemetry.gaps import GapReason

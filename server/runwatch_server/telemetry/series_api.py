@@ -10,8 +10,6 @@ from runwatch.frames import MAX_ATTEMPT, MAX_STEP
 from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import UnprocessableError
-from runwatch_server.http import documented, json_response
-from runwatch_server.parameters import check_span
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices
 from runwatch_server.telemetry import queries
@@ -35,6 +33,8 @@ from runwatch_server.telemetry.series_views import (
     heatmap_view,
     series_view,
 )
+from runwatch_server.web.bodies import documented, json_response
+from runwatch_server.web.parameters import check_span
 
 _TABLES: Final = [one for one in MEDIA_TYPES.values() if one != MEDIA_TYPES[SeriesFormat.JSON]]
 

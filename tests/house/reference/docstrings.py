@@ -1,6 +1,6 @@
 """Tables of what the code says of itself."""
 
-from runwatch_server.field_texts import field_texts, one_line
+from runwatch_server.web.field_docs import field_texts, one_line
 
 __all__ = ["field_texts", "one_line", "table"]
 

@@ -27,8 +27,8 @@ from runwatch_server.commands.queries import list_commands
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database, make_store
-from runwatch_server.ground import Ground
-from runwatch_server.health import Health
+from runwatch_server.foundation import Ground
+from runwatch_server.monitoring.service_metrics import Health
 from runwatch_server.replicas.bulletin import Bulletin
 from runwatch_server.replicas.ownership import SoleOwner
 from runwatch_server.runs.liveness import Liveness

@@ -12,8 +12,8 @@ from tests.server.harness import Storage
 from runwatch.vocabulary import AlertId
 from runwatch_server.db import Database, make_store
 from runwatch_server.notify import notice_queries, queries, settling_queries
+from runwatch_server.per_run_tasks import SeparateWorks
 from runwatch_server.schema import upgrade_schema
-from runwatch_server.separate_works import SeparateWorks
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from runwatch.ulids import ulid
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.objects import ObjectsAwayError, ObjectStore
-from runwatch_server.separate_works import SeparateWorks
+from runwatch_server.per_run_tasks import SeparateWorks
 from runwatch_server.telemetry.packs import hot_queries, queries
 from runwatch_server.telemetry.packs.encoding import FrameToPack, encode_pack
 from runwatch_server.telemetry.packs.hot_queries import HotRow, StreamToPack

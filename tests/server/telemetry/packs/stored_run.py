@@ -11,7 +11,7 @@ from runwatch.frames import Event, Frame
 from runwatch.histograms import NUM_BINS, HistogramKind, pack_histograms
 from runwatch.nonfinite import ABSENT_32, ABSENT_64
 from runwatch.vocabulary import RunId
-from runwatch_server.health import Health
+from runwatch_server.monitoring.service_metrics import Health
 from runwatch_server.objects import ObjectStore
 from runwatch_server.telemetry.packs.packing import Packer, PackLimits
 

@@ -15,8 +15,14 @@ from runwatch.layouts import Layer, Layout
 from runwatch.nonfinite import ABSENT_32
 from runwatch.vocabulary import RunId, RunState
 from runwatch_server.alerts.collector import MAX_RULES, bounded
-from runwatch_server.health import Health
-from runwatch_server.run_figures import MAX_RUNS, WORST_LAYERS, Fleet, RunFacts, worst_layers
+from runwatch_server.monitoring.run_figures import (
+    MAX_RUNS,
+    WORST_LAYERS,
+    Fleet,
+    RunFacts,
+    worst_layers,
+)
+from runwatch_server.monitoring.service_metrics import Health
 
 pytestmark = pytest.mark.anyio
 

@@ -16,9 +16,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runwatch.errors import Fault, FrameError, FrameTooLargeError, InvalidInputError, RuleError
 from runwatch.messages import Problem
-from runwatch_server.allowed_methods import allowed_methods
 from runwatch_server.errors import ServiceError, title_of
-from runwatch_server.http import phrase_of
+from runwatch_server.web.allowed_methods import allowed_methods
+from runwatch_server.web.bodies import phrase_of
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from fastapi.routing import APIRoute, iter_route_contexts
 
 from runwatch_server.auth.guard import Requirement, requirement_of
 from runwatch_server.errors import REFUSALS, ServiceError
-from runwatch_server.field_texts import field_texts
-from runwatch_server.http import refusal_name, schema_of
-from runwatch_server.problems import MEDIA_TYPE, RuleProblem
+from runwatch_server.web.bodies import refusal_name, schema_of
+from runwatch_server.web.field_docs import field_texts
+from runwatch_server.web.problems import MEDIA_TYPE, RuleProblem
 
 _SCHEME: Final = "key"
 _JSON: Final = "application/json"

@@ -15,10 +15,10 @@ from runwatch_server.auth.guard import CurrentPrincipal, public, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.db import SAFE_SQLITE
 from runwatch_server.errors import ForbiddenError, OverloadedError
-from runwatch_server.http import documented, json_response
-from runwatch_server.run_figures import Fleet, RunFacts
+from runwatch_server.monitoring.run_figures import Fleet, RunFacts
 from runwatch_server.runs.queries import count_by_state, find_runs
 from runwatch_server.services import CurrentServices, Services
+from runwatch_server.web.bodies import documented, json_response
 
 router: Final = APIRouter(tags=["health"])
 

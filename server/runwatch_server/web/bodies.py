@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 from fastapi import Request, Response
 
-from runwatch_server.body_faults import Json, found_in, wanted_by
 from runwatch_server.errors import UnprocessableError
-from runwatch_server.texts import check_json_texts
+from runwatch_server.web.body_faults import Json, found_in, wanted_by
+from runwatch_server.web.zero_bytes import check_json_texts
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ def documented(
     """`openapi_extra` of a route that takes this body and gives this answer.
 
     `also` is a second status of the same answer, `texts` are its media types other than JSON;
-    `refuses` are the statuses with which this route refuses (`interface.py` adds the common ones).
+    `refuses` are the statuses with which this route refuses (`openapi.py` adds the common ones).
     """
     responses: dict[str, Any] = {}
     extra: dict[str, Any] = {"responses": responses}

@@ -12,8 +12,8 @@ from runwatch.frames import Frame
 from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
 from runwatch_server.disk import DiskGuard
-from runwatch_server.disk_figures import DiskCollector
-from runwatch_server.run_figures import RunFigures
+from runwatch_server.monitoring.disk_figures import DiskCollector
+from runwatch_server.monitoring.run_figures import RunFigures
 from runwatch_server.telemetry.gaps import GapReason
 
 _WATCHED_PROBLEMS: Final = (

@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 
 from runwatch.frames import MAX_ATTEMPT
 from runwatch_server.errors import UnprocessableError
-from runwatch_server.texts import check_texts
+from runwatch_server.web.zero_bytes import check_texts
 
 _ULID: Final = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
 

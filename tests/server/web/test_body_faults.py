@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from runwatch.vocabulary import PolicyMode
-from runwatch_server.body_faults import wanted_by
-from runwatch_server.http import schema_of
+from runwatch_server.web.bodies import schema_of
+from runwatch_server.web.body_faults import wanted_by
 
 
 class Lower(msgspec.Struct, tag_field="kind", tag="lower", forbid_unknown_fields=True):

@@ -13,9 +13,9 @@ from runwatch.vocabulary import RunId
 from runwatch_server.alerts.tables import alerts
 from runwatch_server.commands.tables import commands
 from runwatch_server.errors import OverloadedError
+from runwatch_server.per_run_tasks import SeparateWorks
 from runwatch_server.runs.liveness import BEAT_S
 from runwatch_server.runs.tables import runs
-from runwatch_server.separate_works import SeparateWorks
 from runwatch_server.telemetry.tables import layouts, segments
 
 pytestmark = pytest.mark.anyio

@@ -1,0 +1,1 @@
+"""What each request and each answer passes through, whatever its route."""
