@@ -10,7 +10,9 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import runwatch
 from runwatch_server.alerts import api as alerts_api
-from runwatch_server.alerts import backtest_api, stream_api, thresholds_api
+from runwatch_server.alerts import stream_api
+from runwatch_server.alerts.backtests import api as backtests_api
+from runwatch_server.alerts.thresholds import api as thresholds_api
 from runwatch_server.assembly import start_services
 from runwatch_server.audit import api as audit_api
 from runwatch_server.auth import api as auth_api
@@ -123,7 +125,7 @@ _ROUTERS: Final = (
     series_api.router,
     history_api.router,
     histograms_api.router,
-    backtest_api.router,
+    backtests_api.router,
     rules_api.router,
     retention_api.router,
     alerts_api.router,

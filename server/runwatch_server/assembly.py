@@ -8,9 +8,9 @@ from functools import partial
 
 from runwatch.errors import RunwatchError
 from runwatch_server.alerts.assembly import Alerting, Judges, start_alerting
-from runwatch_server.alerts.backtests import Backtests
+from runwatch_server.alerts.backtests.runner import Backtests
 from runwatch_server.alerts.collector import AlertingCollector
-from runwatch_server.alerts.farewell import Farewell
+from runwatch_server.alerts.run_removal import Farewell
 from runwatch_server.auth.rate_limits import RateLimits
 from runwatch_server.auth.scrape_key import check_scrape_key_file
 from runwatch_server.auth.service import Keys

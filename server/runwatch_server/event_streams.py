@@ -9,7 +9,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from runwatch_server.alerts.board import NewsBoard
+from runwatch_server.alerts.announcements import NewsBoard
 from runwatch_server.auth.keys import Principal
 from runwatch_server.auth.service import Keys
 from runwatch_server.errors import (

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from runwatch_server.alerts.backtests import Backtests
-from runwatch_server.alerts.board import NewsBoard
-from runwatch_server.alerts.evaluators import Evaluators
-from runwatch_server.alerts.farewell import Farewell
+from runwatch_server.alerts.announcements import NewsBoard
+from runwatch_server.alerts.backtests.runner import Backtests
+from runwatch_server.alerts.evaluation.evaluators import Evaluators
+from runwatch_server.alerts.run_removal import Farewell
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
 from runwatch_server.auth.rate_limits import RateLimits

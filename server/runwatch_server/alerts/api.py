@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from runwatch.alerts import AlertState
 from runwatch.nonfinite import JsonNumber
 from runwatch.vocabulary import AlertId, RunId, Severity
-from runwatch_server.alerts.card import DiagnosisView
+from runwatch_server.alerts.diagnosis.card import DiagnosisView
 from runwatch_server.alerts.records import (
     AlertEvent,
     AlertFilter,

@@ -4,15 +4,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from runwatch.vocabulary import RunId
-from runwatch_server.alerts.board import NewsBoard
+from runwatch_server.alerts.announcements import NewsBoard
 from runwatch_server.alerts.context import AlertingContext
-from runwatch_server.alerts.evaluators import Evaluators
-from runwatch_server.alerts.findings import Detective
+from runwatch_server.alerts.diagnosis.findings import Detective
+from runwatch_server.alerts.evaluation.evaluators import Evaluators
 from runwatch_server.alerts.judging import Judging, ProcessJudging, ThreadJudging
-from runwatch_server.alerts.recording import Tell, tell_nobody
+from runwatch_server.alerts.recording.transitions import Tell, tell_nobody
+from runwatch_server.alerts.recording.withdrawing import Withdrawing
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
-from runwatch_server.alerts.withdrawing import Withdrawing
 from runwatch_server.commands.delivery import Delivery
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.service import Commands

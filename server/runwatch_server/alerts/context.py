@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.policy import PolicyLimits
 from runwatch.vocabulary import PolicyMode, RunId
 from runwatch_server.alerts.judging import Judging
-from runwatch_server.alerts.recording import News, Source, Tell, end_alerts
+from runwatch_server.alerts.recording.transitions import News, Source, Tell, end_alerts
 from runwatch_server.alerts.records import AlertRecord, Resolution
 from runwatch_server.clock import Clock
 from runwatch_server.commands.delivery import Delivery

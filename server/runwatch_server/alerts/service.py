@@ -8,10 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.alerts import event_queries, queries
-from runwatch_server.alerts.board import NewsBoard
-from runwatch_server.alerts.card import DiagnosisView, card_of, similar_of
-from runwatch_server.alerts.findings import BEFORE_STEPS, Detective
-from runwatch_server.alerts.frame_queries import list_behind, list_unjudged_arrivals
+from runwatch_server.alerts.announcements import NewsBoard
+from runwatch_server.alerts.diagnosis.card import DiagnosisView, card_of, similar_of
+from runwatch_server.alerts.diagnosis.findings import BEFORE_STEPS, Detective
+from runwatch_server.alerts.evaluation.frame_queries import list_behind, list_unjudged_arrivals
 from runwatch_server.alerts.records import AlertEvent, AlertFilter, AlertRecord, RunEvent
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.clock import Clock

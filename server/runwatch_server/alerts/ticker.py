@@ -16,10 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import queries
-from runwatch_server.alerts.absence_alerts import AbsenceAlerts
+from runwatch_server.alerts.absence.alerts import AbsenceAlerts
 from runwatch_server.alerts.context import AlertingContext
-from runwatch_server.alerts.evaluators import Evaluators
-from runwatch_server.alerts.groups import Groups
+from runwatch_server.alerts.evaluation.evaluators import Evaluators
+from runwatch_server.alerts.groups.monitor import Groups
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee

@@ -14,8 +14,8 @@ from runwatch.commands import SIGNATURE, CommandState
 from runwatch.frames import Scalar
 from runwatch.policy import ALREADY_ROLLED_BACK
 from runwatch.vocabulary import PolicyMode
+from runwatch_server.alerts.actions.recovery import note_command
 from runwatch_server.alerts.queries import find_alert
-from runwatch_server.alerts.recovery import note_command
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.commands import event_queries, queries
 from runwatch_server.commands.records import Addressee, CommandRecord

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from runwatch.extras import pip_install
 from runwatch.vocabulary import RunId
-from runwatch_server.alerts.board import NewsBoard
-from runwatch_server.alerts.findings import Detective
+from runwatch_server.alerts.announcements import NewsBoard
+from runwatch_server.alerts.diagnosis.findings import Detective
 from runwatch_server.background import Loop
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database

@@ -15,7 +15,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch_server.alerts.board import NewsBoard
+from runwatch_server.alerts.announcements import NewsBoard
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError

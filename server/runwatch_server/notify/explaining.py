@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from runwatch.vocabulary import AlertId
-from runwatch_server.alerts.card import short_of
-from runwatch_server.alerts.findings import Detective
+from runwatch_server.alerts.diagnosis.card import short_of
+from runwatch_server.alerts.diagnosis.findings import Detective
 from runwatch_server.notify.cases import Case
 
 _MOST_KEPT: Final = 512

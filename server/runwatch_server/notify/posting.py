@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from runwatch.nonfinite import JsonNumber
-from runwatch_server.alerts.rungs import ladder_in_words
+from runwatch_server.alerts.actions.rungs import ladder_in_words
 from runwatch_server.clock import rfc3339
 from runwatch_server.notify.cases import Case, labels_of
 from runwatch_server.notify.texts import (

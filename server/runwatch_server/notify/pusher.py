@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final
 
 from runwatch.vocabulary import AlertId
-from runwatch_server.alerts.board import NewsBoard
+from runwatch_server.alerts.announcements import NewsBoard
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError

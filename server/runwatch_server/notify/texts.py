@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Final
 
 from runwatch.number_texts import count, counted, number
+from runwatch_server.alerts.actions.rungs import ladder_in_words
 from runwatch_server.alerts.records import Resolution
-from runwatch_server.alerts.rungs import ladder_in_words
 from runwatch_server.clock import rfc3339
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.notify.cases import Case

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request, Response
 from runwatch.alerts import AlertState
 from runwatch.rules import Rule
 from runwatch.vocabulary import AlertId, RunId, Severity
+from runwatch_server.alerts.actions.rungs import recovery_after
 from runwatch_server.alerts.records import AlertFilter, AlertRecord
-from runwatch_server.alerts.rungs import recovery_after
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.commands import event_queries as command_event_queries

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request, Response
 
 from runwatch.commands import ACTION_KINDS, CommandState
 from runwatch.vocabulary import AlertId, PolicyMode
+from runwatch_server.alerts.actions.rungs import recovery_after
 from runwatch_server.alerts.queries import find_alerts
 from runwatch_server.alerts.records import AlertRecord, Recovery
-from runwatch_server.alerts.rungs import recovery_after
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.commands import event_queries as command_event_queries

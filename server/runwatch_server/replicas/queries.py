@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState
 from runwatch.vocabulary import Phase, RunId, RunState
-from runwatch_server.alerts.frame_queries import STREAMS_BEHIND
+from runwatch_server.alerts.evaluation.frame_queries import STREAMS_BEHIND
 from runwatch_server.alerts.tables import alerts
 from runwatch_server.replicas.tables import leases, signs
 from runwatch_server.runs.heard_rank import Sign

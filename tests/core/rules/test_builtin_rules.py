@@ -10,8 +10,8 @@ from tests.core.rules.builtin_pack import ROOT, document_of, pack
 from runwatch.alerts import AlertState
 from runwatch.rules import IN_CODE, Evaluator, Rows, Rule
 from runwatch.rules.rule_tests import RuleTest, load_rule_tests, run_rule_tests
-from runwatch_server.alerts.absence import rank_lost, run_lost
-from runwatch_server.alerts.group_outlier import RULE
+from runwatch_server.alerts.absence.rules import rank_lost, run_lost
+from runwatch_server.alerts.groups.outlier import RULE
 
 
 def cases() -> list[tuple[Path, int, str]]:

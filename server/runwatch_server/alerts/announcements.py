@@ -1,0 +1,78 @@
+"""Announces news of alerts: one log line for each, and a wake-up of open event streams."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+from weakref import WeakSet
+
+from runwatch.alerts import AlertState
+from runwatch_server.alerts.recording.transitions import News
+from runwatch_server.alerts.records import AlertRecord
+
+log = logging.getLogger(__name__)
+
+_TOLD: Final = (AlertState.FIRING, AlertState.RESOLVED)
+
+
+def _level(alert: AlertRecord) -> int:
+    is_loud = alert.state is AlertState.FIRING and alert.is_told
+    return logging.WARNING if is_loud else logging.INFO
+
+
+class NewsBoard:
+    """Announces what has been committed; holds nothing that must survive a restart."""
+
+    def __init__(self, *, announce: Callable[[], None] = lambda: None) -> None:
+        self._announce = announce
+        self._waiting: WeakSet[asyncio.Event] = WeakSet()
+        self.is_open = True
+        self.transitions: Counter[tuple[str, str]] = Counter()
+        """Number of transitions for each rule and state since the start."""
+
+    def post(self, news: Sequence[News]) -> None:
+        for one in news:
+            alert = one.alert
+            self.transitions[alert.rule, alert.state] += 1
+            if alert.state in _TOLD:
+                log.log(
+                    _level(alert),
+                    "alert %s %s at step %d of run %s (%s): %s",
+                    alert.rule,
+                    alert.state,
+                    alert.last_step,
+                    alert.run_id,
+                    alert.severity,
+                    alert.facts.summary,
+                )
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake those who wait for news, here and at the other replicas."""
+        self.wake_here()
+        self._announce()
+
+    def wake_here(self) -> None:
+        for event in tuple(self._waiting):
+            event.set()
+
+    def close(self) -> None:
+        """Release those who wait, because the service is about to stop."""
+        self.is_open = False
+        self.wake_here()
+
+    def waiter(self) -> asyncio.Event:
+        """An event to take before looking for news, so that none is missed between looking and
+        waiting."""
+        event = asyncio.Event()
+        self._waiting.add(event)
+        return event
+
+    async def wait(self, waiter: asyncio.Event, wait_s: float) -> bool:
+        """Wait at most `wait_s` seconds; whether there may be news."""
+        try:
+            await asyncio.wait_for(waiter.wait(), wait_s)
+        except TimeoutError:
+            return False
+        return True

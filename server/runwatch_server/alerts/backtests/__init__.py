@@ -1,0 +1,1 @@
+"""Backtests: the alerts that rules would have raised on a stored run."""

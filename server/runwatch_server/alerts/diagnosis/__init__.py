@@ -1,0 +1,1 @@
+"""Diagnosis of an alert: what went wrong first, what changed before it, and what to try."""

@@ -1,0 +1,209 @@
+"""Finds signs in a stored run around the onset of an alert."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from runwatch.number_texts import count, number
+from runwatch.rules.diagnosis import Sign
+from runwatch.rules.evidence import (
+    LOOK_AHEAD_STEPS,
+    LOOK_BACK_STEPS,
+    Departure,
+    Recorded,
+    departure,
+    grew_before,
+    in_order,
+    layer_signs,
+    lr_signs,
+    order_signs,
+    scaler_signs,
+)
+from runwatch_server.alerts import event_queries
+from runwatch_server.alerts.diagnosis.run_signs import (
+    ChangedBefore,
+    bundles_of,
+    changed_before,
+    course_signs,
+    run_signs,
+)
+from runwatch_server.alerts.records import AlertRecord
+from runwatch_server.db import Database
+from runwatch_server.errors import NotFoundError
+from runwatch_server.telemetry import queries as telemetry_queries
+from runwatch_server.telemetry import segment_queries
+from runwatch_server.telemetry.reading import Reader, Window
+
+log = logging.getLogger(__name__)
+
+_IN_ORDER: Final = ("loss", "val_loss", "grad_norm", "nonfinite", "step_time", "gpu_mem")
+"""Metrics whose order of failing interests a reader."""
+_CHANGED: Final = ("lr", "loss_scale", "skipped", "clip_coef")
+_MOST_LAYERS: Final = 5
+BEFORE_STEPS: Final = 200
+"""A change at most this many steps before an alert's onset may have caused it."""
+_TIMEOUT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class WentFar:
+    """A series that left its usual range."""
+
+    series: str
+    layer: str | None
+    departure: Departure
+
+    @property
+    def words(self) -> str:
+        name = self.series if self.layer is None else f"{self.series} of {self.layer}"
+        before, value = number(self.departure.before, 3), number(self.departure.value, 3)
+        return f"{name} went from {before} to {value} at step {count(self.departure.step)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    signs: Mapping[Sign, str]
+    """Each with the words that describe what was found."""
+    order: Sequence[WentFar]
+    """Ordered by when each series left its usual range."""
+    changed: Sequence[ChangedBefore]
+    bundles: Sequence[str] = ()
+    """Paths of diagnostic bundles, on the trainer's machine."""
+
+
+NOTHING: Final = Findings({}, (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Detective:
+    """Examines a stored run. It leaves out what it cannot find: the alert itself matters more."""
+
+    database: Database
+    reader: Reader
+
+    async def look(self, alert: AlertRecord, *, num_similar: int) -> Findings:
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                return await self._look(alert, num_similar)
+        except Exception:  # the alert is sent without its findings
+            log.exception("alert %s: what led to it could not be looked at", alert.id)
+            return NOTHING
+
+    async def _look(self, alert: AlertRecord, num_similar: int) -> Findings:
+        onset = alert.onset_step
+        series = await self._metrics(alert)
+        far = {
+            name: found
+            for name in _IN_ORDER
+            if (found := departure(series[name], onset)) is not None
+        }
+        layers, num_layers = await self._layers(alert)
+        async with self.database.read() as connection:
+            events = await event_queries.list_run_events(
+                connection,
+                alert.run_id,
+                attempt=alert.attempt,
+                first_step=onset - BEFORE_STEPS,
+                last_step=onset,
+                limit=20,
+            )
+            segments = await segment_queries.list_segments(connection, alert.run_id, alert.rank)
+        starts = {(one.attempt, one.segment): one.first_step for one in segments}
+        of_lr = lr_signs(series["lr"], onset)
+        of_scaler = scaler_signs(
+            series["loss_scale"], series["skipped"], series["clip_coef"], onset
+        )
+        of_run = run_signs(alert, starts, events, num_similar)
+        signs = {
+            **of_lr,
+            **of_scaler,
+            **of_run,
+            **order_signs(
+                far.get("loss"), far.get("grad_norm"), grew_before(series["grad_norm"], onset)
+            ),
+            **layer_signs(alert.facts.first_layer, alert.facts.widest.num_layers, num_layers),
+            **await self._broken_parameter(alert),
+            **course_signs(series, far),
+        }
+        if "step_time" in far and far["step_time"].value > far["step_time"].before:
+            signs[Sign.STEP_SLOWER] = WentFar("step_time", None, far["step_time"]).words
+        return Findings(
+            signs,
+            _order(far, layers),
+            changed_before(events, of_lr, of_scaler, of_run),
+            bundles_of(events),
+        )
+
+    async def _metrics(self, alert: AlertRecord) -> dict[str, Recorded]:
+        async with self.database.read() as connection:
+            known = set(await telemetry_queries.list_metrics(connection, alert.run_id))
+        found: dict[str, Recorded] = {}
+        for name in (*_IN_ORDER, *_CHANGED):
+            found[name] = Recorded(np.empty(0, np.int64), np.empty(0))
+            if name in known:
+                series = await self.reader.metric_series(alert.run_id, name, _window(alert))
+                if series.values is not None:
+                    found[name] = Recorded.of(series.buckets.steps, series.values[:, 0])
+        return found
+
+    async def _broken_parameter(self, alert: AlertRecord) -> dict[Sign, str]:
+        """Whether the first failing layer's parameter was already NaN or infinite. Its norm is
+        measured before the step, so a step with a broken gradient does not show in it."""
+        layer = alert.facts.first_layer
+        if layer is None:
+            return {}
+        try:
+            series = await self.reader.layer_series(
+                alert.run_id, layer, "param_norm", _window(alert)
+            )
+        except NotFoundError:
+            return {}
+        if series.values is None:
+            return {}
+        norms = Recorded.of(series.buckets.steps, series.values[:, 0]).until(alert.onset_step + 1)
+        if np.isfinite(norms.values_N).all():
+            return {}
+        return {Sign.PARAMETER_BROKEN: f"the parameter {layer} was broken already"}
+
+    async def _layers(self, alert: AlertRecord) -> tuple[dict[str, Departure], int]:
+        """The layers whose gradient left its usual range first, and the number of layers."""
+        if alert.facts.first_layer is None:
+            return {}, 0
+        try:
+            layers, series = await self.reader.all_layers(alert.run_id, "grad_norm", _window(alert))
+        except NotFoundError:
+            return {}, 0
+        if series.values is None:
+            return {}, len(layers)
+        steps = series.buckets.steps
+        found = {
+            name: gone
+            for column, name in enumerate(layers)
+            if (gone := departure(Recorded.of(steps, series.values[:, column]), alert.onset_step))
+        }
+        # Gradients flow from the loss to the first layer: within one step the last layer failed
+        # first.
+        first = sorted(found.items(), key=lambda one: one[1].step)[:_MOST_LAYERS]
+        return dict(first), len(layers)
+
+
+def _window(alert: AlertRecord) -> Window:
+    first, last = alert.onset_step - LOOK_BACK_STEPS, alert.onset_step + LOOK_AHEAD_STEPS
+    return Window(
+        rank=alert.rank,
+        first_step=max(first, 0),
+        last_step=last,
+        points=2 * (last - first),
+        attempt=alert.attempt,
+        segment=alert.segment,
+    )
+
+
+def _order(far: Mapping[str, Departure], layers: Mapping[str, Departure]) -> list[WentFar]:
+    found = [WentFar(name, None, gone) for name, gone in in_order(far)]
+    found += [WentFar("grad_norm", name, gone) for name, gone in layers.items()]
+    return sorted(found, key=lambda one: one.departure.step)

@@ -1,0 +1,222 @@
+"""Judges every run: at most one task per run at a time, and one thread for all of them."""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.context import AlertingContext
+from runwatch_server.alerts.evaluation.consequences import StreamMovedError
+from runwatch_server.alerts.evaluation.frame_queries import list_behind
+from runwatch_server.alerts.evaluation.run_evaluation import RunEvaluation
+from runwatch_server.alerts.judging import JudgeLostError
+from runwatch_server.errors import OverloadedError
+from runwatch_server.replicas.ownership import NotOwnerError
+from runwatch_server.telemetry.seams import CommittedFrame
+
+log = logging.getLogger(__name__)
+
+_RETRY_S: Final = 5.0
+_IDLE_S: Final = 900.0
+"""Seconds of silence after which a run is dropped from memory; its state is stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorHealth:
+    """Whether incoming frames are judged."""
+
+    num_runs: int
+    """Number of runs held in memory."""
+    num_behind: int
+    num_waiting: int
+    """Number of frames that are stored and not yet judged."""
+    num_busy: int
+    failing_runs: tuple[RunId, ...]
+    """Runs whose last batch could not be judged; it is tried again and again."""
+    num_failures: int
+    """Number of failed batches since the start."""
+    num_frames: int
+    """Number of frames handed over since the start."""
+    busy_s: float
+    """For how many seconds the longest judgement under way has been running. A process that does
+    not move on is replaced after a minute, or after longer if that has happened before."""
+    is_running: bool
+
+    @property
+    def is_well(self) -> bool:
+        return self.is_running and not self.failing_runs
+
+
+class Evaluators:
+    """Judges the frames of all runs, in the order of each stream."""
+
+    def __init__(self, context: AlertingContext) -> None:
+        self._context = context
+        self._runs: dict[RunId, RunEvaluation] = {}
+        self._tasks: dict[RunId, asyncio.Task[None]] = {}
+        self._dirty: set[RunId] = set()
+        self._failing: dict[RunId, asyncio.TimerHandle] = {}
+        self._gaps: dict[RunId, asyncio.TimerHandle] = {}
+        self._last_used: dict[RunId, float] = {}
+        self._num_failures = 0
+        self._num_frames = 0
+        self._is_running = False
+
+    def committed(self, frame: CommittedFrame) -> None:
+        """A frame has been stored: judge it in its turn, or notify the replica that owns its
+        run."""
+        if not self._context.ownership.owns(frame.run_id):
+            self._context.ownership.want(frame.run_id)
+            return
+        self._run(frame.run_id).put(frame)
+        self._num_frames += 1
+        self._wake(frame.run_id)
+
+    async def start(self) -> None:
+        """Resume with the frames that were stored but not judged when the service stopped."""
+        self._is_running = True
+        await self.catch_up()
+
+    async def catch_up(self, run_ids: Collection[RunId] | None = None) -> None:
+        """Look for stored frames that nobody has judged, of some runs or of all."""
+        async with self._context.database.read() as connection:
+            behind = await list_behind(connection, run_ids)
+        for run_id, key, newest_seq in behind:
+            if self._context.ownership.owns(run_id):
+                self._run(run_id).note(key, newest_seq)
+                self._wake(run_id)
+
+    async def stop(self) -> None:
+        """Finish the batches under way and save the evaluators' state."""
+        self._is_running = False
+        for timer in (*self._failing.values(), *self._gaps.values()):
+            timer.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        for run_id in tuple(self._runs):
+            await self.forget(run_id)
+
+    async def drop_idle(self) -> None:
+        """Drop runs from memory that have been silent for long."""
+        now = self._context.clock.monotonic()
+        for run_id, used in tuple(self._last_used.items()):
+            if now - used > _IDLE_S:
+                await self.forget(run_id)
+
+    async def forget(self, run_id: RunId) -> None:
+        """Drop a run from memory; its next frame rebuilds its evaluators from the database."""
+        if run_id not in self._runs or run_id in self._tasks:
+            return
+        try:
+            await self._runs[run_id].save()
+        except (StreamMovedError, NotOwnerError, JudgeLostError) as error:
+            log.info("%s: there is nothing to save", error)
+        self._forget(run_id)
+
+    def owns(self, run_id: RunId) -> bool:
+        """Whether this replica judges the run."""
+        return self._context.ownership.owns(run_id)
+
+    def drop(self, run_id: RunId) -> None:
+        """Another replica judges the run now, so discard what is remembered of it here. A batch
+        under way fails when it is written."""
+        self._forget(run_id)
+
+    def begin_again(self, run_id: RunId) -> None:
+        """The run was removed: frames that arrive under its id are judged from the first on."""
+        failing = self._failing.pop(run_id, None)
+        if failing is not None:
+            failing.cancel()
+        self._forget(run_id)
+
+    def is_drained(self, run_id: RunId) -> bool:
+        """Whether all frames of a run have been judged, as far as is known in memory."""
+        run = self._runs.get(run_id)
+        return run_id not in self._tasks and (run is None or not run.is_behind)
+
+    @property
+    def health(self) -> EvaluatorHealth:
+        return EvaluatorHealth(
+            num_runs=len(self._runs),
+            num_behind=sum(run.is_behind for run in self._runs.values()),
+            num_waiting=sum(run.num_waiting for run in self._runs.values()),
+            num_busy=len(self._tasks),
+            failing_runs=tuple(self._failing),
+            num_failures=self._num_failures,
+            num_frames=self._num_frames,
+            busy_s=self._context.judging.busy_s,
+            is_running=self._is_running,
+        )
+
+    def _run(self, run_id: RunId) -> RunEvaluation:
+        self._last_used[run_id] = self._context.clock.monotonic()
+        if run_id not in self._runs:
+            self._runs[run_id] = RunEvaluation(run_id, self._context)
+        return self._runs[run_id]
+
+    def _wake(self, run_id: RunId) -> None:
+        self._dirty.add(run_id)
+        if self._is_running and run_id not in self._tasks and run_id not in self._failing:
+            task = asyncio.create_task(self._judge(run_id), name=f"evaluator of run {run_id}")
+            self._tasks[run_id] = task
+
+    async def _judge(self, run_id: RunId) -> None:
+        run = self._runs.get(run_id)
+        if run is None:  # dropped before its turn came
+            self._tasks.pop(run_id, None)
+            return
+        try:
+            await self._judge_waiting(run)
+        except (StreamMovedError, NotOwnerError) as error:
+            log.warning("%s: its evaluators are built again from disk", error)
+            if self._runs.get(run_id) is run:
+                self._forget(run_id)
+        except (OverloadedError, JudgeLostError) as error:  # the database or the judge is gone
+            log.warning("run %s: its frames could not be judged (%s); tried again", run_id, error)
+            self._try_later(run_id)
+        except Exception:  # one run's failure must not stop the others
+            log.exception("run %s: its frames could not be judged; tried again", run_id)
+            self._try_later(run_id)
+        finally:
+            self._tasks.pop(run_id, None)
+            if run_id in self._dirty and self._runs.get(run_id) is not run:
+                self._wake(run_id)  # dropped and begun again meanwhile
+
+    async def _judge_waiting(self, run: RunEvaluation) -> None:
+        while run.run_id in self._dirty and self._judges(run):
+            self._dirty.discard(run.run_id)
+            while self._judges(run) and await run.step():
+                pass
+        self._wait_for_gap(run.run_id, run)
+
+    def _judges(self, run: RunEvaluation) -> bool:
+        """Whether this evaluation is still the one that judges the run."""
+        return self._is_running and self._runs.get(run.run_id) is run
+
+    def _wait_for_gap(self, run_id: RunId, run: RunEvaluation) -> None:
+        left_s = run.gap_left_s
+        if left_s is not None and run_id not in self._gaps:
+            loop = asyncio.get_running_loop()
+            self._gaps[run_id] = loop.call_later(max(left_s, 0.01), self._pass_gap, run_id)
+
+    def _pass_gap(self, run_id: RunId) -> None:
+        self._gaps.pop(run_id, None)
+        if run_id in self._runs:
+            self._wake(run_id)
+
+    def _try_later(self, run_id: RunId) -> None:
+        self._num_failures += 1
+        loop = asyncio.get_running_loop()
+        self._failing[run_id] = loop.call_later(_RETRY_S, self._retry, run_id)
+
+    def _retry(self, run_id: RunId) -> None:
+        self._failing.pop(run_id, None)
+        if run_id in self._runs:
+            self._wake(run_id)
+
+    def _forget(self, run_id: RunId) -> None:
+        self._runs.pop(run_id, None)
+        self._last_used.pop(run_id, None)
+        self._dirty.discard(run_id)

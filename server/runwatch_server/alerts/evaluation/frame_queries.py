@@ -1,0 +1,133 @@
+"""Queries for the stored frames of streams, for those who judge them."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.evaluation.stream import StreamKey
+from runwatch_server.alerts.tables import evaluations
+from runwatch_server.telemetry.queries import HotFrame
+from runwatch_server.telemetry.tables import frames, layouts, streams
+
+# Built once: it runs every few seconds, and building takes longer than running.
+STREAMS_BEHIND: Final = (
+    sa.select(streams.c.run_id, streams.c.attempt, streams.c.rank, streams.c.max_seq)
+    .outerjoin_from(
+        streams,
+        evaluations,
+        (evaluations.c.run_id == streams.c.run_id)
+        & (evaluations.c.attempt == streams.c.attempt)
+        & (evaluations.c.rank == streams.c.rank),
+    )
+    .where(streams.c.max_seq > sa.func.coalesce(evaluations.c.evaluated_seq, 0))
+)
+"""The streams that hold frames nobody has judged, each with its newest sequence number."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFrame:
+    """A frame of a stream that is not in a pack."""
+
+    hot: HotFrame
+    late: bool
+
+
+async def find_frames(
+    connection: AsyncConnection,
+    run_id: RunId,
+    key: StreamKey,
+    *,
+    first_seq: int,
+    last_seq: int | None,
+    limit: int,
+) -> list[StoredFrame]:
+    """The frames of a stream within bounds, in order, except those in packs."""
+    wanted = (
+        sa.select(
+            frames.c.seq,
+            frames.c.segment,
+            frames.c.first_step,
+            frames.c.num_steps,
+            frames.c.layout_hash,
+            frames.c.body,
+            frames.c.late,
+        )
+        .where(
+            frames.c.run_id == run_id,
+            frames.c.attempt == key.attempt,
+            frames.c.rank == key.rank,
+            frames.c.seq >= first_seq,
+        )
+        .order_by(frames.c.seq)
+        .limit(limit)
+    )
+    if last_seq is not None:
+        wanted = wanted.where(frames.c.seq <= last_seq)
+    return [
+        StoredFrame(
+            HotFrame(
+                seq=row.seq,
+                segment=row.segment,
+                first_step=row.first_step,
+                num_steps=row.num_steps,
+                layout_hash=row.layout_hash,
+                body=row.body,
+            ),
+            row.late,
+        )
+        for row in await connection.execute(wanted)
+    ]
+
+
+async def find_layout(connection: AsyncConnection, run_id: RunId, layout_hash: str) -> bytes:
+    """A layout's document, compressed as it is stored."""
+    found = await connection.execute(
+        sa.select(layouts.c.document).where(
+            layouts.c.run_id == run_id, layouts.c.hash == layout_hash
+        )
+    )
+    document: bytes = found.scalar_one()
+    return document
+
+
+async def list_streams(connection: AsyncConnection, run_id: RunId) -> list[tuple[StreamKey, int]]:
+    """The streams of a run, each with its newest sequence number."""
+    found = await connection.execute(
+        sa.select(streams.c.attempt, streams.c.rank, streams.c.max_seq)
+        .where(streams.c.run_id == run_id)
+        .order_by(streams.c.attempt, streams.c.rank)
+    )
+    return [(StreamKey(attempt, rank), max_seq) for attempt, rank, max_seq in found]
+
+
+async def list_behind(
+    connection: AsyncConnection, run_ids: Collection[RunId] | None = None
+) -> list[tuple[RunId, StreamKey, int]]:
+    """The streams of some runs, or of all, that hold unjudged frames, each with its newest sequence
+    number."""
+    wanted = STREAMS_BEHIND
+    if run_ids is not None:
+        wanted = wanted.where(streams.c.run_id.in_(run_ids))
+    found = await connection.execute(wanted)
+    return [
+        (RunId(run_id), StreamKey(attempt, rank), max_seq)
+        for run_id, attempt, rank, max_seq in found
+    ]
+
+
+async def list_unjudged_arrivals(connection: AsyncConnection, run_id: RunId) -> list[float | None]:
+    """The arrival times of the next frame to judge in each of a run's streams that has unjudged
+    frames; None if that frame is still missing and later ones wait for it."""
+    of_run = STREAMS_BEHIND.where(streams.c.run_id == run_id)
+    next_one = (
+        (frames.c.run_id == streams.c.run_id)
+        & (frames.c.attempt == streams.c.attempt)
+        & (frames.c.rank == streams.c.rank)
+        & (frames.c.seq == sa.func.coalesce(evaluations.c.evaluated_seq, 0) + 1)
+    )
+    arrivals = of_run.with_only_columns(frames.c.received_at).outerjoin(frames, next_one)
+    return list(await connection.scalars(arrivals))

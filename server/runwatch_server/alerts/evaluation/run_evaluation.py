@@ -1,0 +1,240 @@
+"""Judges one run: its streams in order, each batch with all its consequences in one transaction."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts import queries
+from runwatch_server.alerts.context import AlertingContext
+from runwatch_server.alerts.evaluation import progress_queries
+from runwatch_server.alerts.evaluation.consequences import Consequences, StreamMovedError
+from runwatch_server.alerts.evaluation.stream import FrameQueue, Stream, StreamKey
+from runwatch_server.alerts.evaluation.stream_loading import BATCH_FRAMES, StreamLoader
+from runwatch_server.alerts.judging import JudgeLostError
+from runwatch_server.alerts.recording.transitions import News
+from runwatch_server.alerts.records import Evaluation, Resolution
+from runwatch_server.commands.delivery import posting
+from runwatch_server.commands.mailbox import Posted
+from runwatch_server.telemetry.seams import CommittedFrame
+
+log = logging.getLogger(__name__)
+
+
+class _Told(NamedTuple):
+    """The outcome of a batch that had consequences besides its watermark."""
+
+    news: list[News]
+    is_live: bool
+    is_explained: bool
+    posted: list[Posted] | None
+    """The commands under way after it; None if it ordered none."""
+
+
+class RunEvaluation:
+    """The streams of one run; `step` must not be called twice at a time."""
+
+    def __init__(self, run_id: RunId, context: AlertingContext) -> None:
+        self.run_id = run_id
+        self._context = context
+        self._consequences = Consequences(run_id, context)
+        self._loader = StreamLoader(run_id, context, self._consequences)
+        self._streams: dict[StreamKey, Stream] = {}
+        self._arrived: dict[StreamKey, FrameQueue] = {}
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether frames can be judged now; frames behind a gap count only once it is skipped."""
+        return bool(self._arrived) or any(
+            stream.queue.is_behind for stream in self._streams.values()
+        )
+
+    @property
+    def num_waiting(self) -> int:
+        """Number of frames that wait to be judged."""
+        queues = [stream.queue for stream in self._streams.values()]
+        return sum(queue.num_waiting for queue in (*queues, *self._arrived.values()))
+
+    @property
+    def gap_left_s(self) -> float | None:
+        """Seconds until a missing frame is skipped; None if none is awaited."""
+        now = self._context.clock.monotonic()
+        left_s = [stream.gap_left_s(now) for stream in self._streams.values()]
+        return min((one for one in left_s if one is not None), default=None)
+
+    def put(self, frame: CommittedFrame) -> None:
+        key = StreamKey(frame.attempt, frame.rank)
+        self._queue(key).put(frame)
+
+    def note(self, key: StreamKey, newest_seq: int) -> None:
+        """Note that the frames of a stream up to this one are stored."""
+        self._queue(key).note(newest_seq)
+
+    async def step(self) -> bool:
+        """Judge one batch of frames; returns whether there was one."""
+        keys = self._streams.keys() | self._arrived.keys()
+        for key in sorted(keys, key=lambda key: (key.attempt, key.rank)):
+            stream = await self._loaded(key)
+            if stream.queue.is_behind:
+                frames = await self._next_frames(stream)
+                if frames:
+                    await self._judge_or_lose(stream, frames)
+                    return True
+        return False
+
+    async def _loaded(self, key: StreamKey) -> Stream:
+        """The stream, loaded when its turn comes, because it needs to know how the attempt before
+        it ended."""
+        if key in self._arrived:
+            self._streams[key] = await self._loader.load(key, self._arrived[key], self._streams)
+            del self._arrived[key]
+        return self._streams[key]
+
+    async def save(self) -> None:
+        """Store every evaluator's state, so that the next start need not judge anything again."""
+        for stream in self._streams.values():
+            if stream.is_stored and stream.evaluation.state_seq < stream.evaluation.evaluated_seq:
+                await self._store_state(stream)
+
+    def _queue(self, key: StreamKey) -> FrameQueue:
+        """The queue for a stream's frames; a separate one until the stream is loaded."""
+        if key in self._streams:
+            return self._streams[key].queue
+        return self._arrived.setdefault(key, FrameQueue(next_seq=1))
+
+    async def _next_frames(self, stream: Stream) -> list[CommittedFrame]:
+        frames = stream.queue.take(BATCH_FRAMES)
+        if not frames:
+            frames = await self._loader.read(stream.key, stream.queue.next_seq)
+        return stream.in_line(frames, self._context.clock.monotonic())
+
+    async def _judge_or_lose(self, stream: Stream, frames: Sequence[CommittedFrame]) -> None:
+        """Judge frames. If that fails, the evaluator may be ahead of the database and is rebuilt
+        from there."""
+        try:
+            await self._judge(stream, frames)
+        except BaseException as error:
+            stream.queue.note(frames[-1].seq)
+            lost = tuple(self._streams) if isinstance(error, JudgeLostError) else (stream.key,)
+            for key in lost:
+                self._build_again(key)
+            raise
+
+    def _build_again(self, key: StreamKey) -> None:
+        queue = FrameQueue(next_seq=1)
+        queue.note(self._streams.pop(key).queue.newest_seq)
+        self._arrived[key] = queue
+
+    async def _judge(self, stream: Stream, frames: Sequence[CommittedFrame]) -> None:
+        await self._follow_rules(stream)
+        judge = stream.judge
+        transitions = await judge.observe(frames)
+        after = replace(stream.evaluation, evaluated_seq=frames[-1].seq)
+        passed_over = range(stream.evaluation.evaluated_seq + 1, frames[0].seq)
+        # A skipped frame may still come. A restart, which judges again what was judged since the
+        # saved state, must not find it there.
+        if stream.state_is_due or len(passed_over):
+            state = await judge.state()
+            after = replace(after, state_seq=frames[-1].seq, state=state)
+        lr_scale = self._consequences.lr_scale
+
+        async def work(connection: AsyncConnection) -> _Told | None:
+            await self._store(connection, stream, after)
+            if len(passed_over):
+                await self._consequences.note_gap(connection, frames[0], passed_over)
+            if not transitions and await self._is_quiet(connection, stream):
+                return None
+            addressee = await self._consequences.addressee(connection)
+            live = stream.key.attempt == addressee.attempt and not frames[0].late
+            source = self._consequences.source(
+                stream.key, addressee, judge.rule_set, segment=frames[0].frame.segment, live=live
+            )
+            if live and not stream.has_begun:
+                await self._consequences.end_older(connection, stream.key)
+            recorded = await self._consequences.record(
+                connection, source, frames, transitions, lr_scale=lr_scale
+            )
+            posted = await posting(connection, self.run_id) if recorded.ordered else None
+            return _Told(recorded.news, live, recorded.is_explained, posted)
+
+        told = await self._context.database.write(work, of=self.run_id)
+        is_saved = after.state_seq == frames[-1].seq
+        stream.unsaved_bytes = 0 if is_saved else stream.unsaved_bytes + _num_bytes(frames)
+        stream.evaluation, stream.is_stored = after, True
+        stream.queue.done(frames[-1].seq)
+        if told is None:  # readers are not woken, or each frame would make them look
+            return
+        stream.has_begun |= told.is_live
+        stream.is_explained = told.is_explained
+        if told.posted is not None:
+            self._context.delivery.post(self.run_id, told.posted)
+        self._context.on_news(told.news)
+
+    async def _is_quiet(self, connection: AsyncConnection, stream: Stream) -> bool:
+        """Whether frames without transitions leave nothing to do: the common case, which must cost
+        no more than its watermark."""
+        if not stream.is_stored or not stream.has_begun or stream.is_explained:
+            return False
+        return stream.key.rank != 0 or not await queries.list_watched(connection, self.run_id)
+
+    async def _follow_rules(self, stream: Stream) -> None:
+        """Take over changed rules, at a boundary that a restart will find again."""
+        rule_set = await self._context.rules.in_force(stream.project)
+        if rule_set.hash == stream.judge.rule_set.hash:
+            return
+        kept = set(rule_set.hashes_since(stream.judge.rule_set).values())
+        names = {rule.name for rule in rule_set.rules if rule.hash in kept}
+        stream.judge = await stream.judge.with_rules(rule_set)
+
+        async def end_orphans(connection: AsyncConnection) -> None:
+            orphans = [
+                alert
+                for alert in await queries.list_open(connection, self.run_id)
+                if StreamKey(alert.attempt, alert.rank) == stream.key
+                and alert.rule_hash
+                and alert.rule not in names
+            ]
+            await self._context.end_alerts(
+                connection, orphans, Resolution.RULE_CHANGED, "the rule was changed or removed"
+            )
+
+        await self._store_state(stream, end_orphans)
+        log.info("run %s: judged by other rules from here on", self.run_id)
+
+    async def _store_state(
+        self,
+        stream: Stream,
+        also: Callable[[AsyncConnection], Awaitable[None]] | None = None,
+    ) -> None:
+        state = await stream.judge.state()
+        after = replace(
+            stream.evaluation,
+            state_seq=stream.evaluation.evaluated_seq,
+            state=state,
+            rule_set=stream.judge.rule_set.hash,
+        )
+
+        async def work(connection: AsyncConnection) -> None:
+            await self._store(connection, stream, after)
+            if also is not None:
+                await also(connection)
+
+        await self._context.database.write(work, of=self.run_id)
+        stream.evaluation, stream.is_stored = after, True
+
+    async def _store(self, connection: AsyncConnection, stream: Stream, after: Evaluation) -> None:
+        await self._context.ownership.check(connection, self.run_id)
+        if not stream.is_stored or after.rule_set != stream.evaluation.rule_set:
+            rule_set = stream.judge.rule_set
+            await progress_queries.store_rule_set(connection, rule_set.hash, rule_set.documents)
+        if not stream.is_stored:
+            await progress_queries.insert_evaluation(connection, after)
+        elif not await progress_queries.advance_evaluation(connection, stream.evaluation, after):
+            raise StreamMovedError(f"run {self.run_id}: frames were judged by somebody else")
+
+
+def _num_bytes(frames: Sequence[CommittedFrame]) -> int:
+    return sum(frame.frame.stats.nbytes + frame.frame.metrics.nbytes for frame in frames)

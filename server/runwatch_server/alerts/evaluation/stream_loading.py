@@ -1,0 +1,120 @@
+"""Loads the streams of a run whose frames are to be judged, as they were left, from the
+database."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch.rules.background import known_from
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.context import AlertingContext
+from runwatch_server.alerts.evaluation import progress_queries
+from runwatch_server.alerts.evaluation.consequences import Consequences
+from runwatch_server.alerts.evaluation.stored_frames import read_frames
+from runwatch_server.alerts.evaluation.stream import FrameQueue, Stream, StreamKey
+from runwatch_server.alerts.judging import Judge
+from runwatch_server.alerts.records import Evaluation
+from runwatch_server.rules.pack import RuleSet
+from runwatch_server.runs.queries import find_run
+from runwatch_server.telemetry.seams import CommittedFrame
+
+BATCH_FRAMES: Final = 64
+"""Number of frames that are read and judged at a time."""
+
+
+class StreamLoader:
+    """Loads streams for one run. No connection is held while a judge waits for its turn: a service
+    that starts with a thousand runs would otherwise have none left for anything else."""
+
+    def __init__(self, run_id: RunId, context: AlertingContext, consequences: Consequences) -> None:
+        self._run_id = run_id
+        self._context = context
+        self._consequences = consequences
+
+    async def load(
+        self, key: StreamKey, arrived: FrameQueue, others: Mapping[StreamKey, Stream]
+    ) -> Stream:
+        """A stream with its saved state, and the frames since then judged silently; without a saved
+        state, a new stream. `others` are the run's streams that are already loaded."""
+        async with self._context.database.read() as connection:
+            project = (await self._consequences.addressee(connection)).project
+            stored = await self._find(connection, key)
+        if stored is None:
+            return await self._fresh(key, arrived, project, others)
+        judge = await self._as_left(stored)
+        arrived.done(stored.evaluated_seq)
+        return Stream(stored, True, judge, arrived, project)
+
+    async def _find(self, connection: AsyncConnection, key: StreamKey) -> Evaluation | None:
+        return await progress_queries.find_evaluation(
+            connection, self._run_id, key.attempt, key.rank
+        )
+
+    async def _as_left(self, stored: Evaluation) -> Judge:
+        async with self._context.database.read() as connection:
+            documents = await progress_queries.find_rule_set(connection, stored.rule_set)
+        rule_set = RuleSet.of_documents(documents)
+        judge = await self._context.judging.open(
+            self._run_id, stored.rank, rule_set, state=stored.state
+        )
+        key = StreamKey(stored.attempt, stored.rank)
+        first_seq, last_seq = stored.state_seq + 1, stored.evaluated_seq
+        while frames := await self.read(key, first_seq, last_seq):
+            await judge.observe(frames)
+            first_seq = frames[-1].seq + 1
+        return judge
+
+    async def _fresh(
+        self,
+        key: StreamKey,
+        arrived: FrameQueue,
+        project: str,
+        others: Mapping[StreamKey, Stream],
+    ) -> Stream:
+        rule_set = await self._context.rules.in_force(project)
+        async with self._context.database.read() as connection:
+            run = await find_run(connection, self._run_id)
+        known = {} if run is None else known_from(run.config)
+        known |= await self._end_of_last(key, others)
+        judge = await self._context.judging.open(self._run_id, key.rank, rule_set, known=known)
+        evaluation = Evaluation(
+            run_id=self._run_id,
+            attempt=key.attempt,
+            rank=key.rank,
+            evaluated_seq=0,
+            state_seq=0,
+            state=await judge.state(),  # includes what is known, for a restart
+            rule_set=rule_set.hash,
+        )
+        return Stream(evaluation, False, judge, arrived, project)
+
+    async def _end_of_last(
+        self, key: StreamKey, others: Mapping[StreamKey, Stream]
+    ) -> dict[str, float]:
+        """What is known of the newest earlier attempt that sent anything, as far as it was
+        judged."""
+        async with self._context.database.read() as connection:
+            stored = await progress_queries.find_last_evaluation(
+                connection, self._run_id, key.rank, before=key.attempt
+            )
+        if stored is None:
+            return {}
+        before = StreamKey(stored.attempt, stored.rank)
+        judge = others[before].judge if before in others else await self._as_left(stored)
+        return await judge.known_to_next()
+
+    async def read(
+        self, key: StreamKey, first_seq: int, last_seq: int | None = None
+    ) -> list[CommittedFrame]:
+        """Stored frames of a stream."""
+        async with self._context.database.read() as connection:
+            return await read_frames(
+                connection,
+                self._context.packs,
+                self._run_id,
+                key,
+                first_seq=first_seq,
+                last_seq=last_seq,
+                limit=BATCH_FRAMES,
+            )

@@ -1,0 +1,1 @@
+"""Records what becomes of alerts, with the events of their history."""

@@ -1,0 +1,136 @@
+"""Backtests beside the service's own work: they wait for it, and not it for them."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from starlette.requests import ClientDisconnect
+from tests.server.harness import Api, frame
+from tests.waiting import until_so
+
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.backtests.runner import Backtests
+from runwatch_server.alerts.backtests.turns import BacktestTurns
+from runwatch_server.errors import OverloadedError, UnprocessableError
+from runwatch_server.rules.backtest import Backtest
+from runwatch_server.rules.pack import split_file
+
+pytestmark = pytest.mark.anyio
+
+
+def dear_rules() -> dict[str, Any]:
+    """Whose judging of one frame of 4096 steps takes many seconds, once their windows are full."""
+    windows = " or ".join(f"quantile(loss, 0.{number}, 2000) > 1e9" for number in range(11, 21))
+    rules = [{"alert": f"Dear{number}", "when": windows} for number in range(10)]
+    return {"version": 1, "groups": [{"name": "tests", "rules": rules}]}
+
+
+async def long_run(api: Api) -> RunId:
+    run_id = await api.new_run()
+    losses = np.random.default_rng(0).random((3, 4096))
+    for number, part in enumerate(losses):
+        await api.post(run_id, frame(number + 1, part, first_step=number * 4096))
+    await api.until_judged(run_id)
+    return run_id
+
+
+@asynccontextmanager
+async def under_way(api: Api, run_id: RunId, count: int) -> AsyncGenerator[list[asyncio.Task[Any]]]:
+    """Backtests that are being judged, and given up at the end."""
+    body = {"run_id": run_id, "rules": dear_rules()}
+    asked = [
+        asyncio.create_task(api.call("POST", "/rules/backtest", json=body)) for _ in range(count)
+    ]
+    await until_so(lambda: api.services.backtests.num_under_way == count)
+    try:
+        yield asked
+    finally:
+        for one in asked:
+            one.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def test_others_read_while_as_many_backtests_are_judged_as_sqlite_has_readers(
+    api: Api,
+) -> None:
+    run_id = await long_run(api)
+    async with under_way(api, run_id, 4) as asked:
+        await api.json("GET", "/alerts")
+
+        assert not any(one.done() for one in asked)
+
+
+async def test_a_key_has_a_few_backtests_under_way_and_is_told_to_come_again(api: Api) -> None:
+    run_id = await long_run(api)
+    async with under_way(api, run_id, 4):
+        refused = await api.call("POST", "/rules/backtest", json={"run_id": run_id})
+
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_backtests")
+        assert int(refused.headers["Retry-After"]) > 0
+
+
+async def test_a_few_backtests_are_under_way_of_all_keys_together(api: Api) -> None:
+    backtests = api.services.backtests
+    with ExitStack() as stack:
+        for number in range(8):
+            stack.enter_context(backtests.place(f"key {number}"))
+        with pytest.raises(OverloadedError, match="8 backtests are under way"):
+            stack.enter_context(backtests.place("key 8"))
+
+    assert backtests.num_under_way == 0
+
+
+async def test_a_stop_of_the_service_ends_a_backtest(api: Api) -> None:
+    run_id = await long_run(api)
+    async with under_way(api, run_id, 1) as asked:
+        api.services.release_waiting()
+        answer: httpx.Response = await asked[0]
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "stopping")
+
+
+def turns_of_dear_rules() -> BacktestTurns:
+    rules = [filed.rule for filed in split_file(dear_rules())]
+    return BacktestTurns(Backtest.of_rules(rules), None, None)
+
+
+async def goes_on() -> None:
+    """Nobody has gone away."""
+
+
+async def test_a_backtest_whose_asker_has_gone_ends_within_the_frame_that_it_is_at(
+    api: Api,
+) -> None:
+    run_id, turns, looks = await long_run(api), turns_of_dear_rules(), iter([None, None])
+
+    async def gone_at_the_third_look() -> None:
+        if next(looks, ClientDisconnect) is ClientDisconnect:
+            raise ClientDisconnect
+
+    with pytest.raises(ClientDisconnect):
+        await api.services.backtests.judge(run_id, turns, gone_at_the_third_look)
+
+    assert 0 < turns.test.num_rows < 3 * 4096
+
+
+async def test_a_backtest_that_takes_too_long_is_given_up_and_says_by_which_limit(
+    api: Api,
+) -> None:
+    run_id = await long_run(api)
+    backtests = Backtests(api.services.database, api.services.packs, most_s=0.5)
+
+    with pytest.raises(UnprocessableError, match=r"it may take 0\.5 s of a processor") as refused:
+        await backtests.judge(run_id, turns_of_dear_rules(), goes_on)
+
+    assert refused.value.code == "backtest_too_long"
+
+
+async def test_the_steps_that_were_asked_for_are_judged_each_once(api: Api) -> None:
+    turns = BacktestTurns(Backtest.of_rules(()), 100, 9000)
+    await api.services.backtests.judge(await long_run(api), turns, goes_on)
+
+    assert (turns.test.num_rows, turns.step, turns.has_more) == (8901, 9000, False)

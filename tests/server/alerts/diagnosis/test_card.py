@@ -1,0 +1,132 @@
+"""The card: what went first, what changed before, causes by their evidence, what was tried."""
+
+import asyncio
+import math
+
+import msgspec
+from tests.server.alerts.bench import Bench, StartService, healthy
+from tests.server.alerts.test_incidents import LOSS_UP, use
+
+from runwatch.frames import Event, Scalar
+from runwatch_server.alerts.diagnosis.card import DiagnosisView
+from runwatch_server.alerts.records import AlertRecord
+
+DIAGNOSED: dict[str, object] = {
+    **LOSS_UP,
+    "actions": [{"rollback": {}}],
+    "diagnosis": {
+        "causes": [
+            {"cause": "a scaler", "signs": ["half_precision"]},
+            {"cause": "a bad batch", "signs": ["one_step", "loss_first"]},
+        ],
+        "try_first": "go back before step {onset_step}",
+        "worked_if": "the loss is back",
+    },
+}
+
+
+async def card(bench: Bench, alert: AlertRecord) -> DiagnosisView:
+    return (await bench.alerting.alerts.card(alert)).diagnosis
+
+
+def test_causes_are_ranked_by_what_the_run_shows(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await use(bench, DIAGNOSED)
+            await bench.open()
+            await bench.send([*healthy(100), 9.0, *healthy(20)], first_step=0)
+            await bench.settle()
+            (alert,) = [one for one in await bench.alerts() if one.rule == "LossUp"]
+            found = await card(bench, alert)
+
+            assert [(cause.cause, cause.score) for cause in found.causes] == [
+                ("a bad batch", 2),
+                ("a scaler", 0),
+            ]
+            assert found.causes[0].evidence == (
+                "loss was back after 1 step",
+                "the loss left its past at step 100, the gradient did not",
+            )
+            assert [(one.series, one.step) for one in found.order] == [("loss", 100)]
+            assert found.try_first == "go back before step 100"
+            assert "Likely: a bad batch (loss was back after 1 step; " in found.short
+            assert (found.onset.step, found.onset.layer) == (100, None)
+
+    asyncio.run(scenario())
+
+
+def test_an_alert_of_another_rank_at_the_same_time_came_not_before(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(num_ranks=3)
+            for rank in range(3):
+                await bench.send([*healthy(40), math.nan], first_step=0, rank=rank)
+            await bench.settle()
+            found = [one for one in await bench.alerts() if one.rule == "NonFinite"]
+            assert sorted(one.rank for one in found) == [0, 1, 2]
+
+            assert [(await card(bench, one)).similar for one in found] == [[], [], []]
+
+    asyncio.run(scenario())
+
+
+def test_the_card_says_what_was_proposed_and_what_similar_alerts_brought(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await use(bench, DIAGNOSED)
+            await bench.open()
+            spike = [*healthy(100), 9.0, *healthy(20)]
+            await bench.send(spike, first_step=0)
+            await bench.send(spike, first_step=len(spike))
+            await bench.settle()
+            first, second = [one for one in await bench.alerts() if one.rule == "LossUp"]
+            found = await card(bench, second)
+
+            assert [one.id for one in found.similar] == [first.id]
+            assert found.similar[0].resolution == "recovered"
+            assert found.similar[0].tried == ("rollback proposed",)
+            proposed = (await card(bench, first)).proposed
+            assert proposed is not None
+            assert (proposed.kind, proposed.state) == ("rollback", "proposed")
+            assert msgspec.json.encode(found)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_no_number_is_in_the_order_of_events(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send([*healthy(40), math.nan], first_step=0, nonfinite=(0.0, 0.0))
+            await bench.settle()
+            (alert,) = [one for one in await bench.alerts() if one.rule == "NonFinite"]
+            found = await card(bench, alert)
+
+            assert (found.order[0].series, found.order[0].value) == ("loss", "NaN")
+            assert "to NaN at step 40" in found.order[0].words
+            assert found.causes[0].cause.startswith("a label or token index out of range")
+
+    asyncio.run(scenario())
+
+
+def test_a_diagnostic_bundle_of_the_step_stands_on_the_card(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            detail: dict[str, Scalar | list[str]] = {"path": "bundles/step-40", "of_step": 40}
+            bundle = Event(40, "diagnostic_bundle", 1.7e9, detail)
+            failed = Event(40, "diagnostic_bundle", 1.7e9, {"of_step": 40, "error": "disk full"})
+            await bench.send([*healthy(40), math.nan], first_step=0, events=(bundle, failed))
+            await bench.settle()
+            (alert,) = [one for one in await bench.alerts() if one.rule == "NonFinite"]
+            found = await card(bench, alert)
+
+            assert found.bundles == ["bundles/step-40"]
+            assert "Replay: runwatch replay bundles/step-40" in found.short
+            assert found.changed_before == []
+
+    asyncio.run(scenario())

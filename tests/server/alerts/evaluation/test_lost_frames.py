@@ -1,0 +1,117 @@
+"""Frames that are lost, or come after they were passed over: what is judged stays the same."""
+
+import asyncio
+import math
+
+from tests.server.alerts.bench import RUN, Bench, StartService, healthy
+from tests.server.alerts.evaluation.test_attempts import WORSE
+from tests.server.alerts.test_incidents import use
+
+from runwatch.alerts import AlertState
+from runwatch_server.alerts.records import Resolution
+
+
+async def pass_over(bench: Bench) -> None:
+    """Until what is missing was waited for, and is missed no longer."""
+    await bench.pause_of_evaluators()
+    bench.clock.advance(31)
+    await bench.alerting.evaluators.catch_up()
+    await bench.settle()
+
+
+def test_a_frame_that_came_after_it_was_passed_over_changes_nothing_after_a_restart(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0, seq=1)
+            await bench.send([math.nan] * 5, first_step=20, seq=3)
+            await pass_over(bench)
+            await bench.send([math.nan] * 10, first_step=10, seq=2)
+            await bench.settle()
+            bench.alerting.evaluators.drop(RUN)  # a kill saves nothing
+        async with start_service() as bench:
+            await bench.send(healthy(60), first_step=25, seq=4)
+            await bench.settle()
+
+            (alert,) = await bench.alerts()
+            assert (alert.onset_step, alert.state) == (20, AlertState.RESOLVED)
+
+    asyncio.run(scenario())
+
+
+def test_an_attempt_whose_first_frame_is_lost_ends_the_alerts_of_the_one_before(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send([math.nan], first_step=0)
+            await bench.settle()
+            attempt = await bench.open()
+            await bench.send(healthy(2), first_step=2, attempt=attempt, seq=2)
+            await pass_over(bench)
+
+            (alert,) = await bench.alerts()
+            assert alert.resolution is Resolution.ATTEMPT_ENDED
+
+    asyncio.run(scenario())
+
+
+def test_an_attempt_whose_first_frame_comes_after_the_fact_ends_them_with_its_next(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send([math.nan], first_step=0)
+            await bench.settle()
+            attempt = await bench.open()
+            await bench.send(healthy(2), first_step=0, attempt=attempt, late=True)
+            await bench.settle()
+            await bench.send(healthy(2), first_step=2, attempt=attempt)
+            await bench.settle()
+
+            (alert,) = await bench.alerts()
+            assert alert.resolution is Resolution.ATTEMPT_ENDED
+
+    asyncio.run(scenario())
+
+
+def test_an_attempt_knows_how_the_last_one_ended_that_sent_anything(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await use(bench, WORSE)
+            await bench.open()
+            await bench.send(healthy(20), first_step=0)
+            await bench.settle()
+            await bench.open()  # and dies before its first frame
+            attempt = await bench.open()
+            await bench.send([3.5], first_step=20, attempt=attempt)
+            await bench.settle()
+
+            assert [one.rule for one in await bench.alerts()] == ["Worse"]
+
+    asyncio.run(scenario())
+
+
+def test_attempts_that_were_stored_and_not_judged_are_judged_one_after_the_other(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await use(bench, WORSE)
+            await bench.open()
+            await bench.alerting.evaluators.stop()
+            await bench.send(healthy(20), first_step=0)
+            attempt = await bench.open()
+            await bench.send([3.5], first_step=20, attempt=attempt)
+        async with start_service() as bench:
+            await bench.settle()
+
+            assert [one.rule for one in await bench.alerts()] == ["Worse"]
+
+    asyncio.run(scenario())
