@@ -10,11 +10,12 @@ from typing import Final
 
 from runwatch.frames import MAX_STEP
 from runwatch_server.importing.numbers import number_of
-from runwatch_server.importing.series_names import metric_of
+from runwatch_server.importing.series_names import is_a_loss, metric_of
 
 _NUMBER: Final = (
-    r"[-+]?(?:(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:e[-+]?\d{1,4})?|"
-    r"(?:nan|inf(?:inity)?)(?![a-z]))"
+    # `12,500` and `1,048,576.5` are one number each, a list like `3,4` or `0.9,0.95` is not.
+    r"[-+]?(?:(?:\d{1,3}(?:,\d{3}){1,12}(?!,?\d)(?:\.\d{0,40})?|\d{1,40}(?:\.\d{0,40})?|"
+    r"\.\d{1,40})(?:e[-+]?\d{1,4})?|(?:nan|inf(?:inity)?)(?![a-z]))"
 )
 _WORD: Final = r"[A-Za-z][\w/@.\-]{0,79}"
 _PAIR: Final = re.compile(
@@ -23,7 +24,9 @@ _PAIR: Final = re.compile(
     rf"(?<![\w/@.\-])(?P<name>{_WORD}(?:[ ]{_WORD}){{0,3}}?)"
     r"(?:\((?:train|val|test)\))?['\"]?\s{0,8}(?:[:=]|->|\bis\b|\bwas\b)?\s{0,8}"
     rf"['\"\[(]{{0,2}}(?:tensor\()?\s{{0,8}}(?<![\w/@.\-])(?P<value>{_NUMBER})"
-    r"(?![\d_]|[.:\-]\d)",  # not part of a date, a time or an address
+    r"(?![\d_]|[.:\-]\d)"  # not part of a date, a time or an address
+    # `loss 120 2.5` and `loss 120: 2.5` give the step, too
+    rf"(?::?\s{{1,8}}(?P<second>{_NUMBER})(?![\w%,(]|[.:\-]\d))?",
     re.IGNORECASE,
 )
 _PLACE: Final = re.compile(
@@ -95,6 +98,8 @@ class _Pair:
     value: slice
     section: str | None
     """What the words before the number are about: `train`, `test`, `val`."""
+    step: slice | None
+    """A step between the name of a loss and its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +120,10 @@ def read_line(line: str) -> ProgressLine:
     form = line.translate(_AS_ZERO)
     shape = _shape(form)
     values: dict[str, float] = {}
-    counts: dict[str, int] = {}
+    counts = _steps_of_losses(line, shape)
     taken = 0
     for pair in shape.pairs:
-        name, value = line[pair.name], number_of(line[pair.value])
+        name, value = line[pair.name], _number(line[pair.value])
         role = _role_of(name)
         if role is not None and (count := _count(value)) is not None:
             # `[Eval][Epoch 1][Iter: 0/100]` counts the batches of the evaluation.
@@ -145,13 +150,9 @@ def read_line(line: str) -> ProgressLine:
 def _shape(form: str) -> _Shape:
     sections = [(found.end(), found.lastgroup or "val") for found in _SECTION.finditer(form)]
     pairs = tuple(
-        _Pair(
-            slice(*match.span("name")),
-            slice(*match.span("value")),
-            next((kind for end, kind in reversed(sections) if end <= match.start("value")), None),
-        )
+        _pair(match, sections)
         for match in _PAIR.finditer(form)
-        if _SOURCE.search(match["name"]) is None
+        if _SOURCE.search(match["name"]) is None and not _is_share(form, match)
     )
     batches = _RANGE.search(form)
     return _Shape(
@@ -160,6 +161,35 @@ def _shape(form: str) -> _Shape:
         evaluates=bool(sections) and sections[0][1] != "train",
         opens_evaluation=_OPENS_EVALUATION.fullmatch(form) is not None,
     )
+
+
+def _is_share(form: str, match: re.Match[str]) -> bool:
+    """Whether a number is how much is done, in percent: `Steps:  3%|#   | 30/1000` counts behind
+    its bar."""
+    return form.startswith("%", match.end("value")) and _role_of(match["name"]) is not None
+
+
+def _steps_of_losses(line: str, shape: _Shape) -> dict[str, int]:
+    found = (_count(_number(line[pair.step])) for pair in shape.pairs if pair.step is not None)
+    step = next(found, None)
+    return {} if step is None else {"step": step}
+
+
+def _pair(match: re.Match[str], sections: list[tuple[int, str]]) -> _Pair:
+    about = next((kind for end, kind in reversed(sections) if end <= match.start("value")), None)
+    name, value = slice(*match.span("name")), slice(*match.span("value"))
+    second = match["second"]
+    is_second = second is not None and match["value"].isdigit() and not second.isdigit()
+    if is_second and is_a_loss(match["name"]):
+        return _Pair(name, slice(*match.span("second")), about, step=value)
+    return _Pair(name, value, about, step=None)
+
+
+def _number(text: str) -> float | None:
+    """A number that may have commas between its thousands. Before a 0 there are none: that comma
+    is a decimal one."""
+    is_decimal = text.lstrip("+-").startswith("0")
+    return number_of(text.replace(",", "." if is_decimal else ""))
 
 
 @lru_cache(_SHAPES_KEPT)

@@ -15,6 +15,7 @@ from runwatch_server.importing.json_table import is_table, read_cut_list, read_t
 from runwatch_server.importing.leveldb_log import is_wandb
 from runwatch_server.importing.long_table import named_by_file
 from runwatch_server.importing.run_log import RawLog, RunLog
+from runwatch_server.importing.series_names import map_names
 from runwatch_server.importing.tensorboard import read_events
 from runwatch_server.importing.text_log import read_text_log
 from runwatch_server.importing.tfrecord import is_tfrecord
@@ -96,7 +97,9 @@ def _read_table_or_text(text: str) -> RawLog:
         if told is None:
             raise
         return told
-    if any(entry.values for entry in table.entries):
+    names = dict.fromkeys(name for entry in table.entries for name in entry.values)
+    # A comma within the numbers of printed lines makes a table of them, but not one of a training.
+    if map_names(names).is_of_training or any(entry.step is not None for entry in table.entries):
         return table
     return read_text_log(text) or table
 

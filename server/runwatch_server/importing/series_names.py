@@ -31,14 +31,15 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
         "train_loss_batch", "train_batch_loss", "train_loss_mean", "train_avg_loss",
         "train_mean_loss", "avg_train_loss", "mean_train_loss", "average_loss",
         "average_train_loss", "average_training_loss", "running_loss", "batch_loss",
-        "metrics/train_loss", "metrics/loss", "loss_step", "loss_epoch",
+        "metrics/train_loss", "metrics/loss", "loss_step", "loss_epoch", "step_loss", "avr_loss",
+        "reduced_train_loss", "lm_loss_value", "train/crossentropyloss", "loss/train/total",
     ),
     "val_loss": (
         "val_loss", "eval_loss", "eval/loss", "val/loss", "valid_loss", "validation_loss",
         "valid/loss", "validation/loss", "loss/val", "loss/valid", "loss/validation", "loss/eval",
         "val_loss_epoch", "loss_val", "val_total_loss", "valloss", "avg_val_loss",
         "average_val_loss", "average_validation_loss", "dev_loss", "test_loss", "test/loss",
-        "testloss", "metrics/val_loss",
+        "testloss", "metrics/val_loss", "val._loss", "valid._loss", "eval/crossentropyloss",
     ),
     "lr": (
         "lr", "learning_rate", "train/learning_rate", "train/lr", "learningrate", "lr-adam",
@@ -48,7 +49,7 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "grad_norm": (
         "grad_norm", "gnorm", "train/grad_norm", "gradient_norm", "global_grad_norm",
         "total_grad_norm", "grad_norm/total", "grad_norm_total", "grad_2.0_norm_total",
-        "grad_2.0_norm/total", "norm",
+        "grad_2.0_norm/total", "norm", "gradnorm", "optim/total_grad_norm",
     ),
     EPOCH: _EPOCH_NAMES,
     "reward": (

@@ -15,7 +15,7 @@ from typing import Final
 
 from runwatch_server.importing.progress_lines import ProgressLine, boxes, of_evaluation, read_line
 from runwatch_server.importing.run_log import Entry, RawLog
-from runwatch_server.importing.series_names import is_a_loss, metric_of
+from runwatch_server.importing.series_names import EPOCH, is_a_loss, metric_of
 
 _MIN_REPEATS: Final = 3
 _MAX_LINE: Final = 4000
@@ -24,7 +24,6 @@ _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _BREAKS: Final = re.compile(r"[\r\x08]+")
 """Progress bars overwrite themselves."""
 _OF_THE_WHOLE_RUN: Final = "train_runtime"
-_EPOCH: Final = "epoch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,12 @@ def _key(line: ProgressLine) -> frozenset[str] | None:
 
 @lru_cache(1024)
 def _known(names: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(name for name in names if metric_of(name) or is_a_loss(name))
+    # An epoch is printed with a fraction by some, and a row where it is whole is like the others.
+    metrics = {name: metric_of(name) for name in names}
+    return frozenset(
+        name for name, metric in metrics.items()
+        if metric != EPOCH and (metric or is_a_loss(name))
+    )  # fmt: skip
 
 
 def _one_series_each(told: list[_Told]) -> list[_Told]:
@@ -176,4 +180,4 @@ def _rounds(places: Sequence[int | None]) -> Iterator[int]:
 
 
 def _values(line: ProgressLine, epoch: int | None) -> Mapping[str, float]:
-    return line.values if epoch is None else {_EPOCH: float(epoch), **line.values}
+    return line.values if epoch is None else {EPOCH: float(epoch), **line.values}

@@ -61,12 +61,48 @@ def told(log: RunLog, name: str) -> list[tuple[int, float]]:
         ],
         ["step    10 | loss: tensor(2.5, device='cuda:0')", "step    20 | loss: tensor(2.25)"],
         ["\x1b[32mStep 10\x1b[0m train loss is 2.5", "Step 20 train loss is 2.25"],
+        [
+            "Steps:   3%|#   | 10/300 [00:10<04:50,  1.00it/s, lr=1e-5, step_loss=2.5]",
+            "Steps:   7%|##  | 20/300 [00:20<04:40,  1.00it/s, lr=1e-5, step_loss=2.25]",
+        ],
+        [
+            "Train loss 10 2.500000 Grad Norm 1.234567 5.12s/it",
+            "Train loss 20 2.250000 Grad Norm 1.234567 5.12s/it",
+        ],
+        ["loss 10: 2.500000", "loss 20: 2.250000"],
+        [
+            "Training epoch 0, iteration 10/99 | lr: 1e-05 | reduced_train_loss: 2.5",
+            "Training epoch 0, iteration 20/99 | lr: 1e-05 | reduced_train_loss: 2.25",
+        ],
     ],
 )
 def test_a_line_gives_its_loss_and_its_step(tmp_path: Path, lines: list[str]) -> None:
     log = read(tmp_path, "\n".join(["using device: cuda", *lines, lines[-1]]))
 
     assert list(dict.fromkeys(told(log, "loss"))) == [(10, 2.5), (20, 2.25)]
+
+
+def test_commas_between_thousands_are_part_of_a_number(tmp_path: Path) -> None:
+    log = read(
+        tmp_path,
+        "step 9,900/600,000 loss 12,500.5 betas (0.9,0.95)\n"
+        "step 10,000/600,000 loss 0,125 betas (0.9,0.95)\n"
+        "step 1,010,000/6,000,000 loss 3,4 betas (0.9,0.95)\n",
+    )
+
+    assert told(log, "loss") == [(9_900, 12_500.5), (10_000, 0.125), (1_010_000, 3.0)]
+
+
+def test_a_row_of_a_whole_epoch_is_one_like_the_others(tmp_path: Path) -> None:
+    log = read(
+        tmp_path,
+        "{'loss': 2.5, 'epoch': 0.33}\n{'loss': 2.0, 'epoch': 0.67}\n"
+        "{'loss': nan, 'epoch': 1.0}\n{'loss': 1.5, 'epoch': 1.33}\n",
+    )
+
+    assert [(step, str(loss)) for step, loss in told(log, "loss")] == [
+        (0, "2.5"), (1, "2.0"), (2, "nan"), (3, "1.5"),
+    ]  # fmt: skip
 
 
 def test_an_evaluation_is_no_loss_of_the_training(tmp_path: Path) -> None:
@@ -79,6 +115,16 @@ def test_an_evaluation_is_no_loss_of_the_training(tmp_path: Path) -> None:
 
     assert told(log, "loss") == [(1, 1.0), (2, 1.0), (3, 1.0)]
     assert told(log, "val_loss") == [(1, 1.5), (2, 2.5), (3, 3.5)]
+
+
+def test_a_validation_of_megatron_is_one(tmp_path: Path) -> None:
+    text = "".join(
+        f" iteration {step:8d}/ 500 | lm loss: 2.5E+00 | grad norm: 0.4 |\n"
+        f" validation loss at iteration {step} | lm loss value: 2.75E+00 | lm loss PPL: 15.6 |\n"
+        for step in (100, 200, 300)
+    )
+
+    assert told(read(tmp_path, text), "val_loss") == [(100, 2.75), (200, 2.75), (300, 2.75)]
 
 
 def test_what_stands_below_a_heading_of_an_evaluation_is_one(tmp_path: Path) -> None:
