@@ -30,9 +30,10 @@ _PAIR: Final = re.compile(
     re.IGNORECASE,
 )
 _PLACE: Final = re.compile(
-    # `[10/500]`, `[640/60000 (1%)]`, the bars of tqdm and Keras (`| 10/500 [`), `epoch 1: 10 / 500`
+    # `[10/500]`, `[640/60000 (1%)]`, the bars of tqdm (`| 10/500 [`) and Keras (`10/500 [=>..]`, or
+    # `10/500 ━━`), `epoch 1: 10 / 500`
     r"(?:\[|\||^|:)\s{0,8}(?P<done>\d{1,15})\s{0,2}/\s{0,2}\d{1,15}"
-    r"(?:\s?\(\s{0,3}[\d.]{1,8}\s?%\))?\s{0,4}(?:[\[\]]|(?<=\s)(?=[a-z]))",
+    r"(?:\s?\(\s{0,3}[\d.]{1,8}\s?%\))?\s{0,4}(?:[\[\]]|(?<=\s)(?=[a-z━]))",
     re.IGNORECASE,
 )
 _RANGE: Final = re.compile(r"batch\s?\[\d{1,15}-(?P<done>\d{1,15})\]", re.IGNORECASE)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import compress, pairwise
 from typing import Final
 
+from runwatch_server.importing.bar_steps import steps_beside
 from runwatch_server.importing.progress_lines import ProgressLine, boxes, of_evaluation, read_line
 from runwatch_server.importing.run_log import Entry, RawLog
 from runwatch_server.importing.series_names import EPOCH, is_a_loss, metric_of
@@ -29,6 +30,8 @@ _OF_THE_WHOLE_RUN: Final = "train_runtime"
 @dataclass(frozen=True, slots=True)
 class _Told:
     place: str
+    index: int
+    """Of its line among those that appeared on the terminal."""
     line: ProgressLine
 
     def has_loss(self) -> bool:
@@ -37,13 +40,15 @@ class _Told:
 
 def read_text_log(text: str) -> RawLog | None:
     """The log in a text; None if no lines of it are about a training."""
-    told = _of_training(_with_epochs(_told(_lines(text))))
+    lines = _lines(text)
+    told = _of_training(_with_epochs(_told(lines)))
     if not told:
         return None
     told = _one_series_each(told)
+    counted = _counted(told, [line for _, line in lines])
     entries = [
         Entry(one.place, step, None, _values(one.line, epoch))
-        for one, (step, epoch) in zip(told, _counted(told), strict=True)
+        for one, (step, epoch) in zip(told, counted, strict=True)
     ]
     return RawLog(entries, (f"read as text: {len(entries)} lines are about the training",))
 
@@ -61,7 +66,7 @@ def _lines(text: str) -> list[tuple[str, str]]:
 def _told(lines: list[tuple[str, str]]) -> Iterator[_Told]:
     boxed = dict(boxes([line for _, line in lines]))
     for index, (place, line) in enumerate(lines):
-        yield _Told(place, boxed.get(index) or read_line(line))
+        yield _Told(place, index, boxed.get(index) or read_line(line))
 
 
 def _with_epochs(told: Iterator[_Told]) -> Iterator[_Told]:
@@ -75,7 +80,7 @@ def _with_epochs(told: Iterator[_Told]) -> Iterator[_Told]:
         )
         epoch = epoch if one.line.epoch is None else one.line.epoch
         line = of_evaluation(one.line) if is_evaluation else one.line
-        yield _Told(one.place, line if line.epoch == epoch else replace(line, epoch=epoch))
+        yield replace(one, line=line if line.epoch == epoch else replace(line, epoch=epoch))
 
 
 def _of_training(told: Iterator[_Told]) -> list[_Told]:
@@ -136,8 +141,8 @@ def _renamed(one: _Told, names: Mapping[str, str]) -> _Told:
     return replace(one, line=replace(one.line, values=values))
 
 
-def _counted(told: list[_Told]) -> list[tuple[int | None, int | None]]:
-    """The step and the epoch of each line."""
+def _counted(told: list[_Told], lines: list[str]) -> list[tuple[int | None, int | None]]:
+    """The step and the epoch of each row; `lines` are those of the whole log."""
     epochs = [one.line.epoch for one in told]
     steps = [one.line.step for one in told]
     has_loss = [one.has_loss() for one in told]
@@ -154,6 +159,10 @@ def _counted(told: list[_Told]) -> list[tuple[int | None, int | None]]:
         return list(zip(places, epochs, strict=True))
     if _count_rows(epochs, are_rows, least=0.9):
         return list(zip(epochs, epochs, strict=True))
+    rows = list(compress((one.index for one in told), are_rows))
+    if (beside := steps_beside(rows, lines)) is not None:
+        of_rows = dict(zip(rows, beside, strict=True))
+        return [(of_rows.get(one.index), one.line.epoch) for one in told]
     return [(None, epoch) for epoch in epochs]
 
 

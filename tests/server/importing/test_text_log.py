@@ -71,6 +71,10 @@ def told(log: RunLog, name: str) -> list[tuple[int, float]]:
         ],
         ["loss 10: 2.500000", "loss 20: 2.250000"],
         [
+            "\x1b[1m 10/50\x1b[0m \x1b[32m━━\x1b[0m\x1b[37m━━━━\x1b[0m 1s 2ms/step - loss: 2.5",
+            "\x1b[1m 20/50\x1b[0m \x1b[32m━━━━\x1b[0m\x1b[37m━━\x1b[0m 1s 2ms/step - loss: 2.25",
+        ],
+        [
             "Training epoch 0, iteration 10/99 | lr: 1e-05 | reduced_train_loss: 2.5",
             "Training epoch 0, iteration 20/99 | lr: 1e-05 | reduced_train_loss: 2.25",
         ],
