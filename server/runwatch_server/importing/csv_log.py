@@ -16,6 +16,7 @@ from runwatch_server.importing.numbers import (
 )
 from runwatch_server.importing.run_log import Entry, RawLog
 from runwatch_server.importing.series_names import find_step, find_time, map_names
+from runwatch_server.importing.wandb_chart import chart_of, read_chart
 
 _LINE_ENDS: Final = ("\n", "\r")
 
@@ -75,6 +76,8 @@ def _read(lines: Sequence[str]) -> RawLog:
     names = _names(header[1])
     if (long := columns_of(names)) is not None:
         return read_long(_placed(rows, header[1]), long)
+    if (chart := chart_of(names)) is not None:
+        return read_chart(_placed(rows, header[1]), chart)
     step, time = find_step(names), find_time(names)
     series = [(place, name) for place, name in enumerate(names) if name not in ("", step, time)]
     cells = _Cells(map_names([name for _, name in series]).known_series)
