@@ -14,6 +14,7 @@ from runwatch_server.importing.json_lines import object_of, read_json_lines, rea
 from runwatch_server.importing.json_table import is_table, read_cut_list, read_table
 from runwatch_server.importing.leveldb_log import is_wandb
 from runwatch_server.importing.long_table import named_by_file
+from runwatch_server.importing.mlflow_run import metric_files, read_mlflow
 from runwatch_server.importing.run_log import RawLog, RunLog
 from runwatch_server.importing.series_names import map_names
 from runwatch_server.importing.tensorboard import read_events
@@ -26,18 +27,24 @@ MAX_FILE_BYTES: Final = 2 * 2**30
 _NO_NAMES: Final = frozenset(("trainer_state", "metrics", "log", "history"))
 _WANTED: Final = (
     "a trainer_state.json (or checkpoint-N folders with one), event files of TensorBoard, "
-    "a .wandb file or a metrics.csv"
+    "a .wandb file, a metrics.csv or the metrics of an MLflow run"
 )
 
 
 def read_run_log(path: Path) -> RunLog:
     """The run in a file, or in a folder that a training left. Raises LogError or OSError."""
-    files = _files_of(path) if path.is_dir() else [path]
     try:
-        raw = named_by_file(_read([_content(file) for file in files]), encodable(path.stem))
-        return build(encodable(_name(path)), raw)
+        return build(encodable(_name(path)), _raw(path))
     except RecursionError as error:
         raise LogError("", "found objects within objects, deeper than any log's") from error
+
+
+def _raw(path: Path) -> RawLog:
+    metrics = metric_files(path) if path.is_dir() else {}
+    if metrics:
+        return read_mlflow({encodable(name): _content(file) for name, file in metrics.items()})
+    files = _files_of(path) if path.is_dir() else [path]
+    return named_by_file(_read([_content(file) for file in files]), encodable(path.stem))
 
 
 def _name(path: Path) -> str:
