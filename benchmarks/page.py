@@ -33,15 +33,15 @@ from runwatch.vocabulary import RunId
 from runwatch_server.alerts.tables import evaluations
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database, SqliteStore
-from runwatch_server.monitoring.service_metrics import Health
+from runwatch_server.monitoring.service_metrics import ServiceMetrics
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.settings import Settings
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.ingest import Ingest
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.reading import PackReader
 from runwatch_server.telemetry.roller import Roller
-from runwatch_server.telemetry.seams import CommittedFrame
 
 FRAME_STEPS: Final = 4096
 PAINT: Final = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
@@ -109,7 +109,7 @@ async def store(
             liveness=Liveness(),
             committed=_judge_nothing,
             metrics_per_run=Settings().metrics_per_run,
-            observer=Health(),
+            observer=ServiceMetrics(),
         )
         seq = 0
         for first_step in range(0, num_steps, FRAME_STEPS):

@@ -23,7 +23,7 @@ from runwatch_server.clock import Clock
 from runwatch_server.commands import api as commands_api
 from runwatch_server.fleet import api as fleet_api
 from runwatch_server.monitoring import api as monitoring_api
-from runwatch_server.monitoring.service_metrics import Health
+from runwatch_server.monitoring.service_metrics import ServiceMetrics
 from runwatch_server.notify import api as notify_api
 from runwatch_server.notify import receivers_api
 from runwatch_server.openapi import DescribedApi
@@ -64,12 +64,12 @@ def make_app(
     with a new one if `are_keys_lost`.
     """
     clock = clock or Clock()
-    health = Health()
+    metrics = ServiceMetrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
-            services = await start_services(stack, settings, clock, health)
+            services = await start_services(stack, settings, clock, metrics)
             first = await services.keys.create_first(are_lost=are_keys_lost)
             if first is not None and on_first_key is not None:
                 on_first_key(first)
@@ -94,12 +94,12 @@ def make_app(
             Depends(plain_bodies_only),
         ],
     )
-    add_problem_handlers(app, on_problem=health.observe_problem)
+    add_problem_handlers(app, on_problem=metrics.observe_problem)
     add_error_pages(app)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.trusted_hosts))
-    app.add_middleware(PlainAsProblem, on_problem=health.observe_problem)
+    app.add_middleware(PlainAsProblem, on_problem=metrics.observe_problem)
     app.add_middleware(RequestIdMiddleware)
-    app.add_middleware(RequestTimer, observe=health.observe_request)
+    app.add_middleware(RequestTimer, observe=metrics.observe_request)
     has_tls = settings.behind_proxy or settings.tls_cert is not None
     app.add_middleware(SecurityHeaders, has_tls=has_tls)
     app.add_middleware(HeadAsGet)

@@ -22,9 +22,9 @@ from runwatch_server.db import Database, make_store
 from runwatch_server.disk import DiskGuard
 from runwatch_server.event_streams import EventStreams
 from runwatch_server.fleet.pulse import Pulses
-from runwatch_server.foundation import Ground
+from runwatch_server.foundation import Foundation
 from runwatch_server.maintenance import Maintenance
-from runwatch_server.monitoring.service_metrics import Health
+from runwatch_server.monitoring.service_metrics import ServiceMetrics
 from runwatch_server.notify.assembly import Notifying, start_notifying
 from runwatch_server.notify.collector import NotifyCollector
 from runwatch_server.notify.outbox import Outbox
@@ -32,7 +32,7 @@ from runwatch_server.notify.receivers import Receivers, load_receivers
 from runwatch_server.objects import ObjectStore, make_objects
 from runwatch_server.page.demo_run import PageRun
 from runwatch_server.replicas.assembly import Replica, join
-from runwatch_server.replicas.bulletin import Topic
+from runwatch_server.replicas.broadcasts import Topic
 from runwatch_server.retention.ages import Ages
 from runwatch_server.retention.service import Retention
 from runwatch_server.runs.liveness import Liveness
@@ -57,14 +57,14 @@ log = logging.getLogger(__name__)
 
 
 async def start_services(
-    stack: AsyncExitStack, settings: Settings, clock: Clock, health: Health
+    stack: AsyncExitStack, settings: Settings, clock: Clock, metrics: ServiceMetrics
 ) -> Services:
     """Opens and starts everything; the stack closes it in reverse order.
 
     Logs any error and raises it again.
     """
     try:
-        return await _start(stack, settings, clock, health)
+        return await _start(stack, settings, clock, metrics)
     except RunwatchError as error:
         log.error("the service does not start: %s", error)
         raise
@@ -74,40 +74,40 @@ async def start_services(
 
 
 async def _start(
-    stack: AsyncExitStack, settings: Settings, clock: Clock, health: Health
+    stack: AsyncExitStack, settings: Settings, clock: Clock, metrics: ServiceMetrics
 ) -> Services:
-    ground = await _open_ground(stack, settings, clock, health)
-    alerting = await _start_alerting(stack, ground)
+    foundation = await _open_foundation(stack, settings, clock, metrics)
+    alerting = await _start_alerting(stack, foundation)
     notifying = await start_notifying(
         stack,
-        ground.receivers,
-        database=ground.database,
+        foundation.receivers,
+        database=foundation.database,
         clock=clock,
         board=alerting.board,
         detective=alerting.detective,
     )
-    services = _build(ground, alerting, notifying)
+    services = _build(foundation, alerting, notifying)
     await services.runs.listen()
     stack.push_async_callback(services.keys.save_uses)
     stack.push_async_callback(services.demo_run.stop)
-    health.registry.register(NotifyCollector(notifying))
+    metrics.registry.register(NotifyCollector(notifying))
     for loop in _loops(services, alerting, notifying):
-        keep_running(stack, loop, health)
+        keep_running(stack, loop, metrics)
     return services
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Opened(Ground):
-    """The ground, with what only this module uses."""
+class _Opened(Foundation):
+    """The foundation, with what only this module uses."""
 
-    health: Health
+    metrics: ServiceMetrics
     receivers: Receivers
     replica: Replica
     objects: ObjectStore | None
 
 
-async def _open_ground(
-    stack: AsyncExitStack, settings: Settings, clock: Clock, health: Health
+async def _open_foundation(
+    stack: AsyncExitStack, settings: Settings, clock: Clock, metrics: ServiceMetrics
 ) -> _Opened:
     if settings.scrape_key_file is not None:
         check_scrape_key_file(settings.scrape_key_file)
@@ -118,27 +118,27 @@ async def _open_ground(
         Database(
             make_store(settings.data_dir, settings.database_url),
             queue_works=settings.queue_works,
-            observer=health,
+            observer=metrics,
         )
     )
     signer = Signer(open_key_ring(settings, is_shared=database.is_shared))
-    health.watch_queue(lambda: database.num_waiting)
-    health.watch_disk(settings.data_dir)
+    metrics.watch_queue(lambda: database.num_waiting)
+    metrics.watch_disk(settings.data_dir)
     await database.migrate(upgrade_schema)
     database.start()
     liveness, events = Liveness(), EventLog(clock)
     replica = join(stack, database, clock, liveness)
-    removals = Removals(lambda run_id: replica.bulletin.say(Topic.REMOVED, run_id))
-    replica.bulletin.on(Topic.REMOVED, removals.hear)
+    removals = Removals(lambda run_id: replica.broadcasts.send(Topic.REMOVED, run_id))
+    replica.broadcasts.on(Topic.REMOVED, removals.hear)
     objects = make_objects(settings.objects_url)
-    gap_log = GapLog(database, clock, events, health)
-    keep_running(stack, Loop("gap log", gap_log.run), health)
+    gap_log = GapLog(database, clock, events, metrics)
+    keep_running(stack, Loop("gap log", gap_log.run), metrics)
     layouts, packs = Layouts(database, clock), PackReader(objects, clock.monotonic, gap_log)
-    removals.on(layouts.forget, gap_log.forget, health.runs.forget)
+    removals.on(layouts.forget, gap_log.forget, metrics.runs.forget)
     return _Opened(
         settings=settings,
         clock=clock,
-        health=health,
+        metrics=metrics,
         database=database,
         signer=signer,
         receivers=receivers,
@@ -151,16 +151,16 @@ async def _open_ground(
         objects=objects,
         replica=replica,
         ownership=replica.ownership,
-        bulletin=replica.bulletin,
+        broadcasts=replica.broadcasts,
     )
 
 
-async def _start_alerting(stack: AsyncExitStack, ground: _Opened) -> Alerting:
-    outbox = Outbox(ground.receivers.receivers, ground.clock, ground.settings.policy)
-    alerting = await start_alerting(stack, ground, tell=outbox.tell, page=outbox.page)
-    ground.health.registry.register(AlertingCollector(alerting))
-    if ground.replica.leases is not None:
-        ground.replica.leases.serve(Judges(alerting.evaluators, alerting.ticker))
+async def _start_alerting(stack: AsyncExitStack, foundation: _Opened) -> Alerting:
+    outbox = Outbox(foundation.receivers.receivers, foundation.clock, foundation.settings.policy)
+    alerting = await start_alerting(stack, foundation, tell=outbox.tell, page=outbox.page)
+    foundation.metrics.registry.register(AlertingCollector(alerting))
+    if foundation.replica.leases is not None:
+        foundation.replica.leases.serve(Judges(alerting.evaluators, alerting.ticker))
     return alerting
 
 
@@ -193,40 +193,40 @@ def _loops(services: Services, alerting: Alerting, notifying: Notifying) -> Iter
     yield Loop("maintenance", maintenance.run)
 
 
-def _build(ground: _Opened, alerting: Alerting, notifying: Notifying) -> Services:
-    settings, clock, health = ground.settings, ground.clock, ground.health
-    database, liveness, layouts = ground.database, ground.liveness, ground.layouts
-    reader, packs = ground.reader, ground.packs
+def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Services:
+    settings, clock, metrics = foundation.settings, foundation.clock, foundation.metrics
+    database, liveness, layouts = foundation.database, foundation.liveness, foundation.layouts
+    reader, packs = foundation.reader, foundation.packs
     disk = DiskGuard(
         settings.data_dir,
         reserve_bytes=0 if database.is_shared else settings.disk_reserve_mib << 20,
         monotonic=clock.monotonic,
     )
-    health.watch_disk_guard(disk)
+    metrics.watch_disk_guard(disk)
     packer = None
-    if ground.objects is not None:
+    if foundation.objects is not None:
         after_s = settings.pack_after_h * 3600
-        packer = Packer(database, ground.objects, clock, after_s=after_s, observer=health)
+        packer = Packer(database, foundation.objects, clock, after_s=after_s, observer=metrics)
     keys = Keys(database, clock)
-    runs = Runs(database, clock, liveness, ground.removals)
+    runs = Runs(database, clock, liveness, foundation.removals)
     ingest = Ingest(
         database,
         clock,
         layouts=layouts,
-        events=ground.events,
+        events=foundation.events,
         liveness=liveness,
         committed=alerting.evaluators.committed,
         check_disk=disk.check,
         metrics_per_run=settings.metrics_per_run,
-        observer=health,
+        observer=metrics,
     )
     pulses = Pulses(database, reader, clock)
-    ground.removals.on(ingest.forget, pulses.forget)
+    foundation.removals.on(ingest.forget, pulses.forget)
     return Services(
         settings=settings,
         clock=clock,
         database=database,
-        health=health,
+        metrics=metrics,
         keys=keys,
         rate_limits=RateLimits(
             requests_per_s=settings.requests_per_s,
@@ -237,9 +237,9 @@ def _build(ground: _Opened, alerting: Alerting, notifying: Notifying) -> Service
         sessions=Sessions(database, clock, keys),
         liveness=liveness,
         runs=runs,
-        removals=ground.removals,
-        signer=ground.signer,
-        events=ground.events,
+        removals=foundation.removals,
+        signer=foundation.signer,
+        events=foundation.events,
         layouts=layouts,
         ingest=ingest,
         reader=reader,
@@ -265,10 +265,10 @@ def _build(ground: _Opened, alerting: Alerting, notifying: Notifying) -> Service
             of_key=settings.streams_per_key,
             in_all=settings.streams,
         ),
-        receivers=ground.receivers,
+        receivers=foundation.receivers,
         disk=disk,
         demo_run=PageRun(settings.own_url, clock, keys, runs),
-        replica=ground.replica,
+        replica=foundation.replica,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from runwatch_server.clock import Clock
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database
-from runwatch_server.replicas.bulletin import Bulletin
+from runwatch_server.replicas.broadcasts import Broadcasts
 from runwatch_server.replicas.ownership import Ownership
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.removals import Removals
@@ -17,7 +17,7 @@ from runwatch_server.telemetry.reading import Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class Foundation:
     settings: Settings
     clock: Clock
     database: Database
@@ -30,5 +30,5 @@ class Ground:
     packs: PackReader
     ownership: Ownership
     """Which runs this replica looks after."""
-    bulletin: Bulletin
+    broadcasts: Broadcasts
     """Messages between replicas."""

@@ -43,8 +43,8 @@ class DescribedApi(FastAPI):
         for path, method, requirement in self._operations():
             operation = document["paths"].get(path, {}).get(method)
             if operation is not None:
-                _tell_of_refusals(operation, path, requirement)
-        _tell_of_fields(document, _texts_by_name())
+                _describe_refusals(operation, path, requirement)
+        _describe_fields(document, _texts_by_name())
         return document
 
     def _operations(self) -> Iterator[tuple[str, str, Requirement]]:
@@ -72,16 +72,16 @@ def _texts_by_name() -> dict[str, list[Mapping[str, str]]]:
     return found
 
 
-def _tell_of_fields(schema: object, texts: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
+def _describe_fields(schema: object, texts: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
     """Adds the texts below the fields in the code to the schema, for readers of the document."""
     if isinstance(schema, list):
         for item in cast("list[object]", schema):
-            _tell_of_fields(item, texts)
+            _describe_fields(item, texts)
     if not isinstance(schema, dict):
         return
     parts = cast("dict[str, object]", schema)
     for part in parts.values():
-        _tell_of_fields(part, texts)
+        _describe_fields(part, texts)
     title, fields = parts.get("title"), parts.get("properties")
     if isinstance(title, str) and isinstance(fields, dict):
         known = cast("dict[str, dict[str, object]]", fields)
@@ -90,7 +90,7 @@ def _tell_of_fields(schema: object, texts: Mapping[str, Sequence[Mapping[str, st
             known[name]["description"] = text
 
 
-def _tell_of_refusals(operation: dict[str, Any], path: str, requirement: Requirement) -> None:
+def _describe_refusals(operation: dict[str, Any], path: str, requirement: Requirement) -> None:
     responses = cast("dict[str, Any]", operation["responses"])
     responses.pop("422", None)  # FastAPI's own, with a body that we never send
     for response in responses.values():

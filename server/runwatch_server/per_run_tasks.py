@@ -19,7 +19,7 @@ _OF_ALL: Final = (OverloadedError, ObjectsAwayError)
 """The database or the object store is away: this affects all runs, so it ends the round."""
 
 
-class SeparateWorks:
+class PerRunTasks:
     """The tasks of one kind of round. A failure is logged once, until the task succeeds again."""
 
     def __init__(self, what: str) -> None:

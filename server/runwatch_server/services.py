@@ -22,7 +22,7 @@ from runwatch_server.db import Database
 from runwatch_server.disk import DiskGuard
 from runwatch_server.event_streams import EventStreams
 from runwatch_server.fleet.pulse import Pulses
-from runwatch_server.monitoring.service_metrics import Health
+from runwatch_server.monitoring.service_metrics import ServiceMetrics
 from runwatch_server.notify.receivers import Receivers
 from runwatch_server.page.demo_run import PageRun
 from runwatch_server.replicas.assembly import Replica
@@ -48,7 +48,7 @@ class Services:
     settings: Settings
     clock: Clock
     database: Database
-    health: Health
+    metrics: ServiceMetrics
     keys: Keys
     rate_limits: RateLimits
     sessions: Sessions

@@ -8,12 +8,12 @@ from prometheus_client import generate_latest
 from tests.waiting import until_so
 
 from runwatch_server.background import Loop, keep_running
-from runwatch_server.monitoring.service_metrics import Health
+from runwatch_server.monitoring.service_metrics import ServiceMetrics
 
 pytestmark = pytest.mark.anyio
 
 
-def num_failures(health: Health, name: str) -> str:
+def num_failures(health: ServiceMetrics, name: str) -> str:
     (line,) = (
         line
         for line in generate_latest(health.registry).decode().splitlines()
@@ -25,7 +25,7 @@ def num_failures(health: Health, name: str) -> str:
 async def test_a_loop_that_fails_is_begun_again_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    health = Health()
+    health = ServiceMetrics()
     num_begun = 0
     has_ended = asyncio.Event()
 
@@ -55,7 +55,7 @@ async def test_closing_does_not_wait_for_the_next_try() -> None:
     async def fail() -> None:
         raise ZeroDivisionError
 
-    health = Health()
+    health = ServiceMetrics()
     async with asyncio.timeout(60.0), AsyncExitStack() as stack:
         keep_running(stack, Loop("ticker", fail), health, again_s=3600.0)
         await until_so(lambda: num_failures(health, "ticker") == "1.0")

@@ -13,7 +13,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.alerts.tables import alerts
 from runwatch_server.commands.tables import commands
 from runwatch_server.errors import OverloadedError
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.runs.liveness import BEAT_S
 from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.tables import layouts, segments
@@ -34,17 +34,17 @@ async def succeed() -> int:
 async def test_a_failure_is_logged_once_until_the_work_succeeds(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    works = SeparateWorks("summing up its steps")
+    tasks = PerRunTasks("summing up its steps")
 
-    assert await works.do(BAD, fail) is None
-    assert await works.do(BAD, fail) is None
-    assert await works.do(GOOD, succeed) == 7
+    assert await tasks.do(BAD, fail) is None
+    assert await tasks.do(BAD, fail) is None
+    assert await tasks.do(GOOD, succeed) == 7
 
     (said,) = caplog.messages
     assert said == "run bad: summing up its steps failed; tried again in each round"
-    assert works.failing == {BAD}
-    await works.do(BAD, succeed)
-    assert works.failing == frozenset()
+    assert tasks.failing == {BAD}
+    await tasks.do(BAD, succeed)
+    assert tasks.failing == frozenset()
 
 
 async def test_a_database_that_is_away_ends_the_round() -> None:
@@ -52,7 +52,7 @@ async def test_a_database_that_is_away_ends_the_round() -> None:
         raise OverloadedError("database_unreachable", "The database does not answer.")
 
     with pytest.raises(OverloadedError):
-        await SeparateWorks("anything").do(BAD, ask)
+        await PerRunTasks("anything").do(BAD, ask)
 
 
 async def damage(api: Api, table: sa.Table, run_id: RunId, values: Mapping[str, object]) -> None:

@@ -16,8 +16,8 @@ from runwatch_server.alerts.ticker import Ticker
 from runwatch_server.commands.delivery import Delivery
 from runwatch_server.commands.ids import OrderedIds
 from runwatch_server.commands.service import Commands
-from runwatch_server.foundation import Ground
-from runwatch_server.replicas.bulletin import Bulletin, Topic
+from runwatch_server.foundation import Foundation
+from runwatch_server.replicas.broadcasts import Broadcasts, Topic
 from runwatch_server.rules.service import Rules
 from runwatch_server.settings import Settings
 
@@ -38,23 +38,27 @@ class Alerting:
 
 
 async def start_alerting(
-    stack: AsyncExitStack, ground: Ground, *, tell: Tell = tell_nobody, page: Tell = tell_nobody
+    stack: AsyncExitStack,
+    foundation: Foundation,
+    *,
+    tell: Tell = tell_nobody,
+    page: Tell = tell_nobody,
 ) -> Alerting:
     """Start judging; the stack stops it, which must happen before the database closes. The ticker
     is only created: its `run` belongs in a background task."""
-    settings, clock, database = ground.settings, ground.clock, ground.database
-    signer, bulletin = ground.signer, ground.bulletin
-    detective = Detective(database, ground.reader)
-    board = NewsBoard(announce=lambda: bulletin.say(Topic.NEWS))
+    settings, clock, database = foundation.settings, foundation.clock, foundation.database
+    signer, broadcasts = foundation.signer, foundation.broadcasts
+    detective = Detective(database, foundation.reader)
+    board = NewsBoard(announce=lambda: broadcasts.send(Topic.NEWS))
     rules = Rules(database, clock)
-    rules.on_change(lambda: bulletin.say(Topic.RULES))
+    rules.on_change(lambda: broadcasts.send(Topic.RULES))
     ids = OrderedIds(clock)
     delivery = Delivery(
         database,
         clock,
         signer=signer,
         on_change=board.wake,
-        announce=lambda run_id: bulletin.say(Topic.COMMANDS, run_id),
+        announce=lambda run_id: broadcasts.send(Topic.COMMANDS, run_id),
     )
     commands = Commands(database, clock, ids, signer=signer, delivery=delivery)
     judging = _make_judging(settings)
@@ -67,10 +71,10 @@ async def start_alerting(
         rules=rules,
         commands=commands,
         delivery=delivery,
-        liveness=ground.liveness,
-        events=ground.events,
-        packs=ground.packs,
-        ownership=ground.ownership,
+        liveness=foundation.liveness,
+        events=foundation.events,
+        packs=foundation.packs,
+        ownership=foundation.ownership,
         default_policy=settings.policy,
         limits=settings.policy_limits,
         judging=judging,
@@ -79,12 +83,12 @@ async def start_alerting(
         page=page,
     )
     evaluators = Evaluators(context)
-    ticker = Ticker(context, evaluators, ground.reader, lost_s=settings.lost_s)
-    ground.removals.on(delivery.forget, evaluators.begin_again, ticker.drop)
+    ticker = Ticker(context, evaluators, foundation.reader, lost_s=settings.lost_s)
+    foundation.removals.on(delivery.forget, evaluators.begin_again, ticker.drop)
     await delivery.start()
     stack.push_async_callback(delivery.stop)
     await commands.tell_foreign_keys()
-    _listen(bulletin, rules, delivery, evaluators, board)
+    _listen(broadcasts, rules, delivery, evaluators, board)
     await evaluators.start()
     stack.push_async_callback(evaluators.stop)
     return Alerting(
@@ -106,7 +110,7 @@ def _make_judging(settings: Settings) -> Judging:
 
 
 def _listen(
-    bulletin: Bulletin,
+    broadcasts: Broadcasts,
     rules: Rules,
     delivery: Delivery,
     evaluators: Evaluators,
@@ -120,10 +124,10 @@ def _listen(
     async def look_at_news(_: frozenset[RunId] | None) -> None:
         board.wake_here()
 
-    bulletin.on(Topic.RULES, look_at_rules)
-    bulletin.on(Topic.COMMANDS, delivery.look_again)
-    bulletin.on(Topic.FRAMES, evaluators.catch_up)
-    bulletin.on(Topic.NEWS, look_at_news)
+    broadcasts.on(Topic.RULES, look_at_rules)
+    broadcasts.on(Topic.COMMANDS, delivery.look_again)
+    broadcasts.on(Topic.FRAMES, evaluators.catch_up)
+    broadcasts.on(Topic.NEWS, look_at_news)
 
 
 class Judges:

@@ -24,7 +24,7 @@ from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
 from runwatch_server.errors import OverloadedError
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.replicas.ownership import NotOwnerError
 from runwatch_server.telemetry.reading import Reader
 
@@ -54,8 +54,8 @@ class Ticker:
         self._evaluators = evaluators
         self._absence_alerts = AbsenceAlerts(context, lost_s=lost_s)
         self._groups = Groups(context, reader)
-        self._silences = SeparateWorks("the judgement of its silence")
-        self._ends = SeparateWorks("ending its alerts")
+        self._silences = PerRunTasks("the judgement of its silence")
+        self._ends = PerRunTasks("ending its alerts")
         self._last_progress = context.clock.monotonic()
         self.open_alerts: dict[tuple[str, str], int] = {}
         """Number of open alerts for each state and severity, as of the last slow tick."""

@@ -29,7 +29,7 @@ from runwatch_server.cli.local_service import (
     still_running,
 )
 from runwatch_server.cli.output import OurConsole
-from runwatch_server.cli.unsaid_end import tell_end
+from runwatch_server.cli.unreported_end import report_end
 
 _NAMED_WITHIN_S: Final = 20.0
 _LOOK_EVERY_S: Final = 0.5
@@ -94,7 +94,7 @@ def run(
             began_at = time.time()
             with _named(console, service, run_id, name):
                 code = run_job(command, _variables(service, run_id, project))
-            if how := tell_end(service, run_id, code, began_at=began_at):
+            if how := report_end(service, run_id, code, began_at=began_at):
                 _say(console, how)
             has_told = _has_told(console, service, run_id)
             if has_told:

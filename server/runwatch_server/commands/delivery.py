@@ -19,7 +19,7 @@ from runwatch_server.commands.records import CommandRecord
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError, ServiceError
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Delivery:
         self._on_change = on_change
         self._announce = announce
         self._mailbox = Mailbox()
-        self._lookups = SeparateWorks("looking up its commands")
+        self._lookups = PerRunTasks("looking up its commands")
         self._notes: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:

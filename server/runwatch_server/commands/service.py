@@ -27,7 +27,7 @@ from runwatch_server.commands.records import CommandRecord
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database, Work
 from runwatch_server.errors import ConflictError
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.runs.checks import check_rank, unknown_attempt
 from runwatch_server.runs.queries import count_by_signing_key, find_attempt
 
@@ -51,7 +51,7 @@ class Commands:
         self._database = database
         self._clock = clock
         self._ids = ids
-        self._expiries = SeparateWorks("the expiry of its commands")
+        self._expiries = PerRunTasks("the expiry of its commands")
 
     async def tell_foreign_keys(self) -> None:
         """Logs how many runs cannot be commanded from here, and why."""

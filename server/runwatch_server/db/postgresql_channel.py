@@ -19,25 +19,25 @@ class PostgresChannel:
 
     def __init__(self, address: PostgresAddress) -> None:
         self._address = address
-        self._telling: Any = None
+        self._sending: Any = None
 
-    async def tell(self, payload: str) -> None:
+    async def notify(self, payload: str) -> None:
         try:
-            if self._telling is None or self._telling.is_closed():
-                self._telling = await self._address.connect()
-            await self._telling.execute("SELECT pg_notify($1, $2)", _CHANNEL, payload)
+            if self._sending is None or self._sending.is_closed():
+                self._sending = await self._address.connect()
+            await self._sending.execute("SELECT pg_notify($1, $2)", _CHANNEL, payload)
         except _ERRORS as error:
-            self._drop_telling()
+            self._drop_sending()
             raise OSError(str(error)) from error
 
-    async def listen(self, hear: Callable[[str], None]) -> None:
+    async def listen(self, on_message: Callable[[str], None]) -> None:
         closed = asyncio.Event()
 
         def on_end(_: object) -> None:
             closed.set()
 
         def on_notice(_: object, __: int, ___: str, payload: str) -> None:
-            hear(payload)
+            on_message(payload)
 
         try:
             connection = await self._address.connect()
@@ -53,14 +53,14 @@ class PostgresChannel:
         finally:
             connection.terminate()
 
-    def _drop_telling(self) -> None:
+    def _drop_sending(self) -> None:
         """Drop the sending connection, so that the next call opens another: one that was
         interrupted may accept nothing more."""
-        if self._telling is not None:
-            self._telling.terminate()
-            self._telling = None
+        if self._sending is not None:
+            self._sending.terminate()
+            self._sending = None
 
     async def close(self) -> None:
-        if self._telling is not None:
+        if self._sending is not None:
             with suppress(*_ERRORS, OSError):
-                await self._telling.close(timeout=2)
+                await self._sending.close(timeout=2)

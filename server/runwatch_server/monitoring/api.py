@@ -55,9 +55,9 @@ async def get_metrics(services: CurrentServices, principal: CurrentPrincipal) ->
     """Metrics for Prometheus. The scrape job needs a key with the scope `read` for all projects."""
     if principal.project is not None:
         raise ForbiddenError("foreign_project", "These cover all projects; your key covers one.")
-    runs = services.health.runs
+    runs = services.metrics.runs
     runs.refresh(await _fleet(services, runs.run_ids), now=services.clock.wall())
-    return Response(generate_latest(services.health.registry), media_type=CONTENT_TYPE_LATEST)
+    return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/healthz", dependencies=[public()], openapi_extra=documented(answer=HealthView))

@@ -25,7 +25,7 @@ _COMMIT_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.3, 1.0, 5.0)
 
 
-class Health:
+class ServiceMetrics:
     """The counters of one service, in a registry of its own: two services share nothing."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ from runwatch_server.notify.records import Delivery, DeliveryState, Kind
 from runwatch_server.notify.sending import ATTEMPT_S, Message, Sender, cut_after
 from runwatch_server.notify.silences import Muting, list_silences
 from runwatch_server.notify.texts import body_of, title_of
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Courier:
         self._clock = clock
         self._board = board
         self._threads = threads
-        self._works = SeparateWorks(f"telling receiver {receiver.name} of it")
+        self._tasks = PerRunTasks(f"telling receiver {receiver.name} of it")
         self._pruned_at = -math.inf
         self._under_way: asyncio.Future[bool] | None = None
         """The last attempt, on its thread."""
@@ -151,7 +151,7 @@ class Courier:
             if not due:
                 return _Look()
             ids = [one.alert_id for one in due]
-            cases = await notice_queries.find_cases(connection, self._works, ids)
+            cases = await notice_queries.find_cases(connection, self._tasks, ids)
             projects = {case.alert.project for case in cases.values()}
             silences = await list_silences(connection, ending_after=now, projects=projects)
             muting = Muting(silences, now=now)

@@ -15,7 +15,7 @@ from runwatch_server.commands.queries import list_for_alert
 from runwatch_server.notify.cases import Case
 from runwatch_server.notify.settling import settles_at
 from runwatch_server.notify.tables import IS_SETTLING, notices
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.runs.tables import runs
 
 
@@ -64,7 +64,7 @@ async def list_ended(connection: AsyncConnection, run_id: RunId) -> list[AlertId
 
 async def list_standing(
     connection: AsyncConnection,
-    works: SeparateWorks,
+    tasks: PerRunTasks,
     *,
     since: float,
     also: Collection[AlertId] = (),
@@ -73,15 +73,15 @@ async def list_standing(
     Without their commands. A damaged one is left out and counts as failed work."""
     wanted = notices.c.resolved_at.is_(None) | IS_SETTLING
     wanted |= notices.c.resolved_at >= since
-    return await _cases(connection, wanted | notices.c.alert_id.in_(also), works)
+    return await _cases(connection, wanted | notices.c.alert_id.in_(also), tasks)
 
 
 async def find_cases(
-    connection: AsyncConnection, works: SeparateWorks, alert_ids: Collection[AlertId]
+    connection: AsyncConnection, tasks: PerRunTasks, alert_ids: Collection[AlertId]
 ) -> dict[AlertId, Case]:
     """The cases of alerts, without their commands. A damaged one is left out and counts as failed
     work."""
-    cases = await _cases(connection, notices.c.alert_id.in_(alert_ids), works)
+    cases = await _cases(connection, notices.c.alert_id.in_(alert_ids), tasks)
     return {case.alert.id: case for case in cases}
 
 
@@ -93,7 +93,7 @@ async def with_commands(connection: AsyncConnection, cases: Sequence[Case]) -> l
 
 
 async def _cases(
-    connection: AsyncConnection, wanted: sa.ColumnElement[bool], works: SeparateWorks
+    connection: AsyncConnection, wanted: sa.ColumnElement[bool], tasks: PerRunTasks
 ) -> list[Case]:
     found = await connection.execute(
         sa.select(notices, runs.c.name)
@@ -102,7 +102,7 @@ async def _cases(
         .order_by(notices.c.fired_at, notices.c.alert_id)
     )
     rows = found.mappings().all()
-    records = await _readable(connection, rows, works)
+    records = await _readable(connection, rows, tasks)
     return [
         Case(
             alert=records[row["alert_id"]],
@@ -120,7 +120,7 @@ async def _cases(
 
 
 async def _readable(
-    connection: AsyncConnection, rows: Sequence[sa.RowMapping], works: SeparateWorks
+    connection: AsyncConnection, rows: Sequence[sa.RowMapping], tasks: PerRunTasks
 ) -> dict[AlertId, AlertRecord]:
     """The alerts of these notices: in one query, or one by one if one of them is damaged."""
     ids = [AlertId(row["alert_id"]) for row in rows]
@@ -130,7 +130,7 @@ async def _readable(
         found: dict[AlertId, AlertRecord] = {}
         for alert_id, row in zip(ids, rows, strict=True):
             read = partial(find_alerts, connection, [alert_id])
-            found |= await works.do(RunId(row["run_id"]), read, part=f"alert {alert_id}") or {}
+            found |= await tasks.do(RunId(row["run_id"]), read, part=f"alert {alert_id}") or {}
         return found
 
 

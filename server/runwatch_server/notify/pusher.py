@@ -28,7 +28,7 @@ from runwatch_server.notify.posting import (
     posting_of,
 )
 from runwatch_server.notify.receivers import Alertmanagers, Receivers
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Pusher:
         self._started_at = clock.wall()
         self._sent: dict[str, Sent] = {}
         self._num_failures = 0
-        self._works = SeparateWorks(f"telling alertmanager {replica.figures.shown_url} of it")
+        self._tasks = PerRunTasks(f"telling alertmanager {replica.figures.shown_url} of it")
 
     async def run(self) -> None:
         while True:
@@ -86,7 +86,7 @@ class Pusher:
         async with self._database.read() as connection:
             cases = await notice_queries.list_standing(
                 connection,
-                self._works,
+                self._tasks,
                 since=wall - RESOLVED_FOR_S,
                 also=self._unended(),
             )

@@ -13,7 +13,7 @@ from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
 from runwatch_server.notify import settling_queries
 from runwatch_server.notify.settling import LONGEST_S
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Settler:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._works = SeparateWorks("telling its ends")
+        self._tasks = PerRunTasks("telling its ends")
 
     async def run(self) -> None:
         while True:
@@ -43,7 +43,7 @@ class Settler:
         async with self._database.read() as connection:
             found = await settling_queries.list_settled(connection, before=now - LONGEST_S)
         for run_id, alert_ids in found.items():
-            await self._works.do(run_id, partial(self._settle_run, run_id, alert_ids))
+            await self._tasks.do(run_id, partial(self._settle_run, run_id, alert_ids))
 
     async def _settle_run(self, run_id: RunId, alert_ids: list[AlertId]) -> None:
         async def work(connection: AsyncConnection) -> None:

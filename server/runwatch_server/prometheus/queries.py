@@ -8,7 +8,7 @@ from runwatch_server.alerts.queries import list_alerts
 from runwatch_server.alerts.records import OPEN_STATES, AlertFilter, AlertRecord
 from runwatch_server.notify.cases import Case, layer_group
 from runwatch_server.notify.notice_queries import find_cases, with_commands
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.runs.queries import find_runs
 
 
@@ -23,8 +23,8 @@ async def list_open_cases(
         shadow=False,
     )
     found = await list_alerts(connection, wanted, limit=limit)
-    works = SeparateWorks("showing it to Prometheus")
-    told = await find_cases(connection, works, [alert.id for alert in found])
+    tasks = PerRunTasks("showing it to Prometheus")
+    told = await find_cases(connection, tasks, [alert.id for alert in found])
     runs = await find_runs(connection, {alert.run_id for alert in found})
     names = {run.id: run.name for run in runs}
     cases = [

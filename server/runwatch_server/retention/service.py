@@ -17,7 +17,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.audit.queries import Deed, append_deed
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.retention import queries
 from runwatch_server.retention.ages import Ages, Due, due_of
 from runwatch_server.retention.queries import RunAges
@@ -69,8 +69,8 @@ class Retention:
         self._clock = clock
         self.service_ages = service_ages
         """In force where neither run nor project sets anything else; without nulls."""
-        self._looks = SeparateWorks("looking for its data that is due")
-        self._works = SeparateWorks("removing its data that is due")
+        self._looks = PerRunTasks("looking for its data that is due")
+        self._tasks = PerRunTasks("removing its data that is due")
 
     async def projects(self) -> dict[str, Ages]:
         async with self._database.read() as connection:
@@ -122,7 +122,7 @@ class Retention:
         num_frames = num_rollups = num_histograms = 0
         async for due_run in self._due_runs(None):
             run_id = due_run.run.run_id
-            removed = await self._works.do(run_id, partial(self._remove_all, run_id)) or Removed()
+            removed = await self._tasks.do(run_id, partial(self._remove_all, run_id)) or Removed()
             num_frames += removed.num_frames
             num_rollups += removed.num_rollups
             num_histograms += removed.num_histograms

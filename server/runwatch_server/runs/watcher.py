@@ -13,7 +13,7 @@ from runwatch.vocabulary import RunState
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.replicas.ownership import Ownership
 from runwatch_server.runs import queries
 from runwatch_server.runs.liveness import Liveness
@@ -45,7 +45,7 @@ class RunWatcher:
         self._liveness = liveness
         self._ownership = ownership
         self._removals = removals
-        self._works = SeparateWorks("noting its state")
+        self._tasks = PerRunTasks("noting its state")
         self._stall_s = stall_s
         self._lost_s = lost_s
 
@@ -75,7 +75,7 @@ class RunWatcher:
                 known=run.state,
             )
             if state is not run.state:
-                await self._works.do(run.id, partial(self._write, run, state))
+                await self._tasks.do(run.id, partial(self._write, run, state))
 
     async def _write(self, found: OpenRun, state: RunState) -> None:
         work = partial(queries.change_state, found=found, state=state)

@@ -21,13 +21,13 @@ from runwatch_server.runs.checks import run_not_found
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.telemetry import ingest_queries as queries
 from runwatch_server.telemetry.admission import Received, check_contents, is_to_be_stored
+from runwatch_server.telemetry.committed_frames import Committed, CommittedFrame
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.frame_rows import FrameRow
 from runwatch_server.telemetry.histogram_store import store_histograms
 from runwatch_server.telemetry.late_sums import add_late_steps
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.metric_names import MetricNames, without
-from runwatch_server.telemetry.seams import Committed, CommittedFrame
 from runwatch_server.web.zero_bytes import check_json_texts
 
 _INLINE_BYTES: Final = 512 * 1024

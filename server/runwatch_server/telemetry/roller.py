@@ -16,7 +16,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch_server.db import Database
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.telemetry import queries, segment_queries, tile_queries
 from runwatch_server.telemetry.coverage import first_held
 from runwatch_server.telemetry.gaps import GapReason
@@ -42,7 +42,7 @@ class Roller:
         self._database = database
         self._layouts = layouts
         self._packs = packs
-        self._works = SeparateWorks("summing up its steps")
+        self._tasks = PerRunTasks("summing up its steps")
 
     async def roll(self) -> int:
         """Aggregate what is finished; returns the number of stretches of 1024 steps."""
@@ -52,7 +52,7 @@ class Roller:
         for segment in found:
             roll = partial(self._roll_segment, segment)
             part = f"attempt {segment.attempt}, rank {segment.rank}, segment {segment.segment}"
-            num_done += await self._works.do(segment.run_id, roll, part=part) or 0
+            num_done += await self._tasks.do(segment.run_id, roll, part=part) or 0
         return num_done
 
     async def _roll_segment(self, segment: SegmentRow) -> int:

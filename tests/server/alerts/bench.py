@@ -27,9 +27,9 @@ from runwatch_server.commands.queries import list_commands
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.commands.signing import Signer
 from runwatch_server.db import Database, make_store
-from runwatch_server.foundation import Ground
-from runwatch_server.monitoring.service_metrics import Health
-from runwatch_server.replicas.bulletin import Bulletin
+from runwatch_server.foundation import Foundation
+from runwatch_server.monitoring.service_metrics import ServiceMetrics
+from runwatch_server.replicas.broadcasts import Broadcasts
 from runwatch_server.replicas.ownership import SoleOwner
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.removals import Removals
@@ -219,7 +219,7 @@ async def start(
         judge_processes=judge_processes,
     )
     packs = PackReader(None, clock.monotonic)
-    ground = Ground(
+    foundation = Foundation(
         settings=settings,
         clock=clock,
         database=database,
@@ -231,9 +231,9 @@ async def start(
         reader=Reader(database, layouts, packs),
         packs=packs,
         ownership=SoleOwner(),
-        bulletin=Bulletin("", None),
+        broadcasts=Broadcasts("", None),
     )
-    alerting = await start_alerting(stack, ground)
+    alerting = await start_alerting(stack, foundation)
     ingest = Ingest(
         database,
         clock,
@@ -242,6 +242,6 @@ async def start(
         liveness=liveness,
         committed=alerting.evaluators.committed,
         metrics_per_run=settings.metrics_per_run,
-        observer=Health(),
+        observer=ServiceMetrics(),
     )
     return Bench(alerting, runs, ingest, layouts, liveness, database, hand)

@@ -22,7 +22,7 @@ from runwatch_server.monitoring.run_figures import (
     RunFacts,
     worst_layers,
 )
-from runwatch_server.monitoring.service_metrics import Health
+from runwatch_server.monitoring.service_metrics import ServiceMetrics
 
 pytestmark = pytest.mark.anyio
 
@@ -160,7 +160,7 @@ async def test_hostile_names_stay_inside_their_label(tmp_path: Path) -> None:
 
 
 def test_however_many_runs_and_layers_come_the_series_stay_few() -> None:
-    health = Health()
+    health = ServiceMetrics()
     layout = Layout(tuple(Layer(f"{n}" * 40) for n in range(100)), ("grad_norm",))
     run_ids = [new_id() for _ in range(3 * MAX_RUNS)]
     for run_id in run_ids:
@@ -187,7 +187,7 @@ def everything(run_ids: list[RunId]) -> Fleet:
 
 
 def test_a_run_that_ended_is_let_go_after_an_hour() -> None:
-    health = Health()
+    health = ServiceMetrics()
     run_id = new_id()
     health.observe_frame(run_id, frame(1, [1.0]), LAYOUT, num_bytes=1, at=0.0)
     ended = Fleet(num_by_state={}, facts={run_id: RunFacts("a", "b", RunState.FINISHED)}, alerts={})

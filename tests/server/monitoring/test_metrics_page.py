@@ -25,7 +25,7 @@ def shown_name(family: Metric) -> str:
 
 
 async def test_every_metric_is_on_the_page_and_the_page_has_no_other(api: Api) -> None:
-    exposed = {shown_name(family): family for family in api.services.health.registry.collect()}
+    exposed = {shown_name(family): family for family in api.services.metrics.registry.collect()}
     page = documented()
 
     assert set(page) == set(exposed)
@@ -40,7 +40,7 @@ async def test_every_label_is_on_the_page(api: Api) -> None:
     await api.http.get("/metrics", headers=headers)  # refreshes what the database is asked for
     page = documented()
 
-    for family in api.services.health.registry.collect():
+    for family in api.services.metrics.registry.collect():
         for sample in family.samples:
             named = set(re.findall(r"`(\w+)`", page[shown_name(family)]["labels"]))
             assert set(sample.labels) - {"le"} == named, sample.name

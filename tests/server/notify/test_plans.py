@@ -12,12 +12,12 @@ from tests.server.harness import Storage
 from runwatch.vocabulary import AlertId
 from runwatch_server.db import Database, make_store
 from runwatch_server.notify import notice_queries, queries, settling_queries
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.schema import upgrade_schema
 
 pytestmark = pytest.mark.anyio
 
-WORKS = SeparateWorks("a test")
+TASKS = PerRunTasks("a test")
 IDS = [AlertId("A"), AlertId("B")]
 
 
@@ -52,8 +52,8 @@ async def plan_of(
 @pytest.mark.parametrize(
     "ask",
     [
-        partial(notice_queries.find_cases, works=WORKS, alert_ids=IDS),
-        partial(notice_queries.list_standing, works=WORKS, since=1.0, also=IDS),
+        partial(notice_queries.find_cases, tasks=TASKS, alert_ids=IDS),
+        partial(notice_queries.list_standing, tasks=TASKS, since=1.0, also=IDS),
         partial(queries.count_open, receiver="team", dedup_key="A"),
         partial(queries.list_due, receiver="team", now=1.0, horizon_s=60.0, limit=200),
         partial(queries.prune, before=1.0),

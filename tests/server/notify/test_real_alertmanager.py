@@ -69,6 +69,6 @@ async def test_an_alert_that_ended_while_alertmanager_was_away_ends_there_too(
 
 def figure(api: Api, alertmanager: AlertmanagerProcess, name: str) -> float:
     labels = {"url": alertmanager.url}
-    value = api.services.health.registry.get_sample_value(f"runwatch_alertmanager_{name}", labels)
+    value = api.services.metrics.registry.get_sample_value(f"runwatch_alertmanager_{name}", labels)
     assert value is not None
     return value

@@ -144,7 +144,7 @@ def dead_of(api: Api) -> str:
 
 
 def samples_of(api: Api, name: str) -> list[Sample]:
-    families = api.services.health.registry.collect()
+    families = api.services.metrics.registry.collect()
     return [sample for family in families for sample in family.samples if sample.name == name]
 
 

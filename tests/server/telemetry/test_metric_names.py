@@ -46,7 +46,7 @@ async def test_it_is_told_once_on_the_run_s_timeline_and_counted(storage: Storag
         events = (await api.json("GET", f"/runs/{run_id}/timeline"))["events"]
         (told,) = [event for event in events if event["kind"] == "metrics_refused"]
         assert told["detail"] == {"names": "step_1", "num_names": 1, "most": 1}
-        count = api.services.health.registry.get_sample_value("runwatch_refused_metrics_total")
+        count = api.services.metrics.registry.get_sample_value("runwatch_refused_metrics_total")
         assert count == 3.0
 
 

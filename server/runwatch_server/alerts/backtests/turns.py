@@ -7,7 +7,7 @@ from typing import Final
 
 from runwatch.rules import Rows
 from runwatch_server.rules.backtest import Backtest, within
-from runwatch_server.telemetry.seams import CommittedFrame
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 
 _TURN_S: Final = 0.25
 _PART_S: Final = 0.05

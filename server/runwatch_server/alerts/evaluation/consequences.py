@@ -20,7 +20,7 @@ from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.runs.queries import find_attempt
-from runwatch_server.telemetry.seams import CommittedFrame
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 
 
 class Recorded(NamedTuple):

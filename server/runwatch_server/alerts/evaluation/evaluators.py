@@ -14,7 +14,7 @@ from runwatch_server.alerts.evaluation.run_evaluation import RunEvaluation
 from runwatch_server.alerts.judging import JudgeLostError
 from runwatch_server.errors import OverloadedError
 from runwatch_server.replicas.ownership import NotOwnerError
-from runwatch_server.telemetry.seams import CommittedFrame
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from runwatch_server.alerts.recording.transitions import News
 from runwatch_server.alerts.records import Evaluation, Resolution
 from runwatch_server.commands.delivery import posting
 from runwatch_server.commands.mailbox import Posted
-from runwatch_server.telemetry.seams import CommittedFrame
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from runwatch_server.alerts.evaluation import frame_queries
 from runwatch_server.alerts.evaluation.stream import StreamKey
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 from runwatch_server.telemetry.gaps import Gap, GapReason
 from runwatch_server.telemetry.packs.queries import next_pack
 from runwatch_server.telemetry.packs.reading import PackReader
-from runwatch_server.telemetry.seams import CommittedFrame
 from runwatch_server.telemetry.stored_steps import hot_gap, read_hot
 
 _END: int = 2**62

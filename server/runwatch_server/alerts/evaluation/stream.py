@@ -7,7 +7,7 @@ from typing import Final
 
 from runwatch_server.alerts.judging import Judge
 from runwatch_server.alerts.records import Evaluation
-from runwatch_server.telemetry.seams import CommittedFrame
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 
 log = logging.getLogger(__name__)
 

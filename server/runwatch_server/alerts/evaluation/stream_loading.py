@@ -17,7 +17,7 @@ from runwatch_server.alerts.judging import Judge
 from runwatch_server.alerts.records import Evaluation
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.runs.queries import find_run
-from runwatch_server.telemetry.seams import CommittedFrame
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 
 BATCH_FRAMES: Final = 64
 """Number of frames that are read and judged at a time."""

@@ -24,7 +24,7 @@ from runwatch_server.alerts.groups.outlier import (
 )
 from runwatch_server.alerts.recording.transitions import News, record
 from runwatch_server.errors import NotFoundError
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.replicas.ownership import NotOwnerError
 from runwatch_server.rules.own_names import GROUP_OUTLIER
 from runwatch_server.runs.queries import Run, find_run, list_group_peers, list_open_grouped
@@ -40,7 +40,7 @@ class Groups:
     def __init__(self, context: AlertingContext, reader: Reader) -> None:
         self._context = context
         self._reader = reader
-        self._works = SeparateWorks("the comparison with its group")
+        self._tasks = PerRunTasks("the comparison with its group")
 
     async def look(self) -> None:
         """Compare each live run of a group with the others that have reached the same steps."""
@@ -48,7 +48,7 @@ class Groups:
             run_ids = await list_open_grouped(connection)
         for run_id in run_ids:
             if self._context.ownership.owns(run_id):
-                await self._works.do(run_id, partial(self._look_at, run_id))
+                await self._tasks.do(run_id, partial(self._look_at, run_id))
 
     async def _look_at(self, run_id: RunId) -> None:
         async with self._context.database.read() as connection:

@@ -7,7 +7,7 @@ from runwatch.errors import RunwatchError
 from runwatch.rules import Transition
 from runwatch.vocabulary import RunId
 from runwatch_server.rules.pack import RuleSet
-from runwatch_server.telemetry.seams import CommittedFrame
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 
 
 class JudgeLostError(RunwatchError):

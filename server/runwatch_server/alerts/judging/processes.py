@@ -37,7 +37,7 @@ from runwatch_server.alerts.judging.messages import (
 from runwatch_server.alerts.judging.patience import LONGEST_S, LOOK_S, Patience
 from runwatch_server.alerts.judging.stream_judge import are_late, rows_of
 from runwatch_server.rules.pack import RuleSet
-from runwatch_server.telemetry.seams import CommittedFrame
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 
 log = logging.getLogger(__name__)
 

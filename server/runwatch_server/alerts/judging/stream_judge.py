@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from runwatch.rules import Evaluator, Rows, Rule, Transition, with_hashes
 from runwatch.vocabulary import Scope
 from runwatch_server.rules.pack import RuleSet
-from runwatch_server.telemetry.seams import CommittedFrame
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 
 
 class StreamJudge:

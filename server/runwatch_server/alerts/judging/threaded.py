@@ -11,7 +11,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.alerts.judging.judging_thread import JudgingThread
 from runwatch_server.alerts.judging.stream_judge import StreamJudge, are_late, rows_of
 from runwatch_server.rules.pack import RuleSet
-from runwatch_server.telemetry.seams import CommittedFrame
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 
 ROWS_A_TURN: Final = 64
 """Rows per turn at first. A row takes a tenth of a millisecond with the built-in rules, and tens of

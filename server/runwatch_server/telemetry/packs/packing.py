@@ -21,7 +21,7 @@ from runwatch.ulids import ulid
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.objects import ObjectsAwayError, ObjectStore
-from runwatch_server.per_run_tasks import SeparateWorks
+from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.telemetry.packs import hot_queries, queries
 from runwatch_server.telemetry.packs.encoding import FrameToPack, encode_pack
 from runwatch_server.telemetry.packs.hot_queries import HotRow, StreamToPack
@@ -78,7 +78,7 @@ class Packer:
         self._after_s = after_s
         self._observer = observer
         self._limits = limits or PackLimits()
-        self._works = SeparateWorks("packing its frames")
+        self._tasks = PerRunTasks("packing its frames")
 
     async def run(self) -> int:
         """Pack old frames and remove loose objects; returns the number of packs made.
@@ -93,7 +93,7 @@ class Packer:
             for stream in streams:
                 pack = partial(self._pack_stream, stream, before)
                 part = f"attempt {stream.attempt}, rank {stream.rank}"
-                num_packs += await self._works.do(stream.run_id, pack, part=part) or 0
+                num_packs += await self._tasks.do(stream.run_id, pack, part=part) or 0
             await self.sweep()
         except ObjectsAwayError as error:
             self._observer.observe_object_failure()

@@ -17,8 +17,8 @@ from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.judging.threaded import ThreadJudging
 from runwatch_server.rules.pack import FiledRule, split_file
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 from runwatch_server.telemetry.events import list_events
-from runwatch_server.telemetry.seams import CommittedFrame
 
 pytestmark = both_engines
 

@@ -29,7 +29,7 @@ from runwatch_server.alerts.judging import (
 from runwatch_server.alerts.judging.messages import Asked, AskState, Failed, Open
 from runwatch_server.alerts.judging.worker import Judges
 from runwatch_server.rules.pack import RuleSet, load_builtin, split_file
-from runwatch_server.telemetry.seams import CommittedFrame
+from runwatch_server.telemetry.committed_frames import CommittedFrame
 
 RULES = RuleSet(load_builtin())
 LOW = RuleSet(split_file(rule_file("Low", "loss < 2.5")))

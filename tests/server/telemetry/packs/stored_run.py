@@ -11,7 +11,7 @@ from runwatch.frames import Event, Frame
 from runwatch.histograms import NUM_BINS, HistogramKind, pack_histograms
 from runwatch.nonfinite import ABSENT_32, ABSENT_64
 from runwatch.vocabulary import RunId
-from runwatch_server.monitoring.service_metrics import Health
+from runwatch_server.monitoring.service_metrics import ServiceMetrics
 from runwatch_server.objects import ObjectStore
 from runwatch_server.telemetry.packs.packing import Packer, PackLimits
 
@@ -23,7 +23,9 @@ PAYLOAD_NAN = np.uint32(0xFFC12345).view(np.float32)
 
 def packer(api: Api, objects: ObjectStore, hand: HandClock, limits: PackLimits = SMALL) -> Packer:
     database = api.services.database
-    return Packer(database, objects, hand.clock(), after_s=DAY_S, observer=Health(), limits=limits)
+    return Packer(
+        database, objects, hand.clock(), after_s=DAY_S, observer=ServiceMetrics(), limits=limits
+    )
 
 
 def stats(

@@ -32,7 +32,7 @@ class _Attempts(msgspec.Struct):
     attempts: list[_Attempt]
 
 
-def tell_end(service: JobService, run_id: str, code: int, *, began_at: float) -> str | None:
+def report_end(service: JobService, run_id: str, code: int, *, began_at: float) -> str | None:
     """Closes the attempt that a job with this exit code left open; returns how, in words.
 
     `code` is that of `run_job`; `began_at` is when the job began, in Unix seconds: an older attempt

@@ -40,7 +40,7 @@ class Topic(StrEnum):
     """A deleted run, for replicas that remember something of it."""
 
 
-class _Told(msgspec.Struct):
+class _Message(msgspec.Struct):
     by: str
     news: dict[Topic, list[RunId]]
     """An empty list means any run."""
@@ -50,26 +50,26 @@ Listener = Callable[[frozenset[RunId] | None], Awaitable[None]]
 """Called with the runs, or with None: look everywhere."""
 
 
-class Bulletin:
-    """Sends with `say` and receives with `on`; `run` runs until cancelled. Without a channel
+class Broadcasts:
+    """Sends with `send` and receives with `on`; `run` runs until cancelled. Without a channel
     nothing is sent."""
 
     def __init__(self, replica: str, channel: Channel | None) -> None:
         self._replica = replica
         self._channel = channel
         self._listeners: dict[Topic, list[Listener]] = {}
-        self._unsaid: dict[Topic, set[RunId]] = {}
-        self._heard: dict[Topic, set[RunId] | None] = {}
-        self._has_unsaid = asyncio.Event()
-        self._has_heard = asyncio.Event()
+        self._pending: dict[Topic, set[RunId]] = {}
+        self._received: dict[Topic, set[RunId] | None] = {}
+        self._has_pending = asyncio.Event()
+        self._has_received = asyncio.Event()
 
-    def say(self, topic: Topic, run_id: RunId | None = None) -> None:
+    def send(self, topic: Topic, run_id: RunId | None = None) -> None:
         """Notify the other replicas, in a moment."""
         if self._channel is not None:
-            runs = self._unsaid.setdefault(topic, set())
+            runs = self._pending.setdefault(topic, set())
             if run_id is not None:
                 runs.add(run_id)
-            self._has_unsaid.set()
+            self._has_pending.set()
 
     def on(self, topic: Topic, listener: Listener) -> None:
         self._listeners.setdefault(topic, []).append(listener)
@@ -77,57 +77,64 @@ class Bulletin:
     async def run(self) -> None:
         if self._channel is not None:
             async with asyncio.TaskGroup() as tasks:  # if one fails, all end and are restarted
-                for part in (self._speak, self._keep_listening, self._poll, self._act):
+                for part in (
+                    self._send_pending,
+                    self._keep_receiving,
+                    self._poll,
+                    self._call_listeners,
+                ):
                     tasks.create_task(part())
 
-    async def _speak(self) -> None:
+    async def _send_pending(self) -> None:
         assert self._channel is not None
         while True:
-            await self._has_unsaid.wait()
-            self._has_unsaid.clear()
-            unsaid, self._unsaid = self._unsaid, {}
-            told = msgspec.json.encode(_Told(self._replica, _listed(unsaid)))
-            if len(told) > _MAX_BYTES:
-                told = msgspec.json.encode(_Told(self._replica, {topic: [] for topic in unsaid}))
+            await self._has_pending.wait()
+            self._has_pending.clear()
+            pending, self._pending = self._pending, {}
+            message = msgspec.json.encode(_Message(self._replica, _listed(pending)))
+            if len(message) > _MAX_BYTES:
+                message = msgspec.json.encode(
+                    _Message(self._replica, {topic: [] for topic in pending})
+                )
             try:
-                await self._channel.tell(told.decode())
+                await self._channel.notify(message.decode())
             except OSError as error:
                 log.info("the other replicas were not told (%s); they will look", error)
             await asyncio.sleep(_GATHER_S)
 
-    async def _keep_listening(self) -> None:
+    async def _keep_receiving(self) -> None:
         assert self._channel is not None
         while True:
             try:
-                await self._channel.listen(self._hear)
+                await self._channel.listen(self._receive)
             except OSError as error:
                 log.warning("not told by the other replicas for now: %s", error)
             await asyncio.sleep(_RECONNECT_S)
 
-    def _hear(self, payload: str) -> None:
-        told = msgspec.json.decode(payload, type=_Told)
-        if told.by == self._replica:
+    def _receive(self, payload: str) -> None:
+        message = msgspec.json.decode(payload, type=_Message)
+        if message.by == self._replica:
             return
-        for topic, run_ids in told.news.items():
-            known = self._heard.setdefault(topic, set())
+        for topic, run_ids in message.news.items():
+            known = self._received.setdefault(topic, set())
             if not run_ids:
-                self._heard[topic] = None
+                self._received[topic] = None
             elif known is not None:
                 known.update(run_ids)
-        self._has_heard.set()
+        self._has_received.set()
 
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(_POLL_S)
-            self._heard = dict.fromkeys(Topic)
-            self._has_heard.set()
+            self._received = dict.fromkeys(Topic)
+            self._has_received.set()
 
-    async def _act(self) -> None:
+    async def _call_listeners(self) -> None:
         while True:
-            await self._has_heard.wait()
-            self._has_heard.clear()
-            heard, self._heard = self._heard, {}
-            for topic, run_ids in heard.items():
+            await self._has_received.wait()
+            self._has_received.clear()
+            received, self._received = self._received, {}
+            for topic, run_ids in received.items():
                 for listener in self._listeners.get(topic, ()):
                     try:
                         await listener(None if run_ids is None else frozenset(run_ids))
@@ -137,5 +144,5 @@ class Bulletin:
                         log.exception("news about %s could not be looked into", topic)
 
 
-def _listed(unsaid: dict[Topic, set[RunId]]) -> dict[Topic, list[RunId]]:
-    return {topic: sorted(run_ids) for topic, run_ids in unsaid.items()}
+def _listed(pending: dict[Topic, set[RunId]]) -> dict[Topic, list[RunId]]:
+    return {topic: sorted(run_ids) for topic, run_ids in pending.items()}
