@@ -16,7 +16,7 @@ from runwatch_server.db import Database
 from runwatch_server.errors import SettingsError
 from runwatch_server.notify import notice_queries, queries
 from runwatch_server.notify.alertmanager import Replica, make_client
-from runwatch_server.notify.courier import Courier
+from runwatch_server.notify.dispatcher import Dispatcher
 from runwatch_server.notify.explaining import Explainer
 from runwatch_server.notify.pusher import Pusher
 from runwatch_server.notify.receivers import Receiver, Receivers
@@ -30,15 +30,16 @@ class Notifying:
 
     replicas: Sequence[Replica]
     pushers: Sequence[Pusher]
-    couriers: Sequence[Courier]
+    dispatchers: Sequence[Dispatcher]
     settler: Settler
 
     def loops(self) -> Iterator[Loop]:
         """One loop for each replica and receiver, and the settler's."""
         for replica, pusher in zip(self.replicas, self.pushers, strict=True):
+            # The names are labels in `/metrics`.
             yield Loop(f"pusher to {replica.figures.shown_url}", pusher.run)
-        for courier in self.couriers:
-            yield Loop(f"courier to {courier.figures.receiver}", courier.run)
+        for dispatcher in self.dispatchers:
+            yield Loop(f"courier to {dispatcher.figures.receiver}", dispatcher.run)
         yield Loop("settler", self.settler.run)
 
     async def has_told_ends(self, database: Database, run_id: RunId) -> bool:
@@ -82,14 +83,14 @@ async def start_notifying(
             )
             for replica in replicas
         ]
-    couriers: list[Courier] = []
+    dispatchers: list[Dispatcher] = []
     if config.receivers:
         # One thread per receiver, so that a slow receiver does not block another.
         threads = stack.enter_context(
-            ThreadPoolExecutor(len(config.receivers), thread_name_prefix="courier")
+            ThreadPoolExecutor(len(config.receivers), thread_name_prefix="dispatcher")
         )
-        couriers = [
-            Courier(
+        dispatchers = [
+            Dispatcher(
                 receiver,
                 sender_to(receiver),
                 config,
@@ -102,7 +103,10 @@ async def start_notifying(
             for receiver in config.receivers
         ]
     return Notifying(
-        replicas=replicas, pushers=pushers, couriers=couriers, settler=Settler(database, clock)
+        replicas=replicas,
+        pushers=pushers,
+        dispatchers=dispatchers,
+        settler=Settler(database, clock),
     )
 
 

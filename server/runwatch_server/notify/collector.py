@@ -65,8 +65,8 @@ class NotifyCollector(Collector):
             "Deliveries in each state; `dead` ones were given up.",
             labels=("receiver", "state"),
         )
-        for courier in self._notifying.couriers:
-            figures = courier.figures
+        for dispatcher in self._notifying.dispatchers:
+            figures = dispatcher.figures
             success.add_metric((figures.receiver,), figures.last_success_at)
             failed.add_metric((figures.receiver,), figures.num_failed)
             given_up.add_metric((figures.receiver,), figures.num_given_up)

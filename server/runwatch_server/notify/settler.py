@@ -21,7 +21,7 @@ LOOK_EVERY_S: Final = 1.0
 
 
 class Settler:
-    """A background task: `run` until cancelled. Couriers and pushers then send the ends."""
+    """A background task: `run` until cancelled. Dispatchers and pushers then send the ends."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

@@ -8,7 +8,8 @@ import yaml
 from tests.server.harness import Api, HandClock, Storage, serve
 from tests.server.notify.sink import Sink, running_sink
 
-from runwatch_server.notify import courier, pusher, settler
+from runwatch_server.notify import dispatcher as dispatcher
+from runwatch_server.notify import pusher, settler
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def receivers(sink: Sink) -> dict[str, Any]:
 @pytest.fixture
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service looks at its clock as often as a hand moves it."""
-    for loop in (courier, pusher, settler):
+    for loop in (dispatcher, pusher, settler):
         monkeypatch.setattr(loop, "LOOK_EVERY_S", 0.05)
 
 

@@ -15,7 +15,7 @@ from tests.waiting import until_so, until_told
 
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.tables import alerts
-from runwatch_server.notify import courier
+from runwatch_server.notify import dispatcher as dispatcher
 from runwatch_server.notify.tables import silences
 
 pytestmark = [pytest.mark.anyio, both_engines]
@@ -151,7 +151,7 @@ def samples_of(api: Api, name: str) -> list[Sample]:
 async def test_a_receiver_that_does_not_end_its_answer_is_waited_for_so_long_and_no_longer(
     told: Api, sink: Sink, hand_clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(courier, "ATTEMPT_S", 1.0)
+    monkeypatch.setattr(dispatcher, "ATTEMPT_S", 1.0)
     may_end = threading.Event()
     sink.answer = lambda _: 200 if may_end.wait(30) else 500
     await break_run(told)
@@ -162,7 +162,7 @@ async def test_a_receiver_that_does_not_end_its_answer_is_waited_for_so_long_and
 
     hand_clock.now += 6
     await until_so(lambda: len(sink.posts) == 2)  # the first try was cut off
-    monkeypatch.setattr(courier, "ATTEMPT_S", 30.0)
+    monkeypatch.setattr(dispatcher, "ATTEMPT_S", 30.0)
     may_end.set()
 
     async def is_delivered() -> bool:

@@ -5,7 +5,13 @@ from tests.server.notify.factories import FIRED_AT, a_case, a_delivery
 
 from runwatch.alerts import AlertState
 from runwatch_server.alerts.records import Resolution
-from runwatch_server.notify.letters import Verdict, is_given_up, judge, letters_of, retry_after_s
+from runwatch_server.notify.delivery_groups import (
+    Verdict,
+    group_deliveries,
+    is_given_up,
+    judge,
+    retry_after_s,
+)
 from runwatch_server.notify.records import DeliveryState, Kind
 from runwatch_server.notify.silences import Matcher
 from runwatch_server.notify.texts import body_of, title_of
@@ -79,9 +85,9 @@ def test_a_delivery_is_given_up_after_a_day_of_failures() -> None:
 
 def test_one_incident_makes_one_message() -> None:
     two = [a_delivery(), a_delivery(number=2)]
-    (letter,) = letters_of(two, {two[0].alert_id: a_case()})
+    (group,) = group_deliveries(two, {two[0].alert_id: a_case()})
 
-    assert [one.number for one in letter.deliveries] == [1, 2]
+    assert [one.number for one in group.deliveries] == [1, 2]
 
 
 def test_a_message_says_what_where_since_when_what_was_done_and_where_to_look() -> None:

@@ -20,17 +20,17 @@ from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
 from runwatch_server.notify import notice_queries, queries
-from runwatch_server.notify.explaining import Explainer
-from runwatch_server.notify.letters import (
+from runwatch_server.notify.delivery_groups import (
     LONGEST_RETRY_S,
-    Letter,
+    DeliveryGroup,
     Verdict,
+    group_deliveries,
     is_given_up,
     is_held_back,
     judge,
-    letters_of,
     retry_after_s,
 )
+from runwatch_server.notify.explaining import Explainer
 from runwatch_server.notify.networks import Line
 from runwatch_server.notify.receivers import Receiver, Receivers
 from runwatch_server.notify.records import Delivery, DeliveryState, Kind
@@ -47,14 +47,14 @@ _COUNT_EVERY_S: Final = 60.0
 _HOLD_S: Final = {DeliveryState.WAITING: 5.0, DeliveryState.DELIVERED: 60.0}
 """Seconds after which a delivery that is held back is looked at again."""
 _CLAIM_S: Final = 60.0
-"""Seconds after which a letter that a replica claimed without recording the outcome is due
+"""Seconds after which deliveries that a replica claimed without recording the outcome are due
 again."""
 _SETTLED_S: Final = 30 * 86400.0
 """Seconds for which deliveries that were sent or given up are kept."""
 
 
 @dataclass(slots=True)
-class CourierFigures:
+class DispatcherFigures:
     """Figures about one receiver's deliveries, for `/metrics`."""
 
     receiver: str
@@ -73,7 +73,7 @@ class _Look:
     by_verdict: dict[Verdict, list[Delivery]] = field(
         default_factory=lambda: {verdict: [] for verdict in Verdict}
     )
-    letters: list[Letter] = field(default_factory=list[Letter])
+    groups: list[DeliveryGroup] = field(default_factory=list[DeliveryGroup])
 
     @property
     def held(self) -> Sequence[Delivery]:
@@ -84,7 +84,7 @@ class _Look:
         return self.by_verdict[Verdict.WITHHOLD]
 
 
-class Courier:
+class Dispatcher:
     """A background task: `run` until cancelled."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Courier:
         """The last attempt, on its thread."""
         self._line = Line(receiver.allowed)
         """Its connections."""
-        self.figures = CourierFigures(receiver.name)
+        self.figures = DispatcherFigures(receiver.name)
 
     async def run(self) -> None:
         while True:
@@ -132,10 +132,10 @@ class Courier:
         if look.withheld:
             await self._mark(look.withheld, state=DeliveryState.WITHHELD.value)
         await self._hold(look.held)
-        for letter in look.letters:
-            if await self._claim(letter) and not await self._send(letter):
+        for group in look.groups:
+            if await self._claim(group) and not await self._send(group):
                 break
-        if look.letters or look.withheld or self._count_is_due:
+        if look.groups or look.withheld or self._count_is_due:
             await self._count()
 
     async def _look(self) -> _Look:
@@ -174,7 +174,7 @@ class Courier:
                 connection, [cases[one.alert_id] for one in sent]
             )
         told = await self._explainer.explain(told)
-        look.letters = letters_of(sent, {case.alert.id: case for case in told})
+        look.groups = group_deliveries(sent, {case.alert.id: case for case in told})
         return look
 
     async def _hold(self, held: Sequence[Delivery]) -> None:
@@ -186,23 +186,23 @@ class Courier:
             if of_state:
                 await self._mark(of_state, due_at=now + after_s)
 
-    async def _claim(self, letter: Letter) -> bool:
-        """Claim a letter; returns whether it is ours to send, since couriers of other replicas look
-        at the same deliveries."""
+    async def _claim(self, group: DeliveryGroup) -> bool:
+        """Claim a group; returns whether it is ours to send, since the dispatchers of other
+        replicas look at the same deliveries."""
         if not self._database.is_shared:
             return True
         until = self._clock.wall() + _CLAIM_S
         return await self._database.write(
-            lambda connection: queries.claim(connection, letter.deliveries, until=until)
+            lambda connection: queries.claim(connection, group.deliveries, until=until)
         )
 
-    async def _send(self, letter: Letter) -> bool:
-        still_open = await self._still_open(letter)
+    async def _send(self, group: DeliveryGroup) -> bool:
+        still_open = await self._still_open(group)
         message = Message(
-            title=title_of(letter.cases, still_open=still_open),
-            body=body_of(letter.cases, url=self._config.url, dedup_key=letter.dedup_key),
-            dedup_key=letter.dedup_key,
-            is_over=letter.kind is Kind.RESOLVED and not still_open,
+            title=title_of(group.cases, still_open=still_open),
+            body=body_of(group.cases, url=self._config.url, dedup_key=group.dedup_key),
+            dedup_key=group.dedup_key,
+            is_over=group.kind is Kind.RESOLVED and not still_open,
         )
         try:
             taken = await self._attempt(message)
@@ -210,9 +210,9 @@ class Courier:
             log.warning("receiver %s: failed with %s", self._receiver.name, type(error).__name__)
             taken = False
         if taken:
-            await self._note_delivered(letter)
+            await self._note_delivered(group)
         else:
-            await self._note_failed(letter)
+            await self._note_failed(group)
         return taken
 
     async def _attempt(self, message: Message) -> bool:
@@ -231,18 +231,18 @@ class Courier:
         async with cut_after(self._line, ATTEMPT_S):
             return await asyncio.shield(self._under_way)
 
-    async def _still_open(self, letter: Letter) -> int:
+    async def _still_open(self, group: DeliveryGroup) -> int:
         """Number of alerts of the incident that go on."""
-        if letter.kind is Kind.FIRING:
+        if group.kind is Kind.FIRING:
             return 0
         async with self._database.read() as connection:
-            return await queries.count_open(connection, self._receiver.name, letter.dedup_key)
+            return await queries.count_open(connection, self._receiver.name, group.dedup_key)
 
-    async def _note_delivered(self, letter: Letter) -> None:
+    async def _note_delivered(self, group: DeliveryGroup) -> None:
         now = self._clock.wall()
         self.figures.last_success_at = now
         await self._mark(
-            letter.deliveries,
+            group.deliveries,
             state=DeliveryState.DELIVERED.value,
             delivered_at=now,
             due_at=now + self._receiver.repeat_s,
@@ -251,10 +251,10 @@ class Courier:
             error=None,
         )
 
-    async def _note_failed(self, letter: Letter) -> None:
+    async def _note_failed(self, group: DeliveryGroup) -> None:
         now = self._clock.wall()
         self.figures.num_failed += 1
-        for one in letter.deliveries:
+        for one in group.deliveries:
             attempts = one.attempts + 1
             is_dead = is_given_up(one, now=now) and one.state is DeliveryState.WAITING
             log.warning(

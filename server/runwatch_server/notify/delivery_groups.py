@@ -25,7 +25,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeliveryGroup:
     """The deliveries of one message, oldest first, with their cases."""
 
     dedup_key: str
@@ -61,14 +61,16 @@ def _of_end(firing: DeliveryState | None) -> Verdict:
     return Verdict.HOLD if firing is DeliveryState.WAITING else Verdict.WITHHOLD
 
 
-def letters_of(deliveries: Sequence[Delivery], cases: Mapping[AlertId, Case]) -> list[Letter]:
+def group_deliveries(
+    deliveries: Sequence[Delivery], cases: Mapping[AlertId, Case]
+) -> list[DeliveryGroup]:
     """The deliveries grouped into messages: one for each incident and kind of news."""
     together: dict[tuple[str, Kind], list[Delivery]] = {}
     for delivery in deliveries:
         together.setdefault((delivery.dedup_key, delivery.kind), []).append(delivery)
     return [
-        Letter(key, kind, tuple(group), tuple(cases[one.alert_id] for one in group))
-        for (key, kind), group in together.items()
+        DeliveryGroup(key, kind, tuple(members), tuple(cases[one.alert_id] for one in members))
+        for (key, kind), members in together.items()
     ]
 
 
