@@ -10,7 +10,7 @@ from runwatch.errors import RunwatchError
 from runwatch_server.alerts.assembly import Alerting, Judges, start_alerting
 from runwatch_server.alerts.backtests.runner import Backtests
 from runwatch_server.alerts.collector import AlertingCollector
-from runwatch_server.alerts.run_removal import Farewell
+from runwatch_server.alerts.run_removal import RunRemovalNotice
 from runwatch_server.auth.rate_limits import RateLimits
 from runwatch_server.auth.scrape_key import check_scrape_key_file
 from runwatch_server.auth.service import Keys
@@ -83,8 +83,8 @@ async def _start(
         foundation.receivers,
         database=foundation.database,
         clock=clock,
-        board=alerting.board,
-        detective=alerting.detective,
+        announcer=alerting.announcer,
+        sign_finder=alerting.sign_finder,
     )
     services = _build(foundation, alerting, notifying)
     await services.runs.listen()
@@ -157,7 +157,7 @@ async def _open_foundation(
 
 async def _start_alerting(stack: AsyncExitStack, foundation: _Opened) -> Alerting:
     outbox = Outbox(foundation.receivers.receivers, foundation.clock, foundation.settings.policy)
-    alerting = await start_alerting(stack, foundation, tell=outbox.tell, page=outbox.page)
+    alerting = await start_alerting(stack, foundation, notify=outbox.notify, page=outbox.page)
     foundation.metrics.registry.register(AlertingCollector(alerting))
     if foundation.replica.leases is not None:
         foundation.replica.leases.serve(Judges(alerting.evaluators, alerting.ticker))
@@ -254,14 +254,14 @@ def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Ser
         alerts=alerting.alerts,
         backtests=Backtests(database, packs),
         evaluators=alerting.evaluators,
-        farewell=Farewell(
-            alerting.context, alerting.board, partial(notifying.has_told_ends, database)
+        run_removal=RunRemovalNotice(
+            alerting.context, alerting.announcer, partial(notifying.has_told_ends, database)
         ),
         ticker=alerting.ticker,
-        board=alerting.board,
+        announcer=alerting.announcer,
         event_streams=EventStreams(
             keys,
-            alerting.board,
+            alerting.announcer,
             of_key=settings.streams_per_key,
             in_all=settings.streams,
         ),

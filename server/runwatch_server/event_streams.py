@@ -9,7 +9,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from runwatch_server.alerts.announcements import NewsBoard
+from runwatch_server.alerts.announcements import Announcer
 from runwatch_server.auth.keys import Principal
 from runwatch_server.auth.service import Keys
 from runwatch_server.errors import (
@@ -31,10 +31,10 @@ class EventStreams:
     socket and one database query a second for as long as its reader likes.
     """
 
-    def __init__(self, keys: Keys, board: NewsBoard, *, of_key: int, in_all: int) -> None:
+    def __init__(self, keys: Keys, announcer: Announcer, *, of_key: int, in_all: int) -> None:
         """At most `of_key` for each key and `in_all` in total; a page counts for its key."""
         self._keys = keys
-        self._board = board
+        self._announcer = announcer
         self._most_of_key = of_key
         self._most_in_all = in_all
         self._open: Counter[str] = Counter()
@@ -53,7 +53,7 @@ class EventStreams:
 
     async def goes_on(self, request: Request, principal: Principal) -> bool:
         """Whether the reader is still there, its key is still valid and the service runs on."""
-        if not self._board.is_open or await request.is_disconnected():
+        if not self._announcer.is_open or await request.is_disconnected():
             return False
         try:
             await self._keys.principal(principal.key_id)

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from runwatch_server.alerts.announcements import NewsBoard
+from runwatch_server.alerts.announcements import Announcer
 from runwatch_server.alerts.backtests.runner import Backtests
 from runwatch_server.alerts.evaluation.evaluators import Evaluators
-from runwatch_server.alerts.run_removal import Farewell
+from runwatch_server.alerts.run_removal import RunRemovalNotice
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
 from runwatch_server.auth.rate_limits import RateLimits
@@ -73,9 +73,9 @@ class Services:
     alerts: Alerts
     backtests: Backtests
     evaluators: Evaluators
-    farewell: Farewell
+    run_removal: RunRemovalNotice
     ticker: Ticker
-    board: NewsBoard
+    announcer: Announcer
     event_streams: EventStreams
     replica: Replica
     receivers: Receivers
@@ -84,7 +84,7 @@ class Services:
     def release_waiting(self) -> None:
         """Answers all who wait for news, so that stopping need not wait for them."""
         self.delivery.close()
-        self.board.close()
+        self.announcer.close()
 
 
 def services_of(request: Request) -> Services:

@@ -17,11 +17,11 @@ _TOLD: Final = (AlertState.FIRING, AlertState.RESOLVED)
 
 
 def _level(alert: AlertRecord) -> int:
-    is_loud = alert.state is AlertState.FIRING and alert.is_told
+    is_loud = alert.state is AlertState.FIRING and alert.is_notifiable
     return logging.WARNING if is_loud else logging.INFO
 
 
-class NewsBoard:
+class Announcer:
     """Announces what has been committed; holds nothing that must survive a restart."""
 
     def __init__(self, *, announce: Callable[[], None] = lambda: None) -> None:

@@ -4,12 +4,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from runwatch.vocabulary import RunId
-from runwatch_server.alerts.announcements import NewsBoard
+from runwatch_server.alerts.announcements import Announcer
 from runwatch_server.alerts.context import AlertingContext
-from runwatch_server.alerts.diagnosis.findings import Detective
+from runwatch_server.alerts.diagnosis.findings import SignFinder
 from runwatch_server.alerts.evaluation.evaluators import Evaluators
 from runwatch_server.alerts.judging import Judging, ProcessJudging, ThreadJudging
-from runwatch_server.alerts.recording.transitions import Tell, tell_nobody
+from runwatch_server.alerts.recording.transitions import Notify, notify_nobody
 from runwatch_server.alerts.recording.withdrawing import Withdrawing
 from runwatch_server.alerts.service import Alerts
 from runwatch_server.alerts.ticker import Ticker
@@ -33,23 +33,23 @@ class Alerting:
     alerts: Alerts
     evaluators: Evaluators
     ticker: Ticker
-    board: NewsBoard
-    detective: Detective
+    announcer: Announcer
+    sign_finder: SignFinder
 
 
 async def start_alerting(
     stack: AsyncExitStack,
     foundation: Foundation,
     *,
-    tell: Tell = tell_nobody,
-    page: Tell = tell_nobody,
+    notify: Notify = notify_nobody,
+    page: Notify = notify_nobody,
 ) -> Alerting:
     """Start judging; the stack stops it, which must happen before the database closes. The ticker
     is only created: its `run` belongs in a background task."""
     settings, clock, database = foundation.settings, foundation.clock, foundation.database
     signer, broadcasts = foundation.signer, foundation.broadcasts
-    detective = Detective(database, foundation.reader)
-    board = NewsBoard(announce=lambda: broadcasts.send(Topic.NEWS))
+    sign_finder = SignFinder(database, foundation.reader)
+    announcer = Announcer(announce=lambda: broadcasts.send(Topic.NEWS))
     rules = Rules(database, clock)
     rules.on_change(lambda: broadcasts.send(Topic.RULES))
     ids = OrderedIds(clock)
@@ -57,7 +57,7 @@ async def start_alerting(
         database,
         clock,
         signer=signer,
-        on_change=board.wake,
+        on_change=announcer.wake,
         announce=lambda run_id: broadcasts.send(Topic.COMMANDS, run_id),
     )
     commands = Commands(database, clock, ids, signer=signer, delivery=delivery)
@@ -78,8 +78,8 @@ async def start_alerting(
         default_policy=settings.policy,
         limits=settings.policy_limits,
         judging=judging,
-        on_news=board.post,
-        tell=Withdrawing(clock, signer, tell).tell,
+        on_news=announcer.post,
+        notify=Withdrawing(clock, signer, notify).notify,
         page=page,
     )
     evaluators = Evaluators(context)
@@ -88,7 +88,7 @@ async def start_alerting(
     await delivery.start()
     stack.push_async_callback(delivery.stop)
     await commands.tell_foreign_keys()
-    _listen(broadcasts, rules, delivery, evaluators, board)
+    _listen(broadcasts, rules, delivery, evaluators, announcer)
     await evaluators.start()
     stack.push_async_callback(evaluators.stop)
     return Alerting(
@@ -96,11 +96,11 @@ async def start_alerting(
         rules=rules,
         commands=commands,
         delivery=delivery,
-        alerts=Alerts(database, clock, board, detective),
-        detective=detective,
+        alerts=Alerts(database, clock, announcer, sign_finder),
+        sign_finder=sign_finder,
         evaluators=evaluators,
         ticker=ticker,
-        board=board,
+        announcer=announcer,
     )
 
 
@@ -114,7 +114,7 @@ def _listen(
     rules: Rules,
     delivery: Delivery,
     evaluators: Evaluators,
-    board: NewsBoard,
+    announcer: Announcer,
 ) -> None:
     """Look again when another replica has changed something."""
 
@@ -122,7 +122,7 @@ def _listen(
         rules.look_again()
 
     async def look_at_news(_: frozenset[RunId] | None) -> None:
-        board.wake_here()
+        announcer.wake_here()
 
     broadcasts.on(Topic.RULES, look_at_rules)
     broadcasts.on(Topic.COMMANDS, delivery.look_again)

@@ -20,7 +20,7 @@ name."""
 
 
 class AlertingCollector(Collector):
-    """Reads the state of the evaluators and of the news board at each scrape."""
+    """Reads the state of the evaluators and of the announcer at each scrape."""
 
     def __init__(self, alerting: Alerting) -> None:
         self._alerting = alerting
@@ -56,7 +56,7 @@ class AlertingCollector(Collector):
             "runwatch_alert_transitions", "State changes of alerts.", labels=("rule", "state")
         )
         for (rule, state), count in bounded(
-            self._at_first | self._alerting.board.transitions
+            self._at_first | self._alerting.announcer.transitions
         ).items():
             transitions.add_metric((rule, state), count)
         yield transitions

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.policy import PolicyLimits
 from runwatch.vocabulary import PolicyMode, RunId
 from runwatch_server.alerts.judging import Judging
-from runwatch_server.alerts.recording.transitions import News, Source, Tell, end_alerts
+from runwatch_server.alerts.recording.transitions import News, Notify, Source, end_alerts
 from runwatch_server.alerts.records import AlertRecord, Resolution
 from runwatch_server.clock import Clock
 from runwatch_server.commands.delivery import Delivery
@@ -43,9 +43,9 @@ class AlertingContext:
     judging: Judging
     on_news: Callable[[Sequence[News]], None]
     """Called after the commit."""
-    tell: Tell
+    notify: Notify
     """Called within the transaction."""
-    page: Tell
+    page: Notify
     """Called within the transaction for an alert that a person must look at, whatever was sent
     about it before."""
 
@@ -67,7 +67,7 @@ class AlertingContext:
             live=live,
             rule_hashes=rule_hashes,
             new_id=self.ids.new,
-            tell=self.tell,
+            notify=self.notify,
             segment=segment,
         )
 
@@ -87,6 +87,6 @@ class AlertingContext:
             resolution=resolution,
             why=why,
             at=self.clock.wall(),
-            tell=self.tell,
+            notify=self.notify,
             last_step=last_step,
         )

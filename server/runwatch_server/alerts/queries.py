@@ -119,7 +119,7 @@ async def list_watched(connection: AsyncConnection, run_id: RunId) -> list[Alert
     return [_record(row) for row in found.mappings()]
 
 
-async def list_told_of_other_ranks(
+async def list_notifiable_of_other_ranks(
     connection: AsyncConnection, run_id: RunId, rank: int, of: Transition | AlertRecord
 ) -> list[AlertRecord]:
     """The alerts of the same rule on other ranks of the attempt that people were notified of and

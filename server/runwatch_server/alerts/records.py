@@ -130,7 +130,7 @@ class AlertRecord:
     """None while it is open."""
 
     @property
-    def is_told(self) -> bool:
+    def is_notifiable(self) -> bool:
         """Whether people are notified of the alert in its current state."""
         return self.inhibited_by is None and not self.shadow
 

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId, RunState
 from runwatch_server.alerts import queries
-from runwatch_server.alerts.announcements import NewsBoard
+from runwatch_server.alerts.announcements import Announcer
 from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
@@ -25,24 +25,24 @@ _LOOK_EVERY_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Farewell:
-    """Ends the alerts of runs that are to be deleted. `is_told` says whether all receivers of a
-    run's alerts have been notified of their end."""
+class RunRemovalNotice:
+    """Ends the alerts of runs that are to be deleted. `all_notified` says whether all receivers of
+    a run's alerts have been notified of their end."""
 
     context: AlertingContext
-    board: NewsBoard
-    is_told: Callable[[RunId], Awaitable[bool]]
+    announcer: Announcer
+    all_notified: Callable[[RunId], Awaitable[bool]]
 
-    async def say(self, run_id: RunId) -> None:
+    async def notify(self, run_id: RunId) -> None:
         """End a run's alerts and wait, at most 10 s, until that has been sent. A run that is still
         going cannot be deleted, and nothing is sent about it."""
         work = partial(self._end_alerts, run_id=run_id)
         if not await self.context.database.write(work, of=run_id):
             return
-        self.board.wake()
+        self.announcer.wake()
         try:
             async with asyncio.timeout(_TELL_S):
-                while not await self.is_told(run_id):
+                while not await self.all_notified(run_id):
                     await asyncio.sleep(_LOOK_EVERY_S)
         except TimeoutError:
             log.warning(

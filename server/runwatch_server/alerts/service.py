@@ -8,9 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.alerts import event_queries, queries
-from runwatch_server.alerts.announcements import NewsBoard
+from runwatch_server.alerts.announcements import Announcer
 from runwatch_server.alerts.diagnosis.card import DiagnosisView, card_of, similar_of
-from runwatch_server.alerts.diagnosis.findings import BEFORE_STEPS, Detective
+from runwatch_server.alerts.diagnosis.findings import BEFORE_STEPS, SignFinder
 from runwatch_server.alerts.evaluation.frame_queries import list_behind, list_unjudged_arrivals
 from runwatch_server.alerts.records import AlertEvent, AlertFilter, AlertRecord, RunEvent
 from runwatch_server.audit.queries import Deed, append_deed
@@ -45,12 +45,12 @@ class Alerts:
     """Reads alerts and records acknowledgements."""
 
     def __init__(
-        self, database: Database, clock: Clock, board: NewsBoard, detective: Detective
+        self, database: Database, clock: Clock, announcer: Announcer, sign_finder: SignFinder
     ) -> None:
-        self._detective = detective
+        self._sign_finder = sign_finder
         self._database = database
         self._clock = clock
-        self._board = board
+        self._announcer = announcer
 
     async def list(self, wanted: AlertFilter, *, limit: int) -> list[AlertRecord]:
         """Alerts, newest first."""
@@ -93,7 +93,7 @@ class Alerts:
                 for one in similar
             ]
         in_run = sum(one.run_id == alert.run_id for one in similar)
-        findings = await self._detective.look(alert, num_similar=in_run)
+        findings = await self._sign_finder.look(alert, num_similar=in_run)
         return Card(
             alert=alert,
             events=events,
@@ -132,7 +132,7 @@ class Alerts:
 
         alert = await self.get(alert_id)
         record = await self._database.write(work, of=alert.run_id)
-        self._board.wake()
+        self._announcer.wake()
         return record
 
 

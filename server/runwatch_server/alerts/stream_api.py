@@ -26,7 +26,7 @@ router: Final = APIRouter(prefix="/api/v1", tags=["alerts"])
 
 _KEEP_ALIVE_S: Final = 15.0
 _LOOK_S: Final = 1.0
-"""How often, in seconds, a run is checked for progress, which is not posted on the news board."""
+"""How often, in seconds, a run is checked for progress, which is not announced."""
 _CHUNK: Final = 200
 _PLACE: Final = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
 """Limited to numbers that a database can hold."""
@@ -91,7 +91,7 @@ async def _events(
     progress = await _progress(services, run_id)
     silent_s = 0.0
     while await services.event_streams.goes_on(request, principal):
-        waiting = services.board.waiter()
+        waiting = services.announcer.waiter()
         texts, place = await _read(services, run_id, place)
         before, progress = progress, await _progress(services, run_id)
         if progress is None:
@@ -102,7 +102,7 @@ async def _events(
             yield text
         if texts:
             silent_s = 0.0
-        elif not await services.board.wait(waiting, _LOOK_S):
+        elif not await services.announcer.wait(waiting, _LOOK_S):
             silent_s += _LOOK_S
         if silent_s >= _KEEP_ALIVE_S:
             silent_s = 0.0

@@ -19,7 +19,7 @@ from runwatch_server.alerts import queries
 from runwatch_server.alerts.absence.alerts import AbsenceAlerts
 from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluation.evaluators import Evaluators
-from runwatch_server.alerts.groups.monitor import Groups
+from runwatch_server.alerts.groups.monitor import GroupMonitor
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
@@ -53,7 +53,7 @@ class Ticker:
         self._context = context
         self._evaluators = evaluators
         self._absence_alerts = AbsenceAlerts(context, lost_s=lost_s)
-        self._groups = Groups(context, reader)
+        self._groups = GroupMonitor(context, reader)
         self._silences = PerRunTasks("the judgement of its silence")
         self._ends = PerRunTasks("ending its alerts")
         self._last_progress = context.clock.monotonic()
@@ -81,7 +81,7 @@ class Ticker:
                 if count % _SLOW_TICKS == 0:
                     await self.tick_slowly()
                 if count % _GROUP_TICKS == 0:
-                    await self.look_at_groups()
+                    await self.compare_groups()
             except OverloadedError as error:  # the database is unavailable
                 log.warning("a tick of the absence rules failed (%s); the next tries again", error)
             except Exception:  # a failed tick must not end the loop
@@ -120,7 +120,7 @@ class Ticker:
             log.info("%s", error)
             self.drop(run_id)
 
-    async def look_at_groups(self) -> None:
+    async def compare_groups(self) -> None:
         """Compare the runs of each group with one another."""
         await self._groups.look()
 

@@ -177,7 +177,7 @@ def _lines(summary: BacktestSummary) -> Iterator[str]:
 
 
 def _cells(found: BacktestRun) -> tuple[object, ...]:
-    told = [alert for alert in found.alerts if alert.is_told]
+    told = [alert for alert in found.alerts if alert.is_notifiable]
     first = min(told, key=lambda alert: alert.firing_step, default=None)
     firing = None if first is None else f"{first.alert} at step {first.firing_step}"
     severities = {alert.severity for alert in told}

@@ -132,8 +132,8 @@ async def changes(
     yield b"retry: 3000\n: here begins the stream\n\n"
     silent_s = 0.0
     while await services.event_streams.goes_on(request, principal):
-        waiting = services.board.waiter()
-        if await services.board.wait(waiting, _LOOK_S):
+        waiting = services.announcer.waiter()
+        if await services.announcer.wait(waiting, _LOOK_S):
             await asyncio.sleep(0.2)  # groups changes that come together
         now = await _marks(services, project)
         changed = sorted(

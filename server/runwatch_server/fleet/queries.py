@@ -27,7 +27,7 @@ _SPEAKING: Final = (AlertState.FIRING.value, AlertState.RECOVERING.value)
 _ENDED: Final = tuple(state.value for state in RunState if state.is_ended)
 
 
-_is_told = sa.and_(alerts.c.inhibited_by.is_(None), ~alerts.c.shadow)
+_is_notifiable = sa.and_(alerts.c.inhibited_by.is_(None), ~alerts.c.shadow)
 
 
 def _number_of(severity: Severity) -> sa.ColumnElement[int]:
@@ -42,7 +42,7 @@ _firing = (
         _number_of(Severity.INFO).label("num_info"),
         sa.func.min(alerts.c.firing_at).label("firing_since"),
     )
-    .where(alerts.c.state.in_(_SPEAKING), _is_told)
+    .where(alerts.c.state.in_(_SPEAKING), _is_notifiable)
     .group_by(alerts.c.run_id)
     .subquery("firing")
 )
@@ -53,7 +53,11 @@ _left = (
         _number_of(Severity.CRITICAL).label("num_critical"),
         _number_of(Severity.WARNING).label("num_warning"),
     )
-    .where(alerts.c.resolution == Resolution.RUN_ENDED.value, alerts.c.acked_at.is_(None), _is_told)
+    .where(
+        alerts.c.resolution == Resolution.RUN_ENDED.value,
+        alerts.c.acked_at.is_(None),
+        _is_notifiable,
+    )
     .group_by(alerts.c.run_id, alerts.c.attempt)
     .subquery("left_open")
 )

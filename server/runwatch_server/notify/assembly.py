@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from runwatch.extras import pip_install
 from runwatch.vocabulary import RunId
-from runwatch_server.alerts.announcements import NewsBoard
-from runwatch_server.alerts.diagnosis.findings import Detective
+from runwatch_server.alerts.announcements import Announcer
+from runwatch_server.alerts.diagnosis.findings import SignFinder
 from runwatch_server.background import Loop
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
@@ -57,15 +57,15 @@ async def start_notifying(
     *,
     database: Database,
     clock: Clock,
-    board: NewsBoard,
-    detective: Detective,
+    announcer: Announcer,
+    sign_finder: SignFinder,
 ) -> Notifying:
     """Prepare notifying; its loops belong in background tasks, which must stop before the stack
     unwinds.
 
     Raises SettingsError for a receiver that cannot be used.
     """
-    explainer = Explainer(detective)
+    explainer = Explainer(sign_finder)
     replicas: list[Replica] = []
     pushers: list[Pusher] = []
     if config.alertmanagers is not None:
@@ -78,7 +78,7 @@ async def start_notifying(
                 config.alertmanagers,
                 database=database,
                 clock=clock,
-                board=board,
+                announcer=announcer,
                 explainer=explainer,
             )
             for replica in replicas
@@ -96,7 +96,7 @@ async def start_notifying(
                 config,
                 database=database,
                 clock=clock,
-                board=board,
+                announcer=announcer,
                 explainer=explainer,
                 threads=threads,
             )

@@ -38,7 +38,7 @@ class Case:
         return self.resolved_at is not None
 
     @property
-    def is_told_over(self) -> bool:
+    def is_reported_over(self) -> bool:
         """Whether people have been told that it is over, or are about to be."""
         return self.is_resolved and self.settles_step is None
 

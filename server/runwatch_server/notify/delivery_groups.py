@@ -42,7 +42,7 @@ def judge(
     silenced."""
     if delivery.kind is Kind.RESOLVED:
         return _of_end(firing)
-    silenced = silenced or not case.alert.is_told
+    silenced = silenced or not case.alert.is_notifiable
     if delivery.state is DeliveryState.DELIVERED:  # a repeat
         is_there = case.alert.state is AlertState.FIRING  # not just recovering
         goes_on = is_there and not case.is_resolved and case.alert.acked_at is None

@@ -15,7 +15,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch_server.alerts.announcements import NewsBoard
+from runwatch_server.alerts.announcements import Announcer
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
@@ -95,7 +95,7 @@ class Dispatcher:
         *,
         database: Database,
         clock: Clock,
-        board: NewsBoard,
+        announcer: Announcer,
         threads: Executor,
         explainer: Explainer,
     ) -> None:
@@ -105,7 +105,7 @@ class Dispatcher:
         self._config = config
         self._database = database
         self._clock = clock
-        self._board = board
+        self._announcer = announcer
         self._threads = threads
         self._tasks = PerRunTasks(f"telling receiver {receiver.name} of it")
         self._pruned_at = -math.inf
@@ -117,14 +117,14 @@ class Dispatcher:
 
     async def run(self) -> None:
         while True:
-            waiter = self._board.waiter()
+            waiter = self._announcer.waiter()
             try:
                 await self.deliver()
             except OverloadedError as error:  # the database is unavailable
                 log.warning("receiver %s: %s; tried again", self._receiver.name, error)
             except Exception:  # notifying must go on after a failed round
                 log.exception("receiver %s: a round failed; tried again", self._receiver.name)
-            await self._board.wait(waiter, LOOK_EVERY_S)
+            await self._announcer.wait(waiter, LOOK_EVERY_S)
 
     async def deliver(self) -> None:
         """Send what is due until one message fails; the rest waits for the next round."""

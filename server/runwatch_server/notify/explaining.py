@@ -6,7 +6,7 @@ from typing import Final
 
 from runwatch.vocabulary import AlertId
 from runwatch_server.alerts.diagnosis.card import short_of
-from runwatch_server.alerts.diagnosis.findings import Detective
+from runwatch_server.alerts.diagnosis.findings import SignFinder
 from runwatch_server.notify.cases import Case
 
 _MOST_KEPT: Final = 512
@@ -17,7 +17,7 @@ class Explainer:
     """Examines an alert once for each of its states, since a firing one is sent again every
     minute."""
 
-    detective: Detective
+    sign_finder: SignFinder
     _known: dict[tuple[AlertId, str, int], str] = field(
         default_factory=dict[tuple[AlertId, str, int], str]
     )
@@ -31,6 +31,6 @@ class Explainer:
         if key not in self._known:
             if len(self._known) >= _MOST_KEPT:
                 self._known.pop(next(iter(self._known)))
-            findings = await self.detective.look(alert, num_similar=0)
+            findings = await self.sign_finder.look(alert, num_similar=0)
             self._known[key] = short_of(alert, findings)
         return self._known[key]

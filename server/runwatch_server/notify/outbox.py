@@ -42,20 +42,20 @@ class Outbox:
     clock: Clock
     default_policy: PolicyMode = PolicyMode.OBSERVE
 
-    async def tell(self, connection: AsyncConnection, alert: AlertRecord) -> None:
+    async def notify(self, connection: AsyncConnection, alert: AlertRecord) -> None:
         """Record that an alert fires or is resolved. Nobody is notified of alerts judged from
         frames that were sent afterwards, because they are about the past."""
         if not alert.live or alert.shadow:
             return
         if alert.state is AlertState.FIRING and alert.inhibited_by is None:
-            await self._tell_firing(connection, alert)
+            await self._notify_firing(connection, alert)
         elif alert.state is AlertState.RESOLVED:
-            await self._tell_resolved(connection, alert)
+            await self._notify_resolved(connection, alert)
 
     async def page(self, connection: AsyncConnection, alert: AlertRecord) -> None:
         """Notify of an alert that became critical: now also the receivers that did not want it
         before, and the others again."""
-        await self._tell_firing(connection, alert)
+        await self._notify_firing(connection, alert)
         firing = await queries.find_firing(connection, alert.run_id, alert.id)
         now = self.clock.wall()
         again = [one.number for one in firing.values() if one.state is DeliveryState.DELIVERED]
@@ -67,7 +67,7 @@ class Outbox:
                     NewDelivery(alert, receiver.name, Kind.FIRING, alert.id, now, now),
                 )
 
-    async def _tell_firing(self, connection: AsyncConnection, alert: AlertRecord) -> None:
+    async def _notify_firing(self, connection: AsyncConnection, alert: AlertRecord) -> None:
         now = self.clock.wall()
         group = layer_group(alert.facts.first_layer)
         before = await self._time_before(connection, alert, group)
@@ -108,7 +108,7 @@ class Outbox:
         policy = None if addressee is None else addressee.policy
         return (policy or self.default_policy) is PolicyMode.ASK
 
-    async def _tell_resolved(self, connection: AsyncConnection, alert: AlertRecord) -> None:
+    async def _notify_resolved(self, connection: AsyncConnection, alert: AlertRecord) -> None:
         now = self.clock.wall()
         if not await notice_queries.resolve_notice(connection, alert, at=now):
             return

@@ -73,18 +73,20 @@ def newest_of_each(cases: Sequence[Case], watchdog: str) -> list[Case]:
     case that goes on takes precedence over those that are over; otherwise a resolved one would end
     its successor."""
     chosen: dict[tuple[tuple[str, str], ...], Case] = {}
-    for case in sorted(cases, key=lambda case: (not case.is_told_over, case.fired_at)):
+    for case in sorted(cases, key=lambda case: (not case.is_reported_over, case.fired_at)):
         chosen[tuple(sorted(labels_of(case, watchdog).items()))] = case
     return list(chosen.values())
 
 
 def due_cases(cases: Sequence[Case], sent: Mapping[str, Sent], *, now: float) -> list[Case]:
     """The cases to send to one replica now."""
-    return [case for case in cases if is_due(case.is_told_over, sent.get(case.alert.id), now=now)]
+    return [
+        case for case in cases if is_due(case.is_reported_over, sent.get(case.alert.id), now=now)
+    ]
 
 
 def posting_of(case: Case, *, watchdog: str, url: str, wall: float) -> Posting:
-    return Posting(case.alert.id, case.is_told_over, _postable(case, watchdog, url, wall))
+    return Posting(case.alert.id, case.is_reported_over, _postable(case, watchdog, url, wall))
 
 
 def heartbeat(*, watchdog: str, started_at: float, wall: float) -> Posting:
@@ -94,7 +96,7 @@ def heartbeat(*, watchdog: str, started_at: float, wall: float) -> Posting:
 def _postable(case: Case, watchdog: str, url: str, wall: float) -> PostableAlert:
     # The onset is by the trainer's clock, which may be ahead, and a start after the end is refused.
     starts_at = min(case.alert.onset_at, case.fired_at, wall)
-    is_over = case.is_told_over and case.resolved_at is not None
+    is_over = case.is_reported_over and case.resolved_at is not None
     ends_at = min(case.resolved_at or wall, wall) if is_over else wall + VALID_S
     return PostableAlert(
         labels=labels_of(case, watchdog),

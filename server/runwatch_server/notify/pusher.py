@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final
 
 from runwatch.vocabulary import AlertId
-from runwatch_server.alerts.announcements import NewsBoard
+from runwatch_server.alerts.announcements import Announcer
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
@@ -50,7 +50,7 @@ class Pusher:
         *,
         database: Database,
         clock: Clock,
-        board: NewsBoard,
+        announcer: Announcer,
         explainer: Explainer,
     ) -> None:
         self._explainer = explainer
@@ -59,7 +59,7 @@ class Pusher:
         self._alertmanagers = alertmanagers
         self._database = database
         self._clock = clock
-        self._board = board
+        self._announcer = announcer
         self._started_at = clock.wall()
         self._sent: dict[str, Sent] = {}
         self._num_failures = 0
@@ -67,9 +67,9 @@ class Pusher:
 
     async def run(self) -> None:
         while True:
-            waiter = self._board.waiter()
+            waiter = self._announcer.waiter()
             if await self._try_to_push():
-                await self._board.wait(waiter, LOOK_EVERY_S)
+                await self._announcer.wait(waiter, LOOK_EVERY_S)
             else:
                 # Not cut short by news: a replica that is down must not be contacted each time.
                 await asyncio.sleep(self._next_wait_s())
@@ -122,7 +122,7 @@ class Pusher:
         beginning before a restart."""
         is_wanted = self._alertmanagers.wanted.takes(case.alert.severity, case.alert.project)
         was_sent = case.alert.id in self._sent
-        return is_wanted and (case.alert.is_told or was_sent or case.is_resolved)
+        return is_wanted and (case.alert.is_notifiable or was_sent or case.is_resolved)
 
     def _note_sent(self, batch: list[Posting], now: float) -> None:
         for posting in batch:

@@ -30,7 +30,7 @@ def title_of(cases: Sequence[Case], *, still_open: int = 0) -> str:
     run = f"run {cases[0].run_name} ({cases[0].alert.project})"
     rules = _enumerated(list(dict.fromkeys(case.alert.rule for case in cases)), 3)
     times = max(case.times for case in cases)
-    if all(case.is_told_over for case in cases):
+    if all(case.is_reported_over for case in cases):
         rest = f", after {count(times)} times" if times > 1 else ""
         rest += f", {still_open} still open" if still_open else ""
         recovered = all(did_recover(case) for case in cases)
@@ -131,7 +131,7 @@ def _where(case: Case) -> str:
 
 def _standing(case: Case) -> str:
     alert = case.alert
-    if case.is_told_over:
+    if case.is_reported_over:
         recovery = "" if alert.recovery is None else f", {alert.recovery.replace('_', ' ')}"
         if not did_recover(case):
             return (

@@ -36,7 +36,7 @@ class BacktestAlert(msgspec.Struct, frozen=True):
     """Unix seconds, by the run's clock."""
 
     @property
-    def is_told(self) -> bool:
+    def is_notifiable(self) -> bool:
         return self.inhibited_by is None and not self.shadow
 
 
@@ -121,7 +121,7 @@ class Backtest:
 
     def _lead(self, alerts: Sequence[BacktestAlert]) -> Moment | None:
         """Steps from the first alert that is told to the end that it announces."""
-        told = [alert for alert in alerts if alert.is_told]
+        told = [alert for alert in alerts if alert.is_notifiable]
         end = self._broken or self._last
         if not told or end is None:
             return None
@@ -145,13 +145,13 @@ class Backtest:
 
 def summary_of(runs: Sequence[BacktestRun]) -> BacktestSummary:
     alerts = [alert for run in runs for alert in run.alerts]
-    told = [alert for alert in alerts if alert.is_told]
+    told = [alert for alert in alerts if alert.is_notifiable]
     pages = [alert for alert in told if alert.severity == Severity.CRITICAL]
     timed = [run.seconds for run in runs if run.seconds is not None]
     days = sum(timed) / _DAY_S if timed else None
     return BacktestSummary(
         runs=len(runs),
-        runs_with_alerts=sum(any(alert.is_told for alert in run.alerts) for run in runs),
+        runs_with_alerts=sum(any(alert.is_notifiable for alert in run.alerts) for run in runs),
         alerts=len(told),
         pages=len(pages),
         inhibited=sum(alert.inhibited_by is not None for alert in alerts),

@@ -149,7 +149,7 @@ async def change_run(
 async def delete_run(services: CurrentServices, run_id: VisibleRunId) -> Response:
     """Delete a run that has ended, with all its telemetry and alerts. Receivers that were told of
     an alert are first told that it is over; one that does not answer is waited for 10 s."""
-    await services.farewell.say(run_id)
+    await services.run_removal.notify(run_id)
     await services.runs.delete(run_id)
     return Response(status_code=204)
 

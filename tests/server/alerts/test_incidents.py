@@ -85,7 +85,7 @@ def test_a_rule_on_trial_is_recorded_and_does_nothing(start_service: StartServic
             await bench.settle()
             (alert,) = await bench.alerts()
 
-            assert (alert.rule, alert.shadow, alert.is_told) == ("LossUp", True, False)
+            assert (alert.rule, alert.shadow, alert.is_notifiable) == ("LossUp", True, False)
             assert await bench.commands() == []
 
     asyncio.run(scenario())

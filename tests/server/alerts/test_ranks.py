@@ -21,7 +21,7 @@ async def told(bench: Bench) -> list[tuple[str, int, AlertState]]:
 
 async def told_of(bench: Bench) -> set[tuple[int, AlertState]]:
     """The rank and state of each alert of which people heard."""
-    return {(alert.rank, alert.state) for alert in await bench.alerts() if alert.is_told}
+    return {(alert.rank, alert.state) for alert in await bench.alerts() if alert.is_notifiable}
 
 
 async def start_ranks(bench: Bench, num_ranks: int) -> None:

@@ -108,12 +108,12 @@ async def test_an_event_stream_shows_what_the_other_replica_did(
 
     await until_told(is_told)
     (alert,) = (await second.json("GET", f"/alerts?run_id={run_id}"))["alerts"]
-    board = first.services.board
-    waiter = board.waiter()
+    announcer = first.services.announcer
+    waiter = announcer.waiter()
 
     await second.json("POST", f"/alerts/{alert['id']}/ack", json={"note": "seen"})
 
-    assert await board.wait(waiter, LONGEST_S)
+    assert await announcer.wait(waiter, LONGEST_S)
 
 
 async def test_what_a_replica_leaves_is_taken_up_by_the_other(

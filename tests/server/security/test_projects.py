@@ -211,7 +211,7 @@ async def neighbours(tmp_path: Path) -> AsyncIterator[Neighbours]:
         await api.json("POST", "/runs", json=opened)
         await api.new_attempt(run_id, allow=["checkpoint"])
         await api.post(run_id, frame(1, [1.0, math.nan]))
-        await until_so(lambda: api.services.board.transitions.total() > 0)
+        await until_so(lambda: api.services.announcer.transitions.total() > 0)
         (alert, *_) = (await api.json("GET", "/alerts", params={"run_id": run_id}))["alerts"]
         order = {"action": {"kind": "checkpoint"}}
         command = await api.json("POST", f"/runs/{run_id}/commands", json=order)

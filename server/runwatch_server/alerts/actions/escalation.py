@@ -28,8 +28,8 @@ _ACKNOWLEDGED: Final = "acknowledged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Climber:
-    """Climbs ladders of one run, at one step of one segment."""
+class Escalation:
+    """Takes the rungs of the ladders of one run, at one step of one segment."""
 
     actor: Actor
     page: Callable[[AsyncConnection, AlertRecord], Awaitable[None]]
@@ -46,9 +46,9 @@ class Climber:
             return False
         if not begins_at_once(actions) and await self._is_helped(connection, alert):
             return False
-        return await self.climb(connection, alert)
+        return await self.escalate(connection, alert)
 
-    async def climb(self, connection: AsyncConnection, found: AlertRecord) -> bool:
+    async def escalate(self, connection: AsyncConnection, found: AlertRecord) -> bool:
         """Take the next rung that can be taken now. Returns whether a command came of it."""
         alert = await queries.find_alert(connection, found.id)
         if alert is None or alert.shadow or not self._is_at_work(alert):
@@ -103,7 +103,7 @@ class Climber:
     async def _pause(
         self, connection: AsyncConnection, alert: AlertRecord, index: int, why: str
     ) -> None:
-        """Stop climbing: for good if a person has taken over, otherwise for a while."""
+        """Stop escalating: for good if a person has taken over, otherwise for a while."""
         if why == _ACKNOWLEDGED:
             await self._note_once(connection, alert, "ladder_held", index, why)
         else:

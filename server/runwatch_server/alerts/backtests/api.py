@@ -73,7 +73,7 @@ async def _check_goes_on(services: Services, request: Request) -> None:
     service is about to stop."""
     if await request.is_disconnected():
         raise ClientDisconnect
-    if not services.board.is_open:
+    if not services.announcer.is_open:
         raise OverloadedError("stopping", "The service is stopping.", retry_after_s=5)
 
 

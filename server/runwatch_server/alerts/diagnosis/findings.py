@@ -50,7 +50,7 @@ _TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class WentFar:
+class Deviation:
     """A series that left its usual range."""
 
     series: str
@@ -68,7 +68,7 @@ class WentFar:
 class Findings:
     signs: Mapping[Sign, str]
     """Each with the words that describe what was found."""
-    order: Sequence[WentFar]
+    order: Sequence[Deviation]
     """Ordered by when each series left its usual range."""
     changed: Sequence[ChangedBefore]
     bundles: Sequence[str] = ()
@@ -79,7 +79,7 @@ NOTHING: Final = Findings({}, (), ())
 
 
 @dataclass(frozen=True, slots=True)
-class Detective:
+class SignFinder:
     """Examines a stored run. It leaves out what it cannot find: the alert itself matters more."""
 
     database: Database
@@ -130,7 +130,7 @@ class Detective:
             **course_signs(series, far),
         }
         if "step_time" in far and far["step_time"].value > far["step_time"].before:
-            signs[Sign.STEP_SLOWER] = WentFar("step_time", None, far["step_time"]).words
+            signs[Sign.STEP_SLOWER] = Deviation("step_time", None, far["step_time"]).words
         return Findings(
             signs,
             _order(far, layers),
@@ -203,7 +203,7 @@ def _window(alert: AlertRecord) -> Window:
     )
 
 
-def _order(far: Mapping[str, Departure], layers: Mapping[str, Departure]) -> list[WentFar]:
-    found = [WentFar(name, None, gone) for name, gone in in_order(far)]
-    found += [WentFar("grad_norm", name, gone) for name, gone in layers.items()]
+def _order(far: Mapping[str, Departure], layers: Mapping[str, Departure]) -> list[Deviation]:
+    found = [Deviation(name, None, gone) for name, gone in in_order(far)]
+    found += [Deviation("grad_norm", name, gone) for name, gone in layers.items()]
     return sorted(found, key=lambda one: one.departure.step)

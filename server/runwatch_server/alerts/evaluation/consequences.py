@@ -10,7 +10,7 @@ from runwatch.rules import Transition
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import queries
 from runwatch_server.alerts.actions.acting import Actor
-from runwatch_server.alerts.actions.escalation import Climber
+from runwatch_server.alerts.actions.escalation import Escalation
 from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluation.stream import StreamKey
 from runwatch_server.alerts.recording.transitions import News, Source, release, watch_recovery
@@ -88,7 +88,7 @@ class Consequences:
             news.append(one)
             ordered |= await self._act_live(connection, source, one, lr_scale)
         if source.live:
-            ordered |= await self._climb(connection, source, frames, news, lr_scale, now)
+            ordered |= await self._escalate(connection, source, frames, news, lr_scale, now)
         return Recorded(news, ordered, is_explained)
 
     async def _act_live(
@@ -98,7 +98,7 @@ class Consequences:
             return False
         return await self.act(connection, news, lr_scale)
 
-    async def _climb(
+    async def _escalate(
         self,
         connection: AsyncConnection,
         source: Source,
@@ -117,7 +117,7 @@ class Consequences:
         begun = [one for one in news if one.acts and one.ladder]
         if not begun and not any(alert.facts.ladder for alert in in_trouble):
             return False
-        climber = Climber(
+        escalation = Escalation(
             actor=await self._actor(connection, lr_scale),
             page=self._context.page,
             segment=last.segment,
@@ -125,9 +125,9 @@ class Consequences:
         )
         ordered = False
         for one in begun:
-            ordered |= await climber.begin(connection, one.alert, one.actions)
+            ordered |= await escalation.begin(connection, one.alert, one.actions)
         for alert in in_trouble:
-            ordered |= await climber.climb(connection, alert)
+            ordered |= await escalation.escalate(connection, alert)
         return ordered
 
     @property

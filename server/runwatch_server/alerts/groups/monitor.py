@@ -34,7 +34,7 @@ _MOST_OTHERS = 16
 """If there are more, the newest ones are compared."""
 
 
-class Groups:
+class GroupMonitor:
     """Judges GroupOutlier for the runs that this replica judges."""
 
     def __init__(self, context: AlertingContext, reader: Reader) -> None:

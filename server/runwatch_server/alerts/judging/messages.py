@@ -39,28 +39,28 @@ class Observe:
 
 
 @dataclass(frozen=True, slots=True)
-class AskState:
+class GetState:
     """The answer is the state as bytes."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class AskKnown:
+class GetKnown:
     """The answer is what the next attempt has to know."""
 
     number: int
 
 
-Question = Open | Observe | AskState | AskKnown
+Question = Open | Observe | GetState | GetKnown
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """A question, and the numbers of judges that are no longer needed."""
 
     question: Question
-    let_go: tuple[int, ...] = ()
+    released: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,17 +24,17 @@ from runwatch.vocabulary import RunId
 from runwatch_server.alerts.judging.judge import JudgeLostError, JudgingFailedError
 from runwatch_server.alerts.judging.judging_thread import JudgingThread
 from runwatch_server.alerts.judging.messages import (
-    Asked,
-    AskKnown,
-    AskState,
     Failed,
+    GetKnown,
+    GetState,
     Observe,
     Open,
     Question,
+    Request,
     receive,
     send,
 )
-from runwatch_server.alerts.judging.patience import LONGEST_S, LOOK_S, Patience
+from runwatch_server.alerts.judging.stall_detection import LONGEST_S, LOOK_S, StallDetector
 from runwatch_server.alerts.judging.stream_judge import are_late, rows_of
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.telemetry.committed_frames import CommittedFrame
@@ -52,12 +52,12 @@ class ProcessJudging:
     watches the processes until `close`."""
 
     def __init__(self, num_processes: int, *, longest_s: float = LONGEST_S) -> None:
-        self._desks = [_Desk(Patience(longest_s)) for _ in range(num_processes)]
-        self._looking = asyncio.create_task(self._look_after_all(), name="looks after judging")
+        self._slots = [_ProcessSlot(StallDetector(longest_s)) for _ in range(num_processes)]
+        self._checking = asyncio.create_task(self._check_all(), name="looks after judging")
 
     @property
     def busy_s(self) -> float:
-        return max(desk.thread.busy_s for desk in self._desks)
+        return max(slot.thread.busy_s for slot in self._slots)
 
     async def open(
         self,
@@ -68,39 +68,39 @@ class ProcessJudging:
         state: bytes = b"",
         known: Mapping[str, float] | None = None,
     ) -> "ProcessJudge":
-        desk = self._desks[zlib.crc32(run_id.encode()) % len(self._desks)]
-        return await desk.open(rank, rule_set, state, known)
+        slot = self._slots[zlib.crc32(run_id.encode()) % len(self._slots)]
+        return await slot.open(rank, rule_set, state, known)
 
     async def close(self) -> None:
-        for desk in self._desks:
-            await desk.close()
-        self._looking.cancel()
+        for slot in self._slots:
+            await slot.close()
+        self._checking.cancel()
 
-    async def _look_after_all(self) -> None:
+    async def _check_all(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            for desk in self._desks:
-                desk.look()
+            for slot in self._slots:
+                slot.check()
 
 
 class ProcessJudge:
     """A judge in another process, addressed by its number there."""
 
     def __init__(
-        self, desk: "_Desk", process: "_Process", number: int, rank: int, rule_set: RuleSet
+        self, slot: "_ProcessSlot", process: "_Process", number: int, rank: int, rule_set: RuleSet
     ) -> None:
         self.rule_set = rule_set
-        self._desk = desk
+        self._slot = slot
         self._process = process
         self._number = number
         self._rank = rank
-        weakref.finalize(self, process.let_go.append, number)
+        weakref.finalize(self, process.released.append, number)
 
     async def observe(self, frames: Sequence[CommittedFrame]) -> list[Transition]:
         question = partial(self._observe, _parts_of(frames))
         can_wait = are_late(frames)
         transitions: list[Transition] = []
-        while (found := await self._desk.thread.do(question, can_wait=can_wait)) is not None:
+        while (found := await self._slot.thread.do(question, can_wait=can_wait)) is not None:
             transitions += found
         return transitions
 
@@ -113,19 +113,19 @@ class ProcessJudge:
         return found
 
     async def known_to_next(self) -> dict[str, float]:
-        known: dict[str, float] = await self._ask(AskKnown(self._number))
+        known: dict[str, float] = await self._ask(GetKnown(self._number))
         return known
 
     async def state(self) -> bytes:
-        state: bytes = await self._ask(AskState(self._number))
+        state: bytes = await self._ask(GetState(self._number))
         return state
 
     async def with_rules(self, rule_set: RuleSet) -> "ProcessJudge":
         state = with_hashes(await self.state(), rule_set.hashes_since(self.rule_set))
-        return await self._desk.open(self._rank, rule_set, state, None)
+        return await self._slot.open(self._rank, rule_set, state, None)
 
     async def _ask(self, question: Question) -> Any:
-        return await self._desk.thread.do(lambda: self._process.ask(question))
+        return await self._slot.thread.do(lambda: self._process.ask(question))
 
 
 def _parts_of(frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
@@ -135,22 +135,22 @@ def _parts_of(frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
             yield rows.between(start, start + _ROWS_A_QUESTION)
 
 
-class _Desk:
+class _ProcessSlot:
     """Holds a judging process and replaces it when it ends; only its thread talks to the
     process."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, stall_detector: StallDetector) -> None:
         self.thread = JudgingThread("judging")
-        self._patience = patience
+        self._stall_detector = stall_detector
         self._process: _Process | None = None
 
-    def look(self) -> None:
-        """Kill the process if it is stuck; whoever waits for its answer is told that it has
-        ended."""
+    def check(self) -> None:
+        """Kill the process if it is stuck; whoever waits for its answer gets
+        JudgeLostError."""
         process = self._process
-        if process is not None and self._patience.is_over(self.thread.since, monotonic()):
-            process.give_up(self._patience.longest_s)
-            self._patience.begin_again()
+        if process is not None and self._stall_detector.is_stalled(self.thread.since, monotonic()):
+            process.kill_stalled(self._stall_detector.longest_s)
+            self._stall_detector.restart()
 
     async def open(
         self, rank: int, rule_set: RuleSet, state: bytes, known: Mapping[str, float] | None
@@ -176,11 +176,11 @@ class _Process:
     """One judging process, from start to end."""
 
     def __init__(self) -> None:
-        self.let_go: list[int] = []
+        self.released: list[int] = []
         """Numbers of judges that are no longer referenced, added from whichever thread dropped the
         last reference."""
         self.is_over = False
-        self._stood_still_s: float | None = None
+        self._stalled_s: float | None = None
         self._numbers = count()
         self._known_rule_sets: set[str] = set()
         self._pipe, theirs = Pipe()
@@ -206,33 +206,33 @@ class _Process:
         """Raises JudgeLostError or JudgingFailedError."""
         if self.is_over:
             raise JudgeLostError("the process that judged has ended")
-        let_go = tuple(self.let_go)
-        del self.let_go[: len(let_go)]  # others may have been added meanwhile
+        released = tuple(self.released)
+        del self.released[: len(released)]  # others may have been added meanwhile
         try:
-            send(self._pipe, Asked(question, let_go))
+            send(self._pipe, Request(question, released))
             answer = receive(self._pipe)
         except (EOFError, OSError) as error:
             self.end()
-            raise JudgeLostError(self._fate) from error
+            raise JudgeLostError(self._why_lost) from error
         if isinstance(answer, Failed):
             raise JudgingFailedError(answer.text)
         return answer
 
     @property
-    def _fate(self) -> str:
-        if self._stood_still_s is not None:
-            return f"the process that judged stood still for {self._stood_still_s:g} s"
+    def _why_lost(self) -> str:
+        if self._stalled_s is not None:
+            return f"the process that judged stood still for {self._stalled_s:g} s"
         return f"the process that judged has ended with {self._process.returncode}"
 
-    def give_up(self, stood_still_s: float) -> None:
+    def kill_stalled(self, stalled_s: float) -> None:
         """Kill the process, from any thread, with a signal that no process can ignore, even a
         stopped one."""
         log.warning(
             "the process %d that judges has stood still for %g s: it is killed, and another begins",
             self._process.pid,
-            stood_still_s,
+            stalled_s,
         )
-        self._stood_still_s = stood_still_s
+        self._stalled_s = stalled_s
         self._process.kill()
 
     def end(self) -> None:

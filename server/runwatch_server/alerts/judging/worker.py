@@ -7,13 +7,13 @@ import traceback
 from multiprocessing.connection import Connection
 
 from runwatch_server.alerts.judging.messages import (
-    Asked,
-    AskKnown,
-    AskState,
     Failed,
+    GetKnown,
+    GetState,
     Observe,
     Open,
     Question,
+    Request,
     receive,
     send,
 )
@@ -28,11 +28,11 @@ class Judges:
         self._judges: dict[int, StreamJudge] = {}
         self._rule_sets: dict[str, RuleSet] = {}
 
-    def answer(self, asked: Asked) -> object:
-        for number in asked.let_go:
+    def answer(self, request: Request) -> object:
+        for number in request.released:
             self._judges.pop(number, None)
         try:
-            return self._answer(asked.question)
+            return self._answer(request.question)
         except Exception:  # noqa: BLE001 - the service logs it; other judges go on
             return Failed(traceback.format_exc())
 
@@ -43,9 +43,9 @@ class Judges:
                 return None
             case Observe(number, rows):
                 return self._judges[number].observe(rows)
-            case AskState(number):
+            case GetState(number):
                 return self._judges[number].state()
-            case AskKnown(number):
+            case GetKnown(number):
                 return self._judges[number].known_to_next
 
     def _open(self, wanted: Open) -> None:

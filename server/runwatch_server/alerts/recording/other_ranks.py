@@ -33,7 +33,7 @@ async def seen_beside_other_ranks(
     if before is not None and before.firing_step is not None:
         is_explained = before.inhibited_by == transition.rule
     else:
-        told = await queries.list_told_of_other_ranks(connection, run_id, rank, transition)
+        told = await queries.list_notifiable_of_other_ranks(connection, run_id, rank, transition)
         step, segment = transition.onset_step, transition.segment
         is_explained = any(_stood_at(other, step, segment) for other in told)
     return replace(transition, inhibited_by=transition.rule) if is_explained else transition
@@ -51,7 +51,7 @@ async def list_to_release(
     released: list[AlertRecord] = []
     for alert in explained:
         if alert.state is AlertState.FIRING:
-            told = await queries.list_told_of_other_ranks(connection, run_id, rank, alert)
+            told = await queries.list_notifiable_of_other_ranks(connection, run_id, rank, alert)
             if not any(_stood_at(other, step, alert.segment) for other in told):
                 released.append(alert)
     return released, len(explained) > len(released)

@@ -25,12 +25,12 @@ from runwatch_server.alerts.records import AlertRecord, Facts, Recovery, Resolut
 ENDED: Final = "ended"
 """The attempt, the run or the rule has ended, and the alert with it."""
 
-Tell = Callable[[AsyncConnection, AlertRecord], Awaitable[None]]
+Notify = Callable[[AsyncConnection, AlertRecord], Awaitable[None]]
 """Records, in the same transaction, that people are to be notified of an alert that fires or is
 resolved. The implementation decides whether, and of which alerts."""
 
 
-async def tell_nobody(_: AsyncConnection, __: AlertRecord) -> None:
+async def notify_nobody(_: AsyncConnection, __: AlertRecord) -> None:
     """Notify nobody, for a service that only judges."""
 
 
@@ -44,7 +44,7 @@ class Source:
     live: bool
     rule_hashes: Mapping[str, str]
     new_id: Callable[[], str]
-    tell: Tell
+    notify: Notify
     segment: int = 0
     """The segment in which the steps of the transitions were trained."""
 
@@ -89,7 +89,7 @@ async def record(
                 transition.step,
                 transition.actions,
                 transition.ladder,
-                acts=_is_first_told(before, after),
+                acts=_becomes_notifiable(before, after),
                 got_worse=_is_verdict_of_worse(before, after),
             )
 
@@ -121,9 +121,9 @@ async def release(
             detail={"reason": Reason.RELEASED, "value": after.facts.value},
         )
         if not after.shadow:
-            await source.tell(connection, after)
+            await source.notify(connection, after)
         rule = next(rule for rule in IN_CODE if rule.name == after.rule)
-        news.append(News(after, step, rule.actions, rule.ladder, acts=after.is_told))
+        news.append(News(after, step, rule.actions, rule.ladder, acts=after.is_notifiable))
     return news, is_any_left
 
 
@@ -134,7 +134,7 @@ async def end_alerts(
     resolution: Resolution,
     why: str,
     at: float,
-    tell: Tell,
+    notify: Notify,
     last_step: int | None = None,
 ) -> None:
     """Resolve alerts that nothing else will ever resolve, because what they watched is over.
@@ -165,7 +165,7 @@ async def end_alerts(
             step=step,
             detail={"reason": ENDED, "why": why, "resolution": resolution},
         )
-        await tell(connection, after)
+        await notify(connection, after)
 
 
 async def watch_recovery(
@@ -237,13 +237,13 @@ async def _record_one(
             connection, after, Recovery.WORSE, at=now, step=transition.step
         )
     if after.state in (AlertState.FIRING, AlertState.RESOLVED) and not after.shadow:
-        await source.tell(connection, after)
+        await source.notify(connection, after)
     return after
 
 
-def _is_first_told(before: AlertRecord | None, after: AlertRecord) -> bool:
-    was_told = before is not None and before.firing_step is not None and before.is_told
-    return after.state is AlertState.FIRING and after.is_told and not was_told
+def _becomes_notifiable(before: AlertRecord | None, after: AlertRecord) -> bool:
+    was_notifiable = before is not None and before.firing_step is not None and before.is_notifiable
+    return after.state is AlertState.FIRING and after.is_notifiable and not was_notifiable
 
 
 def _is_verdict_of_worse(before: AlertRecord | None, after: AlertRecord) -> bool:

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState
 from runwatch.commands import CommandState
-from runwatch_server.alerts.recording.transitions import Tell
+from runwatch_server.alerts.recording.transitions import Notify
 from runwatch_server.alerts.records import AlertRecord, Resolution
 from runwatch_server.clock import Clock
 from runwatch_server.commands.changes import SERVICE, enter
@@ -26,16 +26,16 @@ _WHY: Final[Mapping[Resolution, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Withdrawing:
-    """Called before `tell`, for each alert that fires or is resolved, in its transaction."""
+    """Called before `notify`, for each alert that fires or is resolved, in its transaction."""
 
     clock: Clock
     signer: Signer
-    next_tell: Tell
+    next_notify: Notify
 
-    async def tell(self, connection: AsyncConnection, alert: AlertRecord) -> None:
+    async def notify(self, connection: AsyncConnection, alert: AlertRecord) -> None:
         if alert.state is AlertState.RESOLVED:
             await self._withdraw(connection, alert)
-        await self.next_tell(connection, alert)
+        await self.next_notify(connection, alert)
 
     async def _withdraw(self, connection: AsyncConnection, alert: AlertRecord) -> None:
         addressee = await find_addressee(connection, alert.run_id)

@@ -403,7 +403,7 @@ def test_a_rule_on_trial_is_kept_and_does_nothing(start_service: StartService) -
             await bench.alerting.ticker.tick()
             [alert] = await bench.alerts()
             assert (alert.rule, alert.state) == ("OnTrial", AlertState.FIRING)
-            assert (alert.shadow, alert.is_told) == (True, False)
+            assert (alert.shadow, alert.is_notifiable) == (True, False)
             assert await bench.commands() == []
 
     asyncio.run(scenario())
@@ -419,7 +419,7 @@ def test_a_rule_on_trial_explains_no_other(start_service: StartService) -> None:
     async def look(bench: Bench, *, age_s: float) -> None:
         await beat(bench, step_age_s=age_s)
         await bench.alerting.ticker.tick()
-        assert {alert.rule: alert.is_told for alert in await bench.alerts()} == {
+        assert {alert.rule: alert.is_notifiable for alert in await bench.alerts()} == {
             "OnTrial": False,
             "Late": True,
         }

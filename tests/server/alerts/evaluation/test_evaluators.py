@@ -66,7 +66,7 @@ def test_a_frame_that_changes_nothing_wakes_nobody_who_waits_for_news(
             await bench.open()
             await bench.send(healthy(10), first_step=0)
             await bench.settle()
-            waiter = bench.alerting.board.waiter()
+            waiter = bench.alerting.announcer.waiter()
 
             await bench.send(healthy(10), first_step=10)
             await bench.settle()

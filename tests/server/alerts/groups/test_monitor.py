@@ -50,7 +50,7 @@ async def train(bench: Bench, number: int, *, loss: float, seq: int, num_steps: 
 async def train_all(bench: Bench, *, laggard: float, seq: int, num_runs: int = 5) -> None:
     for number in range(num_runs):
         await train(bench, number, loss=laggard if number == LAGGARD else 1.0, seq=seq)
-    await bench.alerting.ticker.look_at_groups()
+    await bench.alerting.ticker.compare_groups()
 
 
 async def told(bench: Bench) -> list[tuple[RunId, AlertState]]:

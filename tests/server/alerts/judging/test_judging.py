@@ -26,7 +26,7 @@ from runwatch_server.alerts.judging import (
     ProcessJudging,
     ThreadJudging,
 )
-from runwatch_server.alerts.judging.messages import Asked, AskState, Failed, Open
+from runwatch_server.alerts.judging.messages import Failed, GetState, Open, Request
 from runwatch_server.alerts.judging.worker import Judges
 from runwatch_server.rules.pack import RuleSet, load_builtin, split_file
 from runwatch_server.telemetry.committed_frames import CommittedFrame
@@ -162,9 +162,9 @@ def test_a_process_that_ends_takes_its_judges_with_it_and_another_begins() -> No
 
 def test_judges_that_nobody_holds_any_more_are_forgotten() -> None:
     judges = Judges()
-    judges.answer(Asked(Open(7, 0, LOW.hash, LOW.documents, b"", None)))
-    assert isinstance(judges.answer(Asked(AskState(7))), bytes)
-    assert isinstance(judges.answer(Asked(AskState(7), let_go=(7,))), Failed)
+    judges.answer(Request(Open(7, 0, LOW.hash, LOW.documents, b"", None)))
+    assert isinstance(judges.answer(Request(GetState(7))), bytes)
+    assert isinstance(judges.answer(Request(GetState(7), released=(7,))), Failed)
 
 
 def test_frames_of_a_process_that_was_killed_are_judged_by_the_next(tmp_path: Path) -> None:

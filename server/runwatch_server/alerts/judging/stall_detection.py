@@ -14,7 +14,7 @@ _FORGIVEN_S: Final = 86_400.0
 slow spell, and would otherwise leave a service of months blind for sixteen minutes at a time."""
 
 
-class Patience:
+class StallDetector:
     """Looks once a second at what a process is doing, and says when that has taken too long.
 
     Each time it has, the next limit is twice as long, up to sixteen minutes: on a machine where a
@@ -30,7 +30,7 @@ class Patience:
         self._seen_s = 0.0
         self._over_at = 0.0
 
-    def is_over(self, since: float | None, now: float) -> bool:
+    def is_stalled(self, since: float | None, now: float) -> bool:
         """Whether the work that began at `since` has been seen to take too long."""
         if since is None or since != self._since:
             self._since, self._seen_s = since, 0.0
@@ -41,7 +41,7 @@ class Patience:
             self.longest_s = self._first_s
         return self._seen_s >= self.longest_s
 
-    def begin_again(self) -> None:
+    def restart(self) -> None:
         """A new process has replaced the one that was stuck."""
         self._since, self._seen_s, self._over_at = None, 0.0, self._looked
         self.longest_s = min(2 * self.longest_s, self._most_s)
