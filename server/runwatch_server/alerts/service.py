@@ -13,7 +13,7 @@ from runwatch_server.alerts.diagnosis.card import DiagnosisView, card_of, simila
 from runwatch_server.alerts.diagnosis.findings import BEFORE_STEPS, SignFinder
 from runwatch_server.alerts.evaluation.frame_queries import list_behind, list_unjudged_arrivals
 from runwatch_server.alerts.records import AlertEvent, AlertFilter, AlertRecord, RunEvent
-from runwatch_server.audit.queries import Deed, append_deed
+from runwatch_server.audit.queries import AuditEntry, append_entry
 from runwatch_server.clock import Clock
 from runwatch_server.commands.queries import list_for_alert
 from runwatch_server.commands.records import CommandRecord
@@ -116,9 +116,9 @@ class Alerts:
             await event_queries.append_event(
                 connection, after, "acknowledged", at=now, actor=actor, detail={"note": note}
             )
-            await append_deed(
+            await append_entry(
                 connection,
-                Deed(
+                AuditEntry(
                     at=now,
                     actor=actor,
                     deed="alert_acknowledged",

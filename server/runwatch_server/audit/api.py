@@ -7,7 +7,7 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from runwatch.vocabulary import RunId
-from runwatch_server.audit.queries import Deed, list_deeds
+from runwatch_server.audit.queries import AuditEntry, list_entries
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
@@ -50,26 +50,26 @@ async def list_audit(
 ) -> Response:
     """The audit log: what people and the policy did, newest first."""
     async with services.database.read() as connection:
-        found = await list_deeds(
+        found = await list_entries(
             connection,
             project=principal.project,
             about_run=None if run_id is None else RunId(run_id),
             before=next_token,
             limit=limit + 1,
         )
-    shown, token = part_of(found, limit, lambda deed: deed.number)
-    return json_response(DeedList([_view(deed) for deed in shown], token))
+    shown, token = part_of(found, limit, lambda entry: entry.number)
+    return json_response(DeedList([_view(entry) for entry in shown], token))
 
 
-def _view(deed: Deed) -> DeedView:
+def _view(entry: AuditEntry) -> DeedView:
     return DeedView(
-        number=deed.number,
-        at=rfc3339(deed.at),
-        actor=deed.actor,
-        project=deed.project,
-        run_id=deed.about_run,
-        deed=deed.deed,
-        subject=deed.subject,
-        detail=dict(deed.detail),
-        digest=deed.digest,
+        number=entry.number,
+        at=rfc3339(entry.at),
+        actor=entry.actor,
+        project=entry.project,
+        run_id=entry.about_run,
+        deed=entry.deed,
+        subject=entry.subject,
+        detail=dict(entry.detail),
+        digest=entry.digest,
     )

@@ -1,6 +1,6 @@
-"""A hash chain over the audit: each deed carries a digest of itself and of the digest before it.
+"""A hash chain over the audit: each entry carries a digest of itself and of the digest before it.
 
-To change, remove or insert a deed breaks every link from there on, unless all later digests are
+To change, remove or insert an entry breaks every link from there on, unless all later digests are
 recomputed. To detect that, or a cut-off end, keep a copy of the newest digest somewhere else.
 """
 
@@ -25,7 +25,7 @@ def digest_of(row: Mapping[Any, Any], before: str) -> str:
 
 
 async def find_breaks(connection: AsyncConnection) -> list[str]:
-    """Messages about deeds that were altered.
+    """Messages about entries that were altered.
 
     Deeds written before the chain was introduced have no digest; they are no fault.
     """

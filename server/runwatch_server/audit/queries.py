@@ -15,7 +15,7 @@ from runwatch_server.db import EVENTS, wait_for_lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class AuditEntry:
     """One entry of the audit: what a key, a person with a session, or `policy` did."""
 
     at: float
@@ -26,36 +26,36 @@ class Deed:
     about_run: RunId | None = None
     detail: Mapping[str, object]
     number: int = 0
-    """Assigned when the deed is stored."""
+    """Assigned when the entry is stored."""
     digest: str | None = None
-    """Assigned when the deed is stored; None if a version without the chain wrote it."""
+    """Assigned when the entry is stored; None if a version without the chain wrote it."""
 
 
-async def append_deed(connection: AsyncConnection, deed: Deed) -> None:
-    """Appends a deed to the chain; no other can be appended until this transaction ends."""
+async def append_entry(connection: AsyncConnection, entry: AuditEntry) -> None:
+    """Appends an entry to the chain; no other can be appended until this transaction ends."""
     await wait_for_lock(connection, EVENTS)
     row: dict[str, object] = {
-        "at": deed.at,
-        "actor": deed.actor,
-        "project": deed.project,
-        "about_run": deed.about_run,
-        "deed": deed.deed,
-        "subject": deed.subject,
-        "detail": msgspec.json.encode(deed.detail).decode(),
+        "at": entry.at,
+        "actor": entry.actor,
+        "project": entry.project,
+        "about_run": entry.about_run,
+        "deed": entry.deed,
+        "subject": entry.subject,
+        "detail": msgspec.json.encode(entry.detail).decode(),
     }
     newest = sa.select(audit.c.digest).where(audit.c.digest.is_not(None))
     before = await connection.scalar(newest.order_by(audit.c.number.desc()).limit(1))
     await connection.execute(audit.insert().values(**row, digest=digest_of(row, before or "")))
 
 
-async def list_deeds(
+async def list_entries(
     connection: AsyncConnection,
     *,
     project: str | None,
     about_run: RunId | None = None,
     before: int | None = None,
     limit: int,
-) -> list[Deed]:
+) -> list[AuditEntry]:
     """Deeds, newest first; of every project if `project` is None."""
     wanted = sa.select(audit).order_by(audit.c.number.desc()).limit(limit)
     if project is not None:
@@ -65,9 +65,9 @@ async def list_deeds(
     if before is not None:
         wanted = wanted.where(audit.c.number < before)
     found = await connection.execute(wanted)
-    return [_deed(row) for row in found.mappings()]
+    return [_audit_entry(row) for row in found.mappings()]
 
 
-def _deed(row: sa.RowMapping) -> Deed:
+def _audit_entry(row: sa.RowMapping) -> AuditEntry:
     columns: dict[str, Any] = {**row, "detail": msgspec.json.decode(row["detail"])}
-    return Deed(**columns)
+    return AuditEntry(**columns)

@@ -1,4 +1,4 @@
-"""The table of the audit's deeds."""
+"""The table of the audit's entries."""
 
 import sqlalchemy as sa
 
@@ -20,6 +20,6 @@ audit = sa.Table(
     sa.Column("deed", sa.String(64), nullable=False),
     sa.Column("subject", sa.String(256), nullable=False),  # id of the command, alert or rule
     sa.Column("detail", sa.Text, nullable=False),  # JSON
-    sa.Column("digest", sa.String(64)),  # of the deed and of the digest before; see chain.py
+    sa.Column("digest", sa.String(64)),  # of the entry and of the digest before; see chain.py
     sqlite_autoincrement=True,
 )

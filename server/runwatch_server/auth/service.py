@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch_server.audit.queries import Deed, append_deed
+from runwatch_server.audit.queries import AuditEntry, append_entry
 from runwatch_server.auth import queries
 from runwatch_server.auth.keys import (
     ApiKey,
@@ -117,11 +117,11 @@ class Keys:
             key = await queries.find_key(connection, key_id)
         if key is None or within not in (None, key.project):
             raise NotFoundError("key_not_found", f"There is no API key {key_id!r}.")
-        deed = _deed(key, "key_revoked", by, self._clock.wall())
+        entry = _audit_entry(key, "key_revoked", by, self._clock.wall())
 
         async def work(connection: AsyncConnection) -> None:
-            if await queries.revoke_key(connection, key_id, deed.at):
-                await append_deed(connection, deed)
+            if await queries.revoke_key(connection, key_id, entry.at):
+                await append_entry(connection, entry)
 
         await self._database.write(work)
         self._cached.pop(key_id, None)
@@ -153,11 +153,11 @@ class Keys:
 
 async def _keep(connection: AsyncConnection, key: ApiKey) -> None:
     await queries.insert_key(connection, key)
-    await append_deed(connection, _deed(key, "key_created", key.created_by, key.created_at))
+    await append_entry(connection, _audit_entry(key, "key_created", key.created_by, key.created_at))
 
 
-def _deed(key: ApiKey, deed: str, actor: str, at: float) -> Deed:
-    return Deed(
+def _audit_entry(key: ApiKey, deed: str, actor: str, at: float) -> AuditEntry:
+    return AuditEntry(
         at=at,
         actor=actor,
         deed=deed,

@@ -16,7 +16,7 @@ from runwatch.policy import ALREADY_ROLLED_BACK
 from runwatch.vocabulary import PolicyMode
 from runwatch_server.alerts.actions.recovery import note_command
 from runwatch_server.alerts.queries import find_alert
-from runwatch_server.audit.queries import Deed, append_deed
+from runwatch_server.audit.queries import AuditEntry, append_entry
 from runwatch_server.commands import event_queries, queries
 from runwatch_server.commands.records import Addressee, CommandRecord
 from runwatch_server.commands.signing import Signer, UnsignedError
@@ -216,9 +216,9 @@ async def _audit(
     actor: str,
     at: float,
 ) -> None:
-    await append_deed(
+    await append_entry(
         connection,
-        Deed(
+        AuditEntry(
             at=at,
             actor=actor,
             deed=deed,

@@ -7,7 +7,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch_server.audit.queries import Deed, append_deed
+from runwatch_server.audit.queries import AuditEntry, append_entry
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339, rfc3339_if_any
@@ -160,7 +160,9 @@ async def create_silence(
 
     async def work(connection: AsyncConnection) -> None:
         await silences.insert_silence(connection, silence)
-        await append_deed(connection, _deed(silence, "silence_created", silence.author, now))
+        await append_entry(
+            connection, _audit_entry(silence, "silence_created", silence.author, now)
+        )
 
     await services.database.write(work)
     return json_response(_silence_view(silence, now), 201)
@@ -184,8 +186,8 @@ async def delete_silence(
         principal.check_project(silence.project)
         if silence.ends_at > now:
             await silences.end_silence(connection, silence, at=now)
-            deed = _deed(silence, "silence_ended", principal.actor, now)
-            await append_deed(connection, deed)
+            entry = _audit_entry(silence, "silence_ended", principal.actor, now)
+            await append_entry(connection, entry)
 
     await services.database.write(work)
     return Response(status_code=204)
@@ -221,8 +223,8 @@ def _out_of_span(name: str, found: datetime | None, wanted: str) -> Unprocessabl
     return UnprocessableError("invalid_silence", f"{name}: found {said}, wanted {wanted}")
 
 
-def _deed(silence: Silence, deed: str, actor: str, now: float) -> Deed:
-    return Deed(
+def _audit_entry(silence: Silence, deed: str, actor: str, now: float) -> AuditEntry:
+    return AuditEntry(
         at=now,
         actor=actor,
         deed=deed,

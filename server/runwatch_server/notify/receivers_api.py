@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from fastapi import APIRouter, Response
 
-from runwatch_server.audit.queries import Deed, append_deed
+from runwatch_server.audit.queries import AuditEntry, append_entry
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.errors import ForbiddenError, NotFoundError
@@ -70,14 +70,14 @@ async def send_test(name: str, services: CurrentServices, principal: CurrentPrin
         is_over=True,
     )
     delivered = await _try(receiver, message)
-    deed = Deed(
+    entry = AuditEntry(
         at=now,
         actor=principal.actor,
         deed="receiver_tested",
         subject=name,
         detail={"delivered": delivered},
     )
-    await services.database.write(lambda connection: append_deed(connection, deed))
+    await services.database.write(lambda connection: append_entry(connection, entry))
     return json_response(TestOutcome(delivered))
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from runwatch.vocabulary import RunId
-from runwatch_server.audit.queries import list_deeds
+from runwatch_server.audit.queries import list_entries
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.notify.receivers_api import view_of
@@ -20,7 +20,7 @@ from runwatch_server.web.pagination import part_of
 
 router: Final = APIRouter(include_in_schema=False)
 
-_DEEDS_SHOWN: Final = 100
+_ENTRIES_SHOWN: Final = 100
 _DUE_SHOWN: Final = 50
 
 
@@ -69,16 +69,16 @@ async def show_audit(
 ) -> Response:
     """What people and the policy did, newest first."""
     async with services.database.read() as connection:
-        found = await list_deeds(
-            connection, project=principal.project, before=before, limit=_DEEDS_SHOWN + 1
+        found = await list_entries(
+            connection, project=principal.project, before=before, limit=_ENTRIES_SHOWN + 1
         )
-        deeds, older = part_of(found, _DEEDS_SHOWN, lambda deed: deed.number)
-        about = {RunId(deed.about_run) for deed in deeds if deed.about_run}
+        entries, older = part_of(found, _ENTRIES_SHOWN, lambda entry: entry.number)
+        about = {RunId(entry.about_run) for entry in entries if entry.about_run}
         runs = await find_runs(connection, about)
     return render(
         request,
         "audit.html",
-        deeds=deeds,
+        entries=entries,
         runs={run.id: run.name for run in runs},
         older=older,
         names=await names_of_keys(services),

@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
-from runwatch_server.audit.queries import Deed, append_deed
+from runwatch_server.audit.queries import AuditEntry, append_entry
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.per_run_tasks import PerRunTasks
@@ -78,11 +78,11 @@ class Retention:
 
     async def set_project(self, project: str, ages: Ages, *, by: str) -> None:
         """`by` is the actor for the audit."""
-        deed = self._deed(by, project, project, ages)
+        entry = self._audit_entry(by, project, project, ages)
 
         async def work(connection: AsyncConnection) -> None:
             await queries.put_project(connection, project, ages)
-            await append_deed(connection, deed)
+            await append_entry(connection, entry)
 
         await self._database.write(work)
 
@@ -102,8 +102,8 @@ class Retention:
             own = run.own if ages is None else ages
             is_pinned = run.pinned if pinned is None else pinned
             await queries.put_run(connection, run_id, own, pinned=is_pinned)
-            deed = self._deed(by, run_id, run.project, own, run_id, pinned=is_pinned)
-            await append_deed(connection, deed)
+            entry = self._audit_entry(by, run_id, run.project, own, run_id, pinned=is_pinned)
+            await append_entry(connection, entry)
             return self._standing(replace(run, own=own, pinned=is_pinned))
 
         return await self._database.write(work, of=run_id)
@@ -202,7 +202,7 @@ class Retention:
         inherited = run.of_project.over(self.service_ages)
         return Standing(run.own.over(inherited), run.own, inherited, run.pinned)
 
-    def _deed(
+    def _audit_entry(
         self,
         by: str,
         subject: str,
@@ -210,9 +210,9 @@ class Retention:
         ages: Ages,
         about_run: RunId | None = None,
         **facts: object,
-    ) -> Deed:
+    ) -> AuditEntry:
         detail = {name: getattr(ages, name) for name in Ages.__struct_fields__}
-        return Deed(
+        return AuditEntry(
             at=self._clock.wall(),
             actor=by,
             deed="retention_set",

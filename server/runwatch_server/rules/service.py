@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.errors import Fault, RuleError
-from runwatch_server.audit.queries import Deed, append_deed
+from runwatch_server.audit.queries import AuditEntry, append_entry
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import (
@@ -244,9 +244,9 @@ async def _unchanged(connection: AsyncConnection, rule_id: str, version: int) ->
 
 
 async def _audit(connection: AsyncConnection, record: RuleRecord, deed: str) -> None:
-    await append_deed(
+    await append_entry(
         connection,
-        Deed(
+        AuditEntry(
             at=record.updated_at,
             actor=record.updated_by,
             deed=deed,
