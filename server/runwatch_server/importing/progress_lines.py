@@ -136,9 +136,10 @@ def read_line(line: str) -> ProgressLine:
     epoch, step, place = counts.get("epoch"), counts.get("step"), counts.get("batch")
     if shape.evaluates:  # its batches are not a position in the training
         place = None
-    elif step is None and place is None:
-        places = [int(line[found]) for found in _places(form, max(taken - 1, 0))]
-        if epoch is None and len(places) > 1:  # [epoch/epochs][batch/batches]
+    elif place is None:
+        start = max(taken - 1, 0) if step is None else 0
+        places = [int(line[found]) for found in _places(form, start)]
+        if epoch is None and step is None and len(places) > 1:  # [epoch/epochs][batch/batches]
             epoch, place = places[:2]
         elif shape.batches is not None:
             place = int(line[shape.batches])

@@ -7,7 +7,7 @@ line counts only if lines with the same names appear at least three times.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import compress, pairwise
@@ -123,15 +123,28 @@ def _one_series_each(told: list[_Told]) -> list[_Told]:
 
 
 def _apart_from_means(told: list[_Told]) -> list[_Told]:
-    with_loss = [one for one in told if one.has_loss()]
-    num_placed = sum(one.line.is_placed for one in with_loss)
-    if not len(with_loss) / 2 < num_placed < len(with_loss):
+    with_loss = [one.line for one in told if one.has_loss()]
+    # fairseq's line about an epoch has a step, as those about batches have, but no place in it.
+    if _is_of_most(line.place is not None for line in with_loss):
+        are_means = [one.line.place is None for one in told]
+    elif _is_of_most(line.is_placed for line in with_loss):
+        are_means = [not one.line.is_placed for one in told]
+    else:
         return told
     means = {
         name: f"mean/{name}" for name in {name for one in told for name in one.line.values}
         if metric_of(name) == "loss"
     }  # fmt: skip
-    return [one if one.line.is_placed else _renamed(one, means) for one in told]
+    return [
+        _renamed(one, means) if is_mean else one
+        for one, is_mean in zip(told, are_means, strict=True)
+    ]
+
+
+def _is_of_most(verdicts: Iterable[bool]) -> bool:
+    """Whether something is so for more than half, but not for all."""
+    counts = Counter(verdicts)
+    return counts[True] > counts[False] > 0
 
 
 def _renamed(one: _Told, names: Mapping[str, str]) -> _Told:

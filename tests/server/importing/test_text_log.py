@@ -146,6 +146,18 @@ def test_the_mean_of_an_epoch_is_not_among_the_losses_of_batches(tmp_path: Path)
     assert [value for _, value in told(log, "loss")] == [1.0] * 6
 
 
+def test_the_mean_of_an_epoch_with_a_step_is_not_among_them_either(tmp_path: Path) -> None:
+    epoch = (
+        "| train_inner | epoch 00{0}:  10 / 20 loss=1.0, num_updates={0}0\n"
+        "| train_inner | epoch 00{0}:  20 / 20 loss=1.0, num_updates={0}5\n"
+        "| train | epoch 00{0} | loss 4.0 | num_updates {0}5\n"
+    )
+    log = read(tmp_path, "".join(epoch.format(number) for number in (1, 2, 3)))
+
+    assert told(log, "loss") == [(step, 1.0) for step in (10, 15, 20, 25, 30, 35)]
+    assert told(log, "mean/loss") == [(15, 4.0), (25, 4.0), (35, 4.0)]
+
+
 def test_rows_are_epochs_where_nothing_else_is_counted(tmp_path: Path) -> None:
     rows = "".join(f"Epoch {n}/9\n - 18s - loss: 0.{n} - val_loss: 0.5\n" for n in (1, 2, 3))
     log = read(tmp_path, rows)
