@@ -33,6 +33,7 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
         "average_train_loss", "average_training_loss", "running_loss", "batch_loss",
         "metrics/train_loss", "metrics/loss", "loss_step", "loss_epoch", "step_loss", "avr_loss",
         "reduced_train_loss", "lm_loss_value", "train/crossentropyloss", "loss/train/total",
+        "train_loss/train/total",
     ),
     "val_loss": (
         "val_loss", "eval_loss", "eval/loss", "val/loss", "valid_loss", "validation_loss",

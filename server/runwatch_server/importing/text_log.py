@@ -41,7 +41,7 @@ class _Told:
 def read_text_log(text: str) -> RawLog | None:
     """The log in a text; None if no lines of it are about a training."""
     lines = _lines(text)
-    told = _of_training(_with_epochs(_told(lines)))
+    told = _of_training(_with_epochs(_with_headings(_told(lines), lines)))
     if not told:
         return None
     told = _one_series_each(told)
@@ -67,6 +67,19 @@ def _told(lines: list[tuple[str, str]]) -> Iterator[_Told]:
     boxed = dict(boxes([line for _, line in lines]))
     for index, (place, line) in enumerate(lines):
         yield _Told(place, index, boxed.get(index) or read_line(line))
+
+
+def _with_headings(told: Iterable[_Told], lines: list[tuple[str, str]]) -> Iterator[_Told]:
+    """Indented lines below one that only says where the run is, as OLMo and Composer print them,
+    are at that place."""
+    heading: ProgressLine | None = None
+    for one in told:
+        line = one.line
+        if line.is_placed or line.epoch is not None or not lines[one.index][1][0].isspace():
+            heading = line if line.is_placed and not _known(tuple(line.values)) else None
+        elif heading is not None:
+            one = replace(one, line=replace(heading, values=line.values))
+        yield one
 
 
 def _with_epochs(told: Iterator[_Told]) -> Iterator[_Told]:

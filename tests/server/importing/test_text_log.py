@@ -171,6 +171,20 @@ def test_bars_that_nobody_names_an_epoch_for_begin_no_attempts(tmp_path: Path) -
     assert [step for step, _ in told(log, "loss")] == [2, 4, 6, 8, 10, 12]
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        "INFO [step={0}0/99,epoch=0]\n    optim/total_grad_norm=1.5\n    train/loss={0}.25\n",
+        "[epoch=0][batch={0}0/99]:\n\t Train l2: 1.5\n\t Train loss/train/total: {0}.25\n",
+    ],
+)
+def test_indented_lines_are_at_the_place_of_their_heading(tmp_path: Path, block: str) -> None:
+    log = read(tmp_path, "".join(block.format(number) for number in (1, 2, 3)))
+
+    assert log.num_rows == 3
+    assert told(log, "loss") == [(10, 1.25), (20, 2.25), (30, 3.25)]
+
+
 def test_a_boxed_table_is_a_row(tmp_path: Path) -> None:
     box = "-----------------\n| loss    | {0}.5 |\n| step    | {0}0  |\n-----------------\n"
     log = read(tmp_path, "".join(box.format(number) for number in (1, 2, 3)))
