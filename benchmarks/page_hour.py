@@ -237,7 +237,7 @@ _QUICK_TIMERS: Final = """(() => {
   const ask = window.fetch;
   let updates = 0;  // each begins by asking for the banner
   window.fetch = (what, ...rest) => {
-    updates += String(what.url ?? what).endsWith("/banner");
+    updates += String(what.url ?? what).endsWith("/fresh");
     document.title = `%s${updates}`;
     return ask(what, ...rest);
   };

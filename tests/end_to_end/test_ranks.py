@@ -1,5 +1,6 @@
 """Four ranks under DDP and torchrun, a real service: what is commanded, all do at one step."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ def test_a_bad_batch_of_one_rank_is_undone_on_all_at_one_step(
         (rank, "applied", noticed + 1) for rank in range(NUM_RANKS)
     ]
     assert {one["detail"]["to_step"] for one in command["receipts"]} == {back_to - 1}
+    history = service.ask("GET", f"/runs/{environment['RUNWATCH_RUN_ID']}/history")
+    assert [one["host"] for one in history["ranks"]] == [socket.gethostname()] * NUM_RANKS
 
 
 def test_a_job_obeys_by_hand_and_resumes_on_all_ranks_as_if_never_stopped(

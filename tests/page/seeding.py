@@ -275,7 +275,7 @@ def send_ranks(sender: Sender, num_ranks: int = 4) -> RunId:
         stream = Stream(sender, run_id, rank=rank)
         metrics = curve(0, 300 if rank == 2 else 400)
         metrics["step_time"] *= 1.5 if rank == 2 else 1.0
-        stream.send(0, metrics)
+        stream.send(0, metrics, events=[_event(0, "host", hostname=f"gpu-node-{rank // 2}")])
     return run_id
 
 

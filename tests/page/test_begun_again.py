@@ -29,3 +29,23 @@ def test_a_page_opened_after_a_run_s_end_follows_its_next_attempt(
     expect(page.locator("#in-view")).to_contain_text("149")
     expect(page.locator("#timeline .bar-label")).to_have_text(["attempt 1", "attempt 2"])
     expect(page.get_by_role("button", name="Checkpoint")).to_be_enabled()
+
+
+def test_the_table_of_attempts_follows_a_run_that_begins_again(
+    window: OpenWindow, service: RealService
+) -> None:
+    sender = Sender(service.url, service.admin_key)
+    run_id = sender.open("two attempts")
+    Stream(sender, run_id).send(0, curve(0, 100))
+    page = window().open(f"/runs/{run_id}")
+    rows = page.locator("#attempts tbody tr")
+    expect(rows).to_have_count(1)
+    expect(page.locator("#live")).to_have_text("Live")
+
+    second = sender.attempt(run_id, resume_step=80)
+    Stream(sender, run_id, attempt=second).send(80, curve(80, 50))
+    sender.http.clear()
+
+    expect(rows).to_have_count(2)
+    expect(rows.nth(0).locator("[data-label='To step']")).to_have_text("129")
+    expect(rows.nth(1)).to_contain_text("never said so: another one followed")

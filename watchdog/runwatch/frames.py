@@ -35,7 +35,8 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step: int
     """-1: before the first."""
     kind: str
-    """`phase`, `checkpoint`, `checkpoint_good`, `rollback`, `lr_scale`, `gap`, `clock`, ..."""
+    """`phase`, `checkpoint`, `checkpoint_good`, `rollback`, `lr_scale`, `gap`, `clock`,
+    `host`, ..."""
     at: float
     """Unix time in seconds by the trainer's clock; for display, never for a deadline."""
     detail: dict[str, Scalar | list[str]] = {}

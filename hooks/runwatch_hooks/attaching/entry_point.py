@@ -33,7 +33,7 @@ from runwatch_hooks.guard import check_guardable
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
 from runwatch_hooks.reporting.channel import Channel
-from runwatch_hooks.reporting.machine_facts import describe_machine
+from runwatch_hooks.reporting.machine_facts import describe_machine, host_event
 from runwatch_hooks.settings.arguments import check_state, config_of, folder_of, step_of
 from runwatch_hooks.settings.environment import Environment, override, read_environment
 from runwatch_hooks.settings.options import (
@@ -228,6 +228,8 @@ def _channel_opener(
         )
         transport = Transport(settings, run, attempt, team.world.rank, is_evaluating)
         transport.start()
+        if team.world.world_size > 1:
+            transport.put_event(host_event(first_step))
         return transport
 
     return open_channel

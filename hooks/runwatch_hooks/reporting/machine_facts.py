@@ -4,9 +4,10 @@ import getpass
 import os
 import platform
 import socket
+import time
 from contextlib import suppress
 
-from runwatch.frames import Scalar
+from runwatch.frames import Event, Scalar
 
 
 def describe_machine() -> dict[str, Scalar]:
@@ -20,3 +21,10 @@ def describe_machine() -> dict[str, Scalar]:
     with suppress(KeyError, OSError, ImportError):  # no entry in the password database, or none
         facts["user"] = getpass.getuser()
     return facts
+
+
+def host_event(step: int) -> Event:
+    """Tells where one rank of several runs, before the given step: an attempt holds only the facts
+    of the rank that opened it."""
+    detail: dict[str, Scalar | list[str]] = {"hostname": socket.gethostname(), "pid": os.getpid()}
+    return Event(step, "host", time.time(), detail)

@@ -15,6 +15,7 @@ from runwatch_server.alerts.records import (
 )
 from runwatch_server.alerts.tables import alert_events
 from runwatch_server.db import EVENTS, wait_for_lock
+from runwatch_server.telemetry.host_queries import HOST
 from runwatch_server.telemetry.tables import events
 
 _MOST_PHASE_EVENTS: Final = 1000
@@ -94,13 +95,14 @@ async def list_run_events(
     last_step: int,
     limit: int,
 ) -> list[RunEvent]:
-    """Events of a run between two steps, oldest first."""
+    """Events of a run between two steps, oldest first, without those that name the hosts."""
     found = await connection.execute(
         sa.select(events)
         .where(
             events.c.run_id == run_id,
             events.c.attempt == attempt,
             events.c.step.between(first_step, last_step),
+            events.c.kind != HOST,  # one of each rank: hundreds would leave no room for the others
         )
         .order_by(events.c.step.desc(), events.c.id.desc())
         .limit(limit)

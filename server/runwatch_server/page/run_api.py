@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
@@ -18,12 +18,15 @@ from runwatch_server.fleet.records import owner_of
 from runwatch_server.page.alert_groups import grouped
 from runwatch_server.page.chart_list import MOST_OPEN, charts_of
 from runwatch_server.page.kept_api import kept_of_run
+from runwatch_server.page.rank_hosts import ranks_of_hosts
 from runwatch_server.page.rendering import render
 from runwatch_server.runs.access import VisibleRun
 from runwatch_server.runs.queries import Attempt, Run, find_speaking_attempt
 from runwatch_server.services import CurrentServices, Services
-from runwatch_server.telemetry import queries
-from runwatch_server.telemetry.history_api import HistoryView, read_history
+from runwatch_server.telemetry import queries, segment_queries
+from runwatch_server.telemetry.history_api import read_history
+from runwatch_server.telemetry.host_queries import find_hosts
+from runwatch_server.telemetry.segment_queries import SegmentRow
 
 router: Final = APIRouter(include_in_schema=False)
 
@@ -65,39 +68,33 @@ async def show_run(
     return render(
         request,
         "run.html",
-        **await _banner(services, run),
+        **await _fresh(services, run),
         **await kept_of_run(services, run),
         charts=charts[:MOST_OPEN],
         more_charts=charts[MOST_OPEN:],
         stats=stats,
-        num_layers=max((len(layout.layers) for layout in layouts), default=0),
         ranks=[view.rank for view in history.ranks],
-        reached=_reached(history),
         metrics=metrics,
         told=told,
         config_text=json.dumps(run.config, indent=2, ensure_ascii=False),
     )
 
 
-def _reached(history: HistoryView) -> Mapping[int, int]:
-    """The last step of each attempt, including undone ones."""
-    last_steps: dict[int, int] = {}
-    for one in history.stretches:
-        last_steps[one.attempt] = max(one.last_step, last_steps.get(one.attempt, one.last_step))
-    return last_steps
+@router.get("/runs/{run_id}/fresh", dependencies=[require(KeyScope.READ)])
+async def show_fresh(request: Request, services: CurrentServices, run: VisibleRun) -> Response:
+    """The parts of the run's page that change, for its script."""
+    return render(request, "run_fresh.html", **await _fresh(services, run))
 
 
-@router.get("/runs/{run_id}/banner", dependencies=[require(KeyScope.READ)])
-async def show_banner(request: Request, services: CurrentServices, run: VisibleRun) -> Response:
-    """The changing part at the head of the run's page, for its script."""
-    return render(request, "run_banner.html", **await _banner(services, run))
-
-
-async def _banner(services: Services, run: Run) -> dict[str, Any]:
+async def _fresh(services: Services, run: Run) -> dict[str, Any]:
+    """What the changing parts need: the banner, the attempts, and where the run trains."""
     attempts = await services.runs.list_attempts(run.id)
+    layouts = await services.layouts.all(run.id)
     async with services.database.read() as connection:
         number = await find_speaking_attempt(connection, run.id)
         last_step_at = await queries.newest_arrival(connection, run.id, number)
+        segments = await segment_queries.list_segments(connection, run.id, 0)
+        rank_hosts = await find_hosts(connection, run.id, number)
     current = next((one for one in attempts if one.attempt == number), None)
     # Read before the alerts: frames judged in between may be reported as behind, but none is
     # overlooked.
@@ -110,8 +107,12 @@ async def _banner(services: Services, run: Run) -> dict[str, Any]:
         "policy": run.policy or services.settings.policy,
         "owner": owner_of(run.config, host),
         "hostname": host.get("hostname"),
+        "hosts": ranks_of_hosts(rank_hosts),
+        "rank_hosts": rank_hosts,
+        "num_layers": max((len(layout.layers) for layout in layouts), default=0),
         "attempt": current,
         "attempts": attempts,
+        "reached": _reached(segments),
         "last_step_at": last_step_at or run.ended_at,
         "alerts": grouped(alerts),
         "unjudged_since": unjudged_since,
@@ -119,6 +120,14 @@ async def _banner(services: Services, run: Run) -> dict[str, Any]:
         "steps_per_s": pulse.steps_per_s,
         "progress": _progress(run, current),
     }
+
+
+def _reached(segments: Sequence[SegmentRow]) -> Mapping[int, int]:
+    """The last step of each attempt, including undone ones."""
+    last_steps: dict[int, int] = {}
+    for one in segments:
+        last_steps[one.attempt] = max(one.last_step, last_steps.get(one.attempt, one.last_step))
+    return last_steps
 
 
 async def _unjudged_since(services: Services, run: Run) -> float | None:

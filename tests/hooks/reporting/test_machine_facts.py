@@ -2,10 +2,11 @@
 
 import getpass
 import os
+import socket
 import subprocess
 import sys
 
-from runwatch_hooks.reporting.machine_facts import describe_machine
+from runwatch_hooks.reporting.machine_facts import describe_machine, host_event
 
 
 def test_a_trainer_says_where_it_runs_and_as_whom() -> None:
@@ -13,6 +14,13 @@ def test_a_trainer_says_where_it_runs_and_as_whom() -> None:
 
     assert facts["pid"] == os.getpid()
     assert facts["user"] == getpass.getuser()
+
+
+def test_a_rank_tells_its_host_before_the_step_that_it_trains_first() -> None:
+    event = host_event(500)
+
+    assert (event.kind, event.step) == ("host", 500)
+    assert event.detail == {"hostname": socket.gethostname(), "pid": os.getpid()}
 
 
 def test_a_user_without_a_name_is_left_out() -> None:

@@ -76,7 +76,7 @@ async def test_a_log_that_was_brought_in_tells_how_it_ended_as_any_run_does(api:
     (run,) = (await api.json("GET", "/fleet", params={"group": "trouble"}))["runs"]
     (pulse,) = (await api.json("GET", "/fleet/pulse", params={"run_id": run_id}))["pulses"]
     as_admin = {"Authorization": f"Bearer {api.admin_key}"}
-    banner = (await api.http.get(f"/runs/{run_id}/banner", headers=as_admin)).text
+    banner = (await api.http.get(f"/runs/{run_id}/fresh", headers=as_admin)).text
     assert run["num_critical_left"] == 1
     assert run["last_step_at"] is not None
     assert pulse["latest"] == {"loss": "NaN"}

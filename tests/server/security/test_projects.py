@@ -146,7 +146,7 @@ TABLE: Final[dict[str, Case]] = {
     "GET /": LISTED,
     "GET /runs": SHARED,
     "GET /runs/{run_id}": refused(),
-    "GET /runs/{run_id}/banner": refused(),
+    "GET /runs/{run_id}/fresh": refused(),
     "GET /compare": refused(query="a={run_id}&b={run_id}"),
     "GET /alerts": LISTED,
     "GET /alerts/{alert_id}": refused(),

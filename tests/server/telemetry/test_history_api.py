@@ -1,7 +1,12 @@
 """Which attempt and segment speaks for which steps, and which were undone."""
 
+from dataclasses import replace
+
 import pytest
 from tests.server.harness import Api, frame
+
+from runwatch.frames import Event
+from runwatch.vocabulary import RunId
 
 pytestmark = pytest.mark.anyio
 
@@ -26,4 +31,42 @@ async def test_a_run_says_which_ranks_have_spoken(api: Api) -> None:
 
     history = await api.json("GET", f"/runs/{run_id}/history")
 
-    assert history["ranks"] == [{"rank": 0, "last_step": 9}]
+    assert history["ranks"] == [{"rank": 0, "last_step": 9, "host": None}]
+
+
+async def post_from(api: Api, run_id: RunId, rank: int, host: str, *, attempt: int = 1) -> None:
+    told = Event(0, "host", 1.7e9, {"hostname": host})
+    await api.post(
+        run_id, replace(frame(1, [1.0] * 10, attempt=attempt, events=(told,)), rank=rank)
+    )
+
+
+async def test_each_rank_of_several_names_its_own_host(api: Api) -> None:
+    run_id = await api.new_run(world_size=3, host={"hostname": "whoever came first"})
+    await post_from(api, run_id, 0, "node-1")
+    await post_from(api, run_id, 1, "node-2")
+    await api.post(run_id, replace(frame(1, [1.0] * 10), rank=2))
+
+    history = await api.json("GET", f"/runs/{run_id}/history")
+
+    assert [one["host"] for one in history["ranks"]] == ["node-1", "node-2", None]
+
+
+async def test_the_hosts_are_those_of_the_attempt_that_trains(api: Api) -> None:
+    run_id = await api.new_run(world_size=2)
+    await post_from(api, run_id, 1, "node-2")
+    second = await api.new_attempt(run_id, world_size=2)
+    await post_from(api, run_id, 1, "node-9", attempt=second)
+
+    history = await api.json("GET", f"/runs/{run_id}/history")
+
+    assert history["ranks"] == [{"rank": 1, "last_step": 9, "host": "node-9"}]
+
+
+async def test_a_run_of_one_process_has_the_host_of_its_attempt(api: Api) -> None:
+    run_id = await api.new_run(host={"hostname": "node-7"})
+    await api.post(run_id, frame(1, [1.0] * 10))
+
+    history = await api.json("GET", f"/runs/{run_id}/history")
+
+    assert history["ranks"] == [{"rank": 0, "last_step": 9, "host": "node-7"}]

@@ -22,6 +22,8 @@ class OnsetView(msgspec.Struct, frozen=True):
     """Unix seconds, by the trainer's clock."""
     attempt: int
     rank: int
+    host: str | None
+    """The name of the rank's host; null if it is unknown."""
     layer: str | None
     """The first layer that failed; null if unknown, or if the rule does not look at layers."""
 
@@ -103,6 +105,7 @@ def card_of(
             at=alert.onset_at,
             attempt=alert.attempt,
             rank=alert.rank,
+            host=findings.host,
             layer=alert.facts.first_layer,
         ),
         order=[
@@ -138,7 +141,7 @@ def ranked_causes(alert: AlertRecord, findings: Findings) -> list[CauseView]:
 
 
 def short_of(alert: AlertRecord, findings: Findings) -> str:
-    """A few lines: first anomalies, changes before, the likeliest cause, what to try."""
+    """A few lines: the host, first anomalies, changes before, the likeliest cause, what to try."""
     order = "; ".join(one.words for one in findings.order[:_SHORT_ORDER])
     changed = "; ".join(one.words for one in findings.changed[-_SHORT_ORDER:])
     causes = ranked_causes(alert, findings)
@@ -147,6 +150,7 @@ def short_of(alert: AlertRecord, findings: Findings) -> str:
         evidence = f" ({'; '.join(causes[0].evidence)})" if causes[0].evidence else ""
         likely = causes[0].cause + evidence
     lines = [
+        ("Host", findings.host or ""),
         ("First", order),
         ("Before", changed),
         ("Likely", likely),

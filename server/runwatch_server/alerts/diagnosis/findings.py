@@ -36,6 +36,7 @@ from runwatch_server.db import Database
 from runwatch_server.errors import NotFoundError
 from runwatch_server.telemetry import queries as telemetry_queries
 from runwatch_server.telemetry import segment_queries
+from runwatch_server.telemetry.host_queries import find_hosts
 from runwatch_server.telemetry.reading import Reader, Window
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,8 @@ class Findings:
     changed: Sequence[ChangedBefore]
     bundles: Sequence[str] = ()
     """Paths of diagnostic bundles, on the trainer's machine."""
+    host: str | None = None
+    """The name of the host on which the alert's rank trains."""
 
 
 NOTHING: Final = Findings({}, (), ())
@@ -112,6 +115,7 @@ class SignFinder:
                 limit=20,
             )
             segments = await segment_queries.list_segments(connection, alert.run_id, alert.rank)
+            hosts = await find_hosts(connection, alert.run_id, alert.attempt)
         starts = {(one.attempt, one.segment): one.first_step for one in segments}
         of_lr = lr_signs(series["lr"], onset)
         of_scaler = scaler_signs(
@@ -136,6 +140,7 @@ class SignFinder:
             _order(far, layers),
             changed_before(events, of_lr, of_scaler, of_run),
             bundles_of(events),
+            hosts.get(alert.rank),
         )
 
     async def _metrics(self, alert: AlertRecord) -> dict[str, Recorded]:

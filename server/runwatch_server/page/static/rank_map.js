@@ -14,6 +14,8 @@ export class RankMap {
   #row = 0;
   /** The metric and the steps that the grid holds. */
   #held = "";
+  /** Of each rank the name of its host, where it is known. */
+  hosts = new Map();
 
   /** `place`: the element around legend, map and reading. `onChoose(rank)` hears of a chosen rank. */
   constructor(place, axis, run, onChoose) {
@@ -116,8 +118,10 @@ export class RankMap {
     const { step, worth, gap } = this.map.words(unread ? { ...cell, gap: unread } : cell);
     const share = cell.isInside && cell.value > 0 && peers[cell.column] > 0
       ? ` (${short(cell.value / peers[cell.column])} × the ranks' median) ` : " ";
+    const rank = this.grid.layers[cell.layer];
+    const host = this.hosts.get(rank);
     this.place.querySelector(".reading").replaceChildren(
-      h("b", {}, `rank ${this.grid.layers[cell.layer]}`),
+      h("b", {}, `rank ${rank}`), ...(host ? [" on ", h("bdi", {}, host)] : []),
       ` at step ${count(step)}: `, h("b", {}, worth), share, gap);
   }
 

@@ -18,10 +18,11 @@ export class Ranks {
     this.metric.addEventListener("change", () => this.#draw());
   }
 
-  /** `ranks`: `{rank, last_step}` of the current attempt. */
+  /** `ranks`: `{rank, last_step, host}` of the current attempt. */
   tell(ranks) {
     const isNew = ranks.length !== this.ranks.length;
     this.ranks = ranks;
+    if (this.map) this.map.hosts = new Map(ranks.map((one) => [one.rank, one.host]));
     this.#list();
     if (isNew) return this.#draw();
     this.map?.refresh();
@@ -37,7 +38,8 @@ export class Ranks {
     this.section.querySelector("tbody").replaceChildren(...shown.map((one) => h("tr", {},
       h("td", { class: "num" }, String(one.rank)),
       h("td", { class: "num" }, count(one.last_step)),
-      h("td", { class: "num" }, one.last_step === furthest ? "–" : counted(furthest - one.last_step, "step")))));
+      h("td", { class: "num" }, one.last_step === furthest ? "–" : counted(furthest - one.last_step, "step")),
+      h("td", { dir: "auto" }, one.host ?? "–"))));
     this.section.querySelector("table").hidden = !shown.length;
     const rest = this.ranks.length - level - shown.length;
     this.section.querySelector(".level").textContent = !isLong ? ""

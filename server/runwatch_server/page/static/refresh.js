@@ -46,6 +46,9 @@ function put(part) {
   seen.set(part.id, html);
   const next = document.adoptNode(part);
   showAges(next);
+  for (const open of old.querySelectorAll("details[open][id]")) {
+    next.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute("open", "");
+  }
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
   old.replaceWith(next);
   if (focused) twin(focused, next)?.focus({ preventScroll: true });

@@ -87,7 +87,7 @@ async function everything(path, name, limit) {
 
 /** What happened; the charts' steps only where there are more of them. */
 async function catchUp() {
-  await Promise.all([renew(`/runs/${told.run}/banner`), tellStory()]);
+  await Promise.all([renew(`/runs/${told.run}/fresh`), tellStory()]);
   if (!by("charts") && axis.last > told.last) location.reload();
 }
 
@@ -199,7 +199,7 @@ async function awaitMore() {
     const isUnjudged = document.querySelector("#banner .unjudged") !== null;
     await new Promise((resolve) => setTimeout(resolve, isUnjudged ? JUDGING_MS : AGAIN_MS));
     if (document.hidden) continue;
-    const asked = isUnjudged ? catchUp() : renew(`/runs/${told.run}/banner`);
+    const asked = isUnjudged ? catchUp() : renew(`/runs/${told.run}/fresh`);
     await asked.catch(sayWhy);  // a service that is away for a while is asked again
   }
   follow();

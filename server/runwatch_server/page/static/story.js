@@ -8,11 +8,13 @@ const LANES = [
 ];
 
 const MOST_ALERT_LANES = 5;
+/** What is good is told with its checkpoint, and hosts stand beside the ranks. */
+const TOLD_ELSEWHERE = ["checkpoint_good", "host"];
 
 /** `marks` oldest first, `bars` and `stretches`. */
 export function storyOf({ events, alerts, commands, history, last }) {
   const good = new Set(events.filter((event) => event.kind === "checkpoint_good").map(keyOf));
-  const told = events.filter((event) => event.kind !== "checkpoint_good" && event.rank === 0);
+  const told = events.filter((event) => !TOLD_ELSEWHERE.includes(event.kind) && event.rank === 0);
   const grouped = together(alerts);
   const marks = [
     ...told.map((event) => markOf(event, good)),

@@ -130,3 +130,24 @@ def test_a_diagnostic_bundle_of_the_step_stands_on_the_card(start_service: Start
             assert found.changed_before == []
 
     asyncio.run(scenario())
+
+
+def test_the_host_of_the_rank_stands_on_the_card_and_is_no_change(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(num_ranks=32)
+            for rank in range(32):
+                told = Event(0, "host", 1.7e9, {"hostname": f"node-{rank // 8}"})
+                await bench.send(healthy(40), first_step=0, rank=rank, events=(told,))
+            await bench.send([math.nan], first_step=40, rank=17)
+            await bench.settle()
+            (alert,) = [one for one in await bench.alerts() if one.rule == "NonFinite"]
+            found = await card(bench, alert)
+
+            assert (found.onset.rank, found.onset.host) == (17, "node-2")
+            assert found.short.startswith("Host: node-2\n")
+            assert found.changed_before == []
+
+    asyncio.run(scenario())
