@@ -93,8 +93,8 @@ def test_a_broken_parameter_is_first_though_every_gradient_is_broken_by_it() -> 
     ("norms", "words"),
     [
         ([1, 1, 1], "no parameter was broken before it, so an activation or the data"),
-        ([1, ABSENT, 1], "an activation, the data, or a parameter that was not read"),
-        ([ABSENT] * 3, "an activation, the data, or a parameter that was not read"),
+        ([1, ABSENT, 1], "an activation, the data, or a parameter whose norm was not recorded"),
+        ([ABSENT] * 3, "an activation, the data, or a parameter whose norm was not recorded"),
     ],
 )
 def test_of_a_broken_loss_no_layer_is_first(norms: list[float], words: str) -> None:
@@ -140,7 +140,7 @@ def test_a_single_step_with_a_reward_is_no_turn() -> None:
 def test_where_no_layer_is_known_to_be_broken_none_is_counted() -> None:
     (told,) = non_finite({"grad_norm": [[1.0, 1, 1]]}, {"loss": [math.nan]})
 
-    words = "first in the loss: an activation, the data, or a parameter that was not read"
+    words = "first in the loss: an activation, the data, or a parameter whose norm was not recorded"
     assert told.summary == f"NaN or infinity since step 0, {words}"
 
 

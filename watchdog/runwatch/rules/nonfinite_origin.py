@@ -29,7 +29,9 @@ _PARAMETER: Final = "the parameter {layer}"
 _AFTER_SOUND_PARAMETERS: Final = (
     "the loss: no parameter was broken before it, so an activation or the data"
 )
-_AFTER_ANYTHING: Final = "the loss: an activation, the data, or a parameter that was not read"
+_AFTER_ANYTHING: Final = (
+    "the loss: an activation, the data, or a parameter whose norm was not recorded"
+)
 
 
 def origin_of(block: Block, row: int) -> Origin | None:
